@@ -108,7 +108,7 @@ bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks
 
 results: setup  ## the papers' tables and figures again, at their sizes: hours
-	$(BIN)/rangecast experiment run all -o docs
+	$(BIN)/python -m experiments run all -o docs
 
 lock: setup $(SITE)/.ready  ## write requirements.lock and docs/site.lock again, with the newest versions
 	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,delta,java,report,server,bench,dev]'

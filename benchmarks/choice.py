@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
-from rangecast.experiments.timing import race
+from experiments.timing import race
 from rangecast.kernels.arrays import F64
 from rangecast.match.choose import INDEXES, choose
 from rangecast.match.result import MatchRows

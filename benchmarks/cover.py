@@ -15,13 +15,13 @@ import numpy as np
 from benchmarks.frame import Report
 from benchmarks.harness import expected
 from benchmarks.peers import in_duckdb
+from experiments.cover.commands import Played, Trace, live_set, paper_trace, play
+from experiments.timing import best_of, race, timed
 from rangecast import Boxes, Integer, Space
 from rangecast.cover import CoverSet, covered_by
 from rangecast.cover.choose import INDEXES
 from rangecast.cover.live import Live
 from rangecast.cover.store import COMPARISONS, NODES
-from rangecast.experiments.cover.commands import Played, Trace, live_set, paper_trace, play
-from rangecast.experiments.timing import best_of, race, timed
 from rangecast.kernels.arrays import I64
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
+from experiments.timing import best_of, timed
 from rangecast import Filter, FilterError, Space
-from rangecast.experiments.timing import best_of, timed
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 

@@ -19,7 +19,7 @@ import rich.table
 from rich.console import Console
 
 from benchmarks.compare import complaints
-from rangecast.experiments.timing import machine
+from experiments.timing import machine
 from rangecast.report.markdown import Page, Table
 
 ROOT = Path(__file__).parents[1]

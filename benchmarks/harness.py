@@ -1,6 +1,6 @@
 """A contest: everything that can answer events, on the same data, turn by turn.
 
-Time is taken as `rangecast.experiments.timing` does. The rounds alternate between contestants; the
+Time is taken as `experiments.timing` does. The rounds alternate between contestants; the
 least counts, and the spread is shown. Events come alone or in batches, and an answer is anything:
 each contestant gets as many events as it can do in about `seconds`, all of them if it is fast. The
 answers of the first round are compared with the oracle's: a contestant that disagrees is an error.
@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.frame import console
 from benchmarks.peers import Peer, finite
-from rangecast.experiments.timing import Clock, DisagreementError, Seconds, timed
+from experiments.timing import Clock, DisagreementError, Seconds, timed
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space

@@ -28,8 +28,8 @@ from benchmarks.harness import (
     taking_part,
 )
 from benchmarks.match_peers import PEERS, Duckdb
+from experiments.timing import timed
 from rangecast.engine import Engine
-from rangecast.experiments.timing import timed
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.match.choose import INDEXES, choose
 from rangecast.match.scan import Scan

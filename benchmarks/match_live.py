@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from benchmarks.harness import Case, expected
 from benchmarks.peers import MatchPeer, finite
+from experiments.timing import DisagreementError, best_of, race, timed
 from rangecast.engine import Engine
-from rangecast.experiments.timing import DisagreementError, best_of, race, timed
 from rangecast.kernels.arrays import F64, I64
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan

@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
+from experiments.merge import linear
+from experiments.timing import DisagreementError, best_of, timed
 from rangecast import Integer, Space
-from rangecast.experiments.merge import linear
-from rangecast.experiments.timing import DisagreementError, best_of, timed
 from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.merge import Cells, Summary
 from rangecast.merge.ranges import range_sets, union_of_boxes, within_budget

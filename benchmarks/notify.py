@@ -19,11 +19,11 @@ from benchmarks.notify_boxes import ABOUT as BOXES
 from benchmarks.notify_boxes import two_attributes
 from benchmarks.notify_half import ABOUT as HALF
 from benchmarks.notify_half import upper_bound
-from rangecast.experiments.notify.baselines import Told, unicast
-from rangecast.experiments.notify.painting import board_over
-from rangecast.experiments.timing import DisagreementError, race, timed
-from rangecast.notify.interests import Interests
-from rangecast.notify.line_board import LineBoard
+from experiments.notify.baselines import Told, unicast
+from experiments.notify.painting import board_over
+from experiments.timing import DisagreementError, race, timed
+from rangecast.notify.line.engine import LineBoard
+from rangecast.notify.line.interests import Interests
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 from rangecast.workloads import generate

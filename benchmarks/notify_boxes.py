@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import expected
-from rangecast.experiments.timing import race
+from experiments.timing import race
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
-from rangecast.notify.boxes.board import BoxBoard
+from rangecast.notify.boxes.engine import BoxBoard
 from rangecast.report.markdown import Table
 
 K = 5

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from benchmarks.harness import expected
-from rangecast.experiments.timing import DisagreementError, race
-from rangecast.notify.boxes.board import BoxBoard
-from rangecast.notify.half.board import HalfBoard
+from experiments.timing import DisagreementError, race
+from rangecast.notify.boxes.engine import BoxBoard
+from rangecast.notify.upper_bound.engine import HalfBoard
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 

@@ -25,8 +25,8 @@ from benchmarks.harness import (
     taking_part,
 )
 from benchmarks.rank_peers import PEERS
+from experiments.timing import timed
 from rangecast.engine import Engine
-from rangecast.experiments.timing import timed
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space

@@ -12,12 +12,14 @@ import numpy as np
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
+from experiments.timing import timed
 from rangecast import Boxes, Space
-from rangecast.experiments.timing import timed
-from rangecast.overlay import Broker, Settings, messages, ports
-from rangecast.overlay.items import Wanted, wanted_of_boxes
-from rangecast.overlay.plays import Given, Play
-from rangecast.overlay.tree import tree_of
+from rangecast.overlay import Broker, Settings
+from rangecast.overlay.broker import ports
+from rangecast.overlay.interest.items import Wanted, wanted_of_boxes
+from rangecast.overlay.networks.scenario import Given, Play
+from rangecast.overlay.networks.tree import tree_of
+from rangecast.overlay.wire import frames as messages
 from rangecast.report.markdown import Table
 from rangecast.workloads import Workload, generate
 

@@ -36,8 +36,8 @@ from benchmarks.server_load import (
     race,
 )
 from benchmarks.server_process import Served, served
+from experiments.timing import DisagreementError
 from rangecast.client import Client
-from rangecast.experiments.timing import DisagreementError
 from rangecast.report.markdown import Table
 
 ABOUT = """

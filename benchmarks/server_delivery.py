@@ -12,8 +12,8 @@ import numpy as np
 import websockets
 
 from benchmarks.server_load import EVENTS, LINES, Connection, Measured
+from experiments.timing import DisagreementError
 from rangecast.client import Client
-from rangecast.experiments.timing import DisagreementError
 
 _AWAY = 2.0
 """A value that none of the other subscriptions wants."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.server_load import SINGLES, SINGLES_P99, Load, Theirs
 from benchmarks.started import Unavailable, answers, free_port, server
-from rangecast.experiments.timing import DisagreementError
+from experiments.timing import DisagreementError
 
 _STREAM = "points"
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness import expected
-from rangecast.experiments.timing import DisagreementError
+from experiments.timing import DisagreementError
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 
 BODY = 1_000

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.frame import Report, console
-from rangecast.experiments.timing import DisagreementError, best_of
+from experiments.timing import DisagreementError, best_of
 from rangecast.match.choose import build, choose
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.report.markdown import Table

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from benchmarks.frame import console
 from benchmarks.spark import cpu_seconds
-from rangecast.experiments.timing import DisagreementError
+from experiments.timing import DisagreementError
 from rangecast.kernels.arrays import F64, AnyArray
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 
 ATTRIBUTES, MENTIONED = 20, 4

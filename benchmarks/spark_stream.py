@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.frame import console
 from benchmarks.spark_size import below, own_memory
-from rangecast.experiments.timing import DisagreementError
-from rangecast.model.attributes import Number
+from experiments.timing import DisagreementError
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.store.edits import Edits

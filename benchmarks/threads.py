@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks import match_live
 from benchmarks.frame import Report
 from benchmarks.match import cases
+from experiments.timing import DisagreementError
 from rangecast.engine import Engine
-from rangecast.experiments.timing import DisagreementError
 from rangecast.kernels.arrays import F64
 from rangecast.model.threads import usable_cores
 from rangecast.report.markdown import Table

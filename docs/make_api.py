@@ -30,7 +30,7 @@ HEAD = """\
 
 Made from the docstrings by `make api`; don't edit it by hand. Only the names on this page are
 public. `F64`, `I64`, `I32`, ... are NumPy arrays of that type, and `Id` is a text or an integer.
-`rangecast.carry` has a page of its own, [IMPORT.md](IMPORT.md).
+`rangecast.interop` has a page of its own, [IMPORT.md](IMPORT.md).
 
 """
 _OURS = "rangecast."

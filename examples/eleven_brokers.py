@@ -16,9 +16,11 @@ from collections import deque
 from rangecast import Integer, Space
 from rangecast.merge import Cells
 from rangecast.model.filters.filter import Filter
-from rangecast.overlay import Broker, Settings, messages, ports
-from rangecast.overlay.packing import unpack
-from rangecast.overlay.tree import ELEVEN
+from rangecast.overlay import Broker, Settings
+from rangecast.overlay.broker import ports
+from rangecast.overlay.networks.tree import ELEVEN
+from rangecast.overlay.wire import frames
+from rangecast.overlay.wire.packing import unpack
 
 PICTURE = """
               0
@@ -64,24 +66,24 @@ class Network:
                         for event, ids in zip(block.ids, matches, strict=True):
                             print(f"    broker {at} delivers {event} to {', '.join(map(str, ids))}")
 
-    def show(self, at: int, link: str, frame: messages.Frame) -> None:
+    def show(self, at: int, link: str, frame: frames.Frame) -> None:
         """Say what goes over a link."""
-        if isinstance(frame, messages.Interest):
+        if isinstance(frame, frames.Interest):
             for item in frame.added:
                 self.items[item.name] = text_of(item)
                 print(f"    {at} -> {link}: send {self.items[item.name]}")
             for name in frame.removed:
                 print(f"    {at} -> {link}: no longer {self.items[name]}")
             self.messages += len(frame.added) + len(frame.removed)
-        elif isinstance(frame, messages.Events):
+        elif isinstance(frame, frames.Events):
             print(f"    {at} -> {link}: event {', '.join(map(str, frame.ids))}")
 
 
-def text_of(item: messages.Item) -> str:
+def text_of(item: frames.Item) -> str:
     """Return what an item wants."""
-    if isinstance(item, messages.RangeItem):
+    if isinstance(item, frames.RangeItem):
         return f"places {item.first} to {item.last} of the curve"
-    if isinstance(item, messages.TextItem):
+    if isinstance(item, frames.TextItem):
         return item.text
     return str(Filter(SPACE, unpack(item.boxes)))
 

@@ -24,21 +24,21 @@ from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
 from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows, joined
-from rangecast.model.arguments import whole
-from rangecast.model.event_columns import EventColumns, Parts
-from rangecast.model.events import encode_event, encode_events, values_of
-from rangecast.model.flags import flag
-from rangecast.model.members import Id
-from rangecast.model.rowstore import boxes_of
+from rangecast.model.encoding.event_columns import EventColumns, Parts
+from rangecast.model.encoding.events import encode_event, encode_events, values_of
+from rangecast.model.explain import Explanation, explain_match, nearest_misses
+from rangecast.model.sets.members import Id
+from rangecast.model.sets.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
-from rangecast.model.why import Explanation, explain_match, nearest_misses
+from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.flags import flag
 from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.combine import Combine
 from rangecast.rank.live import Query, best_live
+from rangecast.rank.rate_limit import limits, seconds_of, shed
 from rangecast.rank.result import Best
-from rangecast.rank.shed import limits, seconds_of, shed
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.results import Matches, Rankings, by_arrival, separated
 

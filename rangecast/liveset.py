@@ -29,17 +29,16 @@ import pyarrow as pa
 
 from rangecast.kernels.arrays import I64
 from rangecast.match.choose import Index, build, check_index
-from rangecast.match.starting import begin
-from rangecast.model.arguments import score_of, weights_of
-from rangecast.model.badrows import SetAside
+from rangecast.match.warmup import begin
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
-from rangecast.model.forks import outlive_forks
-from rangecast.model.inputs import as_boxes, as_filter, as_replacements
-from rangecast.model.liveview import IndexPart, LiveView
-from rangecast.model.members import Id, Members, as_id
-from rangecast.model.rowstore import (
+from rangecast.model.io.rejected import SetAside
+from rangecast.model.sets.base import Subscription, SubscriptionSet, UpsertResult
+from rangecast.model.sets.forks import outlive_forks
+from rangecast.model.sets.live_view import IndexPart, LiveView
+from rangecast.model.sets.members import Id, Members, as_id
+from rangecast.model.sets.rowstore import (
     NEVER,
     RowArrays,
     append,
@@ -49,8 +48,9 @@ from rangecast.model.rowstore import (
     no_rows,
     terms_of,
 )
-from rangecast.model.sets import Subscription, SubscriptionSet, UpsertResult
 from rangecast.model.space import Space
+from rangecast.model.validation.arguments import score_of, weights_of
+from rangecast.model.validation.inputs import as_boxes, as_filter, as_replacements
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import RankedPart, ranked_part
 

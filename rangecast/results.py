@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from rangecast.kernels.arrays import I32, I64, AnyArray
 from rangecast.match.result import MatchRows, joined
+from rangecast.model.answers.results import Results
 from rangecast.model.display import counted
-from rangecast.model.members import Id
-from rangecast.model.results import Results
-from rangecast.model.rowstore import RowArrays
+from rangecast.model.sets.members import Id
+from rangecast.model.sets.rowstore import RowArrays
 from rangecast.rank.result import Best
 
 

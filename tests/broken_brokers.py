@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import msgspec
 
-from rangecast.overlay import ports
-from rangecast.overlay.broker import Broker
-from rangecast.overlay.interest import Change, Heard
-from rangecast.overlay.items import Batch
-from rangecast.overlay.links import Link
-from rangecast.overlay.messages import Taken
-from rangecast.overlay.simulate import simulate
-from rangecast.overlay.sources import Sources
-from rangecast.overlay.strategies import Options, strategy_of
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.broker import Broker
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.interest.interest_set import Change, Heard
+from rangecast.overlay.interest.items import Batch
+from rangecast.overlay.interest.sources import Sources
+from rangecast.overlay.interest.strategies import Options, strategy_of
+from rangecast.overlay.simulation.run import simulate
+from rangecast.overlay.wire.frames import Taken
 
 
 class NoStaging(Broker):

@@ -28,7 +28,7 @@ from typing import Any
 
 import httpx
 
-from rangecast.server.workers.prove import proved
+from rangecast.server.verify.workers import proved
 from rangecast.server.workers.worker import WorkerSettings
 from tests.bus_traffic import (
     QUIET,

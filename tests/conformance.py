@@ -15,11 +15,11 @@ import numpy as np
 
 from rangecast.match.cells.index import Cells
 from rangecast.match.choose import INDEXES, build
+from rangecast.match.masked import without
 from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import MatchRows
 from rangecast.match.scan import Scan
-from rangecast.match.sifted import without
 from rangecast.model.boxes import Boxes
 
 

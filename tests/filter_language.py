@@ -18,10 +18,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rangecast.model.attributes import Boolean, Integer, Number
+from rangecast.model.attributes.base import Boolean, Integer, Number
+from rangecast.model.attributes.text import Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import Category, Hierarchy, String
-from rangecast.model.timestamps import Timestamp
 
 LEAVES = {"EU": {"de", "fr", "it"}, "US": {"ny", "ca"}, "world": {"de", "fr", "it", "ny", "ca"}}
 

@@ -15,7 +15,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rangecast.server.records import (
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.edits import (
     AddLetters,
     DeleteConsumer,
     DeleteSubscription,
@@ -27,8 +29,6 @@ from rangecast.server.records import (
     PutToken,
     StopConsumer,
 )
-from rangecast.server.service import Service
-from rangecast.server.waiting import answered
 from tests.serving import ids_of
 
 FOLDER = Path(__file__).parent / "golden" / "server-1"

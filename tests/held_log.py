@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from rangecast.server.log import Draft, MemoryLog, Unit
+from rangecast.server.log.base import Draft, MemoryLog, Unit
 
 
 class HeldLog(MemoryLog):

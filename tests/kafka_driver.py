@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark import MatchStep, VersionedSet, run_stream, start
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.store.versions import Versions

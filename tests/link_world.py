@@ -27,21 +27,22 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import rangecast.server.lineage as lineage_module
-import rangecast.server.links.driver as driver_module
+import rangecast.server.links.broker_thread as driver_module
+import rangecast.server.log.lineage as lineage_module
 from rangecast import Space
-from rangecast.overlay.broker import Broker
-from rangecast.overlay.links import Link
-from rangecast.overlay.messages import Events as EventsFrame
-from rangecast.overlay.messages import Hello, encode
-from rangecast.overlay.strangers import hostile_frame
-from rangecast.server.encoding import encoded
-from rangecast.server.lineage import Lineage
-from rangecast.server.links.driver import TENANT, Driver
-from rangecast.server.links.wire import CLOGGED_BYTES
-from rangecast.server.log import MemoryLog
-from rangecast.server.matching import Written
-from rangecast.server.records import (
+from rangecast.overlay.broker.broker import Broker
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.simulation.strangers import hostile_frame
+from rangecast.overlay.wire.frames import Events as EventsFrame
+from rangecast.overlay.wire.frames import Hello, encode
+from rangecast.server.links.broker_thread import TENANT, Driver
+from rangecast.server.links.connection import CLOGGED_BYTES
+from rangecast.server.log.base import MemoryLog
+from rangecast.server.log.lineage import Lineage
+from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.commands import Accepted, Edits, Events
+from rangecast.server.pipeline.encoding import encoded
+from rangecast.server.state.edits import (
     EVENTS,
     EventsHead,
     PutBroker,
@@ -51,9 +52,8 @@ from rangecast.server.records import (
     events_draft,
     events_of,
 )
-from rangecast.server.registry import RefusedError
-from rangecast.server.replay import Replay
-from rangecast.server.requests import Accepted, Edits, Events
+from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.replay import Replay
 
 SPACE = Space.from_toml('attribute = [{ name = "x", type = "number" }]')
 NAMES = ("a", "b", "c")

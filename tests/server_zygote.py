@@ -32,7 +32,7 @@ def main() -> None:
     # All that a server loads: a fork has it, and is ready to serve that much sooner.
     import uvloop  # noqa: F401
 
-    import rangecast.server.run  # noqa: F401
+    import rangecast.server.process  # noqa: F401
     from rangecast import Engine, Number, Space
 
     warm = Engine(Space([Number("x")]))
@@ -56,10 +56,10 @@ def main() -> None:
 
 def _serve(data: Path, point: str, after: int, options: dict[str, Any]) -> None:
     from rangecast import Number, Space, String
-    from rangecast.server import house
-    from rangecast.server.run import Settings, serve
+    from rangecast.server import maintenance
+    from rangecast.server.process import Settings, serve
 
-    house.SNAPSHOT_AFTER = 40  # often
+    maintenance.SNAPSHOT_AFTER = 40  # often
     _patch(point, after)
     space = Space([Number("x"), Number("y"), String("who")])
 
@@ -73,16 +73,17 @@ def _serve(data: Path, point: str, after: int, options: dict[str, Any]) -> None:
 
 def _patch(point: str, after: int) -> None:
     """Let the server kill itself when it comes to a point."""
-    from rangecast.server import snapshots, sqlite_log
-    from rangecast.server.pump import Pump
+    from rangecast.server.log import sqlite
+    from rangecast.server.pipeline.pipeline import Pump
+    from rangecast.server.state import snapshots
 
-    sqlite_log.SEGMENT = 20_000
-    plain = sqlite_log.SqliteLog.__init__
+    sqlite.SEGMENT = 20_000
+    plain = sqlite.SqliteLog.__init__
 
     def small(self: Any, folder: Any, **options: Any) -> None:
         plain(self, folder, **{"segment": 20_000} | options)
 
-    sqlite_log.SqliteLog.__init__ = small  # type: ignore[method-assign]
+    sqlite.SqliteLog.__init__ = small  # type: ignore[method-assign]
     left = [after]
 
     def die() -> None:
@@ -104,11 +105,11 @@ def _patch(point: str, after: int) -> None:
         setattr(owner, name, outer)
 
     if point == "before-commit":
-        wrap(sqlite_log.SqliteLog, "append", before=True)
+        wrap(sqlite.SqliteLog, "append", before=True)
     elif point == "in-commit":
-        wrap(sqlite_log, "chained", before=True)
+        wrap(sqlite, "chained", before=True)
     elif point == "after-commit":
-        wrap(sqlite_log.SqliteLog, "append", before=False)
+        wrap(sqlite.SqliteLog, "append", before=False)
     elif point == "after-match":
         wrap(Pump, "_match_batch", before=False)
     elif point == "in-snapshot":
@@ -116,7 +117,7 @@ def _patch(point: str, after: int) -> None:
     elif point == "after-snapshot":
         wrap(snapshots.Picture, "write", before=False)
     elif point == "in-segment":
-        wrap(sqlite_log.SqliteLog, "_connect_writer", before=True)
+        wrap(sqlite.SqliteLog, "_connect_writer", before=True)
 
 
 if __name__ == "__main__":

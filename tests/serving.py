@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 
 from rangecast.model.space import Space
+from rangecast.server.delivery.messages import Message
 from rangecast.server.http.app import make_app
-from rangecast.server.messages import Message
-from rangecast.server.records import PutSpace, PutSubscription
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import PutSpace, PutSubscription
 
 T = "default"
 SPACE = Space.from_toml('attribute = [{ name = "price", type = "number" }]')

@@ -31,5 +31,5 @@ class SetClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     made = SetClock()
-    monkeypatch.setattr("rangecast.server.clock.time", made)
+    monkeypatch.setattr("rangecast.server.log.clock.time", made)
     return made

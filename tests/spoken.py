@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from rangecast.server.http.app import make_app
-from rangecast.server.http.direct import DirectProtocol
+from rangecast.server.http.fast_path import DirectProtocol
 from rangecast.server.service import Service
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 from rangecast.spark import start
-from rangecast.spark.stream.delta import Delta
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import VersionedSet
-from rangecast.spark.stream.sinks import Folder
+from rangecast.spark.stream.sinks.base import Folder
+from rangecast.spark.stream.sinks.delta import Delta
 from rangecast.spark.stream.sources import Files
 from rangecast.spark.stream.steps import MatchStep
 from rangecast.store.edits import Edits

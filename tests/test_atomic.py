@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from rangecast.errors import SnapshotError
-from rangecast.model import atomic
-from rangecast.model.atomic import atomic_file, atomic_folder, write_whole
+from rangecast.model.io import atomic
+from rangecast.model.io.atomic import atomic_file, atomic_folder, write_whole
+from rangecast.model.io.writer import TableWriter
 from rangecast.model.snapshot import load_arrays, save_arrays
-from rangecast.model.table_writer import TableWriter
 
 Outcome = list[BaseException | None]
 
@@ -135,7 +135,7 @@ def test_an_overwrite_that_fails_keeps_the_old_snapshot(
 LEAVE = """
 import os, sys
 from pathlib import Path
-from rangecast.model.atomic import PendingFile, atomic_folder
+from rangecast.model.io.atomic import PendingFile, atomic_folder
 path = Path(sys.argv[1])
 with atomic_folder(path) as folder:
     (folder / "half").write_bytes(b"x")

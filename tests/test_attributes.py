@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import InvalidValueError, SpaceError, near
-from rangecast.model.attributes import MISSING, Boolean, Integer, Number
-from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
-from rangecast.model.text_attributes import OTHER, Category, Hierarchy, String
-from rangecast.model.timestamps import Timestamp
+from rangecast.model.attributes.base import MISSING, Boolean, Integer, Number
+from rangecast.model.attributes.numbers import MAX, largest_carried, read_number, smallest_carried
+from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
 
 TREE = {"EU": ["de", {"FR": ["paris", "lyon"]}], "US": ["ny", "ca"]}
 

@@ -14,8 +14,8 @@ from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
 from benchmarks.server_load import Load, Measured, Theirs
 from benchmarks.started import Unavailable
+from experiments.timing import DisagreementError, race
 from rangecast import Number, Space
-from rangecast.experiments.timing import DisagreementError, race
 from rangecast.kernels.arrays import F64
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes

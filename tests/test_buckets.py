@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rangecast.errors import FileError
 from rangecast.notify import Board
 from rangecast.notify.messages import Messages
-from rangecast.spark.steps.buckets import (
+from rangecast.spark.steps.notify.board_schema import Ground, as_points, points_of
+from rangecast.spark.steps.notify.buckets import (
     INTERESTS,
     LISTS,
     OBJECTS,
@@ -27,9 +28,8 @@ from rangecast.spark.steps.buckets import (
     sweep,
     write_objects,
 )
-from rangecast.spark.steps.ground import Ground, as_points, points_of
-from rangecast.spark.steps.interest_edits import apply_edits, checked_edits
-from rangecast.spark.steps.open_bucket import Entries, OpenBucket, cut, make_bucket
+from rangecast.spark.steps.notify.interest_edits import apply_edits, checked_edits
+from rangecast.spark.steps.notify.open_bucket import Entries, OpenBucket, cut, make_bucket
 
 K = 3
 NOWHERE = np.array([[1.0, 0.0, 0.0, 0.0]])

@@ -121,7 +121,7 @@ def test_with_the_bounds_check_on_pointers_are_checked():
 PLANTED = """
 import numpy as np
 from rangecast.kernels.bundle import Bundle
-from rangecast.notify.line import Line, change_all
+from rangecast.notify.line.objects_line import Line, change_all
 from tests.test_bundle import Room, cell, fixed, item, write
 
 def line(place):

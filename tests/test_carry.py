@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Boolean, Category, Engine, Filter, Hierarchy, Integer, Number, Space, String
-from rangecast.carry import eventbridge, flat, sns
 from rangecast.errors import FileError, UsageError
+from rangecast.interop import eventbridge, flatten, sns
 from tests.examples import examples
 
 
@@ -152,7 +152,7 @@ EVENTS = [
 def test_patterns_hold_where_they_held(system):
     carried = system.read(PATTERNS)
     assert carried.refused == []
-    for event, found in zip(EVENTS, matches(carried, map(flat, EVENTS)), strict=True):
+    for event, found in zip(EVENTS, matches(carried, map(flatten, EVENTS)), strict=True):
         expected = [id_ for id_, pattern in PATTERNS.items() if pattern_holds(pattern, event)]
         assert found == expected, event
     done = same_after_the_way_back(system, carried)
@@ -282,11 +282,11 @@ def test_listings_of_aws_are_read(tmp_path):
 
 
 def test_an_array_of_an_event_is_refused():
-    assert flat({"a": {"b": 1}, "c": None}) == {"a.b": 1, "c": None}
+    assert flatten({"a": {"b": 1}, "c": None}) == {"a.b": 1, "c": None}
     with pytest.raises(UsageError, match=r"'a\.b' is an array"):
-        flat({"a": {"b": [1, 2]}})
+        flatten({"a": {"b": [1, 2]}})
     with pytest.raises(UsageError, match=r"two fields that are named 'a\.b'"):
-        flat({"a": {"b": 1}, "a.b": 2})
+        flatten({"a": {"b": 1}, "a.b": 2})
 
 
 SPACE = Space(
@@ -386,6 +386,6 @@ def test_random_patterns_hold_where_they_held(patterns, events):
     held = [[i for i, one in rules.items() if pattern_holds(one, event)] for event in events]
     assert not refused & {id_ for ids in held for id_ in ids}
     if carried.subscriptions:
-        assert matches(carried, map(flat, events)) == held
+        assert matches(carried, map(flatten, events)) == held
         done = same_after_the_way_back(eventbridge, carried)
         assert all("holds always" in one.reason for one in done.refused)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rangecast import Engine, Space
-from rangecast.carry import Carried, eventbridge, geojson, percolator, postgres, sns, vespa
 from rangecast.errors import RangecastError
+from rangecast.interop import Carried, eventbridge, geojson, percolator, postgres, sns, vespa
 
 ROOT = Path(__file__).parent.parent
 PATTERNS = json.loads((ROOT / "examples" / "eventbridge.json").read_text())

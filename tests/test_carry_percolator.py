@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Number, Space, String
-from rangecast.carry import percolator
 from rangecast.errors import UsageError
+from rangecast.interop import percolator
 from tests.examples import examples
 from tests.test_carry import agree, matches, refusal, same_after_the_way_back
 

@@ -5,15 +5,15 @@ import json
 
 import pytest
 
-from rangecast import Category, Filter, Integer, Number, Space, String, Timestamp, carry
-from rangecast.carry import geojson, postgres, vespa
-from rangecast.cli.carry import System
+from rangecast import Category, Filter, Integer, Number, Space, String, Timestamp, interop
+from rangecast.cli.commands.data.import_export import System
 from rangecast.errors import FileError, UsageError
+from rangecast.interop import geojson, postgres, vespa
 from tests.test_carry import agree, matches, refusal, same_after_the_way_back
 
 
 def test_the_shell_knows_every_system():
-    modules = {name for name in carry.__all__ if inspect.ismodule(getattr(carry, name))}
+    modules = {name for name in interop.__all__ if inspect.ismodule(getattr(interop, name))}
     assert {str(one) for one in System} == modules
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
-from rangecast.model.events import EventFile
+from rangecast.model.encoding.events import EventFile
+from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import read_subscriptions
 from rangecast.rank.scan import Scan as RankScan
 
 COMMAND = [str(Path(sys.executable).with_name("rangecast"))]

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 from rangecast.cli.main import app
-from rangecast.cli.output import counted, progress, taken
-from rangecast.cli.progress import StreamProgress
-from rangecast.cli.run import Run
+from rangecast.cli.shared.output import counted, progress, taken
+from rangecast.cli.shared.progress import StreamProgress
+from rangecast.cli.shared.run import Run
 from rangecast.errors import BadRow, BadRowError, SpaceError
 from rangecast.kernels.jit import noticing
-from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.line_numbers import line_of
+from rangecast.model.io.line_numbers import line_of
+from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.writer import TableWriter
 from rangecast.model.space import Space
-from rangecast.model.table_writer import TableWriter
 
 SPACE = """
 [[attribute]]

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rangecast.model.table_writer import write_table
+from rangecast.model.io.writer import write_table
 from rangecast.workloads import generate
 
 

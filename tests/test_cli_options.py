@@ -11,12 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.main import app
-from rangecast.cli.options import Algorithm, Combine, CoverIndex, Format, MatchIndex, RankIndex
+from rangecast.cli.shared.options import (
+    Algorithm,
+    Combine,
+    CoverIndex,
+    Format,
+    MatchIndex,
+    RankIndex,
+)
 from rangecast.cover.choose import INDEXES as COVER
 from rangecast.match.choose import INDEXES as MATCH
-from rangecast.model.files import SUFFIXES
+from rangecast.model.encoding.subscriptions import read_subscriptions
+from rangecast.model.io.files import SUFFIXES
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import read_subscriptions
 from rangecast.notify.board import ALGORITHMS
 from rangecast.rank.choose import INDEXES as RANK
 from rangecast.rank.combine import COMBINATIONS
@@ -214,7 +221,6 @@ def test_the_examples_of_every_command_run(cli, data, monkeypatch, name):
         ("pipeline", "run"),
         ("pipeline", "backfill"),
         ("generate", "market"),
-        *(("experiment", name) for name in ("list", "show", "run")),
     ],
 )
 def test_what_runs_on_spark_and_groups_have_examples_too(cli, names):

@@ -4,7 +4,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from rangecast import Number, Space
-from rangecast.cli.precompile import Verb, compile_for
+from rangecast.cli.commands.networks.precompile import Verb, compile_for
 from rangecast.notify import Board
 
 COMMANDS = {

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from rangecast import Space
-from rangecast.client import AsyncClient, Client, PublishError, RejectedRow, ServerError, parts
+from rangecast.client import AsyncClient, Client, PublishError, RejectedRow, ServerError
+from rangecast.client.operations import parts
 from rangecast.errors import FileError
 from tests.test_server_http import Served
 
@@ -135,7 +136,7 @@ def test_a_lost_answer_publishes_nothing_twice(
     before = len(events_of(client))
     with monkeypatch.context() as patch:
         keys = losing(client, patch, lambda number: number in (1, 2, 4))
-        patch.setattr("rangecast.client.many.MAX_ROWS", 2)
+        patch.setattr("rangecast.client.operations.many.MAX_ROWS", 2)
         found = client.publish([{"price": n} for n in range(3)])
     assert (found.accepted, len(keys), len(set(keys))) == (3, 5, 2)
     assert [one["price"] for one in events_of(client)[before:]] == [0, 1, 2]
@@ -146,14 +147,14 @@ def test_what_was_accepted_before_a_request_fails_is_known(
 ) -> None:
     with monkeypatch.context() as patch:
         keys = losing(client, patch, lambda number: number > 1)
-        patch.setattr("rangecast.client.many.MAX_ROWS", 2)
+        patch.setattr("rangecast.client.operations.many.MAX_ROWS", 2)
         with pytest.raises(PublishError, match="2 events are published, up to row 1; then: ") as no:
             client.publish([{"price": n} for n in range(3)], key="mine")
         assert (no.value.accepted, no.value.unpublished_from, no.value.status) == (2, 2, None)
         assert set(keys) == {"mine", "mine.1"}
     before = len(events_of(client))
     with monkeypatch.context() as patch:
-        patch.setattr("rangecast.client.many.MAX_ROWS", 2)
+        patch.setattr("rangecast.client.operations.many.MAX_ROWS", 2)
         assert client.publish([{"price": n} for n in range(3)], key="mine").accepted == 3
         (tmp_path / "e.jsonl").write_text('{"price": 1}\n{"price": 2}\n{"price": 3}\n{\n')
         with pytest.raises(PublishError, match="line 4: not JSON") as bad:

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import InvalidValueError
-from rangecast.model.attributes import MISSING, Boolean, Integer, Number
-from rangecast.model.batch import value_at
-from rangecast.model.encode import (
+from rangecast.model.attributes.base import MISSING, Boolean, Integer, Number
+from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.encoding.columns import (
     bounds,
     coordinate,
     decode,
@@ -24,8 +25,7 @@ from rangecast.model.encode import (
     explain,
     explain_bounds,
 )
-from rangecast.model.text_attributes import OTHER, Category, Hierarchy, String
-from rangecast.model.timestamps import Timestamp
+from rangecast.model.io.batch import value_at
 from tests.examples import examples
 
 ATTRIBUTES = {

@@ -12,9 +12,9 @@ from rangecast.errors import UsageError
 from rangecast.match.scan import Scan
 from rangecast.merge import RangeForward, Ranges, Summary
 from rangecast.model.commands import as_commands
-from rangecast.model.events import encode_events
-from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.model.table_writer import write_table
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.encoding.subscriptions import encode_subscriptions
+from rangecast.model.io.writer import write_table
 from rangecast.workloads import generate
 
 

@@ -19,7 +19,7 @@ from rangecast.cover.live import Live
 from rangecast.cover.papers.kdtree import KdTree
 from rangecast.cover.store import CALLS, LATE, REJOIN
 from rangecast.model.filters.filter import boxes_of
-from rangecast.model.sets import Subscription
+from rangecast.model.sets.base import Subscription
 from rangecast.model.simplest import simplest
 from rangecast.workloads import generate
 from tests.adversarial import cases

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.cli import demo_ahead
-from rangecast.cli.demo import _Demo, demo
-from rangecast.cli.demo_ahead import Compiler
-from rangecast.cli.demo_best import K, prove
+from rangecast.cli.commands.spark import demo_ahead
+from rangecast.cli.commands.spark.demo import _Demo, demo
+from rangecast.cli.commands.spark.demo_ahead import Compiler
+from rangecast.cli.commands.spark.demo_rank import K, prove
 from rangecast.errors import FileError
 from rangecast.match.scan import Scan
-from rangecast.model.events import encode_events
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.model.snapshot import load_boxes
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import read_subscriptions
 from rangecast.rank.scan import Scan as RankScan
 from rangecast.spark.generate import market_events
 from rangecast.store.commits import committed_batches

@@ -17,7 +17,7 @@ from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows, stream
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from tests.conformance import as_sets

@@ -3,7 +3,7 @@
 import runpy
 from pathlib import Path
 
-from rangecast.overlay.strategies import STRATEGIES
+from rangecast.overlay.interest.strategies import STRATEGIES
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "eleven_brokers.py"
 DELIVERED = [

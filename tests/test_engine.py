@@ -16,11 +16,11 @@ from rangecast.engine import Engine
 from rangecast.match.choose import INDEXES
 from rangecast.match.result import Work
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import Category, String
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import Category, String
 from tests.examples import examples
 from tests.strategies import boxes, intervals, points
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from rangecast import BadRowError, Category, Engine, Integer, Number, Space, SpaceError
-from rangecast.model.event_columns import EventColumns
-from rangecast.model.events import encode_events
-from rangecast.model.records import table_source
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.io.records import table_source
 from rangecast.rank.factors import read_factors
 
 SPACE = Space([Integer("age", min=0, max=120), Number("credit"), Category("sex", ["f", "m"])])

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import BadRowError, FileError, RangecastError, UsageError
-from rangecast.model import files
-from rangecast.model.attributes import Boolean, Integer, Number
-from rangecast.model.badrows import BadRows
-from rangecast.model.events import EventFile, encode_events
-from rangecast.model.files import read_tables
+from rangecast.model.attributes.base import Boolean, Integer, Number
+from rangecast.model.attributes.text import Category, String
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.encoding.events import EventFile, encode_events
+from rangecast.model.io import files
+from rangecast.model.io.files import read_tables
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
-from rangecast.model.table_writer import write_table
-from rangecast.model.text_attributes import Category, String
-from rangecast.model.timestamps import Timestamp
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 ROWS = [

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from experiments import page, papers, run
+from experiments.experiment import Claim, Experiment, Panel, Results
+from experiments.papers import PAPERS, Paper, chosen
+from experiments.rows import RowFile
 from rangecast.errors import FileError, UsageError
-from rangecast.experiments import page, papers, run
-from rangecast.experiments.experiment import Claim, Experiment, Panel, Results
-from rangecast.experiments.papers import PAPERS, Paper, chosen
-from rangecast.experiments.rows import RowFile
 from rangecast.report.markdown import Table
 
 COUNTS = {"tiny": 1, "quick": 2, "full": 3}
@@ -77,7 +77,7 @@ def test_a_page_has_the_papers_values_beside_ours(squares: Squares, tmp_path: Pa
     assert "| square, ratio |  | 0.50 | 1.00 |" in text
     assert "| squares grow | yes | [0, 1, 4] |" in text
     assert "By hand: agrees." in text
-    assert "Made by `rangecast experiment run cover-squares`." in text
+    assert "Made by `python -m experiments run cover-squares`." in text
     assert (tmp_path / "experiments" / "cover-squares.png").stat().st_size > 5_000
     index = (tmp_path / "RESULTS.md").read_text()
     assert (
@@ -113,7 +113,7 @@ def test_rows_of_another_seed_are_other_rows(squares: Squares, tmp_path: Path) -
     text = (tmp_path / "experiments" / "cover.md").read_text()
     assert "| square, ours | 7 | 8 | 11 |" in text
     assert "By hand" not in text, "the sentence is about another run"
-    assert "`rangecast experiment run cover-squares --seed 7`" in text
+    assert "`python -m experiments run cover-squares --seed 7`" in text
 
 
 def test_a_page_whose_rows_are_missing_says_so(squares: Squares, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_rows_that_count_are_the_same_on_spark(tmp_path: Path, spark: Any) -> No
 
 
 def test_hashed_and_direct_lists_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rangecast.experiments.vcr import hashing
+    from experiments.vcr import hashing
 
     asked = []
     original = hashing.index
@@ -253,5 +253,5 @@ def test_the_results_of_the_docs_are_what_their_rows_say(tmp_path: Path) -> None
     docs = Path(__file__).parents[1] / "docs"
     rows = RowFile(docs / "experiments" / "rows.jsonl")
     page.write_results(tmp_path / "RESULTS.md", rows, "full", None)
-    todo = "hint: rangecast experiment run all -o docs"
+    todo = "hint: python -m experiments run all -o docs"
     assert (tmp_path / "RESULTS.md").read_text() == (docs / "RESULTS.md").read_text(), todo

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError, UsageError
-from rangecast.model.attributes import Boolean, Integer, Number
+from rangecast.model.attributes.base import Boolean, Integer, Number
+from rangecast.model.attributes.numbers import MAX
+from rangecast.model.attributes.text import OTHER, String
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.filters import compile as meaning
 from rangecast.model.filters import regions
 from rangecast.model.filters.filter import Filter, boxes_of
-from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import OTHER, String
-from rangecast.model.timestamps import Timestamp
 from tests import filter_language as language
 from tests.examples import examples
 from tests.strategies import COORDINATES, intervals

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
-from rangecast.model.attributes import Integer, Number
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.text import String
 from rangecast.model.filters.compile import MAX_BOXES, region_of
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.many import boxes_of_texts, read_texts
 from rangecast.model.filters.plain import plain_boxes
 from rangecast.model.filters.regions import sparse
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 from tests import filter_language as language
 from tests.examples import examples
 

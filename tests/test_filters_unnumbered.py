@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import Category, String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.unnumbered import FirstReading, numbered
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import Category, String
 
 WORDS = ["a", "b", "c", "d", "or", "it's", 'say "x"', "", "ü"]
 quoted = st.sampled_from(WORDS).map(lambda word: "'" + word.replace("'", "''") + "'")

@@ -28,7 +28,7 @@ from rangecast import (
 from rangecast.cover import CoverSet
 from rangecast.errors import UsageError
 from rangecast.merge import ExactSummary, Links, SplitSummary, Summary
-from rangecast.model.flags import flag
+from rangecast.model.validation.flags import flag
 from rangecast.notify import Board, BoxInterest, Interest, Servers
 from rangecast.overlay import ZoneBroker, ZoneSimulation
 from rangecast.overlay.zones.geometry import Box

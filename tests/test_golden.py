@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import read_subscriptions
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = ("csv", "jsonl", "parquet", "arrow")

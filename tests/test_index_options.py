@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rangecast import Engine, Number, Space
-from rangecast.cli.options import MATCH_OPTIONS, RANK_OPTIONS
+from rangecast.cli.shared.options import MATCH_OPTIONS, RANK_OPTIONS
 from rangecast.cover import CoverSet
 from rangecast.errors import UsageError
 from rangecast.match import choose as match

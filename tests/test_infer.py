@@ -10,11 +10,11 @@ import pytest
 
 from rangecast import encode_events
 from rangecast.errors import FileError, SpaceError
-from rangecast.model.batch import Batch
+from rangecast.model.attributes.text import Hierarchy
 from rangecast.model.infer import LEAVES
+from rangecast.model.io.batch import Batch
+from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
-from rangecast.model.table_writer import write_table
-from rangecast.model.text_attributes import Hierarchy
 from rangecast.workloads import generate
 
 DAY = datetime(2024, 1, 5, 8, 30, tzinfo=UTC)

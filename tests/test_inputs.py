@@ -24,8 +24,8 @@ from rangecast import (
     UsageError,
     encode_subscriptions,
 )
-from rangecast.model.inputs import as_boxes, as_filter, as_space
-from rangecast.model.members import Members, as_id
+from rangecast.model.sets.members import Members, as_id
+from rangecast.model.validation.inputs import as_boxes, as_filter, as_space
 
 
 def words(*texts: str) -> Space:

@@ -11,7 +11,7 @@ import pytest
 
 from rangecast import Engine, Number, Space
 from rangecast.errors import FileError, UsageError
-from rangecast.model.files import read_tables
+from rangecast.model.io.files import read_tables
 
 SPACE = Space([Number("price")])
 QUOTES = "quote_id,price,venue,note\nq1,5,XETRA,\nq2,50,NYSE,<b>\nq3,7,XETRA,c\n"

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rangecast.cli.spark import told
+from rangecast.cli.shared.spark_session import told
 from rangecast.errors import FileError
-from rangecast.model.atomic import write_whole
-from rangecast.model.table_writer import TableWriter
+from rangecast.model.io.atomic import write_whole
+from rangecast.model.io.writer import TableWriter
 
 COMMAND = [sys.executable, "-m", "rangecast"]
 MATCH = ("match", "events.csv", "subs.csv", "--space", "space.toml", "--index", "scan", "-q")
@@ -133,7 +133,7 @@ def test_a_full_disk_anywhere_else_is_no_internal_error(cli, data, monkeypatch):
     def full(folder):
         raise OSError(errno.ENOSPC, "No space left on device", str(folder / "stdin.csv"))
 
-    monkeypatch.setattr("rangecast.cli.run.copy_stdin", full)
+    monkeypatch.setattr("rangecast.cli.shared.run.copy_stdin", full)
     done = cli("match", "-", *MATCH[2:], code=2)
     assert "stdin.csv: No space left on device; free some space, or use another" in done.stderr
     assert "internal" not in done.stderr

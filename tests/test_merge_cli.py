@@ -8,11 +8,11 @@ import pytest
 
 from rangecast.merge import Ranges, Summary
 from rangecast.merge.measure import share_of
-from rangecast.merge.trade import Setting
-from rangecast.model.events import encode_events
+from rangecast.merge.tuning import Setting
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.encoding.subscriptions import read_subscriptions
+from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import read_subscriptions
-from rangecast.model.table_writer import write_table
 from rangecast.workloads import generate
 
 

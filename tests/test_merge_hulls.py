@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rangecast import Boxes, Engine, Integer, Number, Space, String, UsageError
 from rangecast.match.scan import Scan
 from rangecast.merge import bounding_boxes
-from rangecast.model.files import read_tables
+from rangecast.model.io.files import read_tables
 from rangecast.model.simplest import simplest
 from tests import adversarial, strategies
 from tests.examples import examples

@@ -23,8 +23,8 @@ from rangecast.kernels.hilbert_measure import weight_of_ranges
 from rangecast.merge import Cells, Ranges, Summary
 from rangecast.merge.measure import share_of, weights_of
 from rangecast.merge.ranges import difference, within_budget
-from rangecast.merge.trade import Setting, outcome, recommended
-from rangecast.merge.trade import settings as to_try
+from rangecast.merge.tuning import Setting, outcome, recommended
+from rangecast.merge.tuning import settings as to_try
 from rangecast.model.boxes import Boxes
 from tests.examples import examples
 

@@ -22,8 +22,8 @@ from rangecast.merge import (
 )
 from rangecast.merge.holders import Holders
 from rangecast.merge.ranges import Ranges, union_of_boxes
-from rangecast.merge.trade import Sample, Setting, outcome, recommend, recommended
-from rangecast.merge.trade import settings as to_try
+from rangecast.merge.tuning import Sample, Setting, outcome, recommend, recommended
+from rangecast.merge.tuning import settings as to_try
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.workloads import generate

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.notify.baselines import unicast
 from rangecast.errors import RangecastError, UsageError
-from rangecast.experiments.notify.baselines import unicast
 from rangecast.kernels.bundle import Bundle
 from rangecast.notify.board import Board
-from rangecast.notify.interests import Interests
+from rangecast.notify.line.interests import Interests
+from rangecast.notify.line.painter import groups_of
 from rangecast.notify.messages import Outbox
-from rangecast.notify.painter import groups_of
 from rangecast.notify.subscriber import Entry, Interest
 from tests.examples import examples
 from tests.notify_model import Model, boards, changes, fewest_rectangles, needed

@@ -10,7 +10,7 @@ import pytest
 
 from rangecast import Number, Space
 from rangecast.errors import RangecastError
-from rangecast.model.table_writer import write_table
+from rangecast.model.io.writer import write_table
 from rangecast.notify import Board
 
 OBJECTS = {"id": ["a", "b", "c", "d"], "x": [1.0, 2.0, 3.0, 4.0], "y": [5.0, 3.0, 3.0, 1.0]}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rangecast import Space
 from rangecast.errors import RangecastError
-from rangecast.model.attributes import Number
-from rangecast.model.text_attributes import Category, Hierarchy, String
-from rangecast.model.timestamps import Timestamp
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.notify import Board
 from rangecast.notify.boxes.points import Points
 from tests.examples import examples

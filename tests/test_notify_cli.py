@@ -6,7 +6,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.model.numbers import MAX
+from rangecast.model.attributes.numbers import MAX
 from rangecast.notify.messages import Message
 from rangecast.notify.subscriber import Entry, Interest
 from tests.notify_model import Model

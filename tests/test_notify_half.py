@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rangecast import Space
 from rangecast.errors import RangecastError
 from rangecast.kernels.bundle import Bundle
-from rangecast.model.attributes import Integer, Number
-from rangecast.model.text_attributes import Category
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.text import Category
 from rangecast.notify import Board
 from rangecast.notify.boxes.regions import Tiles
 from rangecast.workloads import generate
@@ -370,7 +370,7 @@ def test_dense_gets_room_for_many_boxes_and_gives_up_beyond_the_most(monkeypatch
     wishes = {"id": np.arange(50), "a_lo": rng.random(50) / 2, "b_hi": rng.random(50)}
     sent = []
     for most in (1 << 18, 0):
-        monkeypatch.setattr("rangecast.notify.half.painter.MOST_BOXES", most)
+        monkeypatch.setattr("rangecast.notify.upper_bound.painter.MOST_BOXES", most)
         options = {"space": space_of(2), "upper": "b", "algorithm": "dense"}
         board = Board(6, objects=objects, interests=wishes, **options)
         board._painter._most = Bundle(Tiles.of(2, 8))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.notify.board import Board
-from rangecast.notify.interests import Interests
-from rangecast.notify.line import first_east, first_west, next_best
-from rangecast.notify.objects import Objects
+from rangecast.notify.line.interests import Interests
+from rangecast.notify.line.objects import Objects
+from rangecast.notify.line.objects_line import first_east, first_west, next_best
 from rangecast.workloads.topk import topk
 from tests.notify_model import PLACES, VALUES
 

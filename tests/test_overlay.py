@@ -11,14 +11,23 @@ from rangecast import Engine, Integer, Space, String
 from rangecast.errors import FrameError, RangecastError, UsageError
 from rangecast.merge import Cells
 from rangecast.model.boxes import Boxes
-from rangecast.model.inputs import as_filter
-from rangecast.overlay import Broker, Settings, messages, ports
-from rangecast.overlay.curve import Curve
-from rangecast.overlay.items import EVERYTHING, Batch, Wanted, name_of, understood, wanted_of
-from rangecast.overlay.links import Flight
-from rangecast.overlay.packing import TERM, pack, unpack
-from rangecast.overlay.strategies import STRATEGIES, Merging, Options
-from rangecast.overlay.table import Table
+from rangecast.model.validation.inputs import as_filter
+from rangecast.overlay import Broker, Settings
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.link_state import Flight
+from rangecast.overlay.interest.items import (
+    EVERYTHING,
+    Batch,
+    Wanted,
+    name_of,
+    understood,
+    wanted_of,
+)
+from rangecast.overlay.interest.range_line import Curve
+from rangecast.overlay.interest.routing_table import Table
+from rangecast.overlay.interest.strategies import STRATEGIES, Merging, Options
+from rangecast.overlay.wire import frames as messages
+from rangecast.overlay.wire.packing import TERM, pack, unpack
 from tests.examples import examples
 
 SPACE = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])

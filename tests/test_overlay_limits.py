@@ -5,19 +5,14 @@ import pytest
 
 from rangecast import Space, String
 from rangecast.errors import FrameError, UsageError
-from rangecast.overlay import (
-    Broker,
-    Settings,
-    broker_interest,
-    eventlog,
-    items,
-    messages,
-    ports,
-    publishing,
-)
-from rangecast.overlay.items import EVERYTHING, Batch, name_of, understood
-from rangecast.overlay.packing import pack
-from rangecast.overlay.table import Table
+from rangecast.overlay import Broker, Settings
+from rangecast.overlay.broker import event_log, ports, publishing
+from rangecast.overlay.broker import interest as broker_interest
+from rangecast.overlay.interest import items
+from rangecast.overlay.interest.items import EVERYTHING, Batch, name_of, understood
+from rangecast.overlay.interest.routing_table import Table
+from rangecast.overlay.wire import frames
+from rangecast.overlay.wire.packing import pack
 from tests.test_overlay import QUIET, SPACE, Net
 
 
@@ -42,7 +37,7 @@ def two_of_three():
     """Return broker b between a and c, whose frames go nowhere by themselves."""
     broker = Broker("b", SPACE, settings=QUIET, cover_index="scan")
     for name in "ac":
-        hello = messages.Hello(broker=name, incarnation=1, space=broker._space_digest, seen=1)
+        hello = frames.Hello(broker=name, incarnation=1, space=broker._space_digest, seen=1)
         broker.handle(0.0, ports.LinkUp(name))
         broker.handle(0.0, ports.Received(name, hello))
     return broker
@@ -58,35 +53,35 @@ def sent_by(outputs, kind):
 
 def test_a_question_that_comes_before_its_interest_waits_for_it():
     broker = two_of_three()
-    settle = messages.Settle(token="t", incarnation=1, version=1)
-    assert not sent_by(broker.handle(0.0, ports.Received("a", settle)), messages.Settle)
-    item = messages.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
-    frame = messages.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
+    settle = frames.Settle(token="t", incarnation=1, version=1)
+    assert not sent_by(broker.handle(0.0, ports.Received("a", settle)), frames.Settle)
+    item = frames.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
+    frame = frames.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
     out = broker.handle(0.0, ports.Received("a", frame))
-    (told,) = sent_by(out, messages.Interest)
-    (asked,) = sent_by(out, messages.Settle)
+    (told,) = sent_by(out, frames.Interest)
+    (asked,) = sent_by(out, frames.Settle)
     assert (told[0], asked[0], asked[1].token) == ("c", "c", "t")
     assert asked[1].version == told[1].version
-    assert [type(o.frame) for o in out if isinstance(o, ports.Send)][-1] is messages.Settle
+    assert [type(o.frame) for o in out if isinstance(o, ports.Send)][-1] is frames.Settle
 
 
 def test_an_event_that_comes_a_second_time_before_it_is_on_disk_is_confirmed_to_both():
     broker = two_of_three()
-    frame = messages.Events(origin="z", after=0, upto=1, numbers=[1], ids=[1], points=bytes(16))
+    frame = frames.Events(origin="z", after=0, upto=1, numbers=[1], ids=[1], points=bytes(16))
     broker.handle(0.0, ports.Received("a", frame))
     out = broker.handle(0.0, ports.Received("c", frame))
-    assert sent_by(out, messages.Taken) == [("c", messages.Taken(kept={"z": 0}))]
+    assert sent_by(out, frames.Taken) == [("c", frames.Taken(kept={"z": 0}))]
     out = broker.handle(0.0, ports.Durable(1))
-    taken = messages.Taken(kept={"z": 1})
-    assert sent_by(out, messages.Taken) == [("a", taken), ("c", taken)]
+    taken = frames.Taken(kept={"z": 1})
+    assert sent_by(out, frames.Taken) == [("a", taken), ("c", taken)]
 
 
 def test_a_link_that_was_accepted_isn_t_forgotten_when_it_is_refused():
     broker = two_of_three()
-    item = messages.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
-    frame = messages.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
+    item = frames.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
+    frame = frames.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
     broker.handle(0.0, ports.Received("a", frame))
-    hello = messages.Hello(broker="a", incarnation=1, space=broker._space_digest, reach=["c"])
+    hello = frames.Hello(broker="a", incarnation=1, space=broker._space_digest, reach=["c"])
     out = broker.handle(0.0, ports.Received("a", hello))
     assert any(isinstance(one, ports.Close) for one in out)
     assert list(broker.links["a"].heard.items) == [item.name]
@@ -109,13 +104,13 @@ def test_a_log_is_held_for_a_link_that_is_down_up_to_a_bound():
     assert list(net.got) == list(range(290, 300))
 
 
-ALL = messages.Snapshot(incarnation=1, version=0, digest=EVERYTHING.name, items=[EVERYTHING])
+ALL = frames.Snapshot(incarnation=1, version=0, digest=EVERYTHING.name, items=[EVERYTHING])
 
 
 def greeted(*, kept=None, **settings):
     """A broker whose neighbour has said Hello."""
     broker = Broker("b", SPACE, settings=Settings(beat=None, linger=0, **settings))
-    hello = messages.Hello(
+    hello = frames.Hello(
         broker="a", incarnation=1, space=broker._space_digest, seen=1, kept=kept or {}
     )
     broker.handle(0.0, ports.LinkUp("a"))
@@ -123,7 +118,7 @@ def greeted(*, kept=None, **settings):
 
 
 def numbers_sent(outputs):
-    return [frame.numbers for _, frame in sent_by(outputs, messages.Events)]
+    return [frame.numbers for _, frame in sent_by(outputs, frames.Events)]
 
 
 def test_a_neighbour_gets_nothing_before_it_said_what_it_wants():
@@ -138,11 +133,11 @@ def test_a_neighbour_that_lost_its_disk_goes_on_with_what_comes():
     broker.handle(0.0, ports.Received("a", ALL))
     broker.handle(0.0, ports.Publish(np.zeros((3, 2))))
     broker.handle(0.0, ports.Durable(3))
-    broker.handle(0.0, ports.Received("a", messages.Taken(kept={"b": 3})))
-    again = messages.Hello(broker="a", incarnation=2, space=broker._space_digest, seen=1)
+    broker.handle(0.0, ports.Received("a", frames.Taken(kept={"b": 3})))
+    again = frames.Hello(broker="a", incarnation=2, space=broker._space_digest, seen=1)
     broker.handle(0.0, ports.Received("a", again))
     broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
-    (_, frame), *_ = sent_by(broker.handle(0.0, ports.Durable(4)), messages.Events)
+    (_, frame), *_ = sent_by(broker.handle(0.0, ports.Durable(4)), frames.Events)
     assert (frame.after, frame.numbers) == (0, [4])  # after 3 would be a gap there, for ever
 
 
@@ -155,7 +150,7 @@ def test_a_broker_that_lost_its_own_numbers_gives_none_a_second_time_and_tells_o
     for number, lost in ((8, True), (9, False)):
         broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
         out = broker.handle(0.0, ports.Durable(number - 7))
-        ((_, frame),) = sent_by(out, messages.Events)
+        ((_, frame),) = sent_by(out, frames.Events)
         assert (frame.numbers, frame.lost) == ([number], lost)
 
 
@@ -174,7 +169,7 @@ def test_numbers_are_compared_with_the_checksum_of_what_they_name():
     for kept, mark, parted in ((3, marks[2], 0), (3, marks[3], 1), (5, marks[4], 0), (6, b"", 1)):
         broker.handle(0.0, ports.LinkUp("a"))
         space, before = broker._space_digest, broker.counts["histories that parted"]
-        hello = messages.Hello(broker="a", incarnation=1, space=space, kept={"b": kept}, mark=mark)
+        hello = frames.Hello(broker="a", incarnation=1, space=space, kept={"b": kept}, mark=mark)
         out = broker.handle(0.0, ports.Received("a", hello))
         assert broker.counts["histories that parted"] - before == parted
         assert any(isinstance(one, ports.Alarm) for one in out) == bool(parted)
@@ -202,7 +197,7 @@ def test_the_log_is_looked_at_as_far_as_a_link_can_take_it():
     link, got = broker.links["a"], []
     assert (link.scanned, numbers_sent(out)) == (4, [])  # two on their way, two that wait
     for number in range(2, 11, 2):
-        out = broker.handle(0.0, ports.Received("a", messages.Taken(kept={"b": number})))
+        out = broker.handle(0.0, ports.Received("a", frames.Taken(kept={"b": number})))
         got += numbers_sent(out)
     assert got == [[number] for number in range(3, 11)]
     link.table.change_items(Batch(SPACE, []), [EVERYTHING.name])
@@ -221,14 +216,14 @@ def test_texts_on_their_way_are_bounded_by_bytes():
     broker.handle(0.0, ports.Received("a", ALL))
     for number in (1, 2, 3):
         texts = [b"123456"]
-        block = eventlog.Block(
+        block = event_log.Block(
             "b", number - 1, number, [number], [0], np.zeros((1, 2)), {}, [], 0, "", texts
         )
         broker.log.append(block)
     assert numbers_sent(broker.handle(0.0, ports.Durable(3))) == [[1], [2]]
-    out = broker.handle(0.0, ports.Received("a", messages.Taken(kept={"b": 1})))
+    out = broker.handle(0.0, ports.Received("a", frames.Taken(kept={"b": 1})))
     assert numbers_sent(out) == [[3]]
-    assert sent_by(out, messages.Events)[0][1].texts == [b"123456"]
+    assert sent_by(out, frames.Events)[0][1].texts == [b"123456"]
 
 
 def test_what_isn_t_given_up_is_sent_though_older_events_were():
@@ -239,12 +234,12 @@ def test_what_isn_t_given_up_is_sent_though_older_events_were():
     broker.handle(0.0, ports.Durable(1))
     out = broker.handle(0.0, ports.Durable(3))  # the first one wasn't confirmed
     assert [one.numbers for one in out if isinstance(one, ports.Shed)] == [[1]]
-    assert [frame.numbers for _, frame in sent_by(out, messages.Events)][-1] == [2, 3]
+    assert [frame.numbers for _, frame in sent_by(out, frames.Events)][-1] == [2, 3]
     assert broker.links["a"].scanned == 3
 
 
 def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypatch):
-    for module in (messages, eventlog, items, publishing, broker_interest):
+    for module in (frames, event_log, items, publishing, broker_interest):
         monkeypatch.setattr(module, "MOST_CONTENT", 4000)
     spaces = {name: Space([*SPACE, String("word")]) for name in "abc"}
     net = Net({"a": "b", "b": "ac", "c": "b"}, spaces=spaces)
@@ -256,9 +251,9 @@ def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypat
     net.do("b", ports.LinkDown("c"))
     net.do("c", ports.LinkDown("b"))
     net.do("b", ports.LinkUp("c"))
-    net.do("b", ports.Received("c", messages.Hello(broker="c", incarnation=9, space="x")))
-    kinds = (messages.Interest, messages.Events, messages.Snapshot)
-    sizes = [len(messages.encode(one)) for *_, one in net.sent if isinstance(one, kinds)]
+    net.do("b", ports.Received("c", frames.Hello(broker="c", incarnation=9, space="x")))
+    kinds = (frames.Interest, frames.Events, frames.Snapshot)
+    sizes = [len(frames.encode(one)) for *_, one in net.sent if isinstance(one, kinds)]
     assert max(sizes) < 4300
     assert len(sizes) > 20
     for large in (
@@ -269,7 +264,7 @@ def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypat
         with pytest.raises(UsageError, match="more than a frame can hold"):
             net.brokers["a"].handle(0.0, large)
     assert 99 not in net.brokers["a"]._members
-    frame = messages.Events(
+    frame = frames.Events(
         origin="q",
         after=0,
         upto=1,
@@ -280,7 +275,7 @@ def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypat
     )
     broker = net.brokers["a"]
     broker.handle(0.0, ports.Received("b", frame))
-    item = messages.TextItem(name_of("x" * 5000), "x" * 5000)
+    item = frames.TextItem(name_of("x" * 5000), "x" * 5000)
     with pytest.raises(FrameError, match="at most 4,000 bytes"):
         understood([item], spaces["a"], None)
     assert broker.counts["frames refused"] == 1
@@ -291,16 +286,16 @@ def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
     net = Net({"a": "b", "b": "ac", "c": "b"}, settings=bounded)
     broker = net.brokers["b"]
     link = broker.links["a"]
-    broker.handle(0.0, ports.Received("a", messages.Taken(kept={f"o{n}": 5 for n in range(50)})))
+    broker.handle(0.0, ports.Received("a", frames.Taken(kept={f"o{n}": 5 for n in range(50)})))
     assert link.taken == {}
     for n in range(5):
-        frame = messages.Events(
+        frame = frames.Events(
             origin=f"o{n}", after=0, upto=1, numbers=[1], ids=[1], points=bytes(16)
         )
         broker.handle(0.0, ports.Received("a", frame))
     assert broker.counts["frames refused"] == 3
     assert len(broker._got) == 2
-    hello = messages.Hello(
+    hello = frames.Hello(
         broker="a", incarnation=1, space=broker._space_digest, reach=["x", "y", "z"]
     )
     broker.handle(0.0, ports.Received("a", hello))
@@ -308,7 +303,7 @@ def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
     broker.handle(0.0, ports.LinkDown("c"))
     settle = {"incarnation": link.heard.incarnation, "version": link.heard.version}
     for n in range(10):
-        broker.handle(0.0, ports.Received("a", messages.Settle(token=f"t{n}", **settle)))
+        broker.handle(0.0, ports.Received("a", frames.Settle(token=f"t{n}", **settle)))
     assert broker.counts["questions put off"] == 7
     for n in range(3):
         broker.handle(0.0, ports.AskSettled(f"mine {n}"))
@@ -316,13 +311,13 @@ def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
         broker.handle(0.0, ports.AskSettled("mine 3"))
     out = broker.handle(0.0, ports.LinkDown("c", forget=True))
     settled = [one for one in out if isinstance(one, ports.Send) and "t" in str(one.frame)]
-    assert [one.frame.token for one in settled if isinstance(one.frame, messages.Settled)] == [
+    assert [one.frame.token for one in settled if isinstance(one.frame, frames.Settled)] == [
         "t0",
         "t1",
         "t2",
     ]
     for n in (1, 2, 3):
-        net.do("b", ports.Received("a", messages.Settled(token=f"b/1/{n}")))
+        net.do("b", ports.Received("a", frames.Settled(token=f"b/1/{n}")))
     net.do("b", ports.AskSettled("mine 3"))
     assert ("b", ports.IsSettled("mine 3")) in net.others
 

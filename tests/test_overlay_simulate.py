@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from rangecast.overlay.simulate import SOMETIMES, simulate
+from rangecast.overlay.simulation.run import SOMETIMES, simulate
 from tests import link_world
 from tests.broken_brokers import BROKEN, found
 from tests.broken_brokers import SEEDS as SEEDS_OF_MISTAKES
@@ -15,7 +15,7 @@ from tests.broken_brokers import SEEDS as SEEDS_OF_MISTAKES
 SEEDS = range(100)
 TRACED = """
 import hashlib
-from rangecast.overlay.simulate import simulate
+from rangecast.overlay.simulation.run import simulate
 for seed in (3, 7, 21):
     print(hashlib.sha256("\\n".join(simulate(seed, trace=True).trace).encode()).hexdigest())
 """

@@ -53,7 +53,8 @@ def test_the_command_line_loads_only_what_help_needs():
 
 
 def test_verify_reads_the_results_of_streams_without_spark():
-    assert "pyspark" not in loaded_by("import rangecast.cli.verify, rangecast.store.commits")
+    names = "rangecast.cli.commands.events.verify, rangecast.store.commits"
+    assert "pyspark" not in loaded_by(f"import {names}")
 
 
 def test_the_version_is_that_of_the_installed_package():

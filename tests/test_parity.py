@@ -29,7 +29,7 @@ from rangecast.errors import (
     UsageError,
 )
 from rangecast.model.boxes import Boxes
-from rangecast.model.sets import Subscription, UpsertResult
+from rangecast.model.sets.base import Subscription, UpsertResult
 from rangecast.notify import Board
 from tests.test_server_http import Served
 

@@ -15,7 +15,7 @@ from rangecast.errors import BadRowError, FileError, SpaceError, UsageError
 from rangecast.model.space import Space
 from rangecast.spark.stream.history import backfill
 from rangecast.spark.stream.kafka import KafkaSource
-from rangecast.spark.stream.pipeline import Pipeline
+from rangecast.spark.stream.pipeline.pipeline import Pipeline
 from rangecast.spark.stream.sources import Files, TableSource, files_of, first_file
 from rangecast.store.commits import commits, read_committed
 from rangecast.workloads import WORKLOADS

@@ -10,8 +10,8 @@ from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.merge import Summary
 from rangecast.model.space import Space
 from rangecast.spark import TopKLists
-from rangecast.spark.stream.graph import described
-from rangecast.spark.stream.pipeline import Pipeline
+from rangecast.spark.stream.pipeline.graph import described
+from rangecast.spark.stream.pipeline.pipeline import Pipeline
 from rangecast.store.commits import commits, read_committed
 
 SPACE = """

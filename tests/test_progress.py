@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from rangecast.cli import output
-from rangecast.model import files
-from rangecast.model.files import read_batches
-from rangecast.model.reading import Reading
+from rangecast.cli.shared import output
+from rangecast.model.io import files
+from rangecast.model.io.files import read_batches
+from rangecast.model.io.read_progress import Reading
 
 ROWS = 3000
 TABLE = pa.table({"id": range(ROWS), "price": [float(n % 7) for n in range(ROWS)]})

@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from rangecast.cli.limit import in_order
-from rangecast.model.timestamps import Timestamp
+from rangecast.cli.tasks.limit import in_order
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.rank.choose import INDEXES
-from rangecast.rank.shed import Budget
+from rangecast.rank.rate_limit import Budget
 
 SPACE = """
 [[attribute]]
@@ -99,7 +99,7 @@ def budgeted(rank, order, monkeypatch, tmp_path):
             super().__init__(*given, **named)
             budgets.append(self)
 
-    monkeypatch.setattr("rangecast.rank.shed.Budget", Watched)
+    monkeypatch.setattr("rangecast.rank.rate_limit.Budget", Watched)
     monkeypatch.setattr("rangecast.rank.answerer.PIECE", 1)
     texts = [f"e{i},2026-01-01T00:{i // 120:02}:{i // 2 % 60:02}.{i % 2},5,AAPL" for i in order]
     (tmp_path / "events.csv").write_text("\n".join(["id,at,price,symbol", *texts, ""]))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rangecast.engine import Engine
 from rangecast.errors import UsageError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.rank.choose import INDEXES, build

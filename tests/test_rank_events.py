@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from rangecast.engine import Engine
 from rangecast.errors import BadRowError, SpaceError, UsageError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
-from rangecast.model.timestamps import Timestamp
-from rangecast.rank import shed as shedding
+from rangecast.rank import rate_limit as shedding
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.choose import INDEXES
 from rangecast.rank.explain import explain_rank
+from rangecast.rank.rate_limit import TIMELESS, WINDOW, Budget, seconds_of, shed
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
-from rangecast.rank.shed import TIMELESS, WINDOW, Budget, seconds_of, shed
 from rangecast.rank.slabs.index import Slabs
 from tests.examples import examples
 from tests.strategies import boxes_and_points

@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 
 from rangecast import Engine
 from rangecast.errors import BadRowError, FileError, RangecastError, SpaceError, UsageError
-from rangecast.model import files, json_lines
-from rangecast.model.attributes import Boolean, Integer, Number
-from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.batch import Batch
-from rangecast.model.events import EventFile, encode_event, encode_events
+from rangecast.model.attributes.base import Boolean, Integer, Number
+from rangecast.model.attributes.text import Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.encoding.events import EventFile, encode_event, encode_events
+from rangecast.model.encoding.subscriptions import encode_subscriptions, read_subscriptions
 from rangecast.model.filters.filter import Filter
-from rangecast.model.records import Records, Rows, table_source
+from rangecast.model.io import files, json_lines
+from rangecast.model.io.batch import Batch
+from rangecast.model.io.records import Records, Rows, table_source
+from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
-from rangecast.model.table_writer import write_table
-from rangecast.model.text_attributes import Category, Hierarchy, String
-from rangecast.model.timestamps import Timestamp
 from rangecast.notify.tables import file_rows, read_objects
 from tests.examples import examples
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast.model.events import encode_events
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.report import match_plots
 from rangecast.report.facts import Busy, Group, MatchReport, MicroBatch, Proof, Region, Stage
 from rangecast.report.html import Html, page, table, tag

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rangecast import Engine
-from rangecast.cli import route
+from rangecast.cli.commands.networks import route
 from rangecast.cli.main import app
-from rangecast.model.events import encode_events
-from rangecast.overlay.network import Network
-from rangecast.overlay.strategies import STRATEGIES
-from rangecast.overlay.tree import ELEVEN, SHAPES, neighbours, tree_of
+from rangecast.model.encoding.events import encode_events
+from rangecast.overlay.interest.strategies import STRATEGIES
+from rangecast.overlay.networks.network import Network
+from rangecast.overlay.networks.tree import ELEVEN, SHAPES, neighbours, tree_of
 from rangecast.workloads import generate
 
 

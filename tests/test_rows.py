@@ -2,9 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
-from rangecast.model.rowstore import NEVER, append, append_one, boxes_of, no_rows
+from rangecast.model.sets.rowstore import NEVER, append, append_one, boxes_of, no_rows
 from rangecast.model.space import Space
 from tests import strategies
 

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.engine import Engine
+from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.workloads import generate
 
 FILES = ("events.parquet", "subscriptions.parquet", "--space", "space.toml", "-q")

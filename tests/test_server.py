@@ -15,20 +15,20 @@ import pytest
 
 from rangecast import Engine, Integer, Number, Space, String, Timestamp
 from rangecast.errors import RangecastError
-from rangecast.model.events import encode_event
-from rangecast.server.encoding import encoded, points_of_lines
-from rangecast.server.hub import Feed
-from rangecast.server.messages import Message
-from rangecast.server.records import EVENTS as EVENTS_UNIT
-from rangecast.server.records import (
+from rangecast.model.encoding.events import encode_event
+from rangecast.server.delivery.hub import Feed
+from rangecast.server.delivery.messages import Message
+from rangecast.server.pipeline.encoding import encoded, points_of_lines
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.edits import EVENTS as EVENTS_UNIT
+from rangecast.server.state.edits import (
     DeleteConsumer,
     DeleteSubscription,
     PutConsumer,
     PutSpace,
     PutSubscription,
 )
-from rangecast.server.service import Service
-from rangecast.server.waiting import answered
 from rangecast.workloads import generate
 from tests.serving import HANGS, ids_of, until
 

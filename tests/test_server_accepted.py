@@ -14,19 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast.server.encoding import encoded, points_of_lines, rows_of
 from rangecast.server.json_text import MAX_DEPTH, DepthError, decode, decoder_for, shallow
 from rangecast.server.links.journal import ServerJournal
-from rangecast.server.records import (
+from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.pipeline.encoding import encoded, points_of_lines, rows_of
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.preview import tried
+from rangecast.server.service import Service
+from rangecast.server.state.edits import (
     EventsHead,
     PutConsumer,
     PutSubscription,
     events_draft,
 )
-from rangecast.server.service import Service
-from rangecast.server.sqlite_log import SqliteLog
-from rangecast.server.trial import tried
-from rangecast.server.waiting import answered
 from tests.serving import SPACE, T, run, serving
 from tests.spoken import Spoken
 

@@ -13,11 +13,11 @@ from fastapi.routing import APIRoute
 from websockets.sync.client import ClientConnection, connect
 
 from rangecast import Space
-from rangecast.server.http.access import SCOPES, digest_of
 from rangecast.server.http.app import PARTS
-from rangecast.server.http.stream import _HANDLERS
+from rangecast.server.http.auth import SCOPES, digest_of
+from rangecast.server.http.routes.websocket import _HANDLERS
 from rangecast.server.http.tickets import MOST, SECONDS, Tickets
-from rangecast.server.registry import RefusedError
+from rangecast.server.state.registry import RefusedError
 from tests.test_server_http import Served
 
 SPACE = Space.from_toml("""

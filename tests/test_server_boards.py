@@ -27,12 +27,14 @@ from rangecast.errors import (
     UsageError,
 )
 from rangecast.notify import Board
-from rangecast.server.boards import updates_of
+from rangecast.server.delivery.messages import Gap, Message
 from rangecast.server.http.problems import status_of
-from rangecast.server.log import Unit
-from rangecast.server.messages import Gap, Message
-from rangecast.server.prove import proved
-from rangecast.server.records import (
+from rangecast.server.log.base import Unit
+from rangecast.server.log.segment import checked_units
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.boards import updates_of
+from rangecast.server.state.edits import (
     UPDATES,
     DeleteBoard,
     DeleteInterest,
@@ -40,10 +42,8 @@ from rangecast.server.records import (
     PutConsumer,
     PutInterest,
 )
-from rangecast.server.registry import RefusedError
-from rangecast.server.segment import checked_units
-from rangecast.server.service import Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.registry import RefusedError
+from rangecast.server.verify.deliveries import proved
 from tests.serving import HANGS
 from tests.test_server_http import Served
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from rangecast.model.space import Space
-from rangecast.server.http.arrow import lines_of_arrow
-from rangecast.server.http.bodies import MOST_EVENTS
-from rangecast.server.http.edge import MOST_BYTES
-from rangecast.server.records import PutSpace
-from rangecast.server.registry import RefusedError
-from rangecast.server.waiting import answered
+from rangecast.server.http.bodies.arrow import lines_of_arrow
+from rangecast.server.http.bodies.read import MOST_EVENTS
+from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.edits import PutSpace
+from rangecast.server.state.registry import RefusedError
 from tests.serving import T, run, serving
 from tests.spoken import Spoken
 

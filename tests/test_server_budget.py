@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from rangecast import Number, Space
-from rangecast.server.budget_reader import SECOND
-from rangecast.server.log import Unit
-from rangecast.server.messages import Message
-from rangecast.server.prove import proved
-from rangecast.server.records import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.delivery.budget_reader import SECOND
+from rangecast.server.delivery.messages import Message
+from rangecast.server.log.base import Unit
 from rangecast.server.service import Service
+from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.verify.deliveries import proved
 from tests.set_clock import SetClock, clock
 from tests.test_server import T, edit, publish, run, taken
 

@@ -14,10 +14,10 @@ import pytest
 from rangecast.model.filters import many
 from rangecast.model.space import Space
 from rangecast.server.http.app import make_app
-from rangecast.server.records import DeleteSubscription, PutConsumer, PutSpace, PutSubscription
-from rangecast.server.registry import Registry
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSpace, PutSubscription
+from rangecast.server.state.registry import Registry
 from tests.serving import Client, T, run, serving
 
 SPACE = Space.from_toml("""

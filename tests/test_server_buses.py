@@ -20,19 +20,20 @@ import pytest
 
 from rangecast import Engine
 from rangecast.errors import RangecastError
-from rangecast.server import ways
-from rangecast.server.buses import bus, sources
-from rangecast.server.buses import kafka as kafka_module
-from rangecast.server.buses import nats as nats_module
-from rangecast.server.buses.bus import BusError, Source, places
-from rangecast.server.buses.kafka import KafkaWay, kafka_source
-from rangecast.server.buses.nats import nats_source
-from rangecast.server.kafka_log import KafkaLog
-from rangecast.server.log import Draft, LogError, MemoryLog, Unit
+from rangecast.server.connectors import base as bus
+from rangecast.server.connectors import kafka as kafka_module
+from rangecast.server.connectors import nats as nats_module
+from rangecast.server.connectors import sources
+from rangecast.server.connectors.base import BusError, Source, places
+from rangecast.server.connectors.kafka import KafkaWay, kafka_source
+from rangecast.server.connectors.nats import nats_source
+from rangecast.server.delivery import push
+from rangecast.server.log.base import Draft, LogError, MemoryLog, Unit
+from rangecast.server.log.kafka import KafkaLog
 from rangecast.server.metrics import exposition
-from rangecast.server.records import EVENTS, events_of
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import EVENTS, events_of
 from tests.servers import nats_server
 from tests.serving import SPACE, WANTED, Client, run, serving, subscribe, until
 from tests.test_server_log import filled
@@ -86,7 +87,7 @@ def lines(prices: list[float]) -> list[bytes]:
 
 def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bus, "AGAIN", 0.1)
-    monkeypatch.setattr(ways, "AGAIN", 0.1)
+    monkeypatch.setattr(push, "AGAIN", 0.1)
     import nats
 
     async def work(url: str) -> None:
@@ -213,7 +214,7 @@ def committed(servers: str, topic: str) -> list[bytes]:
 
 def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: str) -> None:
     monkeypatch.setattr(bus, "AGAIN", 0.1)
-    monkeypatch.setattr(ways, "AGAIN", 0.1)
+    monkeypatch.setattr(push, "AGAIN", 0.1)
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -411,7 +412,7 @@ def test_a_log_on_kafka(kafka: str) -> None:
 DIES = """
 import os, signal, sys
 from rangecast.cli.main import main
-from rangecast.server.buses.kafka import KafkaWay
+from rangecast.server.connectors.kafka import KafkaWay
 commit, calls, point = KafkaWay._commit, [], sys.argv.pop(1)
 def dies(way):
     calls.append(1)

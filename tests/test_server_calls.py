@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from rangecast.server import ways
-from rangecast.server.buses import bus, kafka, nats
-from rangecast.server.buses.bus import BusError, Source, SourceState, published
-from rangecast.server.buses.kafka import KafkaWay, kafka_source
 from rangecast.server.calls import Caller, StuckError, close_within
-from rangecast.server.kafka_log import KafkaPlace
-from rangecast.server.kafka_tail import KafkaTail
-from rangecast.server.log import MemoryLog
+from rangecast.server.connectors import base as bus
+from rangecast.server.connectors import kafka, nats
+from rangecast.server.connectors.base import BusError, Source, SourceState, published
+from rangecast.server.connectors.kafka import KafkaWay, kafka_source
+from rangecast.server.delivery import push
+from rangecast.server.log.base import MemoryLog
+from rangecast.server.log.kafka import KafkaPlace
+from rangecast.server.log.kafka_reader import KafkaTail
 from rangecast.server.metrics import exposition
-from rangecast.server.records import PutConsumer, PutSpace, PutSubscription, edits_draft
+from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription, edits_draft
+from rangecast.server.workers.group_member import Member
 from rangecast.server.workers.matcher import Event, Matcher
-from rangecast.server.workers.member import Member
 from tests.serving import SPACE, Client, T, publish, run, serving, subscribe, until
 
 POISON = [
@@ -254,7 +255,7 @@ def test_a_way_out_whose_client_hangs_begins_anew_and_can_be_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A transaction never returns: that is said, another one delivers, and a stop is quick."""
-    monkeypatch.setattr(ways, "AGAIN", 0.01)
+    monkeypatch.setattr(push, "AGAIN", 0.01)
     monkeypatch.setattr(kafka, "STUCK", 0.2)
     monkeypatch.setattr(kafka, "CLOSE_SECONDS", 0.05)
     go_on, got, begun = threading.Event(), [], []

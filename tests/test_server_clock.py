@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.clock import SLOWER, Clock
-from rangecast.server.hosts import Peer
-from rangecast.server.http.access import Grant
-from rangecast.server.records import PutConsumer, PutSubscription, PutToken
-from rangecast.server.registry import RefusedError
+from rangecast.server.http.auth import Grant
+from rangecast.server.log.clock import SLOWER, Clock
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.security.hosts import Peer
 from rangecast.server.service import Retention, Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import PutConsumer, PutSubscription, PutToken
+from rangecast.server.state.registry import RefusedError
 from tests.serving import Client, T, publish, run, serving, until
 from tests.set_clock import SetClock, clock
 

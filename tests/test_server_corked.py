@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rangecast.server.http.corked import Corked
+from rangecast.server.http.write_batching import Corked
 
 
 class Transport:

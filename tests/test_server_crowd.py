@@ -15,8 +15,8 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from rangecast.server import run as server_run
-from rangecast.server.hub import WINDOW, WINDOW_BYTES
+from rangecast.server import process as server_run
+from rangecast.server.delivery.hub import WINDOW, WINDOW_BYTES
 from tests.server_crowd import Crowd
 from tests.test_server_http import Served
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.log import Draft, LogError, Unit
-from rangecast.server.log_mark import NAME as MARK
-from rangecast.server.log_mark import marked_end
-from rangecast.server.maintain import checked, repaired
-from rangecast.server.records import PutConsumer, PutSpace
-from rangecast.server.segment import checked_units
+from rangecast.server.log.acknowledged import NAME as MARK
+from rangecast.server.log.acknowledged import marked_end
+from rangecast.server.log.base import Draft, LogError, Unit
+from rangecast.server.log.segment import checked_units
+from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.log.tools import checked, repaired
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.sqlite_log import SqliteLog
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import PutConsumer, PutSpace
 from tests.serving import SPACE, Client, T, publish, run, serving, subscribe, until
 
 Files = dict[str, bytes]

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.http.direct import DirectProtocol
-from rangecast.server.http.edge import Edge
-from rangecast.server.http.events import FEW
-from rangecast.server.pump import Pump
-from rangecast.server.run import Server, Settings, serve
+from rangecast.server.http.fast_path import DirectProtocol
+from rangecast.server.http.middleware import Edge
+from rangecast.server.http.routes.events import FEW
+from rangecast.server.pipeline.pipeline import Pump
+from rangecast.server.process import Server, Settings, serve
 from tests.serving import SPACE
 
 EVENTS, ONE = "/v1/spaces/s/events", '{"price": 5}'

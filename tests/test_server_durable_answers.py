@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 
 from rangecast.errors import RangecastError
-from rangecast.server.encoding import encoded
-from rangecast.server.log import LogError, LogFullError
-from rangecast.server.records import EventsHead, PutBoard, PutConsumer, PutSpace, PutSubscription
-from rangecast.server.registry import RefusedError
-from rangecast.server.requests import Events
+from rangecast.server.log.base import LogError, LogFullError
+from rangecast.server.pipeline.commands import Events
+from rangecast.server.pipeline.encoding import encoded
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import (
+    EventsHead,
+    PutBoard,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+)
+from rangecast.server.state.registry import RefusedError
 from tests.held_log import HeldLog
 from tests.serving import SPACE, T, run, serving
 
@@ -307,8 +313,8 @@ def test_the_oldest_ids_make_room_only_for_what_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held(monkeypatch)
-    monkeypatch.setattr("rangecast.server.repeats.IDS", 2)
-    monkeypatch.setattr("rangecast.server.repeats.REQUESTS", 1)
+    monkeypatch.setattr("rangecast.server.state.dedup.IDS", 2)
+    monkeypatch.setattr("rangecast.server.state.dedup.REQUESTS", 1)
 
     async def work() -> None:
         async with serving() as service:

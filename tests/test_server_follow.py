@@ -9,8 +9,8 @@ import pytest
 
 from rangecast.client import Client, ServerError
 from rangecast.errors import RangecastError
-from rangecast.server.follow import Leader
-from rangecast.server.maintain import dumped
+from rangecast.server.log.tools import dumped
+from rangecast.server.replication.follower import Leader
 from rangecast.server.service import Service
 from tests.test_server_http import EVENTS, SUBSCRIPTIONS, Served
 

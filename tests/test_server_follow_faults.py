@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from rangecast.server import follow
-from rangecast.server.follow import Follower, Leader, Piece, piece_of
-from rangecast.server.log import Draft, LogError, LogFullError, MemoryLog, Unit
+from rangecast.server.log.base import Draft, LogError, LogFullError, MemoryLog, Unit
+from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.metrics import exposition
-from rangecast.server.records import AnyEdit, PutSpace, PutSubscription, edits_draft
+from rangecast.server.replication import follower as follow
+from rangecast.server.replication.follower import Follower, Leader, Piece, piece_of
 from rangecast.server.service import Service
-from rangecast.server.sqlite_log import SqliteLog
+from rangecast.server.state.edits import AnyEdit, PutSpace, PutSubscription, edits_draft
 from tests.serving import SPACE, Client, T, run
 from tests.test_server_http import Served
 

@@ -12,12 +12,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from rangecast.overlay.messages import MOST_BYTES as MAX_MESSAGE
-from rangecast.server.http.edge import MOST_BYTES
-from rangecast.server.http.stream import MAX_STRANGER
-from rangecast.server.links.driver import KIND
-from rangecast.server.records import PutConsumer
+from rangecast.overlay.wire.frames import MOST_BYTES as MAX_MESSAGE
+from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.http.routes.websocket import MAX_STRANGER
+from rangecast.server.links.broker_thread import KIND
 from rangecast.server.service import Service
+from rangecast.server.state.edits import PutConsumer
 from tests.test_server_http import Served
 
 LONG = 90.0

@@ -15,13 +15,13 @@ from typing import Any
 import httpx
 import pytest
 
-from rangecast.server.log import Draft, LogError, LogFullError
-from rangecast.server.log_mark import NAME as MARK
-from rangecast.server.records import PutConsumer
-from rangecast.server.registry import Consumer
+from rangecast.server.log.acknowledged import NAME as MARK
+from rangecast.server.log.base import Draft, LogError, LogFullError
+from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.sqlite_log import SqliteLog
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import PutConsumer
+from rangecast.server.state.registry import Consumer
 from tests.serving import T, publish, run, serving, until
 from tests.test_server_http import MADE
 from tests.test_server_process import HERE, SERVE, address
@@ -203,7 +203,7 @@ def test_full_is_told_from_broken_by_the_code(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr("rangecast.server.sqlite_log._has_space", lambda _folder: has_space)
+        patched.setattr("rangecast.server.log.sqlite._has_space", lambda _folder: has_space)
         patched.setattr(log, "_insert", fails)
         with pytest.raises(LogFullError if is_full else LogError):
             log.append([Draft("events", 1, 0, b"y")])
@@ -224,7 +224,7 @@ def test_a_failed_late_sync_ends_the_log(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("rangecast.server.sqlite_log.sync_file", fails)
+        patched.setattr("rangecast.server.log.sqlite.sync_file", fails)
         with pytest.raises(LogError, match="writing failed"):
             log.sync()
     with pytest.raises(LogError, match="nothing more is accepted"):

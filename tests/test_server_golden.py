@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.log import Draft, LogError
-from rangecast.server.segment import _digest
+from rangecast.server.log.base import Draft, LogError
+from rangecast.server.log.segment import _digest
+from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.service import Service
-from rangecast.server.snapshots import snapshots
-from rangecast.server.sqlite_log import SqliteLog
+from rangecast.server.state.snapshots import snapshots
 from tests.golden_server import FOLDER, crash, told
 from tests.serving import ids_of
 

@@ -13,13 +13,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from rangecast.server.hosts import Peer
-from rangecast.server.http import stream
-from rangecast.server.http.access import Grant, Grants, digest_of
-from rangecast.server.links.wire import HEADER
-from rangecast.server.records import DeleteToken, PutToken
-from rangecast.server.registry import RefusedError
-from rangecast.server.waiting import answered
+from rangecast.server.http.auth import Grant, Grants, digest_of
+from rangecast.server.http.routes import websocket
+from rangecast.server.links.connection import HEADER
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.security.hosts import Peer
+from rangecast.server.state.edits import DeleteToken, PutToken
+from rangecast.server.state.registry import RefusedError
 from tests.serving import run, serving
 from tests.silent_peers import dial, request
 from tests.test_server_http import Served
@@ -88,7 +88,7 @@ def received(socket: ClientConnection) -> list[str | bytes]:
 def check_ended(socket: ClientConnection) -> None:
     last = json.loads(received(socket)[-1])
     assert (last["type"], last["status"]) == ("error", 401)
-    assert socket.close_code == stream.UNAUTHORIZED
+    assert socket.close_code == websocket.UNAUTHORIZED
 
 
 def test_a_websocket_ends_with_its_token(tokens: Tokens) -> None:
@@ -217,11 +217,11 @@ def test_the_first_token_ends_what_was_opened_without_one() -> None:
 def test_a_connection_without_a_token_is_closed_after_a_while(
     tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "MAX_SILENCE", 0.3)
+    monkeypatch.setattr(websocket, "MAX_SILENCE", 0.3)
     with tokens.socket({}) as socket:
         check_ended(socket)
     token = tokens.made(["read"])
-    monkeypatch.setattr(stream, "MAX_SILENCE", 2.0)  # enough for a busy machine to send one
+    monkeypatch.setattr(websocket, "MAX_SILENCE", 2.0)  # enough for a busy machine to send one
     with tokens.socket({}) as socket:
         socket.send(json.dumps({"type": "auth", "token": token.secret}))
         time.sleep(2.1)  # past the limit: it is known by now

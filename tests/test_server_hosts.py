@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from rangecast.server.hosts import Hosts, Peer
+from rangecast.server.security.hosts import Hosts, Peer
 from tests.test_server_access import ANYBODY, ROUTES, filled, names_of
 from tests.test_server_http import Served
 

@@ -20,9 +20,9 @@ from websockets.sync.client import connect
 from rangecast import Engine
 from rangecast.client import Client, ServerError
 from rangecast.errors import BadRowError, DuplicateIdError, UnknownIdError
-from rangecast.server.log import LogError
-from rangecast.server.reader import Reader
-from rangecast.server.run import Server, Settings, serve
+from rangecast.server.delivery.log_reader import Reader
+from rangecast.server.log.base import LogError
+from rangecast.server.process import Server, Settings, serve
 from rangecast.workloads import generate
 from tests.server_fuzz import Fuzz
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from rangecast.errors import FilterError, UsageError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
-from rangecast.server.judge import Judge
-from rangecast.server.prove import proved
-from rangecast.server.records import (
+from rangecast.server.pipeline.commands import Edits
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.edits import (
     AnyEdit,
     DeleteConsumer,
     DeleteSubscription,
@@ -26,8 +26,8 @@ from rangecast.server.records import (
     PutSubscription,
     run_or_not,
 )
-from rangecast.server.requests import Edits
-from rangecast.server.waiting import answered
+from rangecast.server.verify.deliveries import proved
+from rangecast.server.verify.oracle import Judge
 from tests.serving import SPACE, Client, T, run, serving
 
 BEST = {"one": 0, "two": 2}

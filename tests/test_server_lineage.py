@@ -12,10 +12,10 @@ import pytest
 from websockets.sync.client import connect
 
 from rangecast import Client
-from rangecast.server.lineage import Lineage, LostPositionError
-from rangecast.server.messages import PositionError
-from rangecast.server.records import BeginEpoch
-from rangecast.server.registry import MAX_EPOCHS, Registry
+from rangecast.server.delivery.messages import PositionError
+from rangecast.server.log.lineage import Lineage, LostPositionError
+from rangecast.server.state.edits import BeginEpoch
+from rangecast.server.state.registry import MAX_EPOCHS, Registry
 from tests.test_server_follow import wait_for
 from tests.test_server_http import Served
 

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from rangecast import Client
-from rangecast.overlay.broker import Broker
-from rangecast.overlay.eventlog import JournalError
-from rangecast.overlay.messages import Events as EventsFrame
-from rangecast.overlay.messages import Hello, encode
-from rangecast.server.lineage import Lineage
-from rangecast.server.links import links as links_module
-from rangecast.server.links import wire as wire_module
-from rangecast.server.links.driver import Driver
+from rangecast.overlay.broker.broker import Broker
+from rangecast.overlay.broker.event_log import JournalError
+from rangecast.overlay.wire.frames import Events as EventsFrame
+from rangecast.overlay.wire.frames import Hello, encode
+from rangecast.server.links import connection as wire_module
+from rangecast.server.links import manager as links_module
+from rangecast.server.links.broker_thread import Driver
+from rangecast.server.links.connection import Wire
 from rangecast.server.links.journal import ServerJournal
-from rangecast.server.links.wire import Wire
-from rangecast.server.log import MemoryLog
-from rangecast.server.records import EventsHead, events_draft
-from rangecast.server.registry import Registry, SpaceEntry
+from rangecast.server.log.base import MemoryLog
+from rangecast.server.log.lineage import Lineage
+from rangecast.server.state.edits import EventsHead, events_draft
+from rangecast.server.state.registry import Registry, SpaceEntry
 from tests.serving import run
 from tests.test_server_links import (
     HTTP,

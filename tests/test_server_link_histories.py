@@ -16,13 +16,13 @@ import pytest
 from websockets.sync.client import connect
 
 from rangecast import Client
-from rangecast.overlay.messages import Beat, Hello, Snapshot, decode, encode
-from rangecast.overlay.messages import Events as EventsFrame
-from rangecast.server import lineage as lineage_module
-from rangecast.server import sqlite_log
+from rangecast.overlay.wire.frames import Beat, Hello, Snapshot, decode, encode
+from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.server.links import journal as journal_module
-from rangecast.server.links import links as links_module
-from rangecast.server.maintain import dumped
+from rangecast.server.links import manager as links_module
+from rangecast.server.log import lineage as lineage_module
+from rangecast.server.log import sqlite
+from rangecast.server.log.tools import dumped
 from rangecast.server.service import Retention
 from tests.test_server_follow import wait_for
 from tests.test_server_http import Served
@@ -244,7 +244,7 @@ def _fields(hello: Hello) -> dict[str, Any]:
 
 
 def _want_all(socket: Any, incarnation: int = 1) -> None:
-    from rangecast.overlay.items import EVERYTHING
+    from rangecast.overlay.interest.items import EVERYTHING
 
     digest, items = EVERYTHING.name, [EVERYTHING]
     frame = Snapshot(incarnation=incarnation, version=1, digest=digest, items=items)
@@ -256,7 +256,7 @@ def test_a_hole_cut_by_retention_is_told_behind_the_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "_RECENT", 1_000)
-    monkeypatch.setitem(sqlite_log.SqliteLog.__init__.__kwdefaults__, "segment", 200)
+    monkeypatch.setitem(sqlite.SqliteLog.__init__.__kwdefaults__, "segment", 200)
     with serving(tmp_path, "hub", retention=Retention(bytes=40_000)) as hub:
         with serving(tmp_path, "far", hub), serving(tmp_path, "east", hub) as east:
             until(lambda: len(links_up(hub)) == 2)

@@ -24,20 +24,20 @@ from websockets.sync.client import ClientConnection, connect
 from rangecast import Client, Space
 from rangecast.client import RejectedRow
 from rangecast.errors import RangecastError, UsageError
-from rangecast.overlay.messages import MOST_BYTES, Beat, Hello, decode, encode
-from rangecast.overlay.messages import Events as EventsFrame
-from rangecast.server.encoding import encoded
-from rangecast.server.lineage import Lineage
-from rangecast.server.links import dial
-from rangecast.server.links.driver import LONGEST_EVENT
+from rangecast.overlay.wire.frames import MOST_BYTES, Beat, Hello, decode, encode
+from rangecast.overlay.wire.frames import Events as EventsFrame
+from rangecast.server.links import dialer
+from rangecast.server.links.broker_thread import LONGEST_EVENT
 from rangecast.server.links.journal import ServerJournal
-from rangecast.server.log import MemoryLog
-from rangecast.server.maintain import dumped
-from rangecast.server.matching import Written
-from rangecast.server.records import EventsHead, PutBroker, edits_draft, events_draft
-from rangecast.server.registry import Registry, SpaceEntry
-from rangecast.server.requests import Events
-from rangecast.server.run import Settings, serve
+from rangecast.server.log.base import MemoryLog
+from rangecast.server.log.lineage import Lineage
+from rangecast.server.log.tools import dumped
+from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.commands import Events
+from rangecast.server.pipeline.encoding import encoded
+from rangecast.server.process import Settings, serve
+from rangecast.server.state.edits import EventsHead, PutBroker, edits_draft, events_draft
+from rangecast.server.state.registry import Registry, SpaceEntry
 from tests.link_kills import LONGEST, free_port
 from tests.test_server_http import Served
 
@@ -323,7 +323,7 @@ def test_what_is_given_for_links_is_checked_before_anything_starts(tmp_path: Pat
     for given, words in wrong:
         with pytest.raises(RangecastError, match=words):
             Settings(**good | given).check()
-    assert dial.checked_url("ws://[::1]:1", "t", insecure=False) == "ws://[::1]:1/v1/link"
+    assert dialer.checked_url("ws://[::1]:1", "t", insecure=False) == "ws://[::1]:1/v1/link"
 
 
 def test_a_broker_reads_the_log_of_its_server_from_memory_and_from_disk() -> None:

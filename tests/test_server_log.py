@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.lineage import LostPositionError
-from rangecast.server.log import Draft, Log, LogError, LogFullError, MemoryLog, Unit
-from rangecast.server.maintain import checked, dumped, repaired
-from rangecast.server.messages import Gap
-from rangecast.server.records import PutConsumer, PutSpace, PutSubscription
-from rangecast.server.segment import checked_units
+from rangecast.server.delivery.messages import Gap
+from rangecast.server.log.base import Draft, Log, LogError, LogFullError, MemoryLog, Unit
+from rangecast.server.log.lineage import LostPositionError
+from rangecast.server.log.segment import checked_units
+from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.log.tools import checked, dumped, repaired
 from rangecast.server.service import Retention, Service
-from rangecast.server.sqlite_log import SqliteLog
+from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
 from tests.test_server import EVENTS, SPACE, T, all_of, edit, prepared, publish, put, run
 
 

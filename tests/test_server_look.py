@@ -7,14 +7,14 @@ import pytest
 
 from rangecast.cover.batch import earliest_coverers
 from rangecast.errors import FilterError, RangecastError
+from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import encode_event
+from rangecast.model.encoding.events import encode_event
+from rangecast.model.explain import explain_match
 from rangecast.model.filters.filter import Filter
-from rangecast.model.text_attributes import String
-from rangecast.model.why import explain_match
-from rangecast.server import look
-from rangecast.server.index import SpaceIndex
-from rangecast.server.registry import Change, SpaceEntry, Version
+from rangecast.server import explain
+from rangecast.server.state.registry import Change, SpaceEntry, Version
+from rangecast.server.state.space_index import SpaceIndex
 from rangecast.workloads import generate
 from tests.serving import Client, T, run, serving
 
@@ -53,7 +53,7 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
             index.name(one.subscription): sum(not line.holds for line in one.boxes[one.nearest])
             for one in explained
         }
-        found = look.who(index, look.Asked(event), nearest=12)
+        found = explain.who(index, explain.Asked(event), nearest=12)
         assert set(found["matches"]) == {name for name, count in lacks.items() if not count}
         assert found["count"] == len(found["matches"])
         near = [one["subscription"] for one in found["nearest"]]
@@ -67,13 +67,13 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
 
 def test_why_says_the_same(index: SpaceIndex) -> None:
     event = EVENTS[0]
-    found = look.who(index, look.Asked(event))
+    found = explain.who(index, explain.Asked(event))
     for name in [*found["matches"], *(one["subscription"] for one in found["nearest"])]:
-        said = look.why(MADE.space, index.entry.live[name], look.Asked(event))
+        said = explain.why(MADE.space, index.entry.live[name], explain.Asked(event))
         assert said["matches"] == (name in found["matches"])
         assert said["verdict"].startswith(name)
     with pytest.raises(RangecastError, match="pric"):
-        look.who(index, look.Asked({"pric": 3}))
+        explain.who(index, explain.Asked({"pric": 3}))
 
 
 def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
@@ -82,7 +82,7 @@ def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
     expected = earliest_coverers(boxes, arrival, boxes, arrival).tolist()
     names = [index.name(number) for number in boxes.ids.to_pylist()]
     found = [
-        look.covered(index, Filter.parse(index.entry.live[name].filter, MADE.space), number)
+        explain.covered(index, Filter.parse(index.entry.live[name].filter, MADE.space), number)
         for name, number in zip(names, boxes.ids.to_pylist(), strict=True)
     ]
     wanted = [None if place < 0 else names[place] for place in expected]
@@ -92,58 +92,58 @@ def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
     lo, hi = unsaved.arrays()
     one = Boxes.of(lo, hi, owner=[0, 0], ids=[0])
     place = int(earliest_coverers(boxes, arrival, one, np.array([boxes.rows]))[0])
-    assert look.covered(index, unsaved)["covered_by"] == names[place]
+    assert explain.covered(index, unsaved)["covered_by"] == names[place]
     number = boxes.ids[place].as_py()
-    assert look.covered(index, unsaved, passing={number})["covered_by"] != names[place]
+    assert explain.covered(index, unsaved, passing={number})["covered_by"] != names[place]
 
 
 def test_a_large_set_is_looked_at_in_part(
     index: SpaceIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look, "LOOKED_AT", 10)
+    monkeypatch.setattr(explain, "LOOKED_AT", 10)
     first = [index.name(number) for number in index.engine.boxes(10).ids.to_pylist()]
-    found = look.who(index, look.Asked(EVENTS[0]), nearest=50)
+    found = explain.who(index, explain.Asked(EVENTS[0]), nearest=50)
     assert (found["looked_at"], found["subscriptions"]) == (10, len(index.engine))
     assert {one["subscription"] for one in found["nearest"]} <= {*first}
-    drawn = look.plane(index, "price", "risk")
+    drawn = explain.plane(index, "price", "risk")
     assert {one["subscription"] for one in drawn["boxes"]} <= {*first}
 
 
 def test_boxes_on_two_attributes(index: SpaceIndex) -> None:
-    drawn = look.plane(index, "sector", "price", most=1000)
+    drawn = explain.plane(index, "sector", "price", most=1000)
     by_name = {one["subscription"]: one for one in drawn["boxes"]}
     assert by_name["more-0"]["x"] == [None, None]
     assert by_name["more-0"]["y"][1] == pytest.approx(500)
     labels = drawn["axes"][0]["labels"]
     assert labels[:2] == ["tech", "semiconductors"]
-    assert look.plane(index, "symbol", "price")["axes"][0]["labels"] is None
-    words = look.plane(index, "symbol", "pe", most=2000)["boxes"]
+    assert explain.plane(index, "symbol", "price")["axes"][0]["labels"] is None
+    words = explain.plane(index, "symbol", "pe", most=2000)["boxes"]
     assert ["NEW", "NEW"] in [one["x"] for one in words]
     with pytest.raises(RangecastError, match="did you mean 'price'"):
-        look.plane(index, "prise", "pe")
+        explain.plane(index, "prise", "pe")
 
 
 def test_the_plane_opens_on_what_most_boxes_bound(index: SpaceIndex) -> None:
     bounded = dict(zip(MADE.space.names, index.engine.boxes().mentions.sum(axis=0), strict=True))
     texts = {one.name for one in MADE.space if isinstance(one, String)}
     most = sorted(bounded.keys() - texts, key=lambda name: -bounded[name])
-    drawn = [one["name"] for one in look.plane(index)["axes"]]
+    drawn = [one["name"] for one in explain.plane(index)["axes"]]
     assert {*drawn} == {*most[:2]}
-    assert [one["name"] for one in look.plane(index, "pe")["axes"]] == ["pe", most[0]]
-    assert [one["name"] for one in look.plane(index, y=most[0])["axes"]] == [most[1], most[0]]
+    assert [one["name"] for one in explain.plane(index, "pe")["axes"]] == ["pe", most[0]]
+    assert [one["name"] for one in explain.plane(index, y=most[0])["axes"]] == [most[1], most[0]]
 
 
 def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex) -> None:
-    event = next(one for one in EVENTS if look.who(index, look.Asked(one))["count"] > 1)
-    before = look.who(index, look.Asked(event))
+    event = next(one for one in EVENTS if explain.who(index, explain.Asked(one))["count"] > 1)
+    before = explain.who(index, explain.Asked(event))
     numbers = {index.name(one): one for one in index.engine.boxes().ids.to_pylist()}
     passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
-    found = look.who(index, look.Asked(event), passing)
+    found = explain.who(index, explain.Asked(event), passing)
     assert found["matches"] == before["matches"][1:]
     assert found["count"] == before["count"] - 1
     assert found["nearest"][0] == before["nearest"][1]
     assert found["subscriptions"] == before["subscriptions"] - 2
-    drawn = look.plane(index, passing=passing, most=2000)["boxes"]
+    drawn = explain.plane(index, passing=passing, most=2000)["boxes"]
     assert passing.isdisjoint(numbers[one["subscription"]] for one in drawn)
 
 

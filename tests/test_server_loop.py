@@ -13,12 +13,12 @@ import pytest
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.server import json_text
-from rangecast.server.http import events as http_events
-from rangecast.server.http.bodies import INLINE_BYTES
-from rangecast.server.quotas import DEFAULTS, INLINE_LENGTH, Quotas
-from rangecast.server.records import PutSpace, PutSubscription
-from rangecast.server.registry import Registry
-from rangecast.server.waiting import answered
+from rangecast.server.http.bodies.read import INLINE_BYTES
+from rangecast.server.http.routes import events as http_events
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.edits import PutSpace, PutSubscription
+from rangecast.server.state.quotas import DEFAULTS, INLINE_LENGTH, Quotas
+from rangecast.server.state.registry import Registry
 from tests.serving import SPACE, T, run, serving
 from tests.spoken import Spoken
 from tests.test_server_http import Served
@@ -253,7 +253,7 @@ def test_answers_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pages_of_many_are_made_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rangecast.server.http import spaces
+    from rangecast.server.http.routes import spaces
 
     threads: set[int] = set()
     page_of = spaces.page_of
@@ -287,7 +287,7 @@ def test_pages_of_many_are_made_by_another_thread(monkeypatch: pytest.MonkeyPatc
 
 def test_edits_wait_by_their_bytes() -> None:
     """What waits to be written is bounded by bytes, long filters included."""
-    from rangecast.server.requests import Edits
+    from rangecast.server.pipeline.commands import Edits
 
     long = PutSubscription(T, "a", "s", "price < 1" + " " * 60_000)
     assert Edits([long] * 10).size > 600_000

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rangecast.errors import FilterError
-from rangecast.server.http import new_consumers, stream
-from rangecast.server.http.access import SCOPES, Caller
-from rangecast.server.records import PutConsumer
-from rangecast.server.waiting import answered
+from rangecast.server.http.auth import SCOPES, Caller
+from rangecast.server.http.routes import new_consumers, websocket
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.edits import PutConsumer
 from tests.serving import Client, T, ids_of, publish, run, serving, until
 
 PUT = "spaces/s/subscriptions/one?create_consumer=true"
@@ -128,9 +128,9 @@ def test_a_session_that_ends_while_it_is_opened_leaves_nothing(
                 await asyncio.Event().wait()
                 raise AssertionError("it is cancelled")
 
-            monkeypatch.setattr(stream, "answered", late)
+            monkeypatch.setattr(websocket, "answered", late)
             socket: Any = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(grants=None)))
-            session = stream.Session(service, socket)
+            session = websocket.Session(service, socket)
             monkeypatch.setattr(session, "_may", lambda _scope: Caller(T, SCOPES))
             frame = {"space": "s", "filter": "price < 9"}
             opening = asyncio.create_task(session._follow(frame))

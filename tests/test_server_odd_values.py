@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rangecast.server.logs import JsonLines, TextLines, printable
+from rangecast.server.log_format import JsonLines, TextLines, printable
 from tests.serving import run, serving
 from tests.spoken import Spoken
 

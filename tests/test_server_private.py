@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from rangecast.cli.main import app
 from rangecast.server import service as service_module
-from rangecast.server.links.links import LinkOptions
-from rangecast.server.log import MemoryLog
-from rangecast.server.maintain import dumped
-from rangecast.server.run import Settings
+from rangecast.server.delivery.webhook import Options, new_secret
+from rangecast.server.links.manager import LinkOptions
+from rangecast.server.log.base import MemoryLog
+from rangecast.server.log.tools import dumped
+from rangecast.server.process import Settings
 from rangecast.server.service import Service
-from rangecast.server.webhook import Options, new_secret
 from tests.serving import Client, publish, run, serving, subscribe
 
 SECRET = new_secret()

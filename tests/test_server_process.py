@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from rangecast.server.maintain import dumped
+from rangecast.server.log.tools import dumped
 from tests.servers import ROOT, need_namespaces, server
 from tests.test_server_http import MADE
 
@@ -209,7 +209,7 @@ def _fill_up_and_free(http: httpx.Client, ballast: Path, acked: dict[int, int]) 
 def test_the_garbage_collector_spares_what_stays() -> None:
     asked = """
 import gc
-from rangecast.server.run import spare_the_collector
+from rangecast.server.process import spare_the_collector
 spare_the_collector()
 kept = gc.get_freeze_count()
 gc.collect()

@@ -11,14 +11,14 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from rangecast.errors import RangecastError
-from rangecast.server import retained
-from rangecast.server.quotas import LIMITS, Quotas
-from rangecast.server.records import EDITS, EVENTS, DeleteConsumer, PutConsumer, edits_of
-from rangecast.server.registry import RefusedError, Registry
-from rangecast.server.retained import COARSE, Retained
-from rangecast.server.segment import checked_units
+from rangecast.server.log.segment import checked_units
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Retention
-from rangecast.server.waiting import answered
+from rangecast.server.state import retained
+from rangecast.server.state.edits import EDITS, EVENTS, DeleteConsumer, PutConsumer, edits_of
+from rangecast.server.state.quotas import LIMITS, Quotas
+from rangecast.server.state.registry import RefusedError, Registry
+from rangecast.server.state.retained import COARSE, Retained
 from tests.serving import SPACE, Client, T, publish, run, serving
 from tests.test_server_http import Served
 

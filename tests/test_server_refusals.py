@@ -14,12 +14,12 @@ from rangecast.errors import FilterError
 from rangecast.model.filters import many
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
-from rangecast.server.index import bounds_of
-from rangecast.server.log import MemoryLog
-from rangecast.server.records import PutSpace, PutSubscription
-from rangecast.server.registry import Registry
+from rangecast.server.log.base import MemoryLog
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import PutSpace, PutSubscription
+from rangecast.server.state.registry import Registry
+from rangecast.server.state.space_index import bounds_of
 from tests.serving import Client, T, run, serving
 
 WORDS = Space.from_toml("""

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rangecast import Engine
-from rangecast.server.maintain import dumped
-from rangecast.server.reader import MOST_BYTES, Reader
-from rangecast.server.records import DeleteSubscription, PutConsumer
+from rangecast.server.delivery.log_reader import MOST_BYTES, Reader
+from rangecast.server.log.tools import dumped
 from rangecast.server.service import Service
+from rangecast.server.state.edits import DeleteSubscription, PutConsumer
 from tests.serving import ids_of
 from tests.test_server import EVENTS, SPACE, SUBSCRIPTIONS, T, edit, prepared, publish, put, run
 

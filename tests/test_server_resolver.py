@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from rangecast.server import resolver
-from rangecast.server.guard import AddressError
-from rangecast.server.resolver import MAX_LOOKUPS, Resolver
+from rangecast.server.delivery import resolver
+from rangecast.server.delivery.resolver import MAX_LOOKUPS, Resolver
+from rangecast.server.delivery.url_guard import AddressError
 from tests.serving import Client, run, serving
 from tests.test_server_webhook import receiver
 

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rangecast.server.records import DeleteSubscription, PutConsumer, PutSubscription
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Retention, Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSubscription
 from tests.serving import T, publish, run, serving
 
 ROUNDS = 120

@@ -60,7 +60,7 @@ def test_a_subscription_and_its_consumer_are_one_request(
             raise KeyboardInterrupt
         return send(self, call)
 
-    from rangecast.cli.subscribe import subscribe
+    from rangecast.cli.commands.server.subscribe import subscribe
 
     with monkeypatch.context() as patch:
         patch.setattr(Client, "_send", cut)

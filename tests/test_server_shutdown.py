@@ -18,8 +18,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from rangecast.server.http import stalled
-from rangecast.server.http.stream import Session
-from rangecast.server.maintain import dumped
+from rangecast.server.http.routes.websocket import Session
+from rangecast.server.log.tools import dumped
 from tests.servers import server
 from tests.silent_peers import dial, request, send_frame, upgrade
 from tests.test_server_http import MADE, Served
@@ -129,7 +129,7 @@ def test_what_never_ends_is_left_behind(tmp_path: Path) -> None:
     """A webhook's receiver that doesn't answer, and a thread that never ends."""
     hung = """
 import sys, threading
-from rangecast.server.house import Housekeeper
+from rangecast.server.maintenance import Housekeeper
 Housekeeper.stop = lambda self: threading.Event().wait()
 from rangecast.cli.main import main
 sys.argv = ["rangecast", *sys.argv[1:]]
@@ -222,7 +222,7 @@ def test_a_peer_that_does_not_read_is_cut(kind: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_ping_time_out_ends_a_connection_with_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rangecast.server.run.PING", 0.3)
+    monkeypatch.setattr("rangecast.server.process.PING", 0.3)
     monkeypatch.setattr(stalled, "MAX_STALL", 3600.0)  # nothing else ends it
     served = Served()
     try:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rangecast.server.log import LogError
-from rangecast.server.records import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.log.base import LogError
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.snapshots import snapshots
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.state.snapshots import snapshots
 from tests.serving import SPACE, T, publish, run, serving
 
 FILTERS = {f"s{number}": f"price > {number}" for number in range(8)}

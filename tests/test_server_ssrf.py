@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rangecast.server import guard, webhook
-from rangecast.server.guard import BLOCKED_PORTS, AddressError, check_port, target_of
+from rangecast.server.delivery import url_guard, webhook
+from rangecast.server.delivery.url_guard import BLOCKED_PORTS, AddressError, check_port, target_of
 from tests.serving import Client, run, serving
 
 
@@ -140,7 +140,7 @@ def test_nothing_private_is_ever_connected() -> None:
 
 def test_redirects_to_what_is_private_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     # 127.0.0.2 plays a receiver of the open internet
-    monkeypatch.setattr(guard, "is_global", lambda address: address == "127.0.0.2")
+    monkeypatch.setattr(url_guard, "is_global", lambda address: address == "127.0.0.2")
 
     async def work() -> None:
         async with trap("127.0.0.2") as there, trap("127.0.0.1") as secret, serving() as service:
@@ -164,14 +164,14 @@ def test_redirects_to_what_is_private_are_not_followed(monkeypatch: pytest.Monke
 
 
 def test_a_name_that_is_bound_again_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "is_global", lambda address: address == "127.0.0.2")
+    monkeypatch.setattr(url_guard, "is_global", lambda address: address == "127.0.0.2")
 
     async def work() -> None:
         async with trap("127.0.0.2") as there, serving() as service:
             secret = await asyncio.start_server(lambda *_: seen.append(1), "127.0.0.1", there.port)
             seen: list[int] = []
             answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.2", "127.0.0.1"]])
-            monkeypatch.setattr("rangecast.server.resolver.TTL", 0.0)  # each attempt asks again
+            monkeypatch.setattr("rangecast.server.delivery.resolver.TTL", 0.0)
             service.resolver.lookup = lambda _host: next(answers)
             client = Client(service)
             await client.put_out(kind="webhook", url=f"http://hook.example:{there.port}/x?y=z")

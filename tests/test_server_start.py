@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from rangecast.errors import RangecastError
-from rangecast.server.log import Draft
-from rangecast.server.maintain import checked
+from rangecast.server.log.base import Draft
+from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.log.tools import checked
 from rangecast.server.service import Service
-from rangecast.server.sqlite_log import SqliteLog
 from tests.servers import ROOT
 
 _STRANGER = 65_534
@@ -24,8 +24,8 @@ _EARLY = """
 import os, signal, sys, time
 from pathlib import Path
 from rangecast import Number, Space
-from rangecast.server.run import Settings, serve
-from rangecast.server.sqlite_log import SqliteLog
+from rangecast.server.process import Settings, serve
+from rangecast.server.log.sqlite import SqliteLog
 
 plain, asked = SqliteLog.append, []
 

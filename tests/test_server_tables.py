@@ -19,10 +19,10 @@ import pytest
 from rangecast import Engine, Space
 from rangecast.client import Client, RejectedRow, SubscribeError
 from rangecast.errors import BadRowError, FileError
-from rangecast.model.subscriptions import read_subscriptions
-from rangecast.server.http.parquet import batches_of_parquet
-from rangecast.server.http.tables import MAX_ROWS, MAX_TABLE_BYTES
-from rangecast.server.registry import RefusedError
+from rangecast.model.encoding.subscriptions import read_subscriptions
+from rangecast.server.http.bodies.parquet import batches_of_parquet
+from rangecast.server.http.bodies.tables import MAX_ROWS, MAX_TABLE_BYTES
+from rangecast.server.state.registry import RefusedError
 from tests.test_server_http import Served
 
 pytestmark = pytest.mark.xdist_group("server_tables")
@@ -161,8 +161,8 @@ def test_rejected_rows_are_named(client: Client, tmp_path: Path) -> None:
 def test_what_requests_before_have_saved_is_said(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rangecast.client.parts.BULK", 2)
-    monkeypatch.setattr("rangecast.client.many.BULK", 2)
+    monkeypatch.setattr("rangecast.client.operations.parts.BULK", 2)
+    monkeypatch.setattr("rangecast.client.operations.many.BULK", 2)
     rows = [{"id": f"m{n}", "filter": "price < 5"} for n in range(3)] + [{"id": "z", "filter": "x"}]
     for given in (rows, pa.Table.from_pylist(rows)):
         with pytest.raises(SubscribeError, match="2 are saved, by requests before; row 3: ") as no:

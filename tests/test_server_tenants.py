@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.hub import WINDOW, Feed
+from rangecast.server.delivery.hub import WINDOW, Feed
 from tests.test_server_access import SPACE, Tenants
 
 SHARED = {

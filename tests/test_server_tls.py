@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 
 from rangecast.server.http import stalled
 from rangecast.server.http.connections import MAX_HEAD, ConnectionLimits
-from rangecast.server.run import Server, Settings
+from rangecast.server.process import Server, Settings
 from tests.silent_peers import dial, request
 from tests.test_client_tls import Authority
 from tests.test_server_http import Served

@@ -18,10 +18,10 @@ import pytest
 
 from rangecast import Engine
 from rangecast.errors import RangecastError
-from rangecast.server import webhook
-from rangecast.server.guard import AddressError, address_of, is_global, target_of
-from rangecast.server.resolver import Resolver
-from rangecast.server.webhook import DELAYS, HOUR, Answer, Delivery, seconds_of, signature
+from rangecast.server.delivery import webhook
+from rangecast.server.delivery.resolver import Resolver
+from rangecast.server.delivery.url_guard import AddressError, address_of, is_global, target_of
+from rangecast.server.delivery.webhook import DELAYS, HOUR, Answer, Delivery, seconds_of, signature
 from tests.serving import SPACE, WANTED, Client, T, publish, run, serving, subscribe, until
 
 

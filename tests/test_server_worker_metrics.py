@@ -11,16 +11,16 @@ import httpx
 import pytest
 
 from rangecast.errors import RangecastError, UsageError
-from rangecast.server.log import MemoryLog, Unit
-from rangecast.server.records import (
+from rangecast.server.log.base import MemoryLog, Unit
+from rangecast.server.state.edits import (
     AnyEdit,
     PutConsumer,
     PutSpace,
     PutSubscription,
     edits_draft,
 )
+from rangecast.server.workers.group_member import Batch, Member, Record, UndoneError
 from rangecast.server.workers.matcher import Event
-from rangecast.server.workers.member import Batch, Member, Record, UndoneError
 from rangecast.server.workers.metrics import answering
 from rangecast.server.workers.worker import STILL, Worker, WorkerSettings
 from tests.serving import SPACE, T

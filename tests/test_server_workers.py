@@ -18,10 +18,11 @@ import pytest
 from rangecast import Engine
 from rangecast.errors import RangecastError
 from rangecast.model.space import Space
-from rangecast.server.fanout import carry_out
-from rangecast.server.kafka_log import KafkaLog, connecting, make_topic
-from rangecast.server.log import LogError, MemoryLog
-from rangecast.server.records import (
+from rangecast.server.log.base import LogError, MemoryLog
+from rangecast.server.log.kafka import KafkaLog, connecting, make_topic
+from rangecast.server.pipeline.fanout import carry_out
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.edits import (
     AnyEdit,
     DeleteConsumer,
     DeleteSubscription,
@@ -30,12 +31,11 @@ from rangecast.server.records import (
     PutSubscription,
     edits_draft,
 )
-from rangecast.server.replay import Replay
-from rangecast.server.snapshots import Picture
-from rangecast.server.waiting import answered
+from rangecast.server.state.replay import Replay
+from rangecast.server.state.snapshots import Picture
+from rangecast.server.verify.workers import proved
+from rangecast.server.workers.group_member import Batch, FencedError, Member, Record, UndoneError
 from rangecast.server.workers.matcher import Event, Match, Matcher
-from rangecast.server.workers.member import Batch, FencedError, Member, Record, UndoneError
-from rangecast.server.workers.prove import proved
 from rangecast.server.workers.worker import Worker, WorkerSettings
 from tests.serving import SPACE, T, run, serving, until
 
@@ -271,7 +271,7 @@ def has_all(settings: WorkerSettings, kafka: str) -> bool:
 
 def committed(kafka: str, topic: str) -> list[Any]:
     """Return the committed records of a topic."""
-    from rangecast.server.workers.prove import _committed
+    from rangecast.server.verify.workers import _committed
 
     return [*_committed(kafka, topic)]
 

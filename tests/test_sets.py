@@ -12,7 +12,7 @@ from rangecast import Boxes, Engine, Filter, Number, Space, String, encode_subsc
 from rangecast.cover import CoverSet
 from rangecast.errors import BadRowError, RangecastError, SnapshotError
 from rangecast.merge import ExactSummary, SplitSummary, Summary
-from rangecast.model.table_writer import write_table
+from rangecast.model.io.writer import write_table
 
 EVENTS = [{"symbol": s, "price": p} for s in ("IBM", "AAPL", "MSFT") for p in range(-1, 12)]
 ROWS = {

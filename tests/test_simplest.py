@@ -12,8 +12,8 @@ from hypothesis import given
 from rangecast import Engine, Filter, Integer, Number, Space
 from rangecast.client import Client
 from rangecast.cover import CoverSet
+from rangecast.model.attributes.numbers import MAX
 from rangecast.model.boxes import Boxes
-from rangecast.model.numbers import MAX
 from rangecast.model.simplest import simplest
 from tests import strategies
 from tests.examples import examples

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given
 
 from rangecast.errors import SnapshotError, UsageError
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
 from rangecast.model.snapshot import load_arrays, load_boxes, save_arrays, save_boxes
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 from tests import strategies
 from tests.conformance import as_sets
 from tests.examples import examples

@@ -3,10 +3,10 @@ from datetime import UTC, datetime
 import pytest
 
 from rangecast.errors import SpaceError
-from rangecast.model.attributes import Boolean, Integer, Number
+from rangecast.model.attributes.base import Boolean, Integer, Number
+from rangecast.model.attributes.text import Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import Category, Hierarchy, String
-from rangecast.model.timestamps import Timestamp
 
 TOML = """
 [[attribute]]

@@ -5,15 +5,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.cli.spark import spark_session, told
+from rangecast.cli.shared.spark_session import spark_session, told
 from rangecast.errors import BadRowError, FileError, UsageError
-from rangecast.model.badrows import KeptRows
+from rangecast.model.encoding.subscriptions import encode_subscriptions
+from rangecast.model.io.rejected import KeptRows
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.notify import tables
 from rangecast.notify.board import Board
-from rangecast.spark.steps.check_lists import Sent, wrong_lists
 from rangecast.spark.steps.match import match as on_spark
+from rangecast.spark.steps.notify.check_lists import Sent, wrong_lists
 from rangecast.workloads import generate
 
 SPACE = """

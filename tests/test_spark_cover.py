@@ -9,7 +9,7 @@ import pytest
 from rangecast import Boxes, Integer, Number, RangecastError, Space
 from rangecast.cover import covered_by
 from rangecast.errors import BadRowError
-from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.spark import cover
 from rangecast.spark.packed_boxes import pack
 from rangecast.spark.steps import cover as covering

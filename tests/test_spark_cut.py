@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from rangecast.model.boxes import Boxes
-from rangecast.spark.steps.cut import MOST, cut_space
+from rangecast.spark.steps.shards.cut import MOST, cut_space
 from tests import adversarial, strategies
 from tests.examples import examples
 

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from rangecast.errors import FileError, UsageError
-from rangecast.spark.stream.delta import Delta
-from rangecast.spark.stream.sinks import Batch
+from rangecast.spark.stream.sinks.base import Batch
+from rangecast.spark.stream.sinks.delta import Delta
 from tests.servers import s3_server
 from tests.test_spark_stream import THREE, csv_events, go, publish
 

@@ -6,10 +6,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from rangecast.errors import FileError, UsageError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
-from rangecast.spark.stream.delta_edits import DeltaEdits
+from rangecast.spark.stream.edits.delta import DeltaEdits
 from rangecast.spark.stream.kafka import edits_of_messages
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions

@@ -9,7 +9,7 @@ from pyspark.sql.functions import lit
 from rangecast import Engine, Number, Space, String, Timestamp
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
-from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.spark import (
     match,
     match_ids,

@@ -16,7 +16,7 @@ from rangecast.spark.stream.kafka import (
     messages_of_rows,
     need_kafka,
 )
-from rangecast.spark.stream.sinks import Batch
+from rangecast.spark.stream.sinks.base import Batch
 from rangecast.spark.stream.sources import text_schema
 from tests.kafka_driver import EVENTS
 from tests.servers import CONNECTOR, ROOT, environment, jars

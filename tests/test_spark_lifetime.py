@@ -4,7 +4,7 @@ import gc
 from types import SimpleNamespace
 
 from rangecast.merge import Summary
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark import cover, filter_events, lifetime, match, match_ids, rank, register

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rangecast.engine import Engine
 from rangecast.errors import RangecastError, UsageError
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import Integer, Number
-from rangecast.model.badrows import BadRows
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.subscriptions import encode_subscriptions
+from rangecast.model.io.rejected import BadRows
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.model.text_attributes import String
 from rangecast.spark import match, prepare
 from rangecast.spark.subscriptions import encode, gather
 from rangecast.store.versions import Versions, load_set

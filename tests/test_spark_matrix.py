@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from rangecast import Engine, Number, Space, String
 from rangecast.cover import CoverSet
 from rangecast.merge import Summary
-from rangecast.spark.stream.pipeline import Pipeline
+from rangecast.spark.stream.pipeline.pipeline import Pipeline
 from rangecast.store.commits import read_committed
 
 SPACE = Space([Number("price", min=0, max=100), String("name")])

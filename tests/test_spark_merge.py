@@ -7,11 +7,11 @@ import pytest
 from rangecast.cover import CoverSet
 from rangecast.errors import UsageError
 from rangecast.merge import Cells, Summary
-from rangecast.model.attributes import Integer, Number
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.text import String
 from rangecast.model.commands import as_commands
+from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.model.text_attributes import String
 from rangecast.spark import cover_commands, filter_events, merge, merge_commands
 from rangecast.workloads import generate
 

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.errors import FileError, RangecastError, UsageError
-from rangecast.spark.steps import first_buckets
-from rangecast.spark.steps import notify as notifying
-from rangecast.spark.steps.buckets import State, Work, committed_state
-from rangecast.spark.steps.notify import TopKLists
+from rangecast.spark.steps.notify import first_buckets
+from rangecast.spark.steps.notify import step as notifying
+from rangecast.spark.steps.notify.buckets import State, Work, committed_state
+from rangecast.spark.steps.notify.step import TopKLists
 from tests.notify_model import Model
 
 K = 3

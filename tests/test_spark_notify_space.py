@@ -5,12 +5,12 @@ import pytest
 
 from rangecast import Space
 from rangecast.errors import RangecastError, UsageError
-from rangecast.model.attributes import Number
-from rangecast.model.text_attributes import Category, String
-from rangecast.model.timestamps import Timestamp
-from rangecast.spark.steps import notify as notifying
-from rangecast.spark.steps.buckets import State, committed_state
-from rangecast.spark.steps.notify import TopKLists
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import Category, String
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.spark.steps.notify import step as notifying
+from rangecast.spark.steps.notify.buckets import State, committed_state
+from rangecast.spark.steps.notify.step import TopKLists
 from tests.test_spark_notify import fails
 
 K = 3

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from rangecast.model.boxes import Boxes
-from rangecast.spark.steps.placing import hulls, place
+from rangecast.spark.steps.shards.placing import hulls, place
 from tests import adversarial, strategies
 from tests.examples import examples
 

@@ -7,11 +7,11 @@ import pytest
 
 from rangecast.engine import Engine
 from rangecast.errors import UsageError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import String
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
-from rangecast.model.timestamps import Timestamp
 from rangecast.rank.scan import Scan
 from rangecast.spark import match, prepare, prepare_ranking, rank
 from tests import adversarial

@@ -13,16 +13,16 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rangecast.errors import UsageError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.stream.delta import Delta
-from rangecast.spark.stream.join_files import join_parquet
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import FixedSet
-from rangecast.spark.stream.sinks import Folder, JsonFolder
+from rangecast.spark.stream.sinks.base import Folder, JsonFolder
+from rangecast.spark.stream.sinks.delta import Delta
+from rangecast.spark.stream.sinks.join_files import join_parquet
+from rangecast.spark.stream.sinks.written import LocalFolder, WrittenFile
 from rangecast.spark.stream.steps import MatchStep, RankStep
-from rangecast.spark.stream.written import LocalFolder, WrittenFile
 from rangecast.store.commits import read_committed
 
 SPACE = Space([Number("price")])

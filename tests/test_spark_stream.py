@@ -15,13 +15,13 @@ import pytest
 from rangecast.engine import Engine
 from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.match.answerer import MatchAnswerer
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import String
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 from rangecast.spark import match
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import ReadySets, VersionedSet
-from rangecast.spark.stream.sinks import Batch, Callback, Console, Folder, JsonFolder
+from rangecast.spark.stream.sinks.base import Batch, Callback, Console, Folder, JsonFolder
 from rangecast.spark.stream.sources import (
     Files,
     Rate,

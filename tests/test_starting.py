@@ -10,14 +10,14 @@ from hypothesis import given
 
 from rangecast import Engine, Number, Space
 from rangecast.cover import covered_by, plain
-from rangecast.cover import starting as cover_starting
+from rangecast.cover import warmup as cover_starting
 from rangecast.cover.plain import covered_plainly
 from rangecast.kernels import ahead
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.scan import Scan
-from rangecast.match.starting import Starting, begin
+from rangecast.match.warmup import Starting, begin
 from rangecast.model.boxes import Boxes
-from rangecast.rank import starting as rank_starting
+from rangecast.rank import warmup as rank_starting
 from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.scan import Scan as RankScan
@@ -242,10 +242,10 @@ def test_what_is_compared_once_is_compared_plainly_unless_kernels_are_there(monk
 FRESH = """
 import numpy as np
 from rangecast import Engine
-from rangecast.cover.starting import begin
+from rangecast.cover.warmup import begin
 from rangecast.kernels import ahead
 from rangecast.kernels.jit import noticing
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 
 engine = Engine(Space([Number("a"), Number("b")]))

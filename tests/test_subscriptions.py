@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from rangecast.errors import BadRowError, FileError
-from rangecast.model import files
-from rangecast.model.attributes import Integer, Number
-from rangecast.model.badrows import BadRows
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.text import Category, String
+from rangecast.model.encoding.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.model.io import files
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
-from rangecast.model.table_writer import write_table
-from rangecast.model.text_attributes import Category, String
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 INF, MAX = np.inf, np.finfo(np.float64).max

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FileError
-from rangecast.match import claims
-from rangecast.match.verify import verify
-from rangecast.model.events import encode_events
-from rangecast.model.ids import Places
+from rangecast.match.verification import claims
+from rangecast.match.verification.verify import verify
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.encoding.subscriptions import encode_subscriptions
+from rangecast.model.sets.ids import Places
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.store.commits import CommittedFolder
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
@@ -210,7 +210,7 @@ def test_any_damage_is_found_across_blocks(data):
     batches = [pairs(part) for part in (claimed[:cut], claimed[cut:]) if part]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims, "BLOCK", 3)
-        patch.setattr("rangecast.match.verify.BLOCK", 3)
+        patch.setattr("rangecast.match.verification.verify.BLOCK", 3)
         verdict = verify(
             lambda fixed: [encode_events(table, fixed)], {0: (boxes, made.space)}, batches, show=99
         )

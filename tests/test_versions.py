@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from rangecast.engine import Engine
 from rangecast.errors import FileError, SnapshotError, UsageError
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 from rangecast.store.edits import Edits
 from rangecast.store.versions import REPLAYABLE, Versions
 from tests.killed import killed_at_each_operation

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import Integer, Number
-from rangecast.model.events import encode_events
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.text import Category, Hierarchy
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.encoding.subscriptions import encode_subscriptions
+from rangecast.model.explain import explain_match
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.model.text_attributes import Category, Hierarchy
-from rangecast.model.timestamps import Timestamp
-from rangecast.model.why import explain_match
 from tests import strategies
 from tests.conformance import as_sets
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rangecast.model.attributes import Number
-from rangecast.model.numbers import MAX
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.numbers import MAX
 from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.broker import ZoneBroker

@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from experiments.notify.baselines import unicast
 from rangecast.errors import UsageError
-from rangecast.experiments.notify.baselines import unicast
 from rangecast.notify.board import Board
-from rangecast.notify.interests import Interests
-from rangecast.overlay.internet import FAR, Internet
+from rangecast.notify.line.interests import Interests
+from rangecast.overlay.networks.internet import FAR, Internet
 from rangecast.overlay.zones.geometry import Box, left_of
 from rangecast.overlay.zones.traffic import ZoneTraffic
 from rangecast.overlay.zones.zonemap import ZoneMap

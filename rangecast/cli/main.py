@@ -12,37 +12,14 @@ import typer
 from typer.core import TyperGroup
 
 from rangecast import __version__
-from rangecast.cli import (
-    carry,
-    check,
-    consumers,
-    cover,
-    demo,
-    experiment,
-    generate,
-    match,
-    merge,
-    network,
-    notify,
-    pipeline,
-    precompile,
-    rank,
-    remote,
-    report,
-    route,
-    serve,
-    serverlog,
-    space,
-    subscribe,
-    verify,
-    why,
-    why_not,
-    worker,
-)
-from rangecast.cli import (
-    filter as filtering,
-)
-from rangecast.cli.number_options import reworded
+from rangecast.cli.commands.data import generate, import_export, space
+from rangecast.cli.commands.events import check, match, rank, report, verify, why, why_not
+from rangecast.cli.commands.networks import network, precompile, route
+from rangecast.cli.commands.server import consumers, log, publish, serve, subscribe, worker
+from rangecast.cli.commands.sets import cover, merge, notify
+from rangecast.cli.commands.sets import filter as filtering
+from rangecast.cli.commands.spark import demo, pipeline
+from rangecast.cli.shared.number_options import reworded
 from rangecast.cli.signals import ending_on_sigterm
 from rangecast.errors import FULL, RangecastError, for_interface
 
@@ -65,20 +42,20 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
     },
     "Server": {
         "serve": (serve.serve, "Serve subscriptions and events over HTTP, durably."),
-        "publish": (remote.publish, "Publish events to a server."),
+        "publish": (publish.publish, "Publish events to a server."),
         "subscribe": (subscribe.subscribe, "Subscribe at a server, and follow the matches."),
         "unsubscribe": (subscribe.unsubscribe, "End subscriptions of a server."),
         "consumers": (consumers.consumers, "List, show and delete the consumers of a server."),
-        "status": (remote.status, "Show the state of a server."),
-        "token": (remote.token, "Make a token for a server."),
-        "log": (serverlog.app, "Read a server's log: check, dump, export, verify, repair."),
+        "status": (publish.status, "Show the state of a server."),
+        "token": (publish.token, "Make a token for a server."),
+        "log": (log.app, "Read a server's log: check, dump, export, verify, repair."),
         "worker": (worker.app, "Share the matching of a Kafka topic."),
     },
     "Data": {
         "space": (space.app, "Infer a space from data."),
         "generate": (generate.app, "Generate events, subscriptions and their space."),
-        "import": (carry.import_, "Convert the rules of another system to subscriptions."),
-        "export": (carry.export, "Write subscriptions as rules of another system."),
+        "import": (import_export.import_, "Convert the rules of another system to subscriptions."),
+        "export": (import_export.export, "Write subscriptions as rules of another system."),
     },
     "Spark": {
         "pipeline": (pipeline.app, "Run pipelines on Spark, batch and streaming."),
@@ -87,7 +64,6 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
     "Networks and research": {
         "route": (route.app, "Route events through a network of brokers; inject faults."),
         "network": (network.network, "Compare what messages cost in a network of brokers."),
-        "experiment": (experiment.app, "Run the papers' tables and figures again."),
         "precompile": (precompile.precompile, "Compile kernels ahead, for a quick first answer."),
     },
 }
@@ -146,15 +122,15 @@ def _root(
     pass
 
 
-def main() -> None:
-    """Run a command.
+def main(application: Callable[[], Any] = app) -> None:
+    """Run a command of an application; errors become one line and an exit code.
 
     Exit codes: 0 fine; 2 what a user can mend; 1 an internal error, or what `verify` found; 130 and
     143 ended by Ctrl-C and by SIGTERM.
     """
     try:
         with ending_on_sigterm():
-            app()
+            application()
     except RangecastError as error:
         _fail(for_interface(str(error), "shell"), 2)
     except MemoryError:

@@ -17,11 +17,11 @@ if find_spec("httpx") is None:
         "a client needs httpx, which isn't installed\n  hint: pip install 'rangecast[server]'"
     )
 
-from rangecast.client.awaited import AsyncClient
-from rangecast.client.blocking import Client
-from rangecast.client.board_operations import ListedInterest
+from rangecast.client.async_client import AsyncClient
 from rangecast.client.boards import AsyncClientBoard, ClientBoard
+from rangecast.client.client import Client
 from rangecast.client.errors import ServerError
+from rangecast.client.operations.boards import ListedInterest
 from rangecast.client.results import (
     Lists,
     Message,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
-from rangecast.client import board_operations
-from rangecast.client.board_operations import BoardCalls
-from rangecast.client.operation import awaited, blocking
+from rangecast.client.operations import boards
+from rangecast.client.operations.base import awaited, blocking
+from rangecast.client.operations.boards import BoardCalls
 
 if TYPE_CHECKING:
-    from rangecast.client.awaited import AsyncClient
-    from rangecast.client.blocking import Client
+    from rangecast.client.async_client import AsyncClient
+    from rangecast.client.client import Client
 
 
 class ClientBoard(BoardCalls):
@@ -24,24 +24,24 @@ class ClientBoard(BoardCalls):
         super().__init__(name)
         self._send = client._send
 
-    subscribe = blocking(board_operations.subscribe)
-    replace = blocking(board_operations.replace)
-    upsert = blocking(board_operations.upsert)
-    unsubscribe = blocking(board_operations.unsubscribe)
-    subscribe_many = blocking(board_operations.subscribe_many)
-    replace_many = blocking(board_operations.replace_many)
-    upsert_many = blocking(board_operations.upsert_many)
-    unsubscribe_many = blocking(board_operations.unsubscribe_many)
-    best = blocking(board_operations.best)
-    update = blocking(board_operations.update)
-    put = blocking(board_operations.put)
-    remove = blocking(board_operations.remove)
-    move = blocking(board_operations.move)
-    update_many = blocking(board_operations.update_many)
-    update_batch = blocking(board_operations.update_batch)
-    __getitem__ = blocking(board_operations.get)
-    __contains__ = blocking(board_operations.contains)
-    __len__ = blocking(board_operations.count)
+    subscribe = blocking(boards.subscribe)
+    replace = blocking(boards.replace)
+    upsert = blocking(boards.upsert)
+    unsubscribe = blocking(boards.unsubscribe)
+    subscribe_many = blocking(boards.subscribe_many)
+    replace_many = blocking(boards.replace_many)
+    upsert_many = blocking(boards.upsert_many)
+    unsubscribe_many = blocking(boards.unsubscribe_many)
+    best = blocking(boards.best)
+    update = blocking(boards.update)
+    put = blocking(boards.put)
+    remove = blocking(boards.remove)
+    move = blocking(boards.move)
+    update_many = blocking(boards.update_many)
+    update_batch = blocking(boards.update_batch)
+    __getitem__ = blocking(boards.get)
+    __contains__ = blocking(boards.contains)
+    __len__ = blocking(boards.count)
 
     def __iter__(self) -> Iterator[str]:
         """Go through the ids of interests, ascending."""
@@ -59,24 +59,24 @@ class AsyncClientBoard(BoardCalls):
         super().__init__(name)
         self._send = client._send
 
-    subscribe = awaited(board_operations.subscribe)
-    replace = awaited(board_operations.replace)
-    upsert = awaited(board_operations.upsert)
-    unsubscribe = awaited(board_operations.unsubscribe)
-    subscribe_many = awaited(board_operations.subscribe_many, reads_files=True)
-    replace_many = awaited(board_operations.replace_many, reads_files=True)
-    upsert_many = awaited(board_operations.upsert_many, reads_files=True)
-    unsubscribe_many = awaited(board_operations.unsubscribe_many)
-    best = awaited(board_operations.best)
-    update = awaited(board_operations.update)
-    put = awaited(board_operations.put)
-    remove = awaited(board_operations.remove)
-    move = awaited(board_operations.move)
-    update_many = awaited(board_operations.update_many)
-    update_batch = awaited(board_operations.update_batch)
-    get = awaited(board_operations.get)
-    contains = awaited(board_operations.contains)
-    count = awaited(board_operations.count)
+    subscribe = awaited(boards.subscribe)
+    replace = awaited(boards.replace)
+    upsert = awaited(boards.upsert)
+    unsubscribe = awaited(boards.unsubscribe)
+    subscribe_many = awaited(boards.subscribe_many, reads_files=True)
+    replace_many = awaited(boards.replace_many, reads_files=True)
+    upsert_many = awaited(boards.upsert_many, reads_files=True)
+    unsubscribe_many = awaited(boards.unsubscribe_many)
+    best = awaited(boards.best)
+    update = awaited(boards.update)
+    put = awaited(boards.put)
+    remove = awaited(boards.remove)
+    move = awaited(boards.move)
+    update_many = awaited(boards.update_many)
+    update_batch = awaited(boards.update_batch)
+    get = awaited(boards.get)
+    contains = awaited(boards.contains)
+    count = awaited(boards.count)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Go through the ids of interests, ascending."""

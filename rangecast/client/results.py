@@ -12,11 +12,11 @@ from rangecast.client.errors import ServerError
 from rangecast.kernels.arrays import I64, AnyArray
 from rangecast.match.result import MatchRows
 from rangecast.model.boxes import Boxes
-from rangecast.model.members import Id
-from rangecast.model.rowstore import RowArrays, no_rows
+from rangecast.model.encoding.subscriptions import encode_subscriptions
+from rangecast.model.explain import Explanation, Line
+from rangecast.model.sets.members import Id
+from rangecast.model.sets.rowstore import RowArrays, no_rows
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.model.why import Explanation, Line
 from rangecast.rank.result import Best
 from rangecast.results import Matches, Rankings
 

@@ -25,14 +25,13 @@ from rangecast.cover.relations import EVERY, POSET, covers_row
 from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64, AnyArray, Bool, grown
-from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import as_commands
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
-from rangecast.model.inputs import as_boxes, as_filter
-from rangecast.model.members import Id
-from rangecast.model.sets import Subscription, SubscriptionSet
+from rangecast.model.io.rejected import SetAside
+from rangecast.model.sets.base import Subscription, SubscriptionSet
+from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -42,6 +41,7 @@ from rangecast.model.snapshot import (
     space_of_meta,
 )
 from rangecast.model.space import Space
+from rangecast.model.validation.inputs import as_boxes, as_filter
 
 _KIND = "cover set"
 

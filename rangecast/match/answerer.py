@@ -10,10 +10,10 @@ import pyarrow as pa
 from rangecast.kernels.arrays import F64, I64, Bool, offsets_of
 from rangecast.match.choose import Index, build, choose
 from rangecast.match.ordered import stream_ordered
-from rangecast.match.starting import begin
-from rangecast.model.answers import Answers, Choice
+from rangecast.match.warmup import begin
+from rangecast.model.answers.answerer import Answers, Choice
+from rangecast.model.answers.merge_parts import ARRIVAL, arrivals_of, dead_rows
 from rangecast.model.boxes import Boxes
-from rangecast.model.merged import ARRIVAL, arrivals_of, dead_rows
 from rangecast.model.threads import Threads, number_of_threads
 
 

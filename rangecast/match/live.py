@@ -17,13 +17,21 @@ from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
+from rangecast.match.masked import Sifted, settled, without
 from rangecast.match.recent import Recent
 from rangecast.match.result import MatchRows, Work
-from rangecast.match.sifted import Sifted, settled, without
-from rangecast.match.single import ALONE, NO_NAN, NO_ROWS, Numbers, Single, match_recent, single
+from rangecast.match.single_event import (
+    ALONE,
+    NO_NAN,
+    NO_ROWS,
+    Numbers,
+    Single,
+    match_recent,
+    single,
+)
 from rangecast.match.slabs.index import Slabs
-from rangecast.match.starting import Starting
-from rangecast.model.liveview import IndexPart, LiveView
+from rangecast.match.warmup import Starting
+from rangecast.model.sets.live_view import IndexPart, LiveView
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""

@@ -21,7 +21,7 @@ from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.jit import jit
 from rangecast.match.result import MatchRows, collect
 from rangecast.model.boxes import as_points
-from rangecast.model.rowstore import RowArrays, bounds_of
+from rangecast.model.sets.rowstore import RowArrays, bounds_of
 
 
 class Columns(NamedTuple):

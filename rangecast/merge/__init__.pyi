@@ -5,10 +5,10 @@ from .client import convert as convert
 from .exact import ExactSummary as ExactSummary
 from .forward import RangeForward as RangeForward
 from .forward import RangeForwards as RangeForwards
-from .hulls import bounding_boxes as bounding_boxes
-from .links import Links as Links
+from .papers.hulls import bounding_boxes as bounding_boxes
+from .papers.links import Links as Links
+from .papers.split import SplitSummary as SplitSummary
 from .ranges import Ranges as Ranges
-from .split import SplitSummary as SplitSummary
 from .summary import Summary as Summary
-from .trade import Sample as Sample
-from .trade import recommend as recommend
+from .tuning import Sample as Sample
+from .tuning import recommend as recommend

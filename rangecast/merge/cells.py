@@ -31,11 +31,11 @@ from rangecast.kernels.arrays import F64, I64, U32, U64, AnyArray
 from rangecast.kernels.grid import MAX, edges_of_bounds, write_cells
 from rangecast.kernels.hilbert import axes_by_selectivity, check_curve, index_of, turns_of
 from rangecast.kernels.jit import jit
-from rangecast.model.attributes import Attribute, Number
+from rangecast.model.attributes.base import Attribute, Number
+from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes, frozen
-from rangecast.model.inputs import as_boxes
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
+from rangecast.model.validation.inputs import as_boxes
 
 _MOST_EDGES = (1 << 20) - 2
 """Of an attribute: they are kept one by one, and more would take more memory than a table."""

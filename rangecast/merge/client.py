@@ -15,9 +15,9 @@ import numpy as np
 
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import LIMIT, Ranges, range_sets
-from rangecast.model.inputs import as_filter, as_space, words_mentioned
+from rangecast.model.attributes.text import String
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
+from rangecast.model.validation.inputs import as_filter, as_space, words_mentioned
 
 
 class Converted(NamedTuple):

@@ -29,7 +29,7 @@ from rangecast.merge.holders import Holders
 from rangecast.merge.perfect import cut_out, united, widened
 from rangecast.merge.ranges import Ranges, RangeSets, range_sets
 from rangecast.model.forward import Forward
-from rangecast.model.members import Id
+from rangecast.model.sets.members import Id
 
 Bounds = tuple[F64, F64]
 """Some boxes, (boxes, d) each."""

@@ -21,16 +21,14 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.merge.cells import Cells
 from rangecast.merge.entries import Entries
-from rangecast.model.attributes import Number
-from rangecast.model.badrows import SetAside
+from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes, id_array
-from rangecast.model.events import encode_event
+from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
-from rangecast.model.flags import flag
 from rangecast.model.forward import Forward, Forwards
-from rangecast.model.inputs import as_boxes, as_filter
-from rangecast.model.members import Id
-from rangecast.model.sets import Subscription, SubscriptionSet
+from rangecast.model.io.rejected import SetAside
+from rangecast.model.sets.base import Subscription, SubscriptionSet
+from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -40,6 +38,8 @@ from rangecast.model.snapshot import (
     space_of_meta,
 )
 from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
+from rangecast.model.validation.inputs import as_boxes, as_filter
 
 _KIND = "exact summary"
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.merge.ranges import Ranges, RangeSets
+from rangecast.model.answers.results import Results
 from rangecast.model.display import counted
-from rangecast.model.results import Results
 
 NOTHING = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 

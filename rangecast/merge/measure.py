@@ -23,10 +23,10 @@ from rangecast.kernels.grid import MAX
 from rangecast.kernels.hilbert_measure import weight_of_ranges
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import Ranges
-from rangecast.model.attributes import Attribute, Number
+from rangecast.model.attributes.base import Attribute, Number
+from rangecast.model.attributes.text import String
 from rangecast.model.boxes import frozen
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 
 _ROUNDING = 1e-12
 

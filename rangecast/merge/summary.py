@@ -36,14 +36,14 @@ from rangecast.merge.kept import Kept, converted
 from rangecast.merge.levels.live import Levels, Work
 from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, difference
-from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import Commands, as_commands
-from rangecast.model.events import encode_event
+from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
-from rangecast.model.inputs import as_boxes, as_filter, as_points
-from rangecast.model.members import Id, as_id
-from rangecast.model.sets import Subscription, SubscriptionSet
+from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.tables import table_of
+from rangecast.model.sets.base import Subscription, SubscriptionSet
+from rangecast.model.sets.members import Id, as_id
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -53,7 +53,7 @@ from rangecast.model.snapshot import (
     space_of_meta,
 )
 from rangecast.model.space import Space
-from rangecast.model.tables import table_of
+from rangecast.model.validation.inputs import as_boxes, as_filter, as_points
 
 _KIND = "summary"
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool
-from rangecast.model.numbers import MAX
+from rangecast.model.attributes.numbers import MAX
 
 if TYPE_CHECKING:
     from rangecast.model.space import Space

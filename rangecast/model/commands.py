@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from rangecast.errors import BadRowError, DuplicateIdError, UnknownIdError, UsageError
 from rangecast.kernels.arrays import Bool
 from rangecast.model.boxes import Boxes
-from rangecast.model.files import format_of, one_table, read_batches
+from rangecast.model.encoding.subscriptions import encode_subscriptions, exact_columns
 from rangecast.model.forward import Forwards
-from rangecast.model.ids import NO_ID, as_ids, id_type
-from rangecast.model.members import Id
+from rangecast.model.io.files import format_of, one_table, read_batches
+from rangecast.model.io.tables import table_of
+from rangecast.model.sets.ids import NO_ID, as_ids, id_type
+from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions, exact_columns
-from rangecast.model.tables import table_of
 
 WORDS = ("subscribe", "unsubscribe", "replace")
 

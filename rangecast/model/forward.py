@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import I64, Bool
+from rangecast.model.answers.results import Results
 from rangecast.model.display import ROWS, counted, few
-from rangecast.model.members import Id
-from rangecast.model.results import Results
+from rangecast.model.sets.members import Id
 
 
 class Forward(NamedTuple):

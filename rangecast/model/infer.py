@@ -21,16 +21,16 @@ import pyarrow.compute as pc
 
 from rangecast.errors import SpaceError, shown
 from rangecast.kernels.arrays import F64, I64, Bool
-from rangecast.model.attributes import Attribute, Boolean, Integer, Number
-from rangecast.model.batch import Batch, Values, as_values, text_at
-from rangecast.model.casts import is_text
-from rangecast.model.encode import encode, explain
-from rangecast.model.files import read_batches
-from rangecast.model.sources import Fields, source_of
+from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
+from rangecast.model.attributes.field_paths import Fields, source_of
+from rangecast.model.attributes.text import Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.encoding.casts import is_text
+from rangecast.model.encoding.columns import encode, explain
+from rangecast.model.io.batch import Batch, Values, as_values, text_at
+from rangecast.model.io.files import read_batches
+from rangecast.model.io.tables import batches_of
 from rangecast.model.space import RESERVED, Space, columns_of
-from rangecast.model.tables import batches_of
-from rangecast.model.text_attributes import Category, Hierarchy, String
-from rangecast.model.timestamps import Timestamp
 
 CATEGORY_VALUES, LEAVES = 64, 1000
 """The most values of a category, and leaves of a hierarchy, that are listed."""

@@ -28,11 +28,11 @@ import pyarrow as pa
 
 from rangecast.errors import SnapshotError
 from rangecast.kernels.arrays import AnyArray
-from rangecast.model.atomic import atomic_folder
 from rangecast.model.boxes import Boxes
-from rangecast.model.durable import write_bytes
-from rangecast.model.flags import flag
+from rangecast.model.io.atomic import atomic_folder
+from rangecast.model.io.durable import write_bytes
 from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
 
 FORMAT = "rangecast snapshot"
 VERSION = 1

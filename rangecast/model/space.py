@@ -11,12 +11,12 @@ from typing import Any
 import tomli_w
 
 from rangecast.errors import SpaceError, near, shown
-from rangecast.model.atomic import write_whole
-from rangecast.model.attributes import Attribute
+from rangecast.model.attributes.base import Attribute
+from rangecast.model.attributes.field_paths import Fields
+from rangecast.model.attributes.text import KINDS, String
 from rangecast.model.display import brief, counted, cut, html_table
-from rangecast.model.flags import flag
-from rangecast.model.sources import Fields
-from rangecast.model.text_attributes import KINDS, String
+from rangecast.model.io.atomic import write_whole
+from rangecast.model.validation.flags import flag
 
 RESERVED = ("id", "filter", "score", "seq")
 """Columns of files that no attribute may be taken for."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from rangecast.errors import UsageError, shown
 from rangecast.kernels.bits import LANES
-from rangecast.model.arguments import whole
+from rangecast.model.validation.arguments import whole
 
 Threads = int | str
 """A number of threads; "auto": one per usable core, fewer for small batches."""

@@ -31,11 +31,9 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.arguments import finite, whole
 from rangecast.model.boxes import id_array
 from rangecast.model.display import ROWS, counted, html_table
-from rangecast.model.flags import flag
-from rangecast.model.members import Id, Members
+from rangecast.model.sets.members import Id, Members
 from rangecast.model.snapshot import (
     Arrays,
     id_buffers,
@@ -46,7 +44,9 @@ from rangecast.model.snapshot import (
     without_prefix,
 )
 from rangecast.model.space import Space
-from rangecast.notify.interestset import InterestSet, NewInterests, Regions
+from rangecast.model.validation.arguments import finite, whole
+from rangecast.model.validation.flags import flag
+from rangecast.notify.interest_set import InterestSet, NewInterests, Regions
 from rangecast.notify.messages import Messages
 from rangecast.notify.plan import Places, Step, planned
 from rangecast.notify.tables import LARGEST_K, SAME, Change
@@ -471,13 +471,13 @@ class Board(InterestSet):
 def _engine(has_space: bool, has_upper: bool) -> type[Board]:
     """Return the class of a board; they derive from `Board`, so they load when they are needed."""
     if has_space and has_upper:
-        from rangecast.notify.half.board import HalfBoard
+        from rangecast.notify.upper_bound.engine import HalfBoard
 
         return HalfBoard
     if has_space:
-        from rangecast.notify.boxes.board import BoxBoard
+        from rangecast.notify.boxes.engine import BoxBoard
 
         return BoxBoard
-    from rangecast.notify.line_board import LineBoard
+    from rangecast.notify.line.engine import LineBoard
 
     return LineBoard

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from rangecast.kernels.arrays import I64
 from rangecast.model.boxes import id_array
-from rangecast.model.members import Id
+from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
 from rangecast.notify.messages import Messages
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import edited
 from rangecast.kernels.jit import jit
+from rangecast.model.answers.results import Results
 from rangecast.model.display import ITEMS, brief, counted
-from rangecast.model.results import Results
 
 BYTES = 24
 """Of a message on the wire, as paper 001 counts them."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from rangecast.errors import InvalidValueError, UnknownIdError, UsageError, near, shown
-from rangecast.model.arguments import finite
-from rangecast.model.members import Id, Members, as_id
+from rangecast.model.sets.members import Id, Members, as_id
+from rangecast.model.validation.arguments import finite
 from rangecast.notify.tables import SAME, Change
 
 Place = Any

@@ -23,11 +23,11 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
 from rangecast.model.display import ITEMS, brief, html_table
-from rangecast.model.flags import flag
-from rangecast.notify.line import Line, best_of
+from rangecast.model.validation.flags import flag
+from rangecast.notify.line.objects import Objects
+from rangecast.notify.line.objects_line import Line, best_of
+from rangecast.notify.line.tree import LEAF, STACK, Tree, rows_within
 from rangecast.notify.messages import Message, Messages
-from rangecast.notify.objects import Objects
-from rangecast.notify.tree import LEAF, STACK, Tree, rows_within
 
 
 class Entry(NamedTuple):

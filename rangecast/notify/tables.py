@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError, near
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import Integer, Number
-from rangecast.model.badrows import BadRows
+from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.boxes import closed_range
-from rangecast.model.records import Records, Rows, Source, file_source, table_source
-from rangecast.model.unknown import column_hint
-from rangecast.notify.interestset import NewInterests, Regions
+from rangecast.model.io.records import Records, Rows, Source, file_source, table_source
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.validation.unknown_columns import column_hint
+from rangecast.notify.interest_set import NewInterests, Regions
 from rangecast.notify.messages import Messages
 
 LARGEST_K = 1 << 16

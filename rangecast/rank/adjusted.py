@@ -22,7 +22,7 @@ import numpy.typing as npt
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import Boxes
-from rangecast.model.flags import flag
+from rangecast.model.validation.flags import flag
 from rangecast.rank.result import Best, Work, check_k, new_best
 
 Factor = Callable[[int, I32], npt.ArrayLike]

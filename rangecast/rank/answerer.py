@@ -11,18 +11,18 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, readonly
-from rangecast.model.answers import Answers, Choice
+from rangecast.model.answers.answerer import Answers, Choice
+from rangecast.model.answers.merge_parts import ARRIVAL, arrivals_of, dead_rows
 from rangecast.model.boxes import Boxes
-from rangecast.model.event_columns import EventColumns
-from rangecast.model.merged import ARRIVAL, arrivals_of, dead_rows
+from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.choose import Index, build, choose
 from rangecast.rank.factors import Factors, FactorTable
 from rangecast.rank.liveness import ALL, Liveness
+from rangecast.rank.rate_limit import WINDOW, seconds_of
 from rangecast.rank.result import Best
-from rangecast.rank.shed import WINDOW, seconds_of
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
-from rangecast.rank.starting import begin
+from rangecast.rank.warmup import begin
 
 _NEVER = np.iinfo(np.int64).max
 PIECE = 10_000

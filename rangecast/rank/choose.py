@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from rangecast.kernels.arrays import F64
-from rangecast.model.answers import Choice
+from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
 from rangecast.rank.combine import check_combine

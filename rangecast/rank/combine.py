@@ -15,7 +15,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
-from rangecast.model.flags import flag
+from rangecast.model.validation.flags import flag
 
 Combine = Literal["sum", "min", "max", "product"]
 COMBINATIONS: tuple[str, ...] = get_args(Combine)

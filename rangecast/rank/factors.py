@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.model.attributes import Number
-from rangecast.model.badrows import BadRows
-from rangecast.model.ids import NO_ID, Places, as_ids
-from rangecast.model.records import Rows, Source
+from rangecast.model.attributes.base import Number
+from rangecast.model.io.records import Rows, Source
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.sets.ids import NO_ID, Places, as_ids
 
 COLUMNS = ("event", "subscription", "factor")
 _FACTOR = Number("factor", min=0)

@@ -16,8 +16,8 @@ from rangecast.kernels.arrays import F64, I32, I64, has_nan, readonly
 from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import frozen
-from rangecast.model.liveview import LiveView
-from rangecast.model.rowstore import Bounds, RowArrays, boxes_of
+from rangecast.model.sets.live_view import LiveView
+from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index
 from rangecast.rank.combine import check_combine, joined, nothing, number_of
@@ -25,8 +25,8 @@ from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
 from rangecast.rank.slabs.index import Slabs, Span
-from rangecast.rank.starting import Starting, begin
 from rangecast.rank.top import insert
+from rangecast.rank.warmup import Starting, begin
 
 _PIECE = 512
 """Events that are compared with recent rows at a time."""

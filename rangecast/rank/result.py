@@ -9,7 +9,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.model.arguments import whole
+from rangecast.model.validation.arguments import whole
 
 # Places in the array of counters that kernels fill; from LEVEL on, pages opened by level.
 EXAMINED, HOLES, CALLS, TESTED, WORDS, LEVEL = 0, 1, 2, 3, 4, 5

@@ -8,7 +8,7 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.model.atomic import write_whole
+from rangecast.model.io.atomic import write_whole
 
 
 def cell(value: object) -> str:

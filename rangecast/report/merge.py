@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rangecast.merge.trade import Outcome, Recommendation
+from rangecast.merge.tuning import Outcome, Recommendation
 from rangecast.report.plots import COLOURS, figure
 
 

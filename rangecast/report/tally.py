@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I64, Bool
-from rangecast.match.claims import rows_of
-from rangecast.model.attributes import Integer, Number
+from rangecast.match.verification.claims import rows_of
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.text import Category, Hierarchy
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import Events
+from rangecast.model.encoding.events import Events
 from rangecast.model.filters.text import text_of_bounds
-from rangecast.model.ids import Places
+from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import Category, Hierarchy
-from rangecast.model.timestamps import Timestamp
 from rangecast.report.facts import Busy, Group, Region
 
 _CELLS = 28

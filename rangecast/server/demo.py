@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from rangecast.server.http.access import DEFAULT
-from rangecast.server.records import AnyEdit, PutConsumer, PutSpace, PutSubscription
+from rangecast.server.http.auth import DEFAULT
+from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.waiting import answered
+from rangecast.server.state.edits import AnyEdit, PutConsumer, PutSpace, PutSubscription
 from rangecast.workloads import generate
 
 SPACE, CONSUMER = "market", "alerts"

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rangecast.server.buses.bus import SourceState
-from rangecast.server.follow import Follower
-from rangecast.server.links.driver import REFUSALS, TENANT
-from rangecast.server.links.links import Links
+from rangecast.server.connectors.base import SourceState
+from rangecast.server.links.broker_thread import REFUSALS, TENANT
+from rangecast.server.links.manager import Links
+from rangecast.server.replication.follower import Follower
 from rangecast.server.status import listeners, log_bytes, subscriptions
 
 if TYPE_CHECKING:

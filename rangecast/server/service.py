@@ -18,29 +18,36 @@ from pathlib import Path
 from typing import IO
 
 from rangecast.errors import FileError, RangecastError, SnapshotError
-from rangecast.model.durable import try_lock
 from rangecast.model.filters.tentative import TentativeSpace
-from rangecast.server.board_index import BoardIndex
-from rangecast.server.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
-from rangecast.server.buses.bus import SourceState
-from rangecast.server.buses.kafka import KafkaWay
-from rangecast.server.buses.nats import NatsWay
-from rangecast.server.encoding import Encoded, encoded
-from rangecast.server.fanout import board_messages, carry_out
-from rangecast.server.follow import Follower, Leader
-from rangecast.server.hosts import Hosts
-from rangecast.server.house import Housekeeper
-from rangecast.server.hub import Hub
-from rangecast.server.kafka_log import KafkaLog
-from rangecast.server.lineage import Lineage, LostPositionError
-from rangecast.server.links.links import LinkOptions, Links
-from rangecast.server.log import Draft, Log, LogError, MemoryLog, Unit
-from rangecast.server.messages import Gap
-from rangecast.server.private import create, make_private
-from rangecast.server.pulls import Pulls
-from rangecast.server.pump import Pump
-from rangecast.server.quotas import INLINE_LENGTH, Quotas
-from rangecast.server.records import (
+from rangecast.model.io.durable import try_lock
+from rangecast.server.connectors.base import SourceState
+from rangecast.server.connectors.kafka import KafkaWay
+from rangecast.server.connectors.nats import NatsWay
+from rangecast.server.delivery.hub import Hub
+from rangecast.server.delivery.messages import Gap
+from rangecast.server.delivery.pulls import Pulls
+from rangecast.server.delivery.push import Ways
+from rangecast.server.delivery.resolver import Resolver
+from rangecast.server.delivery.webhook import Webhook
+from rangecast.server.links.manager import LinkOptions, Links
+from rangecast.server.log.base import Draft, Log, LogError, MemoryLog, Unit
+from rangecast.server.log.kafka import KafkaLog
+from rangecast.server.log.lineage import Lineage, LostPositionError
+from rangecast.server.log.scrub import Scrub
+from rangecast.server.log.segment import segments
+from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.maintenance import Housekeeper
+from rangecast.server.pipeline.commands import Accepted, Conditions, Edits, Events, Outcome, Updates
+from rangecast.server.pipeline.encoding import Encoded, encoded
+from rangecast.server.pipeline.fanout import board_messages, carry_out
+from rangecast.server.pipeline.futures import chained_future
+from rangecast.server.pipeline.pipeline import Pump
+from rangecast.server.replication.follower import Follower, Leader
+from rangecast.server.security.hosts import Hosts
+from rangecast.server.security.private_folder import create, make_private
+from rangecast.server.state.board_index import BoardIndex
+from rangecast.server.state.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
+from rangecast.server.state.edits import (
     KINDS,
     UPDATES,
     AnyEdit,
@@ -52,17 +59,10 @@ from rangecast.server.records import (
     StopConsumer,
     run_or_not,
 )
-from rangecast.server.registry import AnyChange, Consumer, Read, RefusedError, SpaceEntry
-from rangecast.server.replay import Replay
-from rangecast.server.requests import Accepted, Conditions, Edits, Events, Outcome, Updates
-from rangecast.server.resolver import Resolver
-from rangecast.server.scrub import Scrub
-from rangecast.server.segment import segments
-from rangecast.server.snapshots import Picture
-from rangecast.server.sqlite_log import SqliteLog
-from rangecast.server.waiting import chained_future
-from rangecast.server.ways import Ways
-from rangecast.server.webhook import Webhook
+from rangecast.server.state.quotas import INLINE_LENGTH, Quotas
+from rangecast.server.state.registry import AnyChange, Consumer, Read, RefusedError, SpaceEntry
+from rangecast.server.state.replay import Replay
+from rangecast.server.state.snapshots import Picture
 
 logger = logging.getLogger("rangecast.server")
 _REPLAYED = 64 << 20

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from rangecast.server.links.driver import TENANT
-from rangecast.server.records import NEVER
+from rangecast.server.links.broker_thread import TENANT
+from rangecast.server.state.edits import NEVER
 
 if TYPE_CHECKING:
     from rangecast.server.service import Service

@@ -12,13 +12,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
 
 from rangecast.errors import UsageError, near
-from rangecast.model.attributes import Attribute
-from rangecast.model.event_columns import EventColumns
-from rangecast.model.flags import flag
-from rangecast.model.sources import Fields
+from rangecast.model.attributes.base import Attribute
+from rangecast.model.attributes.field_paths import Fields
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.space import Space
-from rangecast.model.timestamps import Timestamp
-from rangecast.model.unknown import column_hint
+from rangecast.model.validation.flags import flag
+from rangecast.model.validation.unknown_columns import column_hint
 
 _TEXTS = ("string", "varchar", "char")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from rangecast.errors import BadRow, BadRowError
 from rangecast.kernels.arrays import F64, I64, Bool
-from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.batch import Batch
-from rangecast.model.event_columns import EventColumns
-from rangecast.model.records import REMEDY, Rows
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.io.batch import Batch
+from rangecast.model.io.records import REMEDY, Rows
+from rangecast.model.io.rejected import BadRows, KeptRows
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR_TYPE
 

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from rangecast.errors import UsageError
-from rangecast.model.atomic import write_whole
+from rangecast.model.io.atomic import write_whole
 from rangecast.spark.cache_folder import own_folder
 
 OLDEST = 17

@@ -35,16 +35,16 @@ from pyspark.sql.types import (
 
 from rangecast.errors import BadRow
 from rangecast.kernels.arrays import F64, Bool
-from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.batch import Batch
+from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.subscriptions import Part, check_columns, encode_part
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse
 from rangecast.model.filters.unnumbered import FirstReading, numbered
-from rangecast.model.records import REMEDY, Rows
+from rangecast.model.io.batch import Batch
+from rangecast.model.io.records import REMEDY, Rows
+from rangecast.model.io.rejected import BadRows, KeptRows
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import Part, check_columns, encode_part
-from rangecast.model.text_attributes import String
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array
 from rangecast.spark.packed_boxes import binary_of, counts_of, floats_of, pack, unpack

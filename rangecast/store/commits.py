@@ -30,8 +30,8 @@ from uuid import uuid4
 import pyarrow.dataset as ds
 
 from rangecast.errors import FileError, UsageError
-from rangecast.model.atomic import write_whole
-from rangecast.model.durable import sync_folder, sync_tree, try_lock, write_bytes
+from rangecast.model.io.atomic import write_whole
+from rangecast.model.io.durable import sync_folder, sync_tree, try_lock, write_bytes
 
 BATCH_JOB = "batch job"
 """How the names of streams begin that are batch jobs, each run one of its own."""

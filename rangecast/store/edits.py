@@ -26,11 +26,11 @@ import pyarrow as pa
 from rangecast.engine import Engine
 from rangecast.errors import FileError, RangecastError, UsageError, near
 from rangecast.kernels.arrays import I64
-from rangecast.model.attributes import Number
-from rangecast.model.batch import Batch, text_at, value_at
-from rangecast.model.encode import encode, explain
-from rangecast.model.files import format_of, read_batches
-from rangecast.model.ids import as_ids, id_type
+from rangecast.model.attributes.base import Number
+from rangecast.model.encoding.columns import encode, explain
+from rangecast.model.io.batch import Batch, text_at, value_at
+from rangecast.model.io.files import format_of, read_batches
+from rangecast.model.sets.ids import as_ids, id_type
 from rangecast.model.space import Space
 from rangecast.store.layers import Layer
 from rangecast.store.versions import Versions

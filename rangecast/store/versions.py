@@ -37,9 +37,9 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.errors import SnapshotError, UsageError
-from rangecast.model.atomic import write_whole
 from rangecast.model.boxes import Boxes
-from rangecast.model.durable import sync_folder, write_bytes
+from rangecast.model.io.atomic import write_whole
+from rangecast.model.io.durable import sync_folder, write_bytes
 from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.store.layers import Layer, LayeredSet, edits_of, with_words

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, AnyArray, Bool
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 
 if TYPE_CHECKING:  # a generator of texts needs no reader of filters
@@ -47,14 +47,14 @@ class Workload:
     @cached_property
     def boxes(self) -> Boxes:
         """The table of subscriptions as boxes."""
-        from rangecast.model.subscriptions import encode_subscriptions
+        from rangecast.model.encoding.subscriptions import encode_subscriptions
 
         return encode_subscriptions(self.tables["subscriptions"], self.space)
 
     @cached_property
     def points(self) -> F64:
         """The table of events as points, (events, attributes)."""
-        from rangecast.model.events import encode_events
+        from rangecast.model.encoding.events import encode_events
 
         return encode_events(self.tables["events"], self.space).points
 

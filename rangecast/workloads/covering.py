@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import I64, Bool
-from rangecast.model.attributes import Integer
+from rangecast.model.attributes.base import Integer
 from rangecast.model.space import Space
 from rangecast.workloads.base import Workload, box_table, event_table, numbered, takes, workload
 from rangecast.workloads.draws import stream

@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 
 from rangecast.kernels.arrays import I64
-from rangecast.model.attributes import Integer, Number
+from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.space import Space
 from rangecast.workloads.base import Workload, box_table, event_table, takes, workload
 from rangecast.workloads.draws import stream

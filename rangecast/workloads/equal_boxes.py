@@ -20,7 +20,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I64
-from rangecast.model.attributes import Integer
+from rangecast.model.attributes.base import Integer
 from rangecast.model.space import Space
 from rangecast.workloads.base import Workload, box_table, event_table, numbered, takes, workload
 from rangecast.workloads.draws import pick, stream, zipf

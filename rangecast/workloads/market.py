@@ -33,10 +33,10 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import Boolean, Integer, Number
+from rangecast.model.attributes.base import Boolean, Integer, Number
+from rangecast.model.attributes.text import Hierarchy, String
+from rangecast.model.attributes.timestamps import EPOCH, MICROSECOND, Timestamp
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import Hierarchy, String
-from rangecast.model.timestamps import EPOCH, MICROSECOND, Timestamp
 from rangecast.workloads.base import Workload, takes, workload
 from rangecast.workloads.draws import pick, stream, zipf
 from rangecast.workloads.searches import Listing, saved_searches

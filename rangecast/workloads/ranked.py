@@ -24,7 +24,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 from rangecast.workloads.base import Workload, box_table, event_table, numbered, takes, workload
 from rangecast.workloads.draws import pick, stream, zipf

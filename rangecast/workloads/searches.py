@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import quoted
+from rangecast.model.attributes.base import quoted
 from rangecast.workloads.draws import pick
 
 WEIGHTED = ("symbol", "sector", "price", "risk")

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import Number
+from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 from rangecast.workloads.base import Workload, box_table, takes, workload
 from rangecast.workloads.draws import ordered_pairs, pick, stream, turns

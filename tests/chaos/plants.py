@@ -27,7 +27,7 @@ class Plant:
 
 def early_repeats() -> None:
     """A repeat is answered while its group is admitted, before it is on disk."""
-    from rangecast.server.repeats import Repeats
+    from rangecast.server.state.dedup import Repeats
 
     fresh = Repeats.fresh
 
@@ -42,7 +42,9 @@ def unbounded_nesting() -> None:
     """JSON is taken as deep as a thread with a short stack can read it, and replay fails on it."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from rangecast.server import encoding, json_text, repeats
+    from rangecast.server import json_text
+    from rangecast.server.pipeline import encoding
+    from rangecast.server.state import dedup
 
     plain, threads = json_text.decode, ThreadPoolExecutor(1)
 
@@ -53,29 +55,29 @@ def unbounded_nesting() -> None:
 
     json_text.decode = unbounded
     json_text.check_depth = lambda *given: None  # type: ignore[assignment]
-    for module in (encoding, repeats):
+    for module in (encoding, dedup):
         module.shallow = lambda text: text  # type: ignore[attr-defined]
 
 
 def no_sync() -> None:
     """A group is answered before it is synced."""
-    from rangecast.server import sqlite_log
+    from rangecast.server.log import sqlite
 
-    sqlite_log.DURABILITIES["fsync"] = "OFF"
+    sqlite.DURABILITIES["fsync"] = "OFF"
 
 
 def unsynced_start() -> None:
     """A start doesn't sync what a killed process has left, and delivers it."""
-    from rangecast.server.sqlite_log import SqliteLog
+    from rangecast.server.log.sqlite import SqliteLog
 
     SqliteLog.sync = lambda self: None  # type: ignore[method-assign]
 
 
 def answered_first() -> None:
     """Events are answered before their group is appended."""
-    from rangecast.server.log import Draft
-    from rangecast.server.pump import Pump
-    from rangecast.server.requests import Events
+    from rangecast.server.log.base import Draft
+    from rangecast.server.pipeline.commands import Events
+    from rangecast.server.pipeline.pipeline import Pump
 
     admitted = Pump._admitted
 
@@ -92,9 +94,9 @@ def answered_first() -> None:
 
 def stale_snapshot() -> None:
     """A snapshot misses the last edit before it."""
-    from rangecast.server import replay
-    from rangecast.server.fanout import carry_out
-    from rangecast.server.records import DeleteSubscription
+    from rangecast.server.pipeline.fanout import carry_out
+    from rangecast.server.state import replay
+    from rangecast.server.state.edits import DeleteSubscription
 
     plain = replay.opened
 
@@ -113,16 +115,16 @@ def stale_snapshot() -> None:
 
 def ack_beyond() -> None:
     """An acknowledgement is written beyond what was delivered."""
-    from rangecast.server import pump
+    from rangecast.server.pipeline import pipeline
 
-    plain = pump.acks_draft
-    pump.acks_draft = lambda acks, at: plain({key: seq + 7 for key, seq in acks.items()}, at)
+    plain = pipeline.acks_draft
+    pipeline.acks_draft = lambda acks, at: plain({key: seq + 7 for key, seq in acks.items()}, at)
 
 
 def dedup_forgotten() -> None:
     """A restart forgets which requests and ids have come."""
-    from rangecast.server import replay
-    from rangecast.server.repeats import Repeats
+    from rangecast.server.state import replay
+    from rangecast.server.state.dedup import Repeats
 
     plain = replay.opened
 
@@ -138,7 +140,7 @@ def dedup_forgotten() -> None:
 
 def tail_dropped() -> None:
     """A start drops half of the write-ahead log."""
-    from rangecast.server.sqlite_log import SqliteLog, segments
+    from rangecast.server.log.sqlite import SqliteLog, segments
 
     begin = SqliteLog.__init__
 
@@ -155,7 +157,7 @@ def tail_dropped() -> None:
 
 def silent_gap() -> None:
     """A consumer isn't told of the gap when retention was quicker."""
-    from rangecast.server.reader import Reader
+    from rangecast.server.delivery.log_reader import Reader
 
     read = Reader.read
     Reader.read = lambda self, *given: read(self, *given)._replace(  # type: ignore[method-assign]
@@ -165,24 +167,24 @@ def silent_gap() -> None:
 
 def endless_stop() -> None:
     """A stop waits for a WebSocket that doesn't read."""
-    from rangecast.server import run
+    from rangecast.server import process
 
-    end = run.Server.shutdown
+    end = process.Server.shutdown
 
-    async def patient(self: run.Server, sockets: Any = None) -> None:
+    async def patient(self: process.Server, sockets: Any = None) -> None:
         while any(one.transport.get_write_buffer_size() for one in self.server_state.connections):
             await asyncio.sleep(0.05)
         await end(self, sockets)
 
-    run.Server.shutdown = patient  # type: ignore[method-assign]
-    run.exit_after = lambda seconds: None  # type: ignore[assignment]
+    process.Server.shutdown = patient  # type: ignore[method-assign]
+    process.exit_after = lambda seconds: None  # type: ignore[assignment]
 
 
 def frozen_clock() -> None:
     """The log's clock stands still after a jump back."""
     import time
 
-    from rangecast.server.pump import Pump
+    from rangecast.server.pipeline.pipeline import Pump
 
     def tick(self: Any) -> int:
         self._now = max(self._now, time.time_ns() // 1000)
@@ -193,20 +195,20 @@ def frozen_clock() -> None:
 
 def edit_not_applied() -> None:
     """An edit is acknowledged, and the matcher never hears of it."""
-    from rangecast.server import matching
+    from rangecast.server.pipeline import apply
 
-    plain, count = matching.carry_out, [0]
+    plain, count = apply.carry_out, [0]
 
     def forgetful(changes: Any, indexes: Any) -> None:
         count[0] += 1
         plain(changes if count[0] % 7 else changes[1:], indexes)
 
-    matching.carry_out = forgetful
+    apply.carry_out = forgetful
 
 
 def budget_exceeded() -> None:
     """A consumer gets one message per second more than its budget."""
-    from rangecast.server.budget_reader import Second
+    from rangecast.server.delivery.budget_reader import Second
 
     begin = Second.__init__
     Second.__init__ = lambda self, budget: begin(self, budget + 1)  # type: ignore[method-assign]
@@ -221,7 +223,7 @@ def ready_while_full() -> None:
 
 def refused_written() -> None:
     """What was refused on a full disk is written when there is room."""
-    from rangecast.server.pump import Pump
+    from rangecast.server.pipeline.pipeline import Pump
 
     refuse = Pump._refuse_full
 
@@ -238,21 +240,21 @@ def refused_written() -> None:
 
 def follower_gives_up() -> None:
     """A follower stops at the first error of its leader."""
-    from rangecast.server.follow import Follower
+    from rangecast.server.replication.follower import Follower
 
-    def run(self: Any) -> None:
+    def process(self: Any) -> None:
         try:
             while not self._ending.is_set():
                 self._take(self._leader.piece(self._service.log.last, 10.0))
         except Exception:
             return
 
-    Follower._run = run  # type: ignore[method-assign]
+    Follower._run = process  # type: ignore[method-assign]
 
 
 def link_forgets() -> None:
     """A server forgets after a restart how far it has read its neighbours' events."""
-    from rangecast.server.repeats import Repeats
+    from rangecast.server.state.dedup import Repeats
 
     Repeats.check_source = lambda self, *given: None  # type: ignore[method-assign]
     Repeats.read_from = lambda self, *given: {}  # type: ignore[method-assign]

@@ -21,11 +21,11 @@ def main() -> None:
     """Fork a server per line, until stdin ends."""
     import uvloop  # noqa: F401
 
-    import rangecast.cli.serve
-    import rangecast.server.run  # noqa: F401
+    import rangecast.cli.commands.server.serve
+    import rangecast.server.process  # noqa: F401
     from rangecast import Engine, Number, Space
-    from rangecast.server.boards import warm
-    from rangecast.server.records import PutBoard
+    from rangecast.server.state.boards import warm
+    from rangecast.server.state.edits import PutBoard
 
     engine = Engine(Space([Number("x")]))
     engine.subscribe(1, "x < 5")
@@ -94,15 +94,16 @@ def _serve(asked: dict[str, Any]) -> None:
 
 def make_small(segment: int, snapshot: int) -> None:
     """Let segments of the log be small, and snapshots frequent."""
-    from rangecast.server import house, sqlite_log
+    from rangecast.server import maintenance
+    from rangecast.server.log import sqlite
 
-    house.SNAPSHOT_AFTER = snapshot
-    plain = sqlite_log.SqliteLog.__init__
+    maintenance.SNAPSHOT_AFTER = snapshot
+    plain = sqlite.SqliteLog.__init__
 
     def small(self: Any, folder: Any, **options: Any) -> None:
         plain(self, folder, **{"segment": segment} | options)
 
-    sqlite_log.SqliteLog.__init__ = small  # type: ignore[method-assign]
+    sqlite.SqliteLog.__init__ = small  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ from rangecast.match.cells.plan import (
     plans,
 )
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
-from rangecast.match.single import (
+from rangecast.match.single_event import (
     ALONE,
     NO_ROWS,
     OWN,

@@ -59,7 +59,7 @@ from rangecast.kernels.hilbert import (
 )
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.candidates import earlier_boxes, held_before, holds
-from rangecast.match.packed import Packed
+from rangecast.match.frozen import Packed
 from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.index_options import Options, whole
 

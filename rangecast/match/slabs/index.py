@@ -38,7 +38,7 @@ from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.lanes import TABLE_ROWS, tabulate
 from rangecast.match.result import BUFFER, MatchRows, collect, stream
-from rangecast.match.single import ALONE, NO_ROWS, Single, single
+from rangecast.match.single_event import ALONE, NO_ROWS, Single, single
 from rangecast.match.slabs.lanes import (
     count_by_event,
     room_for,

@@ -26,7 +26,7 @@ from rangecast.kernels.bits import ZERO, bits_up_to, lowest_bit
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_size
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single import OWN, most_beside, put_beside, refuse_nan
+from rangecast.match.single_event import OWN, most_beside, put_beside, refuse_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, SLOT, Layout
 from rangecast.match.slabs.search import FIRST_ROWS, is_first, more_room
 

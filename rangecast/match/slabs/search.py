@@ -20,7 +20,7 @@ from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single import OWN, most_beside, put_beside, refuse_nan
+from rangecast.match.single_event import OWN, most_beside, put_beside, refuse_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
 
 FIRST_ROWS = 1024

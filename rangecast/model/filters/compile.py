@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rangecast.errors import FilterError, InvalidValueError, SpaceError, near
-from rangecast.model.attributes import Attribute
+from rangecast.model.attributes.base import Attribute
+from rangecast.model.attributes.numbers import MAX, read_number
 from rangecast.model.filters.excerpts import clipped, fault
 from rangecast.model.filters.grammar import Condition, Group, Node, read
 from rangecast.model.filters.lexer import QUOTES, Word
@@ -34,7 +35,6 @@ from rangecast.model.filters.regions import (
     size,
     union,
 )
-from rangecast.model.numbers import MAX, read_number
 from rangecast.model.space import Space
 
 MAX_BOXES = 1024

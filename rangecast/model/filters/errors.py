@@ -7,7 +7,7 @@ import re
 from lark import UnexpectedToken
 
 from rangecast.errors import FilterError, near
-from rangecast.model.attributes import quoted
+from rangecast.model.attributes.base import quoted
 from rangecast.model.filters.excerpts import clipped, fault
 from rangecast.model.filters.lexer import QUOTES, Word, Words
 

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import FilterError, UsageError
-from rangecast.model.attributes import MISSING
+from rangecast.model.attributes.base import MISSING
+from rangecast.model.attributes.text import OTHER, String
 from rangecast.model.display import brief, cut
 from rangecast.model.filters.compile import MAX_BOXES, region_of
 from rangecast.model.filters.plain import plain_boxes
@@ -36,7 +37,6 @@ from rangecast.model.filters.regions import (
 )
 from rangecast.model.filters.text import text_of
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import OTHER, String
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64, I32

@@ -19,7 +19,7 @@ import pyarrow as pa
 from rangecast.errors import FilterError, InvalidValueError
 from rangecast.kernels.arrays import F64, I8, I64, U8, Bool
 from rangecast.kernels.jit import is_compiled, jit
-from rangecast.model.attributes import Attribute, Integer, Interval, Number
+from rangecast.model.attributes.base import Attribute, Integer, Interval, Number
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.lexer import KEYWORDS
 from rangecast.model.filters.plain import range_of

@@ -14,10 +14,10 @@ import re
 from typing import Any
 
 from rangecast.errors import InvalidValueError
-from rangecast.model.attributes import Attribute, Integer, Interval, Number
+from rangecast.model.attributes.base import Attribute, Integer, Interval, Number
+from rangecast.model.attributes.numbers import MAX, read_number
 from rangecast.model.filters.lexer import KEYWORDS, QUOTES
 from rangecast.model.filters.regions import Box, Ranges, boxes, intersection, size, sparse, union
-from rangecast.model.numbers import MAX, read_number
 from rangecast.model.space import Space
 
 _VALUE = r"""[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])

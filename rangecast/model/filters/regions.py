@@ -19,9 +19,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import product as cartesian
 
-from rangecast.model.attributes import MISSING, Attribute, Interval
-from rangecast.model.numbers import largest_carried, smallest_carried
-from rangecast.model.timestamps import FIRST_MOMENT, LAST_MOMENT
+from rangecast.model.attributes.base import MISSING, Attribute, Interval
+from rangecast.model.attributes.numbers import largest_carried, smallest_carried
+from rangecast.model.attributes.timestamps import FIRST_MOMENT, LAST_MOMENT
 
 Ranges = tuple[Interval, ...]
 Product = tuple[tuple[int, Ranges], ...]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.text import String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 
 
 class _Words(String):

@@ -13,7 +13,9 @@ from datetime import timedelta, timezone
 from math import inf
 from typing import TYPE_CHECKING
 
-from rangecast.model.attributes import Attribute, Interval, quoted
+from rangecast.model.attributes.base import Attribute, Interval, quoted
+from rangecast.model.attributes.text import OTHER, Hierarchy, String
+from rangecast.model.attributes.timestamps import EPOCH, FARTHEST_ZONE
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import (
     NULL,
@@ -24,8 +26,6 @@ from rangecast.model.filters.regions import (
     joined,
 )
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import OTHER, Hierarchy, String
-from rangecast.model.timestamps import EPOCH, FARTHEST_ZONE
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64

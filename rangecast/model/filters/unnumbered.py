@@ -17,11 +17,11 @@ from contextlib import suppress
 from typing import Any
 
 from rangecast.errors import FilterError
-from rangecast.model.attributes import Interval
+from rangecast.model.attributes.base import Interval
+from rangecast.model.attributes.text import String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.regions import Box, Region, boxes, union
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 
 _QUOTED = re.compile(r"""'[^']*+(?:''[^']*+)*+'|"[^"]*+(?:""[^"]*+)*+\"""")
 _ALTERNATIVES = re.compile(r"\b(?:or|not)\b|!|<>", re.IGNORECASE)

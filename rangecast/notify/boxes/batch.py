@@ -1,6 +1,6 @@
 """Batches over boxes: many changes at once; a subscriber hears only what the end needs.
 
-What an interest must hear of a batch is what `notify/batch.py` says. Its list changes only if an
+What an interest must hear of a batch is what `line/batch.py` says. Its list changes only if an
 object that changed was in it, or is in it now: those interests are found as for single changes.
 Then both lists of each of them, before and after, say what it must hear.
 """

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import MISSING
-from rangecast.model.encode import decode
+from rangecast.model.attributes.base import MISSING
+from rangecast.model.encoding.columns import decode
 from rangecast.model.space import Space
 from rangecast.notify.messages import Messages
 

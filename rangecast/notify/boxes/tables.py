@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError, near
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import Boolean, Integer
-from rangecast.model.badrows import BadRows
-from rangecast.model.encode import decode
-from rangecast.model.records import Records, Rows, Source, file_source, table_source
+from rangecast.model.attributes.base import Boolean, Integer
+from rangecast.model.attributes.text import String
+from rangecast.model.encoding.columns import decode
+from rangecast.model.encoding.subscriptions import Part, encode_part
+from rangecast.model.io.records import Records, Rows, Source, file_source, table_source
+from rangecast.model.io.rejected import BadRows
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import Part, encode_part
-from rangecast.model.text_attributes import String
-from rangecast.model.unknown import column_hint
+from rangecast.model.validation.unknown_columns import column_hint
 from rangecast.notify.boxes.messages import BOUNDS
-from rangecast.notify.interestset import NewInterests, Regions
+from rangecast.notify.interest_set import NewInterests, Regions
 from rangecast.notify.tables import (
     ARRIVAL,
     LARGEST_K,

@@ -14,11 +14,9 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.interests import Interests
-from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
-from rangecast.notify.servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, Thing
-from rangecast.notify.sparse import LARGEST, LEAST, merge_tiles, reach, start_frontier
-from rangecast.notify.staircase import (
+from rangecast.notify.line.interests import Interests
+from rangecast.notify.line.sparse import LARGEST, LEAST, merge_tiles, reach, start_frontier
+from rangecast.notify.line.staircase import (
     Scratch,
     gather,
     pass_by,
@@ -26,7 +24,9 @@ from rangecast.notify.staircase import (
     tile_difference,
     tile_gain,
 )
-from rangecast.notify.tree import Frontier, Tree
+from rangecast.notify.line.tree import Frontier, Tree
+from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
+from rangecast.notify.servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, Thing
 
 
 @jit

@@ -20,16 +20,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError, near
-from rangecast.model.arguments import finite, whole
-from rangecast.model.flags import flag
-from rangecast.model.members import Id, Members
+from rangecast.model.sets.members import Id, Members
+from rangecast.model.validation.arguments import finite, whole
+from rangecast.model.validation.flags import flag
 from rangecast.notify.board import ALGORITHMS
+from rangecast.notify.line.painter import groups_of
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
-from rangecast.notify.painter import groups_of
 from rangecast.notify.plan import Places, Step, planned
 from rangecast.notify.servers.painting import Tiler
 from rangecast.notify.servers.server import Server
-from rangecast.notify.servers.wire import EAST, Alter, Done, Edit, Enter, Range, Thing, Wire
+from rangecast.notify.servers.wire import (
+    EAST,
+    Alter,
+    Done,
+    Edit,
+    Enter,
+    Range,
+    Thing,
+    Wire,
+)
 from rangecast.notify.servers.zone import Zone
 from rangecast.notify.tables import LARGEST_K, Change, as_changes, as_interests, as_objects
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rangecast.model.members import Id
+from rangecast.model.sets.members import Id
 
 WEST, EAST = -1, 1
 HOME = 0

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rangecast.kernels.arrays import I32
-from rangecast.model.members import Id
-from rangecast.notify.interests import Interests
-from rangecast.notify.objects import Objects
+from rangecast.model.sets.members import Id
+from rangecast.notify.line.interests import Interests
+from rangecast.notify.line.objects import Objects
 from rangecast.notify.servers.wire import EAST, Range, Thing
 
 

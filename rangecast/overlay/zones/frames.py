@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rangecast.model.members import Id
+from rangecast.model.sets.members import Id
 from rangecast.overlay.zones.geometry import Box, Point
 
 

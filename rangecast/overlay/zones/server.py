@@ -22,7 +22,7 @@ import numpy as np
 
 from rangecast.errors import RangecastError, UsageError, one_of
 from rangecast.kernels.arrays import F64
-from rangecast.model.members import Id
+from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.frames import (
     Adopt,

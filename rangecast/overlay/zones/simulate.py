@@ -18,8 +18,8 @@ import random
 from collections import Counter, defaultdict
 from typing import Any
 
-from rangecast.model.flags import flag
-from rangecast.model.members import Id
+from rangecast.model.sets.members import Id
+from rangecast.model.validation.flags import flag
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.broker import ZoneBroker
 from rangecast.overlay.zones.frames import (

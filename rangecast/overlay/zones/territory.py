@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.model.flags import flag
-from rangecast.model.members import Id
+from rangecast.model.sets.members import Id
+from rangecast.model.validation.flags import flag
 from rangecast.overlay.zones import geometry
 from rangecast.overlay.zones.frames import (
     Adopt,

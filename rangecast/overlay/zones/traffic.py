@@ -20,10 +20,10 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.interests import Interests
+from rangecast.notify.line.interests import Interests
+from rangecast.notify.line.tree import STACK, Tree, rows_within
 from rangecast.notify.messages import BYTES, LETTER_BYTES, Messages
-from rangecast.notify.tree import STACK, Tree, rows_within
-from rangecast.overlay.internet import Internet
+from rangecast.overlay.networks.internet import Internet
 from rangecast.overlay.zones.zonemap import Ways, ZoneMap
 
 

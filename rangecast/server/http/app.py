@@ -10,34 +10,32 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from rangecast.server.http import (
+from rangecast.server.http import page, problems, tickets
+from rangecast.server.http.auth import Grants
+from rangecast.server.http.middleware import Edge
+from rangecast.server.http.openapi import document
+from rangecast.server.http.routes import (
     admin,
     boards,
     bulk,
     consumers,
+    delivery,
     events,
+    explain,
     link,
-    look,
-    page,
     patches,
-    problems,
     replica,
     selected,
     spaces,
-    stream,
-    tickets,
-    ways,
+    websocket,
 )
-from rangecast.server.http.access import Grants
-from rangecast.server.http.edge import Edge
-from rangecast.server.http.openapi import document
 from rangecast.server.service import Service
 from rangecast.server.shutdown import in_thread
 
 PARTS = (
     *(
         admin,
-        look,
+        explain,
         events,
         spaces,
         patches,
@@ -45,8 +43,8 @@ PARTS = (
         bulk,
         boards,
         consumers,
-        ways,
-        stream,
+        delivery,
+        websocket,
         tickets,
         link,
         replica,

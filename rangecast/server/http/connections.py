@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from rangecast.server.http.corked import CorkedProtocol
 from rangecast.server.http.problems import problem
+from rangecast.server.http.write_batching import CorkedProtocol
 
 logger = logging.getLogger("rangecast.server")
 MAX_HEAD = 64 << 10

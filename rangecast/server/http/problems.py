@@ -19,10 +19,10 @@ from rangecast.errors import (
     for_interface,
     shown,
 )
-from rangecast.server.lineage import LostPositionError
-from rangecast.server.log import LogError, LogFullError
-from rangecast.server.messages import PositionError
-from rangecast.server.registry import RefusedError
+from rangecast.server.delivery.messages import PositionError
+from rangecast.server.log.base import LogError, LogFullError
+from rangecast.server.log.lineage import LostPositionError
+from rangecast.server.state.registry import RefusedError
 
 _NO_SUCH_PATH = (HTTPStatus.NOT_FOUND.phrase, HTTPStatus.METHOD_NOT_ALLOWED.phrase)
 """What the router says of a path that it doesn't have."""

@@ -15,8 +15,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.requests import HTTPConnection
 
-from rangecast.server.http.access import Grant, digest_of, grant_of, known, peer_of
-from rangecast.server.registry import RefusedError
+from rangecast.server.http.auth import Grant, digest_of, grant_of, known, peer_of
+from rangecast.server.state.registry import RefusedError
 
 SECONDS = 30
 MOST = 10_000

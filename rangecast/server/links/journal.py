@@ -14,16 +14,16 @@ from typing import Any
 
 from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import F64
-from rangecast.model.text_attributes import String
-from rangecast.overlay.eventlog import Block, JournalError
-from rangecast.server.encoding import points_of, rows_of
+from rangecast.model.attributes.text import String
+from rangecast.overlay.broker.event_log import Block, JournalError
 from rangecast.server.json_text import within_depth
-from rangecast.server.lineage import Lineage
-from rangecast.server.log import Log, Unit
-from rangecast.server.matching import Written
-from rangecast.server.records import EVENTS, EventsHead, events_of
-from rangecast.server.registry import SpaceEntry
-from rangecast.server.requests import Events
+from rangecast.server.log.base import Log, Unit
+from rangecast.server.log.lineage import Lineage
+from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.commands import Events
+from rangecast.server.pipeline.encoding import points_of, rows_of
+from rangecast.server.state.edits import EVENTS, EventsHead, events_of
+from rangecast.server.state.registry import SpaceEntry
 
 logger = logging.getLogger("rangecast.server")
 SOURCE = "broker:"

@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from rangecast.errors import UsageError
-from rangecast.server.cloudevents import ONE
-from rangecast.server.kafka_log import KafkaPlace, connecting, make_topic
-from rangecast.server.kafka_tail import KafkaTail
+from rangecast.server.delivery.cloudevents import ONE
+from rangecast.server.log.kafka import KafkaPlace, connecting, make_topic
+from rangecast.server.log.kafka_reader import KafkaTail
+from rangecast.server.workers.group_member import Batch, Member, Record, UndoneError
 from rangecast.server.workers.matcher import Answer, Matcher
-from rangecast.server.workers.member import Batch, Member, Record, UndoneError
 
 logger = logging.getLogger("rangecast.server")
 TAKEN = 2_000

@@ -20,9 +20,9 @@ from rangecast.errors import UsageError
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import LIMIT
 from rangecast.merge.summary import Summary
+from rangecast.model.attributes.text import String
 from rangecast.model.commands import as_commands
 from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
 from rangecast.spark.columns import arrow_schema, need
 from rangecast.spark.steps.merge import check_width
 

@@ -37,13 +37,13 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Int
 
 from rangecast.cover.batch import covered_by, earliest_coverers
 from rangecast.kernels.arrays import I32, I64
-from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.subset import named_by_row
 from rangecast.model.space import Space
-from rangecast.model.subset import named_by_row
 from rangecast.spark.packed_boxes import sizes_of, unpack
 from rangecast.spark.session import job_name, parallelism
-from rangecast.spark.steps.cut import Cut, cut_space, runs
+from rangecast.spark.steps.shards.cut import Cut, cut_space, runs
 from rangecast.spark.subscriptions import (
     boxes_of_table,
     encode,

@@ -22,12 +22,12 @@ from rangecast.kernels.arrays import F64, Bool
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import Ranges
 from rangecast.merge.summary import Summary
-from rangecast.model.answers import Answers
+from rangecast.model.answers.answerer import Answers
 from rangecast.model.space import Space
 from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.question import Question
-from rangecast.spark.steps.shards import Settings
+from rangecast.spark.steps.query import Question
+from rangecast.spark.steps.shards.sharded_set import Settings
 
 
 class Sieve(NamedTuple):

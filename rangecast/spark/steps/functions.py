@@ -29,10 +29,10 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructT
 
 from rangecast.errors import UsageError
 from rangecast.match.answerer import MatchAnswerer
-from rangecast.model.answers import Answers
-from rangecast.model.event_columns import EventColumns
-from rangecast.model.events import PLAIN
-from rangecast.model.sources import Fields
+from rangecast.model.answers.answerer import Answers
+from rangecast.model.attributes.field_paths import Fields
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.rank.answerer import Asked
 from rangecast.rank.result import check_k
@@ -41,10 +41,10 @@ from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.lifetime import release_with_functions
 from rangecast.spark.session import is_connect, running
 from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare, prepare_ranking
-from rangecast.spark.steps.question import need_one_of
+from rangecast.spark.steps.query import need_one_of
 from rangecast.spark.steps.rank import check_prepared
 from rangecast.spark.steps.results import Form, answer, result_schema
-from rangecast.spark.steps.shards import ShardedSet
+from rangecast.spark.steps.shards.sharded_set import ShardedSet
 
 ERRORS = ("raise", "column")
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructType
 
-from rangecast.model.events import Events
+from rangecast.model.encoding.events import Events
 from rangecast.spark.columns import ERROR_TYPE
 from rangecast.spark.events import Encoded
 from rangecast.spark.packed_boxes import binary_of, floats_of

@@ -25,7 +25,7 @@ from rangecast.spark.steps.prepared import (
     Subscriptions,
     prepare_answers,
 )
-from rangecast.spark.steps.question import Question, need_one_of, refuse_ignored
+from rangecast.spark.steps.query import Question, need_one_of, refuse_ignored
 
 OUTPUTS = ("pairs", "arrays")
 

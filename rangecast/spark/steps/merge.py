@@ -21,8 +21,8 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import U64
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import LIMIT, Ranges, joined, union_of_boxes
-from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
+from rangecast.model.io.rejected import BadRows
 from rangecast.model.space import Space
 from rangecast.spark.packed_boxes import unpack
 from rangecast.spark.session import parallelism

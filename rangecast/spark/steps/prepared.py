@@ -16,23 +16,23 @@ from pyspark.sql import DataFrame, SparkSession
 from rangecast.errors import UsageError
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index as check_match_index
-from rangecast.model.answers import Answerer, Choice, warm
-from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.batch import Batch
+from rangecast.model.answers.answerer import Answerer, Choice, warm
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import PLAIN
-from rangecast.model.inputs import as_boxes
-from rangecast.model.records import Rows
+from rangecast.model.encoding.events import PLAIN
+from rangecast.model.io.batch import Batch
+from rangecast.model.io.records import Rows
+from rangecast.model.io.rejected import BadRows, KeptRows
 from rangecast.model.space import Space
+from rangecast.model.validation.inputs import as_boxes
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
 from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.build import Make, build_shards, hull_of
-from rangecast.spark.steps.explain import explain_shards
-from rangecast.spark.steps.shards import Shard, ShardedSet
+from rangecast.spark.steps.shards.build import Make, build_shards, hull_of
+from rangecast.spark.steps.shards.explain import explain_shards
+from rangecast.spark.steps.shards.sharded_set import Shard, ShardedSet
 from rangecast.spark.subscriptions import (
     EncodedSet,
     SetSize,

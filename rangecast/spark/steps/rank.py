@@ -19,16 +19,16 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import UsageError
-from rangecast.model.ids import Places
-from rangecast.model.records import file_source, table_source
+from rangecast.model.io.records import file_source, table_source
+from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
 from rangecast.rank.adjusted import check_adjusted
 from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.choose import check_index
 from rangecast.rank.combine import check_combine
 from rangecast.rank.factors import FactorTable, read_factors
+from rangecast.rank.rate_limit import WINDOW, limits
 from rangecast.rank.result import check_k
-from rangecast.rank.shed import WINDOW, limits
 from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
 from rangecast.spark.lifetime import release_with_frame
@@ -38,7 +38,7 @@ from rangecast.spark.steps.prepared import (
     Subscriptions,
     prepare_answers,
 )
-from rangecast.spark.steps.question import Question, need_frame, need_one_of, refuse_ignored
+from rangecast.spark.steps.query import Question, need_frame, need_one_of, refuse_ignored
 
 OUTPUTS = ("rows", "arrays")
 PLACE = "_place"

@@ -11,10 +11,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from rangecast.kernels.arrays import I64
-from rangecast.model.answers import Answerer
+from rangecast.model.answers.answerer import Answerer
 from rangecast.spark.columns import ERROR, ERROR_TYPE
 from rangecast.spark.events import Encoded
-from rangecast.spark.steps.shards import ShardedSet
+from rangecast.spark.steps.shards.sharded_set import ShardedSet
 
 
 class Form(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from rangecast.overlay.simulate import Outcome, simulate
+from rangecast.overlay.simulation.run import Outcome, simulate
 
 _SCHEMA = "seed long, wrong array<string>, counts string"
 _AT_ONCE = 50

@@ -31,17 +31,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from rangecast.errors import BadRow, BadRowError, UsageError
-from rangecast.model.records import REMEDY
+from rangecast.model.io.records import REMEDY
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ship
 from rangecast.spark.steps.filter import Passing
-from rangecast.spark.steps.question import Question
+from rangecast.spark.steps.query import Question
 from rangecast.spark.stream.sets import Subscriptions
-from rangecast.spark.stream.sinks import Batch, Commit, Counts, FileSink, Sink, no_commit
+from rangecast.spark.stream.sinks.base import Batch, Commit, Counts, FileSink, Sink, no_commit
+from rangecast.spark.stream.sinks.written import REPORT, AnswerWriter, collected
 from rangecast.spark.stream.steps import AnswerStep, FilterStep
-from rangecast.spark.stream.written import REPORT, AnswerWriter, collected
 
 _WHOLE = "_whole_row"
 _OWN = (BROKEN, _WHOLE)

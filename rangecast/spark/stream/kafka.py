@@ -19,7 +19,8 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
-from rangecast.spark.stream.sinks import MOMENTS, Batch, Commit, Sink, SinkTable, no_commit
+from rangecast.spark.stream.pipeline.toml_file import takes
+from rangecast.spark.stream.sinks.base import MOMENTS, Batch, Commit, Sink, SinkTable, no_commit
 from rangecast.spark.stream.sources import (
     Options,
     ReadRows,
@@ -27,7 +28,6 @@ from rangecast.spark.stream.sources import (
     given_schema,
     with_columns,
 )
-from rangecast.spark.stream.toml_file import takes
 
 HEADERS = ("rangecast.stream", "rangecast.batch", "rangecast.version")
 """The names of a message's headers; their values are texts."""

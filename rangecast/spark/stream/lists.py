@@ -20,19 +20,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import BadRow, BadRowError, UsageError
-from rangecast.model.atomic import write_whole
-from rangecast.model.badrows import KeptRows
-from rangecast.model.records import REMEDY
+from rangecast.model.io.atomic import write_whole
+from rangecast.model.io.records import REMEDY
+from rangecast.model.io.rejected import KeptRows
 from rangecast.model.space import Space
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
-from rangecast.spark.steps.buckets import STATE
-from rangecast.spark.steps.ground import Ground
-from rangecast.spark.steps.notify import TopKLists
+from rangecast.spark.steps.notify.board_schema import Ground
+from rangecast.spark.steps.notify.buckets import STATE
+from rangecast.spark.steps.notify.step import TopKLists
 from rangecast.spark.stream.batch import Done
-from rangecast.spark.stream.settings import NotifyStep
-from rangecast.spark.stream.sinks import Batch, FileSink, Sink
+from rangecast.spark.stream.pipeline.settings import NotifyStep
+from rangecast.spark.stream.sinks.base import Batch, FileSink, Sink
 from rangecast.store.commits import BATCH_JOB
 
 _OWNER = "stream.json"

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rangecast.errors import UsageError
 from rangecast.spark.session import need_classic
 from rangecast.spark.stream.batch import BatchRunner, Done
-from rangecast.spark.stream.sinks import FileSink
+from rangecast.spark.stream.sinks.base import FileSink
 from rangecast.spark.stream.steps import AnswerStep
 
 AVAILABLE_NOW = "available-now"

@@ -16,7 +16,7 @@ from rangecast.errors import UsageError
 from rangecast.spark.columns import as_spark_ids
 from rangecast.spark.stream.batch import Done
 from rangecast.spark.stream.sets import MergedSet, Subscriptions, whole
-from rangecast.spark.stream.sinks import Batch, Sink
+from rangecast.spark.stream.sinks.base import Batch, Sink
 from rangecast.store.commits import BATCH_JOB
 
 Report = Callable[[Done], None]

@@ -19,7 +19,6 @@ from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.build import Make
 from rangecast.spark.steps.filter import Sieve
 from rangecast.spark.steps.prepared import (
     WORKER_BYTES,
@@ -28,7 +27,8 @@ from rangecast.spark.steps.prepared import (
     layer_shard,
     prepare_answers,
 )
-from rangecast.spark.steps.shards import Shard
+from rangecast.spark.steps.shards.build import Make
+from rangecast.spark.steps.shards.sharded_set import Shard
 from rangecast.store.edits import Edits
 from rangecast.store.layers import LayeredSet
 from rangecast.store.versions import Versions

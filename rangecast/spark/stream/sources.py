@@ -22,11 +22,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, LongType, StringType, StructType
 
 from rangecast.errors import FileError, UsageError
-from rangecast.model.attributes import NanMeaning
-from rangecast.model.files import format_of
+from rangecast.model.attributes.base import NanMeaning
+from rangecast.model.io.files import format_of
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
-from rangecast.spark.stream.toml_file import Location, Table, takes
+from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 
 _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
 

@@ -26,18 +26,18 @@ from rangecast.model.space import Space
 from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
+from rangecast.rank.rate_limit import limits
 from rangecast.rank.result import check_k
-from rangecast.rank.shed import limits
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.filter import Passing
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.match import question as match_question
 from rangecast.spark.steps.prepared import WORKER_BYTES
-from rangecast.spark.steps.question import Answering, Question
+from rangecast.spark.steps.query import Answering, Question
 from rangecast.spark.steps.rank import TAKEN, best_of_seconds
-from rangecast.spark.steps.shards import Settings, as_it_is
+from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
 from rangecast.spark.stream.sets import MergedSet, ReadySets, Subscriptions
-from rangecast.spark.stream.sinks import Sink
+from rangecast.spark.stream.sinks.base import Sink
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rangecast.server.http.access import SCOPES
-from rangecast.server.quotas import LIMITS
+from rangecast.server.http.auth import SCOPES
+from rangecast.server.state.quotas import LIMITS
 
 Schema = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""The commands, in folders that are the groups of `rangecast --help`."""

@@ -1,0 +1,168 @@
+"""`rangecast generate`: write a workload, seeded, in the file formats of everything else.
+
+Each workload is a command with its own options, made from the signature of its generator when it is
+called: `rangecast --help` needn't load NumPy.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from typer.core import TyperGroup
+
+from rangecast.cli.shared.options import Format, Json, Quiet, Seed
+
+if TYPE_CHECKING:
+    from rangecast.workloads import Generator
+
+
+class _Workloads(TyperGroup):
+    """A command per workload."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from rangecast.workloads import WORKLOADS
+
+        return list(WORKLOADS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from rangecast.workloads.base import named
+
+        return _command(named(cmd_name))
+
+
+app = typer.Typer(
+    cls=_Workloads,
+    help="Write a workload: its tables, and space.toml. The same seed gives the same files.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _command(generator: Generator) -> Any:
+    """Return the command of a workload: what can be set about it, then where to write it."""
+
+    def run(**given: Any) -> None:
+        settings = {name: given.pop(name) for name in generator.parameters}
+        _write(generator, settings, **given)
+
+    signature = inspect.signature(_write, eval_str=True, locals={"Generator": object})
+    declared = signature.parameters.values()
+    where = [one for one in declared if one.kind is one.KEYWORD_ONLY]
+    what = [_option(one) for one in generator.parameters.values()]
+    run.__signature__ = inspect.Signature([*what, *where])  # type: ignore[attr-defined]
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    example = f"rangecast generate {generator.name} --seed 1 -o data"
+    text = f"{inspect.getdoc(generator.function)}\n\nFrom: {generator.source}."
+    text += f"\n\n\b\nExamples:\n  {example}"
+    made.command(generator.name, help=text, short_help=generator.description)(run)
+    return typer.main.get_command(made)
+
+
+def _option(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter of a generator as an option; the generator checks its limits."""
+    kind, meta = get_args(parameter.annotation)
+    return parameter.replace(annotation=Annotated[kind, typer.Option(help=meta.description)])
+
+
+def _write(
+    generator: Generator,
+    settings: dict[str, Any],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
+        "data"
+    ),
+    seed: Seed = 0,
+    kind: Annotated[
+        Format, typer.Option("--format", help="The format of the tables.")
+    ] = Format.PARQUET,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace also files that generate didn't write.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the tables and the space.
+
+    Files that an earlier generate wrote into the folder are replaced; others, and those that were
+    changed since, only with --overwrite.
+    """
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.errors import FileError
+    from rangecast.model.io.writer import write_table
+
+    with Run.started(as_json=as_json, quiet=quiet) as run:
+        with run.task("generating"):
+            made = generator.generate(seed=seed, **settings)
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{output}: can't be written: {error.strerror}") from None
+        tables = {f"{table}.{kind}": rows for table, rows in made.tables.items()}
+        names = [*tables, "space.toml"]
+        if not overwrite:
+            _check_ours(output, names)
+        for file, rows in tables.items():
+            write_table(rows, output / file)
+        made.space.save(output / "space.toml", overwrite=True)
+        _remember(output, names)
+        paths = {file: str(output / file) for file in names}
+        sizes = {file: f" ({counted(rows.num_rows, 'row')})" for file, rows in tables.items()}
+        listing = ", ".join(path + sizes.get(file, "") for file, path in paths.items())
+        facts = {
+            "workload": generator.name,
+            "seed": seed,
+            "files": {paths[file]: rows.num_rows for file, rows in tables.items()},
+            "space": paths["space.toml"],
+            "output": output,
+        }
+        run.done(f"{generator.name}, seed {seed}: {listing}", None, facts)
+
+
+_MARK = ".rangecast-generate"
+"""In the folder: the files that were written into it, each with a hash of what it held."""
+
+
+def _hash(path: Path) -> str:
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _written(folder: Path) -> dict[str, str]:
+    """Return what earlier calls wrote."""
+    import json
+
+    try:
+        return dict(json.loads((folder / _MARK).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _check_ours(folder: Path, names: Sequence[str]) -> None:
+    """Refuse to write over a file that generate didn't write, or that was changed since."""
+    from rangecast.errors import FileError
+
+    ours = _written(folder)
+    for name in names:
+        path = folder / name
+        if path.exists() and (path.is_dir() or ours.get(name) != _hash(path)):
+            what = "was changed since it was generated" if name in ours else "wasn't generated"
+            raise FileError(
+                f"{path}: already exists, and {what}\n"
+                "  hint: choose another folder with -o, or replace it with --overwrite"
+            )
+
+
+def _remember(folder: Path, names: Sequence[str]) -> None:
+    import json
+
+    from rangecast.model.io.atomic import write_whole
+
+    hashes = _written(folder) | {name: _hash(folder / name) for name in names}
+    write_whole(folder / _MARK, (json.dumps(hashes, indent=1) + "\n").encode())

@@ -1,0 +1,138 @@
+"""`rangecast check`: what a filter means, before anybody subscribes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rangecast.cli.shared.options import BadRowsFile, IgnoreUnknown, Json, Nan, Quiet, SpaceFile
+from rangecast.model.attributes.base import NanMeaning
+
+if TYPE_CHECKING:
+    from rangecast.cli.shared.run import Run
+    from rangecast.model.boxes import Boxes
+    from rangecast.model.filters.filter import Filter
+
+_SHOWN = 10
+"""Alternatives, coverers and events that are named."""
+
+
+def check(
+    text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, in quotes.")],
+    space: SpaceFile,
+    events: Annotated[
+        Path | None,
+        typer.Option("--events", help="Events: how many would have matched; - is stdin."),
+    ] = None,
+    subscriptions: Annotated[
+        Path | None,
+        typer.Option(
+            "--subscriptions",
+            help="Subscriptions, a file, a snapshot or a folder of versions: which of them cover "
+            "the filter; - is stdin.",
+        ),
+    ] = None,
+    bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
+    nan: Nan = NanMeaning.REFUSE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show the alternatives that a filter comes to, what covers it, and how often it would match.
+
+    A subscription covers the filter if it gets whatever the filter wants. A filter that can't be
+    read is shown with the place of the mistake.
+
+    \b
+    Examples:
+      rangecast check "price < 10 or price > 500" --space space.toml
+      rangecast check "price < 10" --space space.toml --events events.csv
+    """
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.subscription_sets import one_set
+    from rangecast.model.filters.filter import Filter
+
+    with Run.started(
+        reads=[space, events, subscriptions],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = run.space(space)
+        wanted = Filter.parse(text, where)
+        alternatives = [str(Filter(where, (box,))) for box in wanted.boxes]
+        facts: dict[str, Any] = {"filter": str(wanted), "alternatives": alternatives}
+        said = [f"{counted(len(alternatives), 'alternative')}:"]
+        said += [f"  {each}" for each in _some(alternatives)]
+        if subscriptions is not None:
+            boxes, where = one_set(run, subscriptions, where, None)
+            wanted = Filter.parse(text, where)  # a snapshot has words of its own
+            coverers = _coverers(boxes, wanted)
+            facts |= {"covered_by": coverers, "subscriptions": boxes.rows}
+            listed = ", ".join(map(str, _some(coverers))) or "none"
+            said.append(f"covered by {listed} of {counted(boxes.rows, 'subscription')}")
+        if events is not None:
+            found = _matched(run, events, wanted)
+            facts |= found
+            share = 100 * found["matches"] / max(found["events"], 1)
+            count = counted(found["events"], "event")
+            said.append(f"would have matched {found['matches']:,} of {count} ({share:.3g}%)")
+            said += [f"  {name}: {n:,} events hold" for name, n in found["holding"].items()]
+            if found["first"]:
+                said.append(f"  the first: {', '.join(map(str, found['first']))}")
+        if not as_json:
+            print("\n".join(said))
+        run.done("checked", None, facts)
+
+
+def _some(texts: list[Any]) -> list[Any]:
+    """Return the first of many, and how many more there are."""
+    more = len(texts) - _SHOWN
+    return [*texts[:_SHOWN], f"... and {more:,} more"] if more > 0 else texts
+
+
+def _coverers(boxes: Boxes, wanted: Filter) -> list[Any]:
+    """Return the subscriptions that have a box around each of the filter's, in order of arrival."""
+    import numpy as np
+
+    rows = np.arange(boxes.rows)
+    for low, high in zip(*wanted.arrays(), strict=True):
+        around = (boxes.lo <= low).all(axis=1) & (high <= boxes.hi).all(axis=1)
+        rows = np.intersect1d(rows, boxes.owner[around])
+    found: list[Any] = boxes.ids.take(rows).to_pylist()
+    return found
+
+
+def _matched(run: Run, path: Path, wanted: Filter) -> dict[str, Any]:
+    """Count the events that a filter holds, and for each attribute those that it lets through."""
+    import numpy as np
+
+    lo, hi = wanted.arrays()
+    mentioned = np.flatnonzero((lo > -np.inf).any(axis=0) | (hi < np.inf).any(axis=0))
+    holding = np.zeros(len(mentioned), np.int64)
+    count = matches = 0
+    first: list[Any] = []
+    for ids, points in run.batches("reading events", run.events(path, wanted.space)):
+        inside = np.zeros(len(points), np.bool_)
+        by_axis = np.zeros((len(points), len(mentioned)), np.bool_)
+        for low, high in zip(lo, hi, strict=True):
+            within = (low <= points) & (points <= high)
+            inside |= within.all(axis=1)
+            by_axis |= within[:, mentioned]
+        count, matches = count + len(points), matches + int(inside.sum())
+        holding += by_axis.sum(axis=0)
+        if len(first) < _SHOWN:
+            places = np.flatnonzero(inside)[: _SHOWN - len(first)]
+            first += ids.take(places).to_pylist()
+    names = [wanted.space.names[axis] for axis in mentioned]
+    return {
+        "events": count,
+        "matches": matches,
+        "holding": dict(zip(names, holding.tolist(), strict=True)),
+        "first": first,
+    }

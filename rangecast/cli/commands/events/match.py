@@ -1,0 +1,97 @@
+"""`rangecast match`: all subscriptions that hold each event."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rangecast.cli.shared.options import (
+    BadRowsFile,
+    Engine,
+    EngineOption,
+    EventId,
+    EventsFile,
+    ExplainPlan,
+    IgnoreUnknown,
+    Json,
+    Keep,
+    Master,
+    MatchIndexOption,
+    Nan,
+    Output,
+    Quiet,
+    SpaceFile,
+    SubscriptionId,
+    SubscriptionsFile,
+)
+from rangecast.model.attributes.base import NanMeaning
+
+
+def match(
+    events: EventsFile,
+    subscriptions: SubscriptionsFile,
+    space: SpaceFile,
+    output: Output = "-",
+    index: MatchIndexOption = "auto",
+    threads: Annotated[
+        str | None,
+        typer.Option(
+            "--threads",
+            metavar="[NUMBER|auto]",
+            help="Number of matching threads (default 1); auto: one per usable core, fewer for "
+            "small batches.",
+        ),
+    ] = None,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
+    explain_plan: ExplainPlan = False,
+    bad_rows: BadRowsFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
+    keep: Keep = None,
+    ignore_unknown: IgnoreUnknown = False,
+    nan: Nan = NanMeaning.REFUSE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write every pair of an event and a subscription that holds it: event, subscription.
+
+    \b
+    Examples:
+      rangecast match events.csv subscriptions.csv --space space.toml -o matches.parquet
+      rangecast match quotes.csv subscriptions.csv --space space.toml --id quote_id --keep venue
+      cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
+    """
+    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.tasks.answer import answer_events
+    from rangecast.errors import UsageError
+    from rangecast.match.answerer import MatchAnswerer
+
+    if threads is not None and engine == Engine.SPARK:
+        raise UsageError("--threads is for --engine local; for Spark, pass --master local[N]")
+    if threads not in (None, "auto") and not (threads.isdecimal() and int(threads)):
+        raise UsageError(
+            f"--threads takes a whole number, at least 1, or auto; given: {threads}\n"
+            "  hint: give a number, such as --threads 2, or auto for all cores"
+        )
+    workers = "auto" if threads == "auto" else int(threads or 1)
+    with Run.started(
+        output,
+        reads=[events, subscriptions, space],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        columns=Columns.of(event_id, subscription_id, keep),
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        answer_events(
+            run,
+            (events, subscriptions, space),
+            lambda boxes, _, __: MatchAnswerer.of(boxes, index, workers, at_once=True),
+            {"threads": workers},
+            engine=engine,
+            master=master,
+            explain_plan=explain_plan,
+        )

@@ -1,0 +1,139 @@
+"""`rangecast report`: a page about a result of matching, whoever made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rangecast.cli.shared.options import (
+    BadRowsFile,
+    EventsFile,
+    IgnoreUnknown,
+    Json,
+    Nan,
+    Quiet,
+    SpaceFile,
+    Version,
+)
+from rangecast.model.attributes.base import NanMeaning
+
+if TYPE_CHECKING:
+    from rangecast.model.space import Space
+
+
+def report(
+    events: EventsFile,
+    subscriptions: Annotated[
+        Path,
+        typer.Argument(
+            help="Subscriptions: a file, a snapshot, or a folder of versions; - is stdin."
+        ),
+    ],
+    result: Annotated[
+        Path,
+        typer.Argument(help="The result: event and subscription, or subscriptions; - is stdin."),
+    ],
+    space: SpaceFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The page, replaced if it exists; - is stdout.")
+    ] = Path("report.html"),
+    version: Version = None,
+    map_of: Annotated[
+        str | None,
+        typer.Option("--map", help="Two attributes to draw a map of, such as price,risk."),
+    ] = None,
+    bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
+    nan: Nan = NanMeaning.REFUSE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page: who gets matches, which events nobody wanted, where the hot regions are.
+
+    One file that needs nothing beside it. `rangecast verify` says whether the result is right.
+
+    \b
+    Examples:
+      rangecast report events.csv subscriptions.csv matches.csv --space space.toml -o page.html
+    """
+    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.stdin import is_pipe
+    from rangecast.cli.shared.subscription_sets import check_version, one_set
+    from rangecast.model.io.atomic import write_whole
+    from rangecast.model.io.files import read_tables
+    from rangecast.model.io.writer import unwritable
+    from rangecast.report.facts import MatchReport
+    from rangecast.report.match import match_page
+    from rangecast.report.tally import tally
+
+    check_version(subscriptions, version)
+    with Run.started(
+        reads=[events, subscriptions, result, space],
+        pictures=[output],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = run.space(space)
+        shown = _two(where, map_of)
+        source = run.events(events, where)  # a mistake in their header is told first
+        boxes, known = one_set(run, subscriptions, where, version)
+        if known is not where:  # a snapshot has words of its own
+            source, where = run.events(events, known), known
+        batches = run.batches("reading events", source)
+        found = read_tables(run.file(result))
+        counted = tally(batches, boxes, where, found, map_of=shown)
+        page = match_page(
+            MatchReport(
+                title=f"Matches in {result.name}",
+                lead=f"{len(counted.per_event):,} events of {events}, matched with {boxes.rows:,} "
+                f"subscriptions of {subscriptions}{_of_version(subscriptions, version)}.",
+                per_event=counted.per_event,
+                per_subscription=counted.per_subscription,
+                busiest=counted.busiest(10),
+                idle=counted.idle(4),
+                over_time=counted.over_time(),
+                by_value=counted.by_value(),
+                region=counted.region(),
+            )
+        )
+        if is_pipe(output):
+            print(page)
+        else:
+            try:
+                write_whole(output, page.encode())
+            except OSError as error:
+                raise unwritable(output, error) from None
+        matches = int(counted.per_event.sum())
+        facts = {"events": len(counted.per_event), "matches": matches, "output": output}
+        run.done(f"{output}: {matches:,} matches", len(counted.per_event), facts)
+
+
+def _of_version(path: Path, version: int | None) -> str:
+    """Say which version was taken, if there are several."""
+    from rangecast.store.versions import Versions, has_versions
+
+    return f", version {version or Versions(path).latest()}" if has_versions(path) else ""
+
+
+def _two(space: Space, names: str | None) -> tuple[str, str] | None:
+    """Return the attributes of a map; refuse what isn't two that can be ordered by size."""
+    from rangecast.errors import UsageError, near
+    from rangecast.model.attributes.base import Integer, Number
+
+    if names is None:
+        return None
+    given = [name.strip() for name in names.split(",")]
+    fit = [each.name for each in space if isinstance(each, Number | Integer)]
+    for name in given:
+        if name not in fit:
+            raise UsageError(
+                f"a map takes attributes that are numbers: {name!r}: {near(name, fit)}"
+            )
+    if len(given) != 2 or given[0] == given[1]:
+        raise UsageError(f"a map is of two attributes, such as price,risk; given: {names!r}")
+    return given[0], given[1]

@@ -1,0 +1,132 @@
+"""`rangecast why`: does this subscription hold this event, and if not, what is in the way?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rangecast.cli.shared.options import (
+    BadRowsFile,
+    Combine,
+    CombineOption,
+    FileOfOneEvent,
+    IgnoreUnknown,
+    IsRow,
+    Json,
+    Nan,
+    OneEvent,
+    Quiet,
+    SpaceFile,
+    SubscriptionsFile,
+)
+from rangecast.model.attributes.base import NanMeaning
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rangecast.model.explain import Explanation
+
+
+def why(
+    event: OneEvent,
+    subscriptions: SubscriptionsFile,
+    subscription: Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")],
+    space: SpaceFile,
+    events: FileOfOneEvent = None,
+    is_row: IsRow = False,
+    nan: Nan = NanMeaning.REFUSE,
+    ignore_unknown: IgnoreUnknown = False,
+    relaxed: Annotated[
+        bool,
+        typer.Option("--relaxed", help="Explain its rank by the weights that hold."),
+    ] = False,
+    combine: CombineOption = Combine.SUM,
+    bad_rows: BadRowsFile = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show, attribute by attribute, what a subscription wants and an event has, and its rank.
+
+    Of several alternatives, the one that holds or comes nearest is shown, and what fails in the
+    others.
+
+    \b
+    Examples:
+      rangecast why '{"price": 12.5}' subscriptions.csv cheap --space space.toml
+      rangecast why 1 subscriptions.csv cheap --space space.toml --events events.csv --row
+    """
+    from dataclasses import asdict
+
+    from rangecast.cli.shared.one_event import question
+    from rangecast.model.explain import explain_match
+    from rangecast.rank.explain import explain_rank
+
+    with question(
+        event,
+        subscriptions,
+        space,
+        events,
+        is_row=is_row,
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as asked:
+        row = _row_of(asked.boxes.ids, subscription)
+        explanation = explain_match(asked.space, asked.boxes, row, asked.point, asked.values)
+        place = explain_rank(asked.boxes, row, asked.point, relaxed=relaxed, combine=combine)
+        facts = {
+            "subscription": explanation.subscription,
+            "matches": explanation.matches,
+            "verdict": explanation.verdict,
+            "rank": asdict(place) | {"verdict": place.verdict},
+            "boxes": [[asdict(line) for line in box] for box in explanation.boxes],
+        }
+        if not as_json:
+            _show(explanation)
+            print(f"rank: {place.verdict}")
+        asked.done(facts)
+
+
+def _show(explanation: Explanation) -> None:
+    """Show the alternative that holds or lacks least as a table, the others in a line each."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from rangecast.model.explain import failures
+
+    console = Console(highlight=False)
+    boxes_of_it, nearest = explanation.boxes, explanation.nearest
+    several = len(boxes_of_it) > 1
+    title = f"alternative {nearest + 1} of {len(boxes_of_it)}" if several else None
+    table = Table(title=title, title_justify="left")
+    for heading in ("attribute", "wanted", "value", "", "distance"):
+        table.add_column(heading, overflow="fold")  # all of a value, on several lines if need be
+    for line in boxes_of_it[nearest]:
+        mark = ("in" if line.holds else "OUT") if line.mentioned else ""
+        cells = (line.attribute, line.wanted, line.value, mark, line.distance)
+        table.add_row(*map(escape, cells))
+    console.print(table)
+    others = [number for number in range(len(boxes_of_it)) if number != nearest]
+    for number in others[:_ALTERNATIVES]:
+        told = failures(boxes_of_it[number]) or "holds as well"
+        console.print(f"alternative {number + 1}: {told}", markup=False, soft_wrap=True)
+    if len(others) > _ALTERNATIVES:
+        console.print(f"... and {len(others) - _ALTERNATIVES:,} more alternatives: see --json")
+    console.print(explanation.verdict, markup=False, soft_wrap=True)
+
+
+_ALTERNATIVES = 5
+"""Other alternatives that are shown, one per line."""
+
+
+def _row_of(ids: pa.Array, wanted: str) -> int:
+    from rangecast.errors import UnknownIdError, near
+
+    known = [str(one) for one in ids.to_pylist()]
+    if wanted not in known:
+        raise UnknownIdError(f"no subscription {wanted!r}: {near(wanted, known)}")
+    return known.index(wanted)

@@ -1,0 +1,1 @@
+"""Commands for networks of brokers, and for research."""

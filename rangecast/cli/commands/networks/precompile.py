@@ -1,0 +1,203 @@
+"""`rangecast precompile`: compile kernels ahead, so that the first answer needn't wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rangecast.cli.shared.options import Quiet
+
+if TYPE_CHECKING:
+    from rangecast.notify import Board
+    from rangecast.workloads.base import Workload
+
+_SUBSCRIPTIONS, _EVENTS = 3_000, 600
+"""Enough for every structure to be built and for the ways of single events and of batches."""
+
+
+class Verb(StrEnum):
+    """Whose kernels there are."""
+
+    MATCH = "match"
+    RANK = "rank"
+    COVER = "cover"
+    MERGE = "merge"
+    NOTIFY = "notify"
+
+
+def precompile(
+    verbs: Annotated[
+        list[Verb] | None, typer.Argument(metavar="[VERB]...", help="Whose kernels; default: all.")
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(min=0, help="Processes that compile; 0 = one per core.")
+    ] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Compile the kernels of some verbs and keep them on disk.
+
+    Else the first call of each command compiles what it needs. Run it when you build an image or
+    set up a host. The kernels are kept in the user's cache folder (XDG_CACHE_HOME, or ~/.cache).
+
+    \b
+    Examples:
+      rangecast precompile
+      rangecast precompile match rank
+    """
+    import multiprocessing
+    import os
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    from rangecast.cli.shared.output import console
+    from rangecast.errors import UsageError
+    from rangecast.kernels.jit import cache_folder
+
+    folder = cache_folder()
+    if folder is None:
+        raise UsageError(
+            "compiled kernels can't be kept: there is no folder that only you can write\n"
+            "  hint: set XDG_CACHE_HOME to one"
+        )
+    wanted = list(dict.fromkeys(verbs or Verb))
+    most = min(processes or os.cpu_count() or 1, len(wanted))
+
+    def say(text: str) -> None:
+        if not quiet:
+            console.print(text, highlight=False)
+
+    def finished() -> Iterator[tuple[Verb, float]]:
+        if most == 1:
+            yield from ((verb, compile_for(verb)) for verb in wanted)
+            return
+        # Fresh processes: a fork of one whose libraries have threads may hang.
+        with ProcessPoolExecutor(most, multiprocessing.get_context("spawn")) as pool:
+            # The last ones take longest: they are begun first, so that all end together.
+            waiting = {pool.submit(compile_for, verb): verb for verb in reversed(wanted)}
+            yield from ((waiting[done], done.result()) for done in as_completed(waiting))
+
+    for verb, seconds in finished():
+        say(f"{verb}: {seconds:.1f} s of compiling")
+    say(f"compiled kernels are kept in {folder}")
+
+
+def compile_for(verb: Verb) -> float:
+    """Use a verb on a small example; return the seconds that went into compiling."""
+    import fcntl
+
+    from rangecast.kernels.jit import cache_folder, noticing
+    from rangecast.workloads import generate
+
+    made = generate("market", seed=0, subscriptions=_SUBSCRIPTIONS, events=_EVENTS)
+    folder = cache_folder()
+    assert folder is not None
+    with (folder / f"{verb}.lock").open("w") as lock, noticing(lambda: None) as compiled:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be at it
+        _EXAMPLES[verb](made)
+    return compiled.seconds
+
+
+def _match(made: Workload) -> None:
+    """Every structure that `auto` takes, untouched and edited, batches and single events."""
+    from rangecast.engine import Engine
+    from rangecast.match.answerer import MatchAnswerer
+    from rangecast.model.answers.answerer import warm as answer
+    from rangecast.model.filters.many import read_texts
+
+    boxes, points = made.boxes, made.points
+    for index in ("rtree", "cells", "slabs"):
+        engine = Engine(made.space, index=index)
+        engine.subscribe_many(boxes)
+        for _ in range(2):
+            engine.match_points(points)
+            engine.match_points(points[:1])[0]
+            some = boxes.take(range(2))
+            engine.unsubscribe_many(some.ids.to_pylist())
+            engine.subscribe_many(some)
+    answer(MatchAnswerer.of(boxes), boxes.dimensions)
+    read_texts(["true"], made.space)
+
+
+def _rank(made: Workload) -> None:
+    from rangecast.engine import Engine
+    from rangecast.model.answers.answerer import warm as answer
+    from rangecast.rank.answerer import RankAnswerer
+
+    boxes = made.boxes
+    answer(RankAnswerer.of(boxes), boxes.dimensions)
+    engine = Engine(made.space)
+    engine.subscribe_many(boxes)
+    for relaxed in (False, True):
+        for points in (made.points, made.points[:1]):
+            engine.rank_points(points, 3, relaxed=relaxed)
+
+
+def _cover(made: Workload) -> None:
+    from rangecast.cover import CoverSet
+    from rangecast.cover.batch import covered_by
+
+    covered_by(made.boxes)
+    live = CoverSet(made.space)
+    live.subscribe_many(made.boxes)
+    some = made.boxes.take(range(2))
+    live.unsubscribe_many(some.ids.to_pylist())
+    live.subscribe_many(some)
+
+
+def _merge(made: Workload) -> None:
+    from rangecast.merge import Summary, tuning
+
+    tuning.recommend(made.boxes, made.space, 100).summary.ranges()
+    summary = Summary(made.space)
+    summary.subscribe_many(made.boxes)
+    some = made.boxes.take(range(2))
+    summary.unsubscribe_many(some.ids.to_pylist())
+    summary.holds_many(made.tables["events"])
+
+
+def _notify(_made: Workload) -> None:
+    """Boards over a line by both algorithms, over a space, and with one-sided interests."""
+    import numpy as np
+
+    from rangecast.model.attributes.base import Number
+    from rangecast.model.space import Space
+    from rangecast.notify import Board
+
+    at = np.arange(100.0)
+    objects = {"id": at.astype(np.int64), "x": at, "y": at}
+    interests = {"id": objects["id"], "x_lo": at, "x_hi": at + 10}
+    for algorithm in ("dense", "sparse"):
+        board = Board(3, objects=objects, interests=interests, algorithm=algorithm)
+        board.subscribe(200, 7.0, 9.0)
+        _change(board, 7.5, {"x": 7.5})
+    space = Space([Number("a"), Number("b")])
+    objects = {"id": objects["id"], "a": at, "b": at[::-1], "y": at}
+    place = {"a": 7.5, "b": 60.5}
+    for upper in (None, "b"):
+        board = Board(3, space=space, upper=upper, objects=objects)
+        for number in range(20):
+            board.subscribe(number, f"a between {number} and {number + 30} and b <= 150")
+        _change(board, place, place)
+
+
+def _change(board: Board, place: float | dict[str, float], columns: dict[str, float]) -> None:
+    """Make every kind of change; the columns are those of the place."""
+    board.update(5, 0.5)
+    board.put(200, place, 0.25)
+    board.move(6, place)
+    board.remove(7)
+    rows: list[dict[str, float]] = [{"id": one, "y": (7 * one) % 40} for one in range(10, 29)]
+    board.update_batch([*rows, {"id": 40, **columns, "y": 1.5}])
+    board.unsubscribe(3)
+    board.lists()
+
+
+_EXAMPLES: dict[Verb, Callable[[Workload], None]] = {
+    Verb.MATCH: _match,
+    Verb.RANK: _rank,
+    Verb.COVER: _cover,
+    Verb.MERGE: _merge,
+    Verb.NOTIFY: _notify,
+}

@@ -1,0 +1,297 @@
+"""`rangecast route`: a network of brokers that tell one another what they want."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rangecast.cli.shared.options import (
+    BadRowsFile,
+    Engine,
+    EngineOption,
+    IgnoreUnknown,
+    Json,
+    Master,
+    Nan,
+    Output,
+    Plot,
+    Quiet,
+)
+from rangecast.model.attributes.base import NanMeaning
+
+if TYPE_CHECKING:
+    from rangecast.cli.shared.run import Run
+    from rangecast.overlay.networks.network import Network
+    from rangecast.overlay.networks.scenario import Given
+
+app = typer.Typer(
+    help="Networks of brokers: what they deliver, what a strategy saves, and what breaks them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class Strategy(StrEnum):
+    """Those of `overlay.strategies.STRATEGIES`."""
+
+    NONE = "none"
+    COVERING = "covering"
+    SUBSUMPTION = "subsumption"
+    MERGING = "merging"
+    BOTH = "both"
+
+
+class Shape(StrEnum):
+    """Those of `overlay.tree.SHAPES`."""
+
+    RANDOM = "random"
+    CHAIN = "chain"
+    STAR = "star"
+    BALANCED = "balanced"
+
+
+@app.command("run", short_help="Play subscriptions and events through a network.")
+def run_(
+    events: Annotated[
+        Path | None, typer.Argument(help="Events, one column per attribute; - is stdin.")
+    ] = None,
+    subscriptions: Annotated[
+        Path | None,
+        typer.Argument(help="Subscriptions: id and filter, or id and bounds; - is stdin."),
+    ] = None,
+    space: Annotated[
+        Path | None, typer.Option("--space", help="The space: a TOML file of attributes.")
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", help="Generate both files' data: market, ... (see generate)."),
+    ] = None,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 11,
+    shape: Annotated[Shape, typer.Option("--tree", help="The shape of the tree.")] = Shape.RANDOM,
+    strategy: Annotated[
+        Strategy, typer.Option("--strategy", help="What neighbours are told; see below.")
+    ] = Strategy.COVERING,
+    budget: Annotated[
+        int, typer.Option("--budget", min=1, help="Ranges that a neighbour is told of at most.")
+    ] = 1000,
+    batch_size: Annotated[
+        int,
+        typer.Option("--batch-size", min=1, help="Subscriptions that arrive together."),
+    ] = 100,
+    commands: Annotated[
+        Path | None,
+        typer.Option(
+            "--commands",
+            help="Edits among the events: before (row of an event, from 0), command, id, filter.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Draws the tree, and the broker of every client.")
+    ] = 0,
+    output: Output = "-",
+    plot: Plot = None,
+    bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
+    nan: Nan = NanMeaning.REFUSE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write every delivery of a network: event, subscription. The same rows as `match` writes.
+
+    Brokers form a tree; each subscription and each event is at a random one. Neighbours are told
+    what they must send on: with --strategy none all subscriptions; covering: those that no other
+    one covers; subsumption: those that don't lie inside others together; merging: ranges on a
+    curve, at most --budget of them; both: covering while that leaves few, then ranges. What is
+    delivered is always the same; the summary says what it costs.
+
+    --plot draws the tree: lines as thick as their traffic.
+
+    \b
+    Examples:
+      rangecast route run events.csv subscriptions.csv --space space.toml --brokers 50 \\
+          --strategy merging --seed 1 -o deliveries.csv --plot network.svg
+      rangecast route run --workload market --brokers 50 -o deliveries.csv
+    """
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.errors import UsageError
+    from rangecast.overlay.networks.scenario import Play, read_commands, table_of
+    from rangecast.overlay.networks.tree import tree_of
+    from rangecast.report.route import draw
+
+    if (workload is None) == (events is None or subscriptions is None or space is None):
+        raise UsageError(
+            "route run takes EVENTS, SUBSCRIPTIONS and --space, or --workload\n"
+            "  hint: give the three files, or the name of a workload"
+        )
+    with Run.started(
+        output,
+        reads=[events, subscriptions, space, commands],
+        pictures=[plot],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        if workload is not None:
+            given = _generated(workload, seed)
+        else:
+            assert events is not None
+            assert subscriptions is not None
+            assert space is not None
+            given = _read(run, events, subscriptions, space)
+        edits = read_commands(run.file(commands), given) if commands is not None else []
+        play = Play(given, tree_of(str(shape), brokers, seed), brokers, seed)
+        options: dict[str, Any] = {"strategy": str(strategy), "budget": budget}
+        with run.task("routing"):
+            network = play.through(edits, batch_size=batch_size, **options)
+        run.write(table_of(given, network, edits), output)
+        traffic, sizes = network.traffic, network.table_sizes
+        if plot is not None:
+            title = f"{brokers} brokers, {strategy}: {traffic.event_messages:,} event messages"
+            draw(plot, play.tree, play.subscriptions_at, traffic.by_link, title)
+        facts = {
+            "events": len(given.points),
+            "subscriptions": given.boxes.rows,
+            "commands": len(edits),
+            "brokers": brokers,
+            "tree": str(shape),
+            "seed": seed,
+            **options,
+            "rows": traffic.deliveries,
+            "control_messages": traffic.control_messages,
+            "control_bytes": traffic.control_bytes,
+            "table_items": int(sizes.sum()),
+            "largest_table": int(sizes.max()),
+            "event_messages": traffic.event_messages,
+            "false_forwards": traffic.false_forwards,
+            "mean_hops": round(traffic.mean_hops, 3),
+            "longest_way": traffic.longest,
+            "plot": plot,
+        }
+        text = (
+            f"{counted(len(given.points), 'event')} and "
+            f"{counted(given.boxes.rows, 'subscription')} at {counted(brokers, 'broker')}: "
+            f"{counted(traffic.deliveries, 'delivery', 'deliveries')}"
+        )
+        run.done(text, len(given.points), facts, [_sentence(network, str(strategy))])
+
+
+def _sentence(network: Network, strategy: str) -> str:
+    traffic, sizes = network.traffic, network.table_sizes
+    share = traffic.false_forwards / max(1, traffic.event_messages)
+    return (
+        f"{strategy}: {traffic.control_messages:,} control messages "
+        f"({traffic.control_bytes:,} bytes), {sizes.sum():,} items in tables "
+        f"({sizes.max():,} in the largest), {traffic.event_messages:,} event messages, "
+        f"{traffic.false_forwards:,} of them in vain ({share:.1%}), "
+        f"{traffic.mean_hops:.1f} hops per delivery (at most {traffic.longest})"
+    )
+
+
+def _read(run: Run, events: Path, subscriptions: Path, space: Path) -> Given:
+    """Read the files that are played."""
+    import numpy as np
+    import pyarrow as pa
+
+    from rangecast.overlay.networks.scenario import Given
+
+    where = run.space(space)
+    source = run.events(events, where)
+    boxes = run.subscriptions(subscriptions, where)
+    batches = list(run.batches("reading events", source))
+    kind = source.id_type or pa.int64()
+    ids = pa.concat_arrays([pa.array([], kind), *(batch.ids.cast(kind) for batch in batches)])
+    points = [np.zeros((0, len(where))), *(batch.points for batch in batches)]
+    return Given(where, boxes, np.concatenate(points), ids)
+
+
+def _generated(name: str, seed: int) -> Given:
+    """Return the events and subscriptions of a workload."""
+    from rangecast.errors import UsageError
+    from rangecast.overlay.networks.scenario import Given
+    from rangecast.workloads import generate
+
+    made = generate(name, seed=seed)
+    if not {"events", "subscriptions"} <= made.tables.keys():
+        raise UsageError(
+            f"workload {name!r} has the tables {', '.join(made.tables)}\n"
+            "  hint: choose one with events and subscriptions, such as market"
+        )
+    boxes = made.boxes
+    ids = made.tables["events"]["id"].combine_chunks()
+    return Given(made.space, boxes, made.points, ids)
+
+
+@app.command("simulate", short_help="Hunt for faults: seeds of a network that breaks.")
+def simulate_(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds.")] = 1000,
+    first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Run this seed alone, instead of many.")
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="With --seed: write everything that happens.")
+    ] = False,
+    processes: Annotated[
+        int, typer.Option("--processes", min=0, help="Processes; 0 = one per core.")
+    ] = 0,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Simulate small networks whose links, disks and brokers fail; judge what they deliver.
+
+    Each seed draws a tree, a strategy, settings, clients and faults. First faults happen all the
+    time, then everything heals. An oracle knows what must and what may be delivered. If a seed
+    breaks a promise, the command that replays it is printed, and the exit code is 1.
+
+    \b
+    Examples:
+      rangecast route simulate --seeds 10000
+      rangecast route simulate --seed 4711 --trace
+    """
+    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.spark_session import check_master
+    from rangecast.errors import UsageError
+    from rangecast.overlay.simulation.sweep import outcomes, total
+
+    check_master(engine, master)
+    if trace and seed is None:
+        raise UsageError("--trace tells one history; give its --seed")
+    with Run.started(as_json=as_json, quiet=quiet) as run:
+        if seed is not None:
+            from rangecast.overlay.simulation.run import simulate
+
+            found = [simulate(seed, trace=trace)]
+            for line in found[0].trace:
+                print(line)
+        elif engine == Engine.SPARK:
+            from rangecast.spark.steps.sweep import outcomes_on_spark
+
+            session = run.spark(master)
+            with run.task("simulating on Spark"):
+                found = outcomes_on_spark(session, range(first, first + seeds))
+        else:
+            with run.task("simulating") as advance:
+                found = outcomes(range(first, first + seeds), processes, advance)
+        counts = total(found)
+        broken = [one for one in found if one.wrong]
+        for one in broken[:10]:
+            run.say(f"seed {one.seed}: {'; '.join(one.wrong[:3])}")
+            run.say(f"  replay: rangecast route simulate --seed {one.seed} --trace")
+        facts = {
+            "seeds": len(found),
+            "broken": [one.seed for one in broken],
+            "counts": dict(sorted(counts.items())),
+        }
+        happened = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()) if count)
+        text = f"{len(found):,} seeds, {len(broken):,} broke a promise"
+        run.done(text, len(found), facts, [happened], is_loud=True)
+    if broken:
+        raise typer.Exit(1)

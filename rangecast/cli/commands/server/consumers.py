@@ -1,0 +1,88 @@
+"""`rangecast consumers`: the consumers of a server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rangecast.cli.shared.connection import (
+    URL,
+    AsJson,
+    CaFile,
+    ClientCert,
+    ClientKey,
+    Connection,
+    Secret,
+    Server,
+)
+
+_HEADER = ["NAME", "OF", "LAG", "LISTENERS", "DELIVERY", "STATE"]
+
+
+def consumers(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these (default: all).")
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete these, with their subscriptions.")
+    ] = False,
+    server: Server = URL,
+    token: Secret = None,
+    as_json: AsJson = False,
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
+) -> None:
+    """List the consumers of a server: what each is of, its lag, and how messages reach it.
+
+    LAG counts the edits and events of the log after what it has acknowledged. With one NAME, all
+    that the server says of it is shown.
+
+    \b
+    Examples:
+      rangecast consumers
+      rangecast consumers alerts
+      rangecast consumers --delete alerts
+    """
+    import json
+
+    from rangecast.cli.shared.output import aligned
+    from rangecast.errors import UsageError
+
+    if delete and not names:
+        raise UsageError("--delete needs the names of consumers\n  hint: give NAME...")
+    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
+        found = [client.consumer(name) for name in names] if names else client.consumers()
+        if delete:
+            for name in names or []:
+                client.delete_consumer(name)
+    if as_json:
+        print(json.dumps({"deleted": names} if delete else {"consumers": found}))
+    elif delete:
+        print(f"deleted: {', '.join(names or [])}")
+    elif len(names or []) == 1:
+        print(aligned([[key, _text(value)] for key, value in found[0].items()]))
+    elif found:
+        print(aligned([_HEADER, *map(_row, found)]))
+    else:
+        print("There are no consumers. `rangecast subscribe FILTER --consumer NAME` makes one.")
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    source = f"board {one['board']}" if "board" in one else f"space {one['space']}"
+    state = one.get("state", "-")
+    if one.get("dead"):
+        state += f", {one['dead']:,} dead letters"
+    if one.get("error"):
+        state += f": {one['error']}".partition("\n")[0]
+    delivery = one["out"].get("kind", "pull")
+    return [one["name"], source, f"{one['behind']:,}", str(one["listeners"]), delivery, state]
+
+
+def _text(value: Any) -> str:
+    import json
+
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return "-" if value is None else str(value)

@@ -1,0 +1,148 @@
+"""`rangecast publish`, `status` and `token`: a server from the shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rangecast.cli.shared.connection import (
+    URL,
+    AsJson,
+    CaFile,
+    ClientCert,
+    ClientKey,
+    Connection,
+    Secret,
+    Server,
+    SpaceName,
+)
+
+if TYPE_CHECKING:
+    from rangecast.client import RejectedRow
+
+
+def publish(
+    events: Annotated[str, typer.Argument(help="Events: .jsonl, .csv or .parquet; - is stdin.")],
+    server: Server = URL,
+    space: SpaceName = None,
+    token: Secret = None,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, max=10_000, help="Events per request.")
+    ] = 1_000,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Keep values that are no attribute.")
+    ] = False,
+    as_json: AsJson = False,
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
+) -> None:
+    """Publish events of a file to a server; each request is durable when it is answered.
+
+    Events that are rejected are printed with the reason, and the rest goes on; the exit code is 2.
+    A request whose answer is lost is repeated, and carried out once.
+
+    \b
+    Examples:
+      rangecast publish events.jsonl --server http://127.0.0.1:8080
+      tail -f quotes.jsonl | rangecast publish - --space market
+    """
+    import json
+    import sys
+
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.tasks.event_batches import batches_of
+
+    to = Connection(server, token, ca_file, client_cert, client_key)
+    accepted = rejected = row = 0
+    try:
+        with to.client_in(space) as client:
+            for some in batches_of(events, batch):
+                bad: list[RejectedRow] = []
+                found = client.publish(some, ignore_unknown=ignore_unknown, rejected=bad)
+                accepted += found.accepted
+                rejected += len(bad)
+                for place, reason in bad:
+                    said = reason.replace("?ignore_unknown=true", "--ignore-unknown")
+                    print(f"row {row + place} is rejected: {said}", file=sys.stderr)
+                row += len(some)
+    finally:  # also of what came before an error
+        if as_json:
+            print(json.dumps({"published": accepted, "rejected": rejected}))
+        else:
+            print(f"{counted(accepted, 'event')} published, {rejected:,} rejected.")
+    if rejected:
+        raise typer.Exit(2)
+
+
+def status(
+    server: Server = URL,
+    token: Secret = None,
+    as_json: AsJson = False,
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
+) -> None:
+    """Show how a server does: whether it is ready, what it has, how far its log is.
+
+    The exit code is 1 if the server answers and isn't ready for events.
+
+    \b
+    Examples:
+      rangecast status
+      rangecast status --server https://events.example.org --json
+    """
+    import json
+
+    from rangecast.cli.shared.output import aligned
+
+    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
+        found = {"ready": client.ready(), **client.status()}
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print(aligned([[name.replace("_", " "), text] for name, text in _flat(found)]))
+    if found["ready"] != "ok":
+        raise typer.Exit(1)
+
+
+def _flat(found: object, name: str = "") -> list[tuple[str, str]]:
+    """Return the values of an answer, and of what is in it, in words."""
+    if isinstance(found, dict):
+        return [
+            line
+            for key, value in found.items()
+            for line in _flat(value, f"{name}.{key}" if name else key)
+        ]
+    if isinstance(found, list):
+        return [line for at, value in enumerate(found) for line in _flat(value, f"{name}.{at}")]
+    if isinstance(found, bool) or not isinstance(found, int):
+        return [(name, {True: "yes", False: "no", None: "-"}.get(found, str(found)))]  # type: ignore[call-overload]
+    return [(name, f"{found:,}")]
+
+
+def token(
+    label: Annotated[str, typer.Argument(help="What the token is for.")],
+    server: Server = URL,
+    token: Secret = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="read, subscribe, publish or admin; can be repeated."),
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose it is.")] = "default",
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
+) -> None:
+    """Make a token for a server and print it; it can't be shown again.
+
+    From the first one on, every request needs a token. The first needs --scope admin.
+
+    \b
+    Examples:
+      rangecast token "the operator" --scope admin
+      rangecast token "quotes" --scope publish
+    """
+    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
+        print(client.make_token(label, scope, tenant=tenant))

@@ -1,0 +1,235 @@
+"""`rangecast serve`: a durable server."""
+
+from __future__ import annotations
+
+import gc
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class OnFailedRecord(StrEnum):
+    """What becomes of a message of a source that fails again and again."""
+
+    RETRY = "retry"
+    SKIP = "skip"
+
+
+class Durability(StrEnum):
+    """Those of `server.sqlite_log.DURABILITIES`."""
+
+    FSYNC = "fsync"
+    INTERVAL = "interval"
+    NONE = "none"
+
+
+class LogFormat(StrEnum):
+    """What the lines on stderr are."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="Lines on stderr: text, or JSON objects.")
+]
+
+
+class LogLevel(StrEnum):
+    """What is said on stderr."""
+
+    WARNING = "warning"
+    INFO = "info"
+
+
+def serve(
+    space: Annotated[
+        list[Path] | None,
+        typer.Option("--space", help="A space: a TOML file; its name is the file's stem."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The folder of the log and its snapshots.")
+    ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option("--log", help="A log on Kafka: kafka://HOST:PORT/PREFIX; not in --data."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8080,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="The market example: searches, and quotes that come in.")
+    ] = False,
+    durability: Annotated[
+        Durability,
+        typer.Option("--durability", help="When an answer comes: see docs/SERVER.md."),
+    ] = Durability.FSYNC,
+    retention_days: Annotated[
+        float, typer.Option("--retention-days", min=0, help="Days that the log is kept.")
+    ] = 7.0,
+    retention_gb: Annotated[
+        float, typer.Option("--retention-gb", min=0, help="Size up to which the log is kept.")
+    ] = 10.0,
+    certificate: Annotated[
+        Path | None, typer.Option("--tls-cert", help="TLS: a PEM file with the certificates.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--tls-key", help="TLS: a PEM file with the private key.")
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Listen elsewhere than on loopback without TLS or tokens."),
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            help="A name that clients without tokens may call it by, beside loopback.",
+        ),
+    ] = None,
+    follow: Annotated[
+        str | None,
+        typer.Option("--follow", help="Copy the log of this server, and write nothing else."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token for --follow or --link."),
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--server-name", help="The name of this server among those that it is linked to."
+        ),
+    ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option("--link", help="A server to connect to: wss://HOST:PORT/v1/link."),
+    ] = None,
+    allow_private_webhooks: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private-webhooks",
+            help="Webhooks may call addresses of private networks, if they say so.",
+        ),
+    ] = False,
+    nats: Annotated[
+        str | None, typer.Option("--nats", help="NATS, for sources and ways out: nats://HOST:PORT.")
+    ] = None,
+    nats_source: Annotated[
+        list[str] | None,
+        typer.Option("--nats-source", help="SUBJECT:SPACE: its messages are events of the space."),
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", help="Kafka, for sources and ways out: HOST:PORT,...")
+    ] = None,
+    kafka_source: Annotated[
+        list[str] | None,
+        typer.Option("--kafka-source", help="TOPIC:SPACE: its messages are events of the space."),
+    ] = None,
+    on_failed_record: Annotated[
+        OnFailedRecord,
+        typer.Option(
+            "--on-failed-record",
+            help="A message of a source that causes an internal error each time: retry, or skip.",
+        ),
+    ] = OnFailedRecord.RETRY,
+    shutdown_seconds: Annotated[
+        float,
+        typer.Option(
+            "--shutdown-seconds",
+            min=0,
+            help="Seconds that connections have to end when the server stops; then they are cut.",
+        ),
+    ] = 10.0,
+    header_seconds: Annotated[
+        float,
+        typer.Option(
+            "--header-seconds", min=0.1, help="Seconds for the head of a request to come."
+        ),
+    ] = 10.0,
+    max_connections: Annotated[
+        int,
+        typer.Option("--max-connections", min=1, help="Connections open at once; more get 503."),
+    ] = 10_000,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: Annotated[
+        LogLevel,
+        typer.Option("--log-level", help="What is said there: warnings, or also each request."),
+    ] = LogLevel.WARNING,
+) -> None:
+    """Serve subscriptions and events over HTTP and WebSocket, durably.
+
+    Without --data or --log everything is in memory, and gone when the server stops.
+
+    \b
+    Examples:
+      rangecast serve --space market.toml --data data --port 8080
+      rangecast serve --demo
+      rangecast serve --space market.toml --data east --server-name east --link ws://127.0.0.1:8080/v1/link
+    """
+    from rangecast.errors import UsageError
+    from rangecast.model.space import Space
+    from rangecast.server import need_server
+
+    need_server()
+    from rangecast.cli.shared.output import counted
+    from rangecast.server.connectors import sources
+    from rangecast.server.connectors.base import need
+    from rangecast.server.demo import demo as market
+    from rangecast.server.http.connections import ConnectionLimits
+    from rangecast.server.log_format import configure
+    from rangecast.server.process import Server, Settings, serve, spare_the_collector
+    from rangecast.server.service import Retention
+
+    spaces = {path.stem: Space.load(path) for path in space or []}
+    if len(spaces) < len(space or []):
+        raise UsageError("two files of spaces have the same name; rename one")
+    configure(log_format.value, log_level.value)
+    if log is not None:
+        need("kafka")
+    skips = on_failed_record is OnFailedRecord.SKIP
+    read = sources(nats, nats_source or [], kafka, kafka_source or [], skips=skips)
+    if read and follow is not None:
+        raise UsageError("a server that follows another one has no sources of its own")
+    settings = Settings(
+        data,
+        host,
+        port,
+        spaces,
+        durability.value,
+        Retention(int(retention_gb * 1e9), retention_days * 86_400),
+        certificate,
+        key,
+        insecure,
+        follow,
+        token,
+        allow_private_webhooks,
+        nats,
+        kafka,
+        broker,
+        tuple(link or ()),
+        log,
+        tuple(allowed_host or ()),
+        shutdown_seconds,
+        ConnectionLimits(header_seconds, max_connections=max_connections),
+    )
+
+    def ready(url: str, server: Server) -> None:
+        spare_the_collector()
+        registry = server.service.registry
+        where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
+        where = where if log is None else f"in {log}"
+        print(
+            f"Serving on {url}, {where}: {counted(len(registry.spaces), 'space')}, "
+            f"{counted(sum(registry.counts.values()), 'subscription')}. Stop with Ctrl-C.",
+            flush=True,
+        )
+
+    gc.disable()  # what is loaded stays: until `ready` there is nothing to collect
+    try:
+        serve(settings, ready, [*([market()] if demo else []), *read])
+    finally:
+        gc.enable()

@@ -1,0 +1,252 @@
+"""`rangecast subscribe` and `unsubscribe`: subscriptions of a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rangecast.cli.shared.connection import (
+    URL,
+    AsJson,
+    CaFile,
+    ClientCert,
+    ClientKey,
+    Connection,
+    Secret,
+    Server,
+    SpaceName,
+)
+from rangecast.cli.shared.options import Quiet
+
+if TYPE_CHECKING:
+    from rangecast.client import Client, RejectedRow
+
+WAIT = 1.0
+"""Seconds that a request for messages waits; also how long Ctrl-C may take."""
+
+
+def subscribe(
+    filter: Annotated[  # noqa: A002
+        str | None, typer.Argument(help="What is wanted: price < 20 and ...")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            help="Save all subscriptions of a .csv, .jsonl, .parquet or .arrow file: id and "
+            "filter, or id, <attribute>_lo and _hi; score, weight_<attribute>, consumer.",
+        ),
+    ] = None,
+    server: Server = URL,
+    space: SpaceName = None,
+    token: Secret = None,
+    name: Annotated[
+        str | None, typer.Option("--id", help="Save it under this id (default: a new one).")
+    ] = None,
+    consumer: Annotated[
+        str | None, typer.Option("--consumer", help="Gets the matches (created if it is new).")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print events that match, as JSON, until Ctrl-C.")
+    ] = False,
+    rejected: Annotated[
+        Path | None,
+        typer.Option("--rejected", help="With --file: write rejected rows here and go on."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
+) -> None:
+    """Subscribe at a server: one filter, or a file of them. With --follow, print matches.
+
+    With --follow alone, the subscription ends with the command. With --id or --consumer it stays,
+    and the next --follow goes on where this one ended.
+
+    With --file, rows whose id exists replace that subscription. The first row that can't be used
+    ends the command, unless --rejected takes such rows.
+
+    \b
+    Examples:
+      rangecast subscribe "price < 20 and sector = 'tech'" --follow
+      rangecast subscribe "price < 20" --id cheap --consumer alerts
+      rangecast subscribe --file fences.csv --consumer fleet --rejected rejected.csv
+    """
+    _check(filter, file, {"--id": name, "--follow": follow}, rejected)
+    to = Connection(server, token, ca_file, client_cert, client_key)
+    with to.client_in(space) as client:
+        if file is not None:
+            _load(client, file, consumer, rejected, as_json=as_json, quiet=quiet)
+        elif follow and name is None and consumer is None:
+            _watch(client, filter or "")
+        else:
+            _save(client, filter or "", name, consumer, follow=follow, as_json=as_json)
+
+
+def _check(
+    filter: str | None,  # noqa: A002
+    file: Path | None,
+    single: dict[str, Any],
+    rejected: Path | None,
+) -> None:
+    """Refuse options that don't go together."""
+    from rangecast.errors import UsageError
+
+    if (filter is None) == (file is None):
+        raise UsageError("give a filter or --file FILE, one of them\n  hint: see --help")
+    if filter is not None and Path(filter).is_file():
+        raise UsageError(f"{filter} is a file, not a filter\n  hint: give it by --file {filter}")
+    for option, value in single.items():
+        if file is not None and value:
+            raise UsageError(f"{option} is for one filter, not for --file\n  hint: leave it out")
+    if rejected is not None and file is None:
+        raise UsageError("--rejected is for --file\n  hint: leave it out")
+
+
+def _save(
+    client: Client,
+    filter: str,  # noqa: A002
+    name: str | None,
+    consumer: str | None,
+    *,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Save a subscription and its consumer, both or neither; follow the consumer."""
+    import json
+    import secrets
+
+    from rangecast.cli.signals import until_interrupted
+
+    name = name or f"subscription-{secrets.token_hex(4)}"
+    consumer = consumer or f"{name}-follow"
+    client.upsert(name, filter, consumer=consumer, create_consumer=True)
+    if not follow:
+        if as_json:
+            print(json.dumps({"id": name, "consumer": consumer}))
+        else:
+            print(f"{name} is saved; its matches go to the consumer {consumer}.")
+        return
+    with until_interrupted() as is_over:
+        while not is_over():
+            page = client.messages(consumer, wait=WAIT)
+            for message in page.items:
+                print(json.dumps(message._asdict()), flush=True)
+            client.acknowledge(consumer, page.position)
+
+
+def _watch(client: Client, filter: str) -> None:  # noqa: A002
+    """Print events that match a filter; the server keeps nothing of it."""
+    import json
+
+    from rangecast.cli.signals import until_interrupted
+
+    with until_interrupted() as is_over, client.watch(filter) as watch:
+        while not is_over():
+            message = watch.next(WAIT)
+            if message is not None:
+                print(json.dumps(message._asdict()), flush=True)
+
+
+def _load(
+    client: Client,
+    file: Path,
+    consumer: str | None,
+    rejected: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Save the subscriptions of a file."""
+    import json
+    import time
+    from contextlib import ExitStack
+
+    import pyarrow as pa
+
+    from rangecast.cli.shared.output import counted, progress, taken
+    from rangecast.client import SubscribeError
+    from rangecast.errors import BadRowError, UsageError
+    from rangecast.model.io.writer import TableWriter
+
+    began = time.monotonic()
+    bad: list[RejectedRow] | None = None if rejected is None else []
+    with ExitStack() as open_files:
+        schema = pa.schema([("row", pa.int64()), ("reason", pa.string())])
+        writer = None if rejected is None else TableWriter(rejected, schema)
+        if writer is not None:  # an error comes before anything is saved
+            open_files.enter_context(writer)
+        bars = open_files.enter_context(progress(quiet=quiet, on_stdout=False))
+        task = bars.add_task("saving subscriptions", total=None)
+        try:
+            saved = client.upsert_many(
+                file,
+                rejected=bad,
+                consumer=consumer,
+                create_consumer=True,
+                progress=lambda rows: bars.advance(task, rows),
+            )
+        except (BadRowError, SubscribeError) as error:
+            if isinstance(error, SubscribeError) and not error.rejected:
+                raise
+            where = "" if isinstance(error, BadRowError) else f"{file}: "
+            raise UsageError(f"{where}{error}, or pass --rejected FILE and go on") from None
+        if writer is not None:
+            rows = [one._asdict() for one in bad or []]
+            writer.write(pa.RecordBatch.from_pylist(rows, schema))
+    count = sum(saved)
+    if as_json:
+        facts = {"saved": count, "rejected": len(bad or []), "rejected_file": rejected}
+        print(json.dumps(facts, default=str))
+    elif not quiet:
+        said = f"{counted(count, 'subscription')} saved {taken(time.monotonic() - began)}"
+        if rejected is not None:
+            said += f", {counted(len(bad or []), 'row')} rejected: see {rejected}"
+        print(f"{said}.")
+
+
+def unsubscribe(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The ids of subscriptions.")],
+    server: Server = URL,
+    space: SpaceName = None,
+    token: Secret = None,
+    as_json: AsJson = False,
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
+) -> None:
+    """End subscriptions of a server.
+
+    Ids that there aren't are printed, and the rest goes on; the exit code is 2 then.
+
+    \b
+    Examples:
+      rangecast unsubscribe cheap
+      rangecast unsubscribe fence-1 fence-2 --space fleet
+    """
+    import json
+    import sys
+
+    from rangecast.cli.shared.output import counted
+    from rangecast.errors import UnknownIdError
+
+    ended: list[str] = []
+    unknown: list[str] = []
+    to = Connection(server, token, ca_file, client_cert, client_key)
+    with to.client_in(space) as client:
+        for one in ids:
+            try:
+                client.unsubscribe(one)
+                ended.append(one)
+            except UnknownIdError as error:
+                unknown.append(one)
+                print(str(error), file=sys.stderr)
+    if as_json:
+        print(json.dumps({"ended": ended, "unknown": unknown}))
+    else:
+        print(f"{counted(len(ended), 'subscription')} ended, {len(unknown):,} unknown.")
+    if unknown:
+        raise typer.Exit(2)

@@ -1,0 +1,172 @@
+"""`rangecast worker`: processes that share the matching of a topic of Kafka."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rangecast.cli.commands.server.serve import LogFormat, LogFormatOption, LogLevel
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+Log = Annotated[
+    str, typer.Argument(help="The server's log: kafka://HOST:PORT/PREFIX.", metavar="{log}")
+]
+SpaceName = Annotated[str, typer.Option("--space", help="The space that the events are of.")]
+EventsTopic = Annotated[str, typer.Option("--events", help="The topic of events.")]
+MatchesTopic = Annotated[str, typer.Option("--matches", help="The topic of matches.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose space it is.")]
+
+
+class Begin(StrEnum):
+    """Where a group that is new begins."""
+
+    START = "start"
+    NOW = "now"
+
+
+@app.command()
+def run(
+    log: Log,
+    space: SpaceName,
+    events: EventsTopic,
+    matches: MatchesTopic,
+    tenant: Tenant = "default",
+    group: Annotated[
+        str,
+        typer.Option("--group", help="The group that shares the work; else PREFIX-SPACE-MATCHES."),
+    ] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", help="This worker's own name: restarted under it, it goes on at once."
+        ),
+    ] = "",
+    begin: Annotated[
+        Begin, typer.Option("--from", help="Where a group that is new begins in the topic.")
+    ] = Begin.START,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="The server's data folder, or a copy, for its snapshots."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="End after so many events.")
+    ] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="End where the topic ends now.")
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            help="Answer /metrics, /healthz and /readyz on this port; 0 takes a free one.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="The address of that port.")
+    ] = "127.0.0.1",
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: Annotated[
+        LogLevel,
+        typer.Option("--log-level", help="What is said there: warnings, or also each batch."),
+    ] = LogLevel.WARNING,
+) -> None:
+    """Match the events of a topic with the subscriptions of a server whose log is on Kafka.
+
+    Start as many as the topic has partitions: they share them. Matches and offsets are written in
+    one transaction, so that those who read committed records get each of them once.
+
+    \b
+    Examples:
+      rangecast worker run kafka://127.0.0.1:9092/market --space market --events in --matches out
+    """
+    from rangecast.cli.signals import until_interrupted
+    from rangecast.server import need_server
+
+    need_server()
+    from rangecast.server.connectors.base import need
+    from rangecast.server.log_format import configure
+    from rangecast.server.shutdown import exit_after
+    from rangecast.server.workers.worker import STOP_SECONDS, Worker, WorkerSettings
+
+    need("kafka")
+    configure(log_format.value, log_level.value)
+    settings = WorkerSettings(
+        log,
+        space,
+        events,
+        matches,
+        tenant,
+        group,
+        name,
+        begin is Begin.START,
+        data,
+        count or 0,
+        until_end,
+    )
+    worker = Worker(settings)
+    ending = partial(exit_after, STOP_SECONDS, "the worker")
+    with until_interrupted(ending) as is_over, ExitStack() as opened:
+        opened.callback(worker.close)
+        if metrics_port is not None:
+            from rangecast.server.workers.metrics import answering
+
+            where = opened.enter_context(answering(worker, metrics_host, metrics_port))
+            print(f"Its numbers are at {where}/metrics.", flush=True)
+        worker.prepare(is_over)
+        if not is_over():
+            print(
+                f"Working on {events} as {worker.name} of the group {settings.group_name}, by "
+                f"{worker.position}: {worker.subscriptions:,} subscriptions. Stop with Ctrl-C.",
+                flush=True,
+            )
+        worker.run(is_over)
+    done = worker.totals
+    print(
+        f"{done.events:,} events, {done.matches:,} matches, {done.refused:,} refused, in "
+        f"{done.batches:,} batches" + (f"; the last by {done.edits}." if done.edits else ".")
+    )
+
+
+@app.command()
+def verify(
+    log: Log,
+    space: SpaceName,
+    events: EventsTopic,
+    matches: MatchesTopic,
+    tenant: Tenant = "default",
+) -> None:
+    """Prove that workers wrote every match, each once and no other, by the log of the server.
+
+    Each event is judged by the subscriptions of the place in the log that its batch was matched
+    with. The exit code is 1 if something differs; the first differences are shown.
+
+    \b
+    Examples:
+      rangecast worker verify kafka://127.0.0.1:9092/market --space market --events in --matches out
+    """
+    from rangecast.server import need_server
+
+    need_server()
+    from rangecast.server.connectors.base import need
+
+    need("kafka")
+    from rangecast.server.verify.workers import proved
+    from rangecast.server.workers.worker import WorkerSettings
+
+    found = proved(WorkerSettings(log, space, events, matches, tenant))
+    print(
+        f"{found.events:,} events, {found.refused:,} refused, {found.waiting:,} not matched yet; "
+        f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "
+        f"many, {found.differing:,} with other subscriptions, {found.repeated:,} repeated."
+    )
+    for text in found.samples:
+        print(f"  {text}")
+    if not found.holds:
+        raise typer.Exit(1)

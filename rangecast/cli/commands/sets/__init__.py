@@ -1,0 +1,1 @@
+"""Commands over whole sets of subscriptions."""

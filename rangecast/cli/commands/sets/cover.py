@@ -1,0 +1,182 @@
+"""`rangecast cover`: which subscriptions are redundant, and what covers them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rangecast.cli.shared.options import (
+    BadRowsFile,
+    CommandsFile,
+    CoverIndex,
+    Engine,
+    EngineOption,
+    IgnoreUnknown,
+    Json,
+    Master,
+    OptionalSubscriptionsFile,
+    Output,
+    Plot,
+    Quiet,
+    SpaceFile,
+)
+
+if TYPE_CHECKING:
+    from rangecast.report.cover import Redundancy
+
+
+def cover(
+    space: SpaceFile,
+    subscriptions: OptionalSubscriptionsFile = None,
+    output: Output = "-",
+    kept: Annotated[
+        Path | None,
+        typer.Option("--kept", help="Write the subscriptions to keep, with all their columns."),
+    ] = None,
+    commands: CommandsFile = None,
+    k: Annotated[
+        str,
+        typer.Option(
+            "-k",
+            metavar="[NUMBER|all|poset]",
+            help="With --commands: coverers that are kept of each subscription.",
+        ),
+    ] = "1",
+    index: Annotated[
+        CoverIndex, typer.Option("--index", help="With --commands: the covering index.")
+    ] = CoverIndex.AUTO,
+    plot: Plot = None,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
+    bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write what covers each subscription: subscription, covered_by (empty: keep it).
+
+    --kept writes those to keep as a file of subscriptions, which other commands take.
+
+    With --commands, write what neighbours of a broker hear of each command instead: command (its
+    row, from 0), action (subscribe, unsubscribe), subscription, exposed (whether it is sent because
+    what covered it leaves). --kept then writes what is kept at the end: id, filter. -k and --index
+    change what a command costs, never a message.
+
+    \b
+    Examples:
+      rangecast cover subscriptions.csv --space space.toml --kept kept.csv -o covered.csv
+      rangecast cover subscriptions.csv --space space.toml --plot cover.svg
+      rangecast cover --commands commands.csv --space space.toml -k 2 -o messages.csv
+    """
+    import pyarrow as pa
+
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.spark_session import check_master
+    from rangecast.cli.tasks.edit_commands import check_commands, cover_commands, read_both
+    from rangecast.cover.coverset import CoverSet
+    from rangecast.cover.warmup import begin
+    from rangecast.model.answers.answerer import Choice
+    from rangecast.model.io.files import BATCH_ROWS
+    from rangecast.model.io.subset import rows_of
+    from rangecast.report.cover import draw, redundancy
+
+    check_master(engine, master)
+    refused = {"-k": k != "1", "--index": index != CoverIndex.AUTO}
+    if commands is not None:
+        refused = {"--plot": plot is not None, "--engine spark": engine == Engine.SPARK}
+    check_commands(subscriptions, commands, refused)
+    with Run.started(
+        output,
+        reads=[subscriptions, space, commands],
+        tables=[kept],
+        pictures=[plot],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = run.space(space)
+        if commands is not None:
+            found_k = int(k) if k.isdecimal() else k
+            live = CoverSet(where, index=str(index), k=found_k)
+            cover_commands(run, live, read_both(run, where, subscriptions, commands), kept)
+            return
+        assert subscriptions is not None
+        boxes = run.subscriptions(subscriptions, where)
+        if engine == Engine.LOCAL:
+            compare, choice = begin(boxes)
+            with run.task("comparing"):
+                above = compare(boxes)
+        else:
+            from rangecast.cover.blocks.index import Blocks
+            from rangecast.spark.steps.cover import covered_rows
+
+            session = run.spark(master)
+            with run.task("comparing on Spark"):
+                above = covered_rows(session, boxes)
+            choice = Choice(Blocks.name, "on Spark")
+        coverers = pa.array(above, mask=above < 0)
+        schema = pa.schema([("subscription", boxes.ids.type), ("covered_by", boxes.ids.type)])
+        with run.writer(schema) as writer:
+            for first in range(0, boxes.rows, BATCH_ROWS):
+                names = boxes.ids.slice(first, BATCH_ROWS)
+                by = boxes.ids.take(coverers.slice(first, BATCH_ROWS))
+                writer.write(pa.record_batch([names, by], schema=schema))
+        if kept is not None:
+            run.write(rows_of(run.file(subscriptions), boxes.ids.filter(pa.array(above < 0))), kept)
+        found = redundancy(where, boxes, above)
+        if plot is not None:
+            draw(plot, found)
+        if found.redundant and not run.is_silent:
+            _show(found)
+        facts = {
+            "subscriptions": found.subscriptions,
+            "kept": found.kept,
+            "redundant": found.redundant,
+            "equal": found.equal,
+            "saved": round(found.saved, 4),
+            "coverers": [one._asdict() for one in found.coverers],
+            "by_attributes": [one._asdict() for one in found.by_attributes],
+            "kept_file": kept,
+            "plot": plot,
+            "index": choice.name,
+            "plan": choice.why,
+        }
+        text = counted(found.subscriptions, "subscription")
+        run.done(text, found.subscriptions, facts, [_sentence(found)])
+
+
+def _sentence(found: Redundancy) -> str:
+    """Return what was found, and what to do with it."""
+    if not found.redundant:
+        return "none is redundant: forward all of them"
+    return (
+        f"{found.redundant:,} are redundant ({found.saved:.1%}), of which {found.equal:,} are the "
+        f"same as one that is kept. Forward {found.kept:,}: a neighbour receives the same events "
+        f"and holds {found.saved:.1%} fewer subscriptions"
+    )
+
+
+def _show(found: Redundancy) -> None:
+    """Show who covers most, and what is redundant by the number of attributes mentioned."""
+    from rich.table import Table
+
+    from rangecast.cli.shared.output import console
+
+    table = Table(title="the biggest coverers", title_justify="left")
+    for heading in ("subscription", "covers", "filter"):
+        table.add_column(heading, justify="right" if heading == "covers" else "left")
+    for one in found.coverers:
+        table.add_row(str(one.subscription), f"{one.covers:,}", one.filter)
+    console.print(table, markup=False)
+    table = Table(title="by attributes mentioned", title_justify="left")
+    for heading in ("attributes", "subscriptions", "redundant", "share"):
+        table.add_column(heading, justify="right")
+    for group in found.by_attributes:
+        share = group.redundant / group.subscriptions
+        cells = (group.attributes, f"{group.subscriptions:,}", f"{group.redundant:,}")
+        table.add_row(*map(str, cells), f"{share:.0%}")
+    console.print(table)

@@ -1,0 +1,71 @@
+"""`rangecast filter`: the events that somebody may want, by a summary that was saved before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rangecast.cli.shared.options import (
+    BadRowsFile,
+    EventsFile,
+    IgnoreUnknown,
+    Json,
+    Nan,
+    Output,
+    Quiet,
+)
+from rangecast.model.attributes.base import NanMeaning
+
+
+def filter_(
+    events: EventsFile,
+    summary: Annotated[
+        Path, typer.Argument(help="A summary: the folder that `rangecast merge --save` wrote.")
+    ],
+    output: Output = "-",
+    bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
+    nan: Nan = NanMeaning.REFUSE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the events that a subscription may match, with all their columns.
+
+    The summary knows its space and cells: neither the subscriptions nor the file of the space are
+    needed. No event that a subscription matches is held back; some that none matches pass.
+
+    \b
+    Examples:
+      rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 --save summary
+      rangecast filter events.csv summary -o wanted.csv
+    """
+    import pyarrow as pa
+
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.merge.summary import Summary
+    from rangecast.model.io.files import one_table
+
+    with Run.started(
+        output,
+        reads=[events],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        sums = Summary.open(summary)
+        count, passed = 0, []
+        with run.task("filtering events") as advance:
+            source = run.events(events, sums.space)
+            for table, points in source.tables():
+                count += len(points)
+                passed.append(table.filter(pa.array(sums.holds_many(points))))
+                advance(len(points), source.reading)
+        found = one_table(events, passed)
+        run.write(found, output)
+        facts = {"events": count, "rows": len(found), "ranges": len(sums.ranges())}
+        run.done(f"{counted(count, 'event')}, of which {len(found):,} pass", count, facts)

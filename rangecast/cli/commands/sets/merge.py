@@ -1,0 +1,324 @@
+"""`rangecast merge`: what subscriptions sum to, for several settings, and which one to take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rangecast.cli.shared.options import (
+    BadRowsFile,
+    CommandsFile,
+    Engine,
+    EngineOption,
+    IgnoreUnknown,
+    Json,
+    Master,
+    Nan,
+    OptionalSubscriptionsFile,
+    Output,
+    Overwrite,
+    Plot,
+    Quiet,
+    SpaceFile,
+)
+from rangecast.model.attributes.base import NanMeaning
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rangecast.cli.shared.run import Run
+    from rangecast.kernels.arrays import F64, Bool
+    from rangecast.merge.tuning import Outcome, Recommendation, Sample
+    from rangecast.model.boxes import Boxes
+    from rangecast.model.space import Space
+
+_MOST_EVENTS = 20_000
+"""Sample events that are measured, at most."""
+
+
+def merge(
+    space: SpaceFile,
+    max_ranges: Annotated[
+        int, typer.Option("--max-ranges", min=1, help="Ranges that a summary may have.")
+    ],
+    subscriptions: OptionalSubscriptionsFile = None,
+    commands: CommandsFile = None,
+    events: Annotated[
+        Path | None,
+        typer.Option("--events", help="Sample events, to measure what passes in vain; - is stdin."),
+    ] = None,
+    weigh: Annotated[
+        Path | None,
+        typer.Option(
+            "--weigh",
+            help="Other events: gaps that few of them lie in are closed first, not the shortest.",
+        ),
+    ] = None,
+    output: Output = "-",
+    ranges: Annotated[
+        Path | None,
+        typer.Option("--ranges", help="Write the ranges of the recommended setting: start, end."),
+    ] = None,
+    bounding: Annotated[
+        Path | None,
+        typer.Option(
+            "--bounding-boxes",
+            help="Write --max-ranges boxes that hold all subscriptions: id, filter.",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="Save the summary as a folder, for Summary.open in Python."),
+    ] = None,
+    overwrite: Overwrite = False,
+    redundant: Annotated[
+        Path | None,
+        typer.Option(
+            "--redundant", help="Write the subscriptions that add nothing to those before them."
+        ),
+    ] = None,
+    plot: Plot = None,
+    max_attributes: Annotated[
+        int, typer.Option("--max-attributes", min=1, help="Try 1 to this many attributes.")
+    ] = 4,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--ranges-per-subscription", min=1, help="Ranges that one subscription may have."
+        ),
+    ] = 64,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
+    bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
+    nan: Nan = NanMeaning.REFUSE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Sum subscriptions up into ranges: write what each setting costs and lets through.
+
+    A summary may let too much through, never too little. One row per setting: its attributes, bits
+    and cells; its ranges, before and after they were joined to meet --max-ranges; the share of the
+    space that they hold; how many sample events pass and how many of these a subscription matches;
+    whether it is the one to take.
+
+    Of the one to take, --ranges writes the ranges, --save a folder with all that is needed to use
+    them, and --redundant the subscriptions that add nothing to those before them: the ranges are
+    the same without them.
+
+    Ranges are joined over their shortest gaps. With --weigh, those gaps are closed first that the
+    fewest of these events lie in: where some values are much more frequent than others, that lets
+    far less through. Give other events than those of --events, which measure the result.
+
+    With --commands, write what neighbours of a broker hear of each command instead: command (its
+    row, from 0), action (add, drop), start, end. The setting is the one to take for SUBSCRIPTIONS,
+    or, without, for all that the commands bring. --ranges and --save then write what is left at the
+    end.
+
+    --bounding-boxes writes another kind of summary: plain boxes, as filters that any other program
+    can use. They let more through than ranges do, unless subscriptions lie in a few clusters.
+
+    \b
+    Examples:
+      rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 -o settings.csv
+      rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 \\
+          --events events.csv --ranges ranges.parquet --plot trade.svg
+      rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 \\
+          --commands commands.csv -o messages.csv
+    """
+    import pyarrow as pa
+
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.spark_session import check_master
+    from rangecast.cli.tasks.edit_commands import check_commands, merge_commands, read_both
+    from rangecast.errors import UsageError
+    from rangecast.merge import Summary, bounding_boxes, tuning
+    from rangecast.model.snapshot import check_free
+    from rangecast.report.merge import draw, table_of
+
+    check_master(engine, master)
+    without = {"--weigh": weigh, "--bounding-boxes": bounding, "--redundant": redundant}
+    refused = {name: given is not None for name, given in [*without.items(), ("--plot", plot)]}
+    refused["--engine spark"] = engine == Engine.SPARK
+    check_commands(subscriptions, commands, refused if commands is not None else {})
+    if save is not None:
+        check_free(save, overwrite=overwrite)
+    if weigh is not None and events is not None and _is_same(weigh, events):
+        raise UsageError(
+            f"--weigh and --events are both {events}: what passes would look less than it will be\n"
+            "  hint: split the file, and give one half to each"
+        )
+    with Run.started(
+        output,
+        reads=[subscriptions, space, events, weigh, commands],
+        tables=[ranges, bounding, redundant],
+        pictures=[plot],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = run.space(space)
+        first, todo = None, None
+        if commands is not None:
+            first, todo = read_both(run, where, subscriptions, commands)
+            boxes = todo.boxes if first is None else first
+        elif subscriptions is not None:
+            boxes = run.subscriptions(subscriptions, where)
+        sample = None
+        if events is not None:
+            points = _points(run, events, where)
+            points = points[:: max(1, -(-len(points) // _MOST_EVENTS))]
+            sample = tuning.Sample(points, _matched(boxes, points))
+        weights = None if weigh is None else _points(run, weigh, where)
+        union = None
+        if engine == Engine.SPARK:
+            from rangecast.spark.steps.merge import union_by_workers
+
+            union = union_by_workers(run.spark(master), boxes, limit)
+        with run.task("trying settings") as advance:
+            found = tuning.recommend(
+                boxes,
+                where,
+                max_ranges,
+                sample,
+                most=max_attributes,
+                limit=limit,
+                union=union,
+                weigh=weights,
+                progress=advance,
+            )
+        best, cells = found.best, found.summary.cells
+        if todo is not None:
+            before = boxes.take([]) if first is None else first
+            live = Summary.of(before, where, cells=cells, limit=limit, gap=best.gap)
+            facts = {"subscriptions": len(live), "recommended": best.setting._asdict()}
+            merge_commands(run, live, todo, facts, ranges=ranges, save=save, overwrite=overwrite)
+            return
+        table = table_of(found)
+        run.write(table, output)
+        starts, ends = found.summary.ranges()
+        run.write(pa.table({"start": starts, "end": ends}), ranges)
+        if save is not None:
+            found.summary.save(save, overwrite=overwrite)
+        details = [_sentence(best, boxes.rows)]
+        hulls = None
+        if bounding is not None:
+            hulls = bounding_boxes(boxes, where, max_ranges)
+            run.write(_filters(hulls, where), bounding)
+            details.append(_held_back(hulls, sample))
+        needless = None
+        if redundant is not None:
+            adds_nothing = pa.array(tuning.redundant(where, boxes, cells, limit))
+            needless = boxes.ids.filter(adds_nothing)
+            run.write(pa.table({"subscription": needless}), redundant)
+            details.append(f"{len(needless):,} of them add nothing to those before them")
+        if plot is not None:
+            draw(plot, found, max_ranges)
+        if not found.is_worth_it:
+            details[-1] += _verdict(found, has_more=max_attributes < len(where))
+        facts = {
+            "subscriptions": boxes.rows,
+            "events": best.events,
+            "weighed_by": None if weights is None else len(weights),
+            "settings": len(found.outcomes),
+            "ranges_file": ranges,
+            "bounding_boxes_file": bounding,
+            "bounding_boxes": None if hulls is None else hulls.rows,
+            "saved": save,
+            "redundant_file": redundant,
+            "redundant": None if needless is None else len(needless),
+            "plot": plot,
+            "cells_digest": cells.digest,
+            "lets_through": best.lets_through,
+            "worth_it": found.is_worth_it,
+            "recommended": table.to_pylist()[found.outcomes.index(best)],
+        }
+        text = f"{counted(boxes.rows, 'subscription')}, {counted(len(table), 'setting')} tried"
+        run.done(text, None, facts, details)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def _points(run: Run, path: Path, space: Space) -> F64:
+    """Return all events of a file."""
+    import numpy as np
+
+    batches = run.batches("reading events", run.events(path, space))
+    return np.concatenate([np.zeros((0, len(space))), *(batch.points for batch in batches)])
+
+
+def _matched(boxes: Boxes, points: F64) -> Bool:
+    """Return which events some box holds."""
+    import numpy as np
+
+    from rangecast.match.choose import build
+
+    matched = np.zeros(len(points), np.bool_)
+    for first, piece in build(boxes).stream(points):
+        counts = np.diff(piece.offsets)
+        matched[first : first + len(counts)] |= counts > 0
+    return matched
+
+
+def _filters(boxes: Boxes, space: Space) -> pa.Table:
+    """Return boxes as a table of subscriptions."""
+    import pyarrow as pa
+
+    from rangecast.model.filters.text import text_of_bounds
+
+    texts = [
+        text_of_bounds(space, boxes.lo[[row]], boxes.hi[[row]]) for row in range(len(boxes.lo))
+    ]
+    return pa.table({"id": boxes.ids, "filter": texts})
+
+
+def _held_back(hulls: Boxes, sample: Sample | None) -> str:
+    """Say how many bounding boxes there are, and what they let through."""
+    from rangecast.cli.shared.output import counted
+
+    text = counted(hulls.rows, "bounding box", "bounding boxes")
+    if sample is None or not len(sample.points):
+        return f"{text} hold all of them" if hulls.rows != 1 else f"{text} holds all of them"
+    passed = _matched(hulls, sample.points).mean()
+    return f"{passed:.1%} of the sample events pass {text}"
+
+
+def _sentence(best: Outcome, rows: int) -> str:
+    """Say which setting to take and what it gives."""
+    from rangecast.cli.shared.output import counted
+
+    setting = best.setting
+    text = (
+        f"take {', '.join(setting.attributes)} with {setting.bits} bits and {setting.cells} cells: "
+        f"{counted(rows, 'subscription')} sum{'s' if rows == 1 else ''} to "
+        f"{counted(best.ranges, 'range')}, {best.share:.2%} of the space"
+    )
+    if best.all_ranges > best.ranges:
+        text += f" ({best.all_ranges:,} before gaps up to {best.gap:,} were closed)"
+    if best.passed:
+        text += f"; {best.false_positives:.1%} of the sample events that pass are false"
+    return text
+
+
+def _verdict(found: Recommendation, *, has_more: bool) -> str:
+    """Say that the summary saves hardly anything, and what could make another one do better."""
+    best = found.best
+    passing = "sample events" if best.events else "space"
+    text = f"\nmerging isn't worth it on this data: {best.lets_through:.1%} of the {passing} "
+    text += "would pass anyway"
+    if found.must_let_through:
+        asked_for = best.matched / best.events
+        return f"{text}; subscriptions match {asked_for:.1%} of them, and must get them"
+    remedies = []
+    if any(one.all_ranges > one.ranges for one in found.outcomes):
+        remedies.append("a larger --max-ranges")
+    if has_more:
+        remedies.append("a larger --max-attributes")
+    return f"{text}; {' or '.join(remedies)} may hold more back" if remedies else text

@@ -1,0 +1,316 @@
+"""`rangecast notify`: the messages that keep every interest's top-k list up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rangecast.cli.shared.options import (
+    Algorithm,
+    BadRowsFile,
+    Engine,
+    EngineOption,
+    ExplainPlan,
+    IgnoreUnknown,
+    Json,
+    Master,
+    Output,
+    Quiet,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rangecast.kernels.arrays import I64
+    from rangecast.notify.board import Board
+    from rangecast.notify.messages import Messages
+    from rangecast.notify.tables import Change
+
+
+def notify(
+    objects: Annotated[
+        Path,
+        typer.Argument(
+            help="Objects: id, x (with --space: a column per attribute), y and optionally arrival; "
+            "- is stdin."
+        ),
+    ],
+    updates: Annotated[
+        Path,
+        typer.Argument(
+            help="Updates in order: id, y and optionally x (with --space: the attributes that "
+            "change). Without a y the object is removed; with an x, a new id is put there and a "
+            "known one moved. - is stdin."
+        ),
+    ],
+    interests: Annotated[
+        Path,
+        typer.Argument(
+            help="Interests: id, x_lo, x_hi (with --space: <attribute>_lo and <attribute>_hi, or "
+            "filter) and optionally k; null is unbounded. - is stdin."
+        ),
+    ],
+    k: Annotated[
+        int,
+        typer.Option(
+            "--top",
+            "-k",
+            min=1,
+            max=1 << 16,
+            help="Number of objects per list, for interests without a k.",
+        ),
+    ] = 10,
+    space: Annotated[
+        Path | None,
+        typer.Option("--space", help="The attributes of objects and interests, as TOML."),
+    ] = None,
+    upper: Annotated[
+        str | None,
+        typer.Option(
+            "--upper",
+            help="With a --space of two attributes: the one on which interests have no lower "
+            "bound. Messages are found faster.",
+        ),
+    ] = None,
+    lists: Annotated[
+        Path | None,
+        typer.Option(
+            "--lists", help="Write the lists as they are at the end: interest, rank, object, y."
+        ),
+    ] = None,
+    changes: Annotated[
+        Path | None,
+        typer.Option(
+            "--changes",
+            help="Write whose list changed and how: seq, interest, change (entered, left, moved, "
+            "changed), object, rank, rank_before, y; - is stdout.",
+        ),
+    ] = None,
+    algorithm: Annotated[
+        Algorithm,
+        typer.Option(
+            "--algorithm",
+            help="dense: from the objects alone; sparse: fewer messages, knowing the interests; "
+            "batch and batch-dense: like sparse and dense, and only what the end of each batch "
+            "needs.",
+        ),
+    ] = Algorithm.SPARSE,
+    epsilon: Annotated[
+        float | None,
+        typer.Option("--epsilon", help="0 < e <= 1: fewer messages, a few of them unnecessary."),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            min=1,
+            help="Updates per batch (default 1000), for --algorithm batch and batch-dense.",
+        ),
+    ] = None,
+    sketch: Annotated[
+        int | None,
+        typer.Option("--sketch", min=1, help="Approximate the interests by this many rectangles."),
+    ] = None,
+    descending: Annotated[
+        bool, typer.Option("--descending", help="The highest y ranks first; else the lowest.")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Apply all messages, and compare every list with a recomputation."
+        ),
+    ] = False,
+    explain_plan: ExplainPlan = False,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
+    output: Output = "-",
+    bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the messages that keep top-k lists up to date: seq, position, object, x, y and tile.
+
+    An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r <
+    right_outer; an end without a bound counts as 1.7976931348623157e308 or its negative. Messages
+    are applied in the order of seq, the row of the update (or the number of the batch), and
+    position. With --space, a box is reached iff <attribute>_low_from <= lo <= <attribute>_low_to
+    and <attribute>_high_from <= hi <= <attribute>_high_to for every attribute.
+
+    --changes writes what the messages do to the lists: a row for each object that enters, leaves
+    or moves in the list of an interest, or changes its value there.
+
+    One update depends on those before it, so one process makes the messages. With --engine spark
+    and --check, the workers apply them to the lists, and compare these.
+
+    \b
+    Examples:
+      rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
+      rangecast notify objects.csv updates.csv interests.csv -o messages.csv --changes -
+      rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
+      rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
+      rangecast notify flats.csv rents.csv wishes.csv --space space.toml --upper price -o sent.csv
+    """
+    from contextlib import ExitStack
+
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.spark_session import check_master
+    from rangecast.errors import UsageError
+    from rangecast.model.io.writer import TableWriter
+    from rangecast.notify import tables
+    from rangecast.notify.board import Board
+    from rangecast.notify.boxes.tables import SpaceTables
+    from rangecast.notify.changes import ListChanges
+    from rangecast.notify.upper_bound.tables import HalfTables
+
+    check_master(engine, master)
+    if engine == Engine.SPARK and not check:
+        raise UsageError(
+            "--engine spark would do nothing: one process makes the messages, and the workers "
+            "check lists\n  hint: pass --check, or leave out --engine; "
+            "rangecast.spark.TopKLists keeps lists on Spark"
+        )
+    in_batches = algorithm in (Algorithm.BATCH, Algorithm.BATCH_DENSE)
+    if batch_size is not None and not in_batches:
+        raise UsageError(
+            f"--batch-size is for batch and batch-dense, and the algorithm is {algorithm}\n"
+            "  hint: pass --algorithm batch, or leave out --batch-size"
+        )
+    size = (batch_size or _BATCH) if in_batches else None
+    if space is not None and algorithm == Algorithm.BATCH_DENSE:
+        raise UsageError(
+            "batch-dense is for one attribute, and --space is given\n  hint: --algorithm batch"
+        )
+    if space is None and upper is not None:
+        raise UsageError(
+            f"--upper {upper} is an attribute of a space, and there is no --space\n"
+            "  hint: pass --space, or leave out --upper"
+        )
+    with Run.started(
+        output,
+        reads=[objects, updates, interests, space],
+        tables=[lists, changes],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = None if space is None else run.space(space)
+        files: Any = tables
+        if where is not None:
+            files = SpaceTables(where) if upper is None else HalfTables(where, upper)
+        given, updated, watched = (
+            files.file_rows(run.file(path)) for path in (objects, updates, interests)
+        )
+        kind = tables.common_id_type(given, updated)
+        things = files.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
+        with run.task("reading interests") as advance:
+            wanted = files.read_interests(
+                watched,
+                run.bad,
+                lambda rows: advance(rows, watched.reading),
+                ignore_unknown=ignore_unknown,
+            )
+        is_dense = algorithm in (Algorithm.DENSE, Algorithm.BATCH_DENSE)
+        board = Board(
+            max([k, *wanted.wanted.values()]),
+            space=where,
+            upper=upper,
+            objects=things,
+            interests=wanted,
+            algorithm="dense" if is_dense else "sparse",
+            epsilon=epsilon,
+            sketch=sketch,
+            descending=descending,
+        )
+        plan, why = board.plan
+        if explain_plan:
+            run.say(f"plan: {plan}: {why}")
+        told = None if changes is None else ListChanges(board, kind)
+        kept = None
+        if check and engine == Engine.LOCAL:
+            kept = board.lists() if told is None else told.lists
+        sent: list[Messages] = []
+        schema = files.message_schema(kind)
+        steps = files.read_updates(
+            updated, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
+        )
+        count = batches = 0
+        with ExitStack() as open_files, run.task("painting updates") as advance:
+            writer = open_files.enter_context(run.writer(schema))
+            if told is not None:
+                change_writer = open_files.enter_context(TableWriter(str(changes), told.schema))
+            for updates_done, messages, seq in _painted(board, steps, size):
+                if told is not None:
+                    change_writer.write(told.apply(messages, seq, updates_done))
+                elif kept is not None:
+                    kept.deliver(messages)
+                if check and kept is None:
+                    sent.append(messages)
+                if len(messages):
+                    writer.write(tables.message_rows(messages, schema, seq))
+                painted = sum(map(len, updates_done))
+                count, batches = count + painted, batches + (size is not None)
+                advance(painted, updated.reading)
+        wrong = 0 if kept is None else len(board.wrong(kept))
+        if lists is not None:
+            run.write(board.list_table(), lists)
+        if engine == Engine.SPARK:
+            from rangecast.spark.steps.notify.check_lists import Sent, wrong_lists
+
+            all_sent = Sent(where, board.k, descending, things, board.table(), wanted, sent)
+            with run.task("checking lists on Spark"):
+                wrong = wrong_lists(run.spark(master), all_sent)
+        facts = {
+            "updates": count,
+            "objects": len(board.objects),
+            "interests": len(board),
+            "k": board.k,
+            "algorithm": algorithm,
+            "descending": descending,
+            "plan": f"{plan}: {why}",
+            "messages": writer.rows,
+            "changes": None if told is None else change_writer.rows,
+            "batches": batches,
+            "checked": check,
+            "wrong_lists": wrong,
+            "calls": board.work._asdict(),
+        }
+        text = (
+            f"{counted(count, 'update')} of {counted(len(board.objects), 'object')} for "
+            f"{counted(len(board), 'interest')}: {counted(writer.rows, 'message')}"
+        )
+        if told is not None:
+            text += f", {counted(change_writer.rows, 'change')} of lists"
+        right = ["all lists equal a recomputation"] if check and not wrong else []
+        run.done(text, count, facts, right)
+    if wrong:
+        raise RuntimeError(f"{wrong:,} lists differ from a recomputation")
+
+
+_BATCH = 1000
+"""Updates in a batch, if nothing else is said."""
+
+
+def _painted(
+    board: Board, given: Iterable[tuple[I64, list[Change]]], size: int | None
+) -> Iterator[tuple[list[list[Any]], Messages, I64]]:
+    """Yield the objects of each update or batch, their messages, and the number of each message.
+
+    With a size, updates are painted in batches of it; the messages are numbered by batch then.
+    """
+    from itertools import chain, islice
+
+    if size is None:
+        for rows, changes in given:
+            first = board.seq
+            messages = board.update_many(changes)
+            yield [[change.id] for change in changes], messages, rows[messages.seq - first]
+        return
+    waiting = chain.from_iterable(changes for _, changes in given)
+    while batch := list(islice(waiting, size)):
+        messages = board.update_batch(batch)
+        yield [[change.id for change in batch]], messages, messages.seq

@@ -1,0 +1,109 @@
+"""The part of `rangecast demo` that ranks: the best searches of every quote, proved and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rangecast.match.choose import build
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import EventFile
+from rangecast.model.io.files import read_tables
+from rangecast.model.sets.ids import Places
+from rangecast.model.space import Space
+from rangecast.report.facts import BestOf, Proof
+from rangecast.report.tally import Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+K = 3
+"""Searches that a quote has room for."""
+_SHOWN = 3
+
+
+def rank_batch(
+    session: SparkSession, quotes: Path, boxes: Boxes, space: Space, result: Path
+) -> None:
+    """Write the best searches of every quote: event, rank, subscription, score."""
+    from rangecast.spark import prepare_ranking, rank
+
+    prepared = prepare_ranking(session, boxes, space)
+    events = session.read.parquet(str(quotes))
+    rank(events, prepared, space, K).write.parquet(str(result))
+
+
+def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tuple[Proof, str]:
+    """Sort all matches of every quote by score, and compare place by place with what was written.
+
+    No ranking is used for that. What was found is also told in words.
+    """
+    matcher = build(boxes)
+    by_score = np.lexsort((np.arange(boxes.rows), -boxes.scores))
+    standing = np.empty(boxes.rows, np.int64)
+    standing[by_score] = np.arange(boxes.rows)
+    right, events = [], 0
+    for ids, points in EventFile(quotes, space):
+        found = matcher.match(points)
+        counts = np.diff(found.offsets)
+        event = np.repeat(np.arange(len(points)), counts)
+        ordered = np.sort(event * boxes.rows + standing[found.rows])
+        has, place = np.nonzero(np.arange(K) < counts[:, None])
+        rows = by_score[ordered[found.offsets[has] + place] - has * boxes.rows]
+        right.append((ids.to_numpy()[has] * K + place, rows, boxes.scores[rows]))
+        events += len(ids)
+    of_row = Places(boxes.ids)
+    written, beyond = [], 0
+    for data in read_tables(result):
+        ranks = data["rank"].to_numpy()
+        usual = (ranks >= 1) & (ranks <= K)
+        beyond += int((~usual).sum())
+        places = data["event"].to_numpy() * K + ranks - 1
+        its_rows, its_scores = of_row.find(data["subscription"]), data["score"].to_numpy()
+        written.append((places[usual], its_rows[usual], its_scores[usual]))
+    places, rows, scores = (np.concatenate(column) for column in zip(*right, strict=True))
+    given, given_rows, given_scores = (
+        np.concatenate(column) for column in zip(*written, strict=True)
+    )
+    # A place is an event and a rank; of those that were written twice the first is looked at.
+    known, first = np.unique(given, return_index=True)
+    both, mine, its = np.intersect1d(places, known, assume_unique=True, return_indices=True)
+    its = first[its]
+    other = (rows[mine] != given_rows[its]) | (scores[mine] != given_scores[its])
+    missing, extra = len(places) - len(both), len(known) - len(both) + beyond
+    twice, wrong = len(given) - len(known), int(other.sum())
+    holds, ranks = not (missing or extra or twice or wrong), len(given) + beyond
+    said = f"{result}: {'right' if holds else 'WRONG'}: {events:,} events, {ranks:,} ranks"
+    return Proof("Rank", events, ranks, missing, extra, twice, wrong, holds), said
+
+
+def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:
+    """Return some quotes of the day with their best searches, to look at."""
+    full = pq.read_table(result, columns=["event"], filters=[("rank", "=", K)])
+    ids = np.sort(full["event"].to_numpy())
+    if not len(ids):
+        return []
+    picked = np.unique(ids[[len(ids) * (2 * n + 1) // (2 * _SHOWN) for n in range(_SHOWN)]])
+    events = pq.read_table(quotes, filters=[("id", "in", picked.tolist())]).sort_by("id")
+    found = pq.read_table(result, filters=[("event", "in", picked.tolist())])
+    found = found.sort_by([("event", "ascending"), ("rank", "ascending")])
+    of_row = Places(counted.boxes.ids)
+    shown = []
+    for quote in events.to_pylist():
+        mine = found.filter(pc.field("event") == quote["id"])
+        rows = of_row.find(mine["subscription"].combine_chunks()).tolist()
+        names, scores = mine["subscription"].to_pylist(), mine["score"].to_pylist()
+        best = zip(names, scores, map(counted.filter_of, rows), strict=True)
+        shown.append(BestOf(_in_words(quote), list(best)))
+    return shown
+
+
+def _in_words(quote: dict[str, object]) -> str:
+    """Return a quote as a person reads it."""
+    told = f"{quote['symbol']} ({quote['sector']}) at {quote['price']:.2f}"
+    told += f", risk {quote['risk']:.2f}"
+    return told if quote["pe"] is None else f"{told}, P/E {quote['pe']:.1f}"

@@ -1,0 +1,1 @@
+"""What commands share: options, the frame of a run, output, progress, connections."""

@@ -1,0 +1,84 @@
+"""What `--keep` means: columns of events and of subscriptions that the result carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rangecast.cli.shared.run import Run
+from rangecast.errors import UsageError
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import EventFile
+from rangecast.model.io.kept_columns import identified, kept_rows, kept_schema
+from rangecast.model.io.records import file_source
+from rangecast.model.sets.ids import Places
+from rangecast.store.versions import is_set
+
+
+class Kept(NamedTuple):
+    """The columns to carry along."""
+
+    names: tuple[str, ...]
+    events: pa.Schema
+    """Those of events; these come with the ids, as a struct."""
+    subscriptions: pa.Table
+    """Those of subscriptions, by row of the set."""
+    ids: pa.Array
+    """The subscriptions."""
+
+    def schema(self, answers: pa.Schema) -> pa.Schema:
+        """Return the columns of answers, and then those that are kept."""
+        fields = [*answers]
+        for side, schema in (("event", self.events), ("subscription", self.subscriptions.schema)):
+            other = self.subscriptions.schema if side == "event" else self.events
+            for one in schema:
+                is_taken = one.name in answers.names or one.name in other.names
+                name = f"{side}_{one.name}" if is_taken else one.name
+                fields.append(pa.field(name, one.type))
+        names = [one.name for one in fields]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise UsageError(
+                f"--keep gives the result two columns {twice!r}\n  hint: rename one of the columns"
+            )
+        return pa.schema(fields)
+
+    def rows_of(self, ids: pa.Array) -> pa.Array:
+        """Return the rows of subscriptions by id."""
+        return pa.array(Places(self.ids).find(ids) if self.subscriptions.num_columns else [])
+
+    def columns(self, events: pa.Array, rows: pa.Array) -> list[pa.Array]:
+        """Return the ids of events, and the kept columns of these events and subscriptions."""
+        found = [events]
+        if len(self.events):
+            found = [pc.struct_field(events, at) for at in range(events.type.num_fields)]
+            found[1:] = [
+                column.cast(one.type) for column, one in zip(found[1:], self.events, strict=True)
+            ]
+        if self.subscriptions.num_columns:
+            found += [one.combine_chunks() for one in self.subscriptions.take(rows).columns]
+        return found
+
+
+def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> Kept:
+    """Return the columns that a run keeps; refuse one that neither file has."""
+    names = run.columns.keep
+    if not names:
+        return Kept(names, pa.schema([]), pa.table({}), boxes.ids)
+    table = pa.table({})
+    if not is_set(subscriptions):
+        source = identified(file_source(run.file(subscriptions)), run.columns.subscription_id)
+        schema = kept_schema(source, names)
+        if len(schema):
+            table = kept_rows(source, boxes.ids, schema)
+    known = {*events.kept.names, *table.column_names}
+    absent = [name for name in names if name not in known]
+    if absent:
+        raise UsageError(
+            f"--keep {absent[0]}: neither the events nor the subscriptions have this column\n"
+            "  hint: name a column of one of the two files"
+        )
+    return Kept(names, events.kept, table, boxes.ids)

@@ -1,0 +1,96 @@
+"""The frame of `why` and `why-not`: one event against a set of subscriptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rangecast.cli.shared.output import counted
+from rangecast.cli.shared.run import Run
+from rangecast.cli.shared.subscription_sets import one_set
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.space import Space
+
+
+class Question(NamedTuple):
+    """One event, its values and its point, and the subscriptions that it is compared with."""
+
+    run: Run
+    space: Space
+    boxes: Boxes
+    values: dict[str, Any]
+    point: F64
+
+    def done(self, facts: dict[str, Any]) -> None:
+        """Take the summary."""
+        rows = self.boxes.rows
+        self.run.done(f"{counted(rows, 'subscription')} read", rows, facts)
+
+
+@contextmanager
+def question(
+    event: str,
+    subscriptions: Path,
+    space: Path,
+    events: Path | None,
+    *,
+    is_row: bool,
+    **options: Any,
+) -> Iterator[Question]:
+    """Read the event and the subscriptions; `options` are those of `Run.started`."""
+    reads = [event if event == "-" else None, subscriptions, space, events]
+    with Run.started(reads=reads, **options) as run:
+        boxes, where = one_set(run, subscriptions, run.space(space), None)
+        values, point = _event_of(run, event, where, events, is_row=is_row)
+        yield Question(run, where, boxes, values, point)
+
+
+def _event_of(
+    run: Run, given: str, space: Space, events: Path | None, *, is_row: bool
+) -> tuple[dict[str, Any], F64]:
+    """Return the event that a command was given, its values and its point."""
+    if events is not None:
+        return _event_in_file(run, events, space, given, is_row=is_row)
+    if is_row:
+        raise UsageError("--row is for an event of a file\n  hint: pass --events FILE")
+    return _event(run, given, space)
+
+
+def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
+    """Return an event that was given as JSON, its values and its point."""
+    values = _values(run.file(Path(given)).read_text() if given == "-" else given)
+    unknown = {*values} - space.fields
+    passed_over = {"id"} | (unknown if run.ignore_unknown else set())
+    values = {name: value for name, value in values.items() if name not in passed_over}
+    return values, encode_events([values], space, nan=run.nan).points[0]
+
+
+def _event_in_file(
+    run: Run, path: Path, space: Space, wanted: str, *, is_row: bool
+) -> tuple[dict[str, Any], F64]:
+    """Return an event of a file, by its id or its row."""
+    source = run.events(path, space)
+    if is_row and not wanted.isdecimal():
+        raise UsageError(f"--row takes a number, counted from 0; given: {wanted!r}")
+    found = source.find(int(wanted) if is_row else wanted)
+    if found is None:
+        what = f"row {wanted}" if is_row else f"event {wanted!r}"
+        raise UsageError(f"{path} has no {what}, or it is a bad row")
+    return found
+
+
+def _values(text: str) -> dict[str, Any]:
+    """Return an event that was given as JSON."""
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the event is no JSON: {error}; given: {text}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"an event is a JSON object, from attributes to values; given: {text}")
+    return values

@@ -1,0 +1,271 @@
+"""Options and arguments that several commands share: each is declared once.
+
+What an option can choose from is an Enum, so that help lists it and the shell completes it. The
+structures register themselves in modules that load NumPy, which `--help` doesn't; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rangecast.errors import UsageError
+from rangecast.model.attributes.base import NanMeaning
+
+
+class MatchIndex(StrEnum):
+    """`auto`, and the keys of `match.choose.INDEXES`."""
+
+    AUTO = "auto"
+    SCAN = "scan"
+    VCR = "vcr"
+    HILBERT = "hilbert"
+    RTREE = "rtree"
+    SLABS = "slabs"
+    CELLS = "cells"
+
+
+class RankIndex(StrEnum):
+    """`auto`, and the keys of `rank.choose.INDEXES`."""
+
+    AUTO = "auto"
+    SCAN = "scan"
+    SEGMENT = "segment"
+    INTERVAL = "interval"
+    INTERVAL_ENDS = "interval-ends"
+    RTREE = "rtree"
+    IR = "ir"
+    SOPT = "sopt"
+    SLABS = "slabs"
+
+
+class CoverIndex(StrEnum):
+    """`auto`, and the keys of `cover.choose.INDEXES`."""
+
+    AUTO = "auto"
+    SCAN = "scan"
+    KDTREE = "kdtree"
+    ZCURVE = "zcurve"
+    BLOCKS = "blocks"
+
+
+class Combine(StrEnum):
+    """Those of `rank.combine.COMBINATIONS`."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    PRODUCT = "product"
+
+
+class Span(StrEnum):
+    """What a subscription must do with an event that is a span: those of `rank.slabs.index`."""
+
+    OVERLAP = "overlap"
+    CONTAIN = "contain"
+
+
+class Algorithm(StrEnum):
+    """Those of `notify.board.ALGORITHMS`, and batches over either."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    BATCH = "batch"
+    BATCH_DENSE = "batch-dense"
+
+
+class Format(StrEnum):
+    """The file formats of `model.files.SUFFIXES`."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSONL = "jsonl"
+    ARROW = "arrow"
+
+
+class Engine(StrEnum):
+    """What runs the kernels."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+MATCH_OPTIONS = (
+    "Options follow a colon: vcr:side=16x8,overlapped,hash=no,cells=512; "
+    "hilbert:bits=8,ranges=16; cells:memory=500MB."
+)
+"""Every option of `match.choose.OPTIONS`, by example."""
+RANK_OPTIONS = "Options follow a colon: rtree:branching=50, ir:branching=50, sopt:branching=50."
+"""Every option of `rank.choose.OPTIONS`, by example."""
+
+
+def _index(verb: str, names: type[StrEnum], about: str) -> Any:
+    """Return an option that takes the name of an index, and options of that index."""
+
+    def checked(context: typer.Context, index: str) -> str:
+        if not context.resilient_parsing and index != "auto":
+            check: Callable[[str], object] = import_module(f"rangecast.{verb}.choose").check_index
+            try:
+                check(index)
+            except UsageError as error:
+                raise typer.BadParameter(str(error)) from None
+        return index
+
+    def completed(incomplete: str) -> list[str]:
+        return [str(name) for name in names if name.startswith(incomplete)]
+
+    listed = "|".join(names)
+    return typer.Option(
+        "--index",
+        metavar=f"[{listed}][:OPTION,...]",
+        callback=checked,
+        autocompletion=completed,
+        help=about,
+    )
+
+
+def _picture(path: Path | None) -> Path | None:
+    """Refuse a name that is no picture's."""
+    if path is not None and path.suffix.lower() not in (".png", ".svg"):
+        raise typer.BadParameter(f"takes a file that ends in .png or .svg; given: {path}")
+    return path
+
+
+EventsFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Events, one column per attribute: .csv, .jsonl, .parquet, .arrow, - for stdin, a "
+        "folder, or a pattern in quotes, 'events/*.jsonl'."
+    ),
+]
+OneEvent = Annotated[
+    str,
+    typer.Argument(
+        metavar="EVENT",
+        help="The event as JSON, such as '{\"price\": 12.5}'; - reads it from stdin. "
+        "With --events, the id of an event there.",
+    ),
+]
+FileOfOneEvent = Annotated[
+    Path | None,
+    typer.Option("--events", help="A file of events that has the event; - is stdin."),
+]
+IsRow = Annotated[
+    bool, typer.Option("--row", help="EVENT is a row of --events, counted from 0, not an id.")
+]
+SubscriptionsFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin. "
+        "Or a snapshot, or a folder of versions."
+    ),
+]
+OptionalSubscriptionsFile = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin. "
+        "With --commands they come first, and may be left out."
+    ),
+]
+CommandsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--commands",
+        help="Commands to do in order: command (subscribe, unsubscribe, replace), id, filter.",
+    ),
+]
+SpaceFile = Annotated[
+    Path, typer.Option("--space", help="The space: a TOML file of attributes; - is stdin.")
+]
+Version = Annotated[
+    int | None,
+    typer.Option(
+        "--version", min=1, help="Which version of a folder of versions; the newest by default."
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Result file, format by suffix, replaced if it exists; - is CSV on stdout.",
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace a space or a saved folder that already exists."),
+]
+"""Results are replaced without it; what people keep, correct or go on from isn't."""
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", callback=_picture, help="Draw what was found: a .png or .svg file."),
+]
+MatchIndexOption = Annotated[
+    str, _index("match", MatchIndex, f"The structure; auto suits it to the set. {MATCH_OPTIONS}")
+]
+RankIndexOption = Annotated[
+    str, _index("rank", RankIndex, f"The structure; auto takes slabs. {RANK_OPTIONS}")
+]
+BadRowsFile = Annotated[
+    Path | None,
+    typer.Option("--bad-rows", help="Set bad rows aside in this file and go on with the rest."),
+]
+IgnoreUnknown = Annotated[
+    bool, typer.Option("--ignore-unknown", help="Ignore columns that are not attributes.")
+]
+EventId = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="The column with the ids of events (default: id; without one, rows are numbered).",
+    ),
+]
+SubscriptionId = Annotated[
+    str | None,
+    typer.Option(
+        "--subscription-id",
+        metavar="COLUMN",
+        help="The column with the ids of subscriptions (default: id).",
+    ),
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="COLUMN,...",
+        help="Carry columns of events or subscriptions through to the result; repeatable. One that "
+        "both have is written as event_COLUMN and subscription_COLUMN.",
+    ),
+]
+Nan = Annotated[
+    NanMeaning, typer.Option("--nan", help="Refuse NaN in events, or read it as a missing value.")
+]
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", help="Run here, or on Spark (see --master).")
+]
+CombineOption = Annotated[
+    Combine,
+    typer.Option("--combine", help="With --relaxed: what of the weights that hold is the score."),
+]
+ExplainPlan = Annotated[
+    bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the summary as JSON: on stdout, or on stderr if the result is on stdout.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Where Spark runs: local[*] (default), or a cluster's URL."),
+]
+Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same data.")]

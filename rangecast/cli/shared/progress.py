@@ -1,0 +1,86 @@
+"""How far a pipeline is: one line that changes on a terminal, a line a batch elsewhere, or JSON."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.status import Status
+
+from rangecast.cli.shared.output import console, counted, per_second
+
+if TYPE_CHECKING:
+    from rangecast.cli.shared.run import Run
+    from rangecast.spark.stream.batch import Done
+
+
+def answers(steps: dict[str, int]) -> str:
+    """Return in words how many answers each step gave."""
+    if list(steps) == ["match"]:
+        return counted(steps["match"], "match", "matches")
+    return ", ".join(f"{count:,} by {name}" for name, count in steps.items()) or "nothing"
+
+
+class StreamProgress:
+    """Shows each batch of a stream: rows in, matches out, rate and version."""
+
+    def __init__(self, run: Run, doing: str = "waiting for the first batch"):
+        self._run = run
+        self.totals: dict[str, Any] = {
+            "batches": 0,
+            "events": 0,
+            "matches": 0,
+            "bad_rows": 0,
+            "refused_edits": 0,
+            "seconds": 0.0,
+            "version": None,
+            "steps": {},
+        }
+        self._live = sys.stderr.isatty() and not run.is_silent
+        self._status = Status(doing, console=console)
+
+    def doing(self, text: str) -> None:
+        """Show what is being done, on a terminal, until there is more to tell."""
+        self._status.update(text)
+
+    def batch(self, done: Done) -> None:
+        """Take in a batch."""
+        for name in ("events", "matches", "bad_rows", "refused_edits", "seconds"):
+            self.totals[name] += getattr(done, name)
+        for name, count in done.steps.items():
+            self.totals["steps"][name] = self.totals["steps"].get(name, 0) + count
+        self.totals["batches"] += 1
+        if done.subscriptions or self.totals["version"] is None:
+            self.totals["version"] = done.version
+        if self._run.as_json:
+            self._run.print_json(done.facts())
+        elif self._live:
+            self._status.update(self._line(done))
+        else:
+            self._run.say(self._line(done))
+
+    def _line(self, done: Done) -> str:
+        rate = per_second(done.events, done.seconds)
+        line = (
+            f"batch {done.batch}, version {done.version}: {counted(done.events, 'event')} in, "
+            f"{answers(done.steps)} out, {rate}"
+        )
+        if done.bad_rows:
+            line += f", {counted(done.bad_rows, 'bad row')}"
+        if done.refused_edits:
+            line += f", {counted(done.refused_edits, 'edit')} refused"
+        return line
+
+    def __enter__(self) -> StreamProgress:
+        if self._live:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._status.stop()

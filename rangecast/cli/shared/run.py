@@ -1,0 +1,384 @@
+"""The frame of every command: what it reads and writes, progress, bad rows, time, the summary.
+
+    with Run.started(output, reads=[events, space], as_json=as_json, quiet=quiet) as run:
+        where = run.space(space)
+        for batch in run.batches("reading", run.events(events, where)):
+            ...
+        run.done("5 events", 5, facts)
+
+The summary comes when everything is closed: no command says that it is done and fails then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from rich.progress import Progress
+
+from rangecast.cli.shared.output import (
+    compiling,
+    console,
+    counted,
+    progress,
+    taken,
+)
+from rangecast.cli.shared.stdin import NAME, copy_stdin, is_pipe
+from rangecast.cli.signals import held_back
+from rangecast.errors import BadRow, BadRowError, FileError, RangecastError, UsageError
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.events import PLAIN, EventFile, Events
+from rangecast.model.encoding.subscriptions import read_subscriptions
+from rangecast.model.io.files import format_of, is_pattern, parts_of
+from rangecast.model.io.read_progress import Reading
+from rangecast.model.io.records import file_source
+from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.writer import TableWriter, write_table
+from rangecast.model.sets.ids import Places
+from rangecast.model.space import Space
+from rangecast.rank.factors import FactorTable, read_factors
+from rangecast.report.plots import need_matplotlib
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rangecast.kernels.jit import Compiling
+
+File = str | Path | None
+
+
+class _BadRows(BadRows):
+    """Names stdin as such, not by the file that holds a copy of it."""
+
+    def __init__(self, path: File, copies: list[str]):
+        super().__init__(path)
+        self._copies = copies
+
+    def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
+        if self._writer is not None and bad.source in self._copies:
+            bad = replace(bad, source=NAME)
+        super().add(bad, data)
+
+
+class _Summary(NamedTuple):
+    text: str
+    facts: dict[str, Any]
+    is_loud: bool
+
+
+class Advance(Protocol):
+    """Takes in that rows were worked on, and how much of the files has been read."""
+
+    def __call__(self, count: int, reading: Reading | None = None) -> None: ...
+
+
+class Columns(NamedTuple):
+    """Which columns of events and subscriptions have their ids, and which are kept in the result.
+
+    `None`: `id` has the ids.
+    """
+
+    event_id: str | None = None
+    subscription_id: str | None = None
+    keep: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, event_id: str | None, subscription_id: str | None, keep: Sequence[str] | None = None
+    ) -> Columns:
+        """Return what options say; several names may be in one, with commas between them."""
+        names = [name.strip() for listed in keep or () for name in listed.split(",")]
+        return cls(event_id, subscription_id, tuple(dict.fromkeys(filter(None, names))))
+
+
+@dataclass
+class Run:
+    """One run of a command, from its options to its summary."""
+
+    output: File
+    bad_rows: File
+    as_json: bool
+    quiet: bool
+    ignore_unknown: bool
+    nan: str
+    columns: Columns
+    bad: BadRows
+    _on_stdout: bool
+    """Whether results go to stdout."""
+    _bars: Progress
+    _compiled: Compiling
+    _closing: ExitStack
+    _copies: list[str]
+    """The file that holds a copy of stdin, once it was read."""
+    warnings: list[str] = field(default_factory=list)
+    _began: float = field(default_factory=time.perf_counter)
+    _summary: _Summary | None = None
+
+    @classmethod
+    @contextmanager
+    def started(
+        cls,
+        output: File = None,
+        *,
+        reads: Sequence[File] = (),
+        tables: Sequence[File] = (),
+        pictures: Sequence[File] = (),
+        texts: Sequence[File] = (),
+        bad_rows: File = None,
+        ignore_unknown: bool = False,
+        nan: str = "refuse",
+        columns: Columns | None = None,
+        as_json: bool = False,
+        quiet: bool = False,
+    ) -> Iterator[Run]:
+        """Check all files, open what the command needs, and close it at the end.
+
+        output      the table that is the result, `-` for stdout
+        reads       the files of events, subscriptions and so on
+        tables      what else is written as a table
+        pictures    plots and pages that are written
+        texts       other files that are written
+        columns     which columns have ids, and which are kept
+        """
+        written = [output, bad_rows, *tables]
+        _check_files([*written, *pictures, *texts], reads)
+        for table in written:
+            if table is not None and not is_pipe(table):
+                if Path(table).is_dir():
+                    raise FileError(f"{table}: is a folder; give the name of a file to write")
+                format_of(table)  # refused before the work, not after it
+        if any(pictures):
+            need_matplotlib()
+        if [*map(is_pipe, reads)].count(True) > 1:
+            raise UsageError("- is given for several inputs, and there is only one stdin")
+        on_stdout = any(map(is_pipe, [*written, *pictures, *texts]))
+        with held_back(), suppress(ImportError):  # Arrow would, where a signal can be lost
+            import_module("pandas")
+        silent = quiet or as_json
+        copies: list[str] = []
+        try:
+            with (
+                _BadRows(bad_rows, copies) as bad,
+                compiling(quiet=silent) as compiled,
+                ExitStack() as closing,
+            ):
+                bars = progress(quiet=silent, on_stdout=on_stdout)
+                closing.callback(bars.stop)
+                named = columns or Columns()
+                options = (output, bad_rows, as_json, quiet, ignore_unknown, nan, named)
+                run = cls(*options, bad, on_stdout, bars, compiled, closing, copies)
+                yield run
+        except BrokenPipeError:  # whoever reads stdout went away, as `head` does: no fault
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        except RangecastError as error:
+            if isinstance(error, BadRowError) and reads:
+                remedy = f"{error.bad.remedy}, or set bad rows aside with --bad-rows FILE"
+                error = BadRowError(replace(error.bad, remedy=remedy))
+            for copy in copies:
+                error.args = tuple(str(text).replace(copy, NAME) for text in error.args)
+            raise error from None
+        run._tell()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is said to a person."""
+        return self.quiet or self.as_json
+
+    def file(self, path: Path) -> Path:
+        """Return the file to read for one that was given: of stdin, a copy."""
+        if not is_pipe(path):
+            return path
+        if not self._copies:
+            folder = self._closing.enter_context(TemporaryDirectory(prefix="rangecast-"))
+            self._copies.append(str(copy_stdin(Path(folder))))
+        return Path(self._copies[0])
+
+    def space(self, path: Path) -> Space:
+        """Read the space."""
+        return Space.load(self.file(path))
+
+    def subscriptions(self, path: Path, space: Space) -> Boxes:
+        """Read all subscriptions of a file."""
+        with self.task("reading subscriptions") as advance:
+            return read_subscriptions(
+                self.file(path),
+                space,
+                bad_rows=self.bad,
+                ignore_unknown=self.ignore_unknown,
+                progress=advance,
+                id=self.columns.subscription_id,
+                keep=self.columns.keep,
+            )
+
+    def events(
+        self, path: Path, space: Space, *, again: bool = False, columns: EventColumns = PLAIN
+    ) -> EventFile:
+        """Return a file of events, to be read in batches; its header is checked here.
+
+        again     whether it was read before: its bad rows and warnings are known then
+        columns   what columns there may be beside values
+        """
+        events = EventFile(
+            self.file(path),
+            space,
+            bad_rows=KeptRows() if again else self.bad,
+            nan=self.nan,
+            ignore_unknown=self.ignore_unknown,
+            columns=columns,
+            id=self.columns.event_id,
+            keep=self.columns.keep,
+        )
+        events.check()
+        events.warnings = [] if again else self.warnings
+        return events
+
+    def factors(self, path: Path, events: EventFile, boxes: Boxes) -> FactorTable:
+        """Read a table of factors for these events and subscriptions."""
+        source = file_source(self.file(path))
+        table = read_factors(source, events.id_type or pa.int64(), boxes.ids.type, self.bad)
+        unknown = int((Places(boxes.ids).find(table.subscriptions) < 0).sum())
+        if unknown:
+            rows = counted(unknown, "row")
+            self.warnings.append(f"{rows} of {path}: there is no such subscription")
+        return table
+
+    def batches(self, text: str, events: EventFile) -> Iterator[Events]:
+        """Yield all events of a file, with progress."""
+        with self.task(text) as advance:
+            for batch in events:
+                yield batch
+                advance(len(batch.points), events.reading)
+
+    @contextmanager
+    def task(self, text: str) -> Iterator[Advance]:
+        """Show that something is being done; give what adds to its count of rows.
+
+        It is given the rows, and how much of the files has been read: that is a percentage.
+        """
+        self._bars.start()
+        task = self._bars.add_task(text, total=None, rows=0)
+        rows = 0
+
+        def advance(count: int, reading: Reading | None = None) -> None:
+            nonlocal rows
+            rows += count
+            total = None if reading is None else reading.total or None
+            done = None if reading is None or total is None else reading.done
+            self._bars.update(task, total=total, completed=done, rows=rows)
+
+        yield advance
+        self._bars.remove_task(task)
+        if not self._bars.tasks:
+            self._bars.stop()
+
+    def in_background(self) -> Run:
+        """Return the same run for another thread: it shows no progress."""
+        return replace(self, _bars=progress(quiet=True, on_stdout=False))
+
+    def spark(self, master: str | None, conf: Mapping[str, Any] | None = None) -> SparkSession:
+        """Start Spark, for as long as the command runs; the time for that doesn't count."""
+        from rangecast.cli.shared.spark_session import spark_session
+
+        with self.task("starting Spark"):
+            session = self._closing.enter_context(spark_session(master, conf))
+        self._began = time.perf_counter()
+        return session
+
+    def writer(self, schema: pa.Schema) -> TableWriter:
+        """Return what writes the result."""
+        assert self.output is not None
+        return TableWriter(self.output, schema)
+
+    def write(self, table: pa.Table, path: File) -> None:
+        """Write a whole table, if a file for it was given."""
+        if path is not None:
+            write_table(table, path)
+
+    def say(self, text: str) -> None:
+        """Say something to a person."""
+        if not self.is_silent:
+            console.print(text, markup=False)
+
+    def print_json(self, facts: Mapping[str, Any]) -> None:
+        """Print facts for a machine: on stdout, or on stderr where results are on stdout."""
+        stream = sys.stderr if self._on_stdout else sys.stdout
+        print(json.dumps(facts, default=str), file=stream, flush=True)
+
+    def done(
+        self,
+        text: str,
+        count: int | None,
+        facts: Mapping[str, Any],
+        details: Sequence[str] = (),
+        *,
+        seconds: float | None = None,
+        is_loud: bool = False,
+    ) -> None:
+        """Take the summary: a sentence, or all facts as one line of JSON.
+
+        count       how many were worked on, for the rate; `None`: there is none
+        details     what follows the time that it took
+        seconds     how long it took, if not since the beginning
+        is_loud     whether it is shown in spite of --quiet
+        """
+        seconds = time.perf_counter() - self._began if seconds is None else seconds
+        compiled = self._compiled.seconds
+        text = "; ".join([f"{text} {taken(seconds, compiled, count)}", *details])
+        if self.bad_rows is not None:
+            text += f"; {counted(self.bad.count, 'bad row')} set aside in {self.bad_rows}"
+        common = {
+            "bad_rows": self.bad.count,
+            "seconds": round(seconds, 3),
+            "compiling": round(compiled, 3),
+            "output": None if self.output is None else str(self.output),
+            "warnings": self.warnings,
+        }
+        self._summary = _Summary(text, common | dict(facts), is_loud)
+
+    def _tell(self) -> None:
+        if self._summary is None:
+            return
+        text, facts, is_loud = self._summary
+        if self.as_json:
+            self.print_json(facts)
+        elif is_loud or not self.quiet:
+            for warning in self.warnings:
+                console.print(f"warning: {warning}", markup=False)
+            console.print(text, markup=False)
+
+
+def check_new(path: Path | None, *, overwrite: bool) -> None:
+    """Refuse to write over a file that a person may have changed."""
+    if path is not None and path.exists() and not overwrite:
+        raise FileError(
+            f"{path}: already exists\n  hint: write to another file, or pass --overwrite"
+        )
+
+
+def _matched(path: str | Path) -> list[Path]:
+    return parts_of(path) if is_pattern(path) else []
+
+
+def _check_files(written: Sequence[File], given: Sequence[File]) -> None:
+    """Refuse to write over what is being read, or two things into one file."""
+    named = [Path(path) for path in written if path is not None]
+    inputs = [one for path in given if path is not None for one in (Path(path), *_matched(path))]
+    for path in named:
+        if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
+            raise FileError(f"{path}: is an input of this command; write to another file")
+    resolved = [path.resolve() for path in named]
+    for path in named:
+        if resolved.count(path.resolve()) > 1:
+            raise FileError(f"{path}: is given for two outputs; name another file for one of them")

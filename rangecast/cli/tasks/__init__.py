@@ -1,0 +1,1 @@
+"""Work that several commands do: answer events, limit rates, apply edits."""

@@ -1,0 +1,130 @@
+"""What `match` and `rank` share: read both files, answer batch by batch, write, sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.cli.shared.keep import kept_by
+from rangecast.cli.shared.options import Engine
+from rangecast.cli.shared.output import counted
+from rangecast.cli.shared.run import Run
+from rangecast.cli.shared.spark_session import check_master
+from rangecast.cli.shared.subscription_sets import one_set
+from rangecast.model.answers.answerer import Answerer
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.events import PLAIN, Events
+from rangecast.model.sets.ids import Places
+from rangecast.model.space import Space
+from rangecast.rank.factors import FactorTable
+from rangecast.rank.rate_limit import WINDOW
+
+_SAMPLE = 1000
+"""Events that a plan is explained by."""
+Pieces = Iterator[dict[str, pa.Array]]
+"""Parts of the result: the ids of events as `event`, and the columns of the answers."""
+
+
+def answer_events(
+    run: Run,
+    files: tuple[Path, Path, Path],
+    make: Callable[[Boxes, Space, FactorTable | None], Any],
+    facts: dict[str, Any],
+    *,
+    engine: Engine,
+    master: str | None,
+    explain_plan: bool,
+    shed: Callable[[Pieces, Space], Pieces] = lambda pieces, _: pieces,
+    columns: EventColumns = PLAIN,
+    factors: Path | None = None,
+) -> None:
+    """Write the answers to all events of a file.
+
+    files     of events, subscriptions and the space
+    make      builds what answers
+    shed      drops answers that there is no room for
+    columns   what columns events may have beside values
+    factors   the file of a table of factors
+    """
+    check_master(engine, master)
+    where = run.space(files[2])
+    source = run.events(files[0], where, columns=columns)
+    boxes, known = one_set(run, files[1], where, None)
+    if known is not where:  # a snapshot has words of its own
+        source, where = run.events(files[0], known, columns=columns), known
+    kept = kept_by(run, source, files[1], boxes)
+    table = None if factors is None else run.factors(factors, source, boxes)
+    if table is not None:
+        source.columns = columns._replace(factor_events=Places(table.events))
+    count = 0
+
+    def batches() -> Iterator[Events]:
+        nonlocal count
+        for batch in run.batches("answering events", source):
+            count += len(batch.points)
+            yield batch
+
+    if engine == Engine.LOCAL:
+        rows = pa.array(np.arange(boxes.rows))  # small, and turned into ids when they are written
+        answerer = replace(make(boxes, where, table), ids=rows)
+        choice, answers, pieces = answerer.choice, answerer.schema, _here(answerer, batches())
+    else:
+        from rangecast.spark.steps.in_order import answer_in_order
+        from rangecast.spark.steps.prepared import WORKER_BYTES, prepare_answers
+        from rangecast.spark.steps.shards.explain import explain_shards
+
+        session = run.spark(master)
+        prepared = prepare_answers(
+            session,
+            boxes,
+            where,
+            lambda part: make(part, where, table),
+            WORKER_BYTES,
+            width=source.columns.width(len(where)),
+        )
+        choice, answers = prepared.choice, prepared.answerer.schema
+        given = batches()
+        if explain_plan:
+            first = list(islice(given, 1))
+            given = chain(first, given)
+            points = first[0].points[:_SAMPLE] if first else None
+            run.say(explain_shards(prepared.answerer, prepared.rows, points))
+        pieces = answer_in_order(session, prepared, given)
+    facts.update(index=choice.name, plan=choice.why)
+    if explain_plan:
+        run.say(f"plan: {choice.name}: {choice.why}")
+    types = {"event": source.id_type or pa.int64(), "subscription": boxes.ids.type}
+    written = ["event", *(name for name in answers.names if name != WINDOW)]
+    kinds = [types.get(name) or answers.field(name).type for name in written]
+    schema = kept.schema(pa.schema(list(zip(written, kinds, strict=True))))
+    with run.writer(schema) as writer:
+        for piece in shed(pieces, where):
+            rows = piece["subscription"]
+            if engine == Engine.LOCAL:
+                piece["subscription"] = boxes.ids.take(rows)
+            else:
+                piece["subscription"] = rows.cast(boxes.ids.type)
+                rows = kept.rows_of(piece["subscription"])
+            piece["event"], *carried = kept.columns(piece["event"], rows)
+            answer = [piece[name] for name in written]
+            writer.write(pa.record_batch([*answer, *carried], schema=schema))
+    text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
+    run.done(
+        f"{text}: {counted(writer.rows, 'row')}",
+        count,
+        {"events": count, "subscriptions": boxes.rows, "rows": writer.rows, **facts},
+    )
+
+
+def _here(answerer: Answerer, batches: Iterator[Events]) -> Pieces:
+    """Answer events in this process."""
+    for ids, points in batches:
+        for found in answerer.answers(points):
+            yield {"event": ids.take(pa.array(found.events)), **found.columns}

@@ -1,0 +1,125 @@
+"""`--commands` of `cover` and `merge`: commands done in order, and what neighbours hear of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rangecast.cli.shared.output import counted
+from rangecast.cli.shared.run import Run
+from rangecast.cover.coverset import CoverSet
+from rangecast.errors import UsageError
+from rangecast.merge.summary import Summary
+from rangecast.model.boxes import Boxes
+from rangecast.model.commands import Commands, as_commands
+from rangecast.model.space import Space
+
+
+def check_commands(
+    subscriptions: Path | None, commands: Path | None, refused: Mapping[str, bool]
+) -> None:
+    """Refuse a call without anything to do, and options that commands have no use for."""
+    if subscriptions is None and commands is None:
+        raise UsageError(
+            "there are neither subscriptions nor commands\n"
+            "  hint: give SUBSCRIPTIONS, or --commands, or both"
+        )
+    for name, is_given in refused.items():
+        if is_given:
+            needs = "isn't for --commands" if commands is not None else "is for --commands"
+            raise UsageError(f"{name} {needs}\n  hint: leave {name} out")
+
+
+def read_both(
+    run: Run, space: Space, subscriptions: Path | None, commands: Path
+) -> tuple[Boxes | None, Commands]:
+    """Read the subscriptions that come first, if any, and the commands."""
+    boxes = None if subscriptions is None else run.subscriptions(subscriptions, space)
+    kind = None
+    if boxes is not None and boxes.rows:
+        kind = int if pa.types.is_integer(boxes.ids.type) else str
+    with run.task("reading commands"):
+        return boxes, as_commands(run.file(commands), space, kind)
+
+
+def cover_commands(
+    run: Run, cover: CoverSet, given: tuple[Boxes | None, Commands], kept: Path | None
+) -> None:
+    """Do commands; write what is sent and withdrawn, and at the end what is kept."""
+    boxes, todo = given
+    if boxes is not None:
+        cover.subscribe_many(boxes)
+    with run.task("doing commands"):
+        forwards = cover.update_many(todo)
+    table = todo.messages(forwards)
+    run.write(table, run.output)
+    if kept is not None:
+        names = cover.kept()
+        ids = pa.array(names, todo.ids.type if boxes is None else boxes.ids.type)
+        run.write(pa.table({"id": ids, "filter": [cover[one].filter for one in names]}), kept)
+    sent = int(pc.sum(pc.equal(table["action"], "subscribe")).as_py() or 0)
+    exposed = int(pc.sum(table["exposed"]).as_py() or 0)
+    facts = {
+        "subscriptions": 0 if boxes is None else boxes.rows,
+        "commands": len(todo.words),
+        "sent": sent,
+        "exposed": exposed,
+        "withdrawn": len(table) - sent,
+        "silent": len(todo.words) - len(table["command"].unique()),
+        "live": len(cover),
+        "kept": len(cover.kept()),
+        "forwarded": len(cover.forwarded()),
+        "index": cover.index,
+        "k": cover.k,
+        "work": {name: cost._asdict() for name, cost in cover.work._asdict().items()},
+        "kept_file": kept,
+    }
+    detail = (
+        f"neighbours hear {sent:,} subscribes, {exposed:,} of them exposed as others left, and "
+        f"{facts['withdrawn']:,} unsubscribes; of {facts['silent']:,} commands they hear nothing. "
+        f"{facts['live']:,} subscriptions are live, {facts['kept']:,} of them kept"
+    )
+    run.done(counted(len(todo.words), "command"), len(todo.words), facts, [detail])
+
+
+def merge_commands(
+    run: Run,
+    summary: Summary,
+    todo: Commands,
+    facts: dict[str, Any],
+    *,
+    ranges: Path | None,
+    save: Path | None,
+    overwrite: bool,
+) -> None:
+    """Do commands; write the ranges to add and to drop, and at the end the summary."""
+    with run.task("doing commands"):
+        table = summary.update_many(todo).table()
+    run.write(table, run.output)
+    starts, ends = summary.ranges()
+    run.write(pa.table({"start": starts, "end": ends}), ranges)
+    if save is not None:
+        summary.save(save, overwrite=overwrite)
+    added = int(pc.sum(pc.equal(table["action"], "add")).as_py() or 0)
+    silent = len(todo.words) - len(table["command"].unique())
+    facts |= {
+        "commands": len(todo.words),
+        "added": added,
+        "dropped": len(table) - added,
+        "silent": silent,
+        "live": len(summary),
+        "ranges": len(starts),
+        "ranges_file": ranges,
+        "saved": save,
+        "cells_digest": summary.cells.digest,
+    }
+    detail = (
+        f"neighbours hear of {counted(added, 'range')} to add and {len(table) - added:,} to drop; "
+        f"of {silent:,} commands they hear nothing. {counted(len(summary), 'subscription')} "
+        f"sum to {counted(len(starts), 'range')}"
+    )
+    run.done(counted(len(todo.words), "command"), len(todo.words), facts, [detail])

@@ -1,0 +1,153 @@
+"""A client that waits for each answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+import httpx
+
+from rangecast.client.boards import ClientBoard
+from rangecast.client.operations import server, sets
+from rangecast.client.operations.base import blocking
+from rangecast.client.operations.calls import ATTEMPTS, Calls
+from rangecast.client.operations.requests import Call
+from rangecast.client.results import Lists, Message
+from rangecast.client.tls import Cert, Verify
+from rangecast.client.watch import Watch
+from rangecast.model.sets.members import Id
+
+
+class Client(Calls):
+    """A space of a server; any number of threads may use it.
+
+    url     where the server is; else RANGECAST_SERVER says so, else http://127.0.0.1:8080
+    space   its name; needed for everything but `put_space` and consumers
+    token   if the server asks for one; else RANGECAST_TOKEN says it
+    verify  with https: the file of the authorities to trust, or an `ssl.SSLContext`; by default
+            those of SSL_CERT_FILE, or else public ones. `False` trusts any server
+    cert    a client certificate, if the server asks for one: a PEM file, or (certificate, key)
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        space: str | None = None,
+        token: str | None = None,
+        timeout: float = 60.0,
+        verify: Verify = True,
+        cert: Cert | None = None,
+    ):
+        super().__init__(url, space=space, token=token, verify=verify, cert=cert)
+        self._http = httpx.Client(timeout=timeout, trust_env=False, verify=self._tls)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _send(self, call: Call) -> Any:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                answer = self._http.request(**self._request(call))
+            except httpx.HTTPError as error:
+                if not self._may_try_again(call, attempt, error):
+                    raise self._unreachable(error) from None
+            else:
+                if not self._may_try_again(call, attempt, answer.status_code):
+                    return self._answered(call, answer)
+            time.sleep(0.1 * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    # ---- as an Engine
+
+    subscribe = blocking(sets.subscribe)
+    replace = blocking(sets.replace)
+    upsert = blocking(sets.upsert)
+    rescore = blocking(sets.rescore)
+    unsubscribe = blocking(sets.unsubscribe)
+    subscribe_many = blocking(sets.subscribe_many)
+    replace_many = blocking(sets.replace_many)
+    upsert_many = blocking(sets.upsert_many)
+    unsubscribe_many = blocking(sets.unsubscribe_many)
+    select = blocking(sets.select)
+    match = blocking(sets.match)
+    match_many = blocking(sets.match_many)
+    match_each = blocking(sets.match_each)
+    rank = blocking(sets.rank)
+    rank_many = blocking(sets.rank_many)
+    why = blocking(sets.why)
+    why_not = blocking(sets.why_not)
+    explain = blocking(sets.explain)
+    __getitem__ = blocking(sets.get)
+    __contains__ = blocking(sets.contains)
+    __len__ = blocking(sets.count)
+
+    def __iter__(self) -> Iterator[Id]:
+        """Go through the ids, in order of arrival."""
+        after: str | None = ""
+        while after is not None:
+            page = self._send(self._page(after))
+            yield from (one["id"] for one in page["items"])
+            after = page["next"]
+
+    # ---- as a server
+
+    put_space = blocking(server.put_space)
+    delete_board = blocking(server.delete_board)
+    publish = blocking(server.publish)
+    wait_settled = blocking(server.wait_settled)
+    put_consumer = blocking(server.put_consumer)
+    consumers = blocking(server.consumers)
+    consumer = blocking(server.consumer)
+    delete_consumer = blocking(server.delete_consumer)
+    messages = blocking(server.messages)
+    acknowledge = blocking(server.acknowledge)
+    seek = blocking(server.seek)
+    spaces = blocking(server.spaces)
+    make_token = blocking(server.make_token)
+    ready = blocking(server.ready)
+    status = blocking(server.status)
+
+    def put_board(
+        self,
+        name: str,
+        k: int,
+        *,
+        space: str | None = None,
+        upper: str | None = None,
+        descending: bool = False,
+    ) -> ClientBoard:
+        """Make a board, of x or over a space of the server, and return it."""
+        options = {"k": k, "space": space, "upper": upper, "descending": descending}
+        self._send(self._put_board(name, options))
+        return self.board(name)
+
+    def board(self, name: str) -> ClientBoard:
+        """Return a board of the server, under the names of `notify.Board`."""
+        return ClientBoard(self, name)
+
+    def follow(self, consumer: str) -> Iterator[Message | Lists]:
+        """Yield messages for ever; each is acknowledged when the next one is asked for."""
+        while True:
+            page = self.messages(consumer, wait=30.0)
+            for one in page.items:
+                yield one
+                self.acknowledge(consumer, one.position)
+            if not page.items:
+                self.acknowledge(consumer, page.position)
+
+    def watch(self, filter: Any) -> Watch:  # noqa: A002
+        """Return the events that match a filter, from now on, as they come.
+
+        The server keeps nothing of it: `with client.watch("price < 20") as events: ...`. To miss
+        nothing over a reconnect, use a consumer.
+        """
+        return Watch(self.url, self._headers, self._tls, self._named_space(), str(filter))

@@ -1,0 +1,312 @@
+"""What a board of a server has in common with `notify.Board`, under the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from rangecast.client.errors import error_of, row_error
+from rangecast.client.operations.base import Operation
+from rangecast.client.operations.parts import BULK, encode, file_rows, listed, present, split_rows
+from rangecast.client.operations.requests import EXISTS, IS_NEW, Call, Condition
+from rangecast.client.results import Ranked, ranked
+from rangecast.errors import RangecastError, UnknownIdError
+from rangecast.model.io.tables import batches_of
+from rangecast.model.sets.base import UpsertResult
+from rangecast.model.sets.members import Id, Members, as_id
+
+_MAX_IDS = 10_000
+"""Ids of one request."""
+
+
+class ListedInterest(NamedTuple):
+    """An interest of a board with its list."""
+
+    id: str
+    where: tuple[Any, ...]
+    """Its bounds of x, or its filter."""
+    k: int | None
+    """How many objects it wants, if not as many as the board has."""
+    consumer: str | None
+    best: list[Ranked]
+
+
+class BoardCalls:
+    """All requests about a board; a subclass sends them."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.name}>"
+
+    def _path(self, rest: str = "") -> str:
+        return f"/v1/boards/{quote(self.name, safe='')}{rest}"
+
+    def _interest(self, name: Id) -> str:
+        return self._path(f"/interests/{quote(str(as_id(name, 'interest')), safe='')}")
+
+    def _put(
+        self,
+        name: Id,
+        where: tuple[Any, ...],
+        k: int | None,
+        consumer: str | None,
+        condition: Condition,
+    ) -> Call:
+        wanted = _bounds(where) | {"k": k, "consumer": consumer}
+        body = encode({key: value for key, value in wanted.items() if value is not None})
+        headers = dict([condition] if condition else [])
+        path, repeatable = self._interest(name), condition is None
+        return Call("PUT", path, _same, body, headers=headers, repeatable=repeatable)
+
+    def _bulk(self, rows: list[bytes], condition: Condition) -> Call:
+        path, headers = self._path("/interests:bulk"), dict([condition] if condition else [])
+        params, repeatable = {"strict": True}, condition is None
+        return Call("POST", path, _same, listed(rows), params, headers, repeatable)
+
+    def _get(self, name: Id) -> Call:
+        return Call("GET", self._interest(name), _same)
+
+    def _page(self, after: str, limit: int = 1000) -> Call:
+        params = {"after": after, "limit": limit}
+        return Call("GET", self._path("/interests"), _same, params=params)
+
+    def _update(
+        self, changes: Iterable[Any], *, is_batch: bool = False, only: str = ""
+    ) -> Operation[str]:
+        body = encode([_change(one) for one in changes])
+        params = {"batch": is_batch, "strict": True, "only": only}
+        call = Call("POST", self._path("/updates"), _same, body, params=params, repeatable=False)
+        answer = yield call
+        for one in answer["refused"]:
+            problem = {"code": "usage", "detail": f"row {one['row']}: {one['reason']}"}
+            raise error_of(problem | ({"code": one["code"]} if "code" in one else {}), 422)
+        last: str = answer["last"]
+        return last
+
+
+# ---- interests
+
+
+def subscribe(
+    board: BoardCalls,
+    interest: Id,
+    *where: Any,
+    k: int | None = None,
+    consumer: str | None = None,
+) -> Operation[ListedInterest]:
+    """Add an interest, bounds of x or a filter, and return it with its list."""
+    yield board._put(interest, where, k, consumer, IS_NEW)
+    return (yield from get(board, interest))
+
+
+def replace(
+    board: BoardCalls,
+    interest: Id,
+    *where: Any,
+    k: int | None = None,
+    consumer: str | None = None,
+) -> Operation[ListedInterest]:
+    """Give an interest another range or filter; without a k or a consumer, its own stay.
+
+    Return it with its list.
+    """
+    while True:
+        before = yield board._get(interest)
+        _, _, seq = before["position"].partition(":")
+        given = k or before["k"], consumer or before["consumer"]
+        try:
+            yield board._put(interest, where, *given, ("If-Match", f'"{seq}"'))
+        except RangecastError as error:
+            if getattr(error, "status", None) == 412:
+                continue  # another program has replaced it meanwhile
+            raise
+        return (yield from get(board, interest))
+
+
+def upsert(
+    board: BoardCalls,
+    interest: Id,
+    *where: Any,
+    k: int | None = None,
+    consumer: str | None = None,
+) -> Operation[ListedInterest]:
+    """Add an interest, or replace all of the one that has its id; return it with its list."""
+    yield board._put(interest, where, k, consumer, None)
+    return (yield from get(board, interest))
+
+
+def unsubscribe(board: BoardCalls, interest: Id) -> Operation[None]:
+    """Remove an interest."""
+    yield Call("DELETE", board._interest(interest), _same, repeatable=False)
+
+
+def subscribe_many(board: BoardCalls, interests: Any) -> Operation[int]:
+    """Add interests, whose ids must be new; return how many.
+
+    They are dicts with `id` and bounds or `filter`, or a path, a table or a DataFrame with these
+    columns. A request takes 5,000 of them, all or none.
+    """
+    return sum((yield from _put_many(board, _rows(interests), IS_NEW)))
+
+
+def replace_many(board: BoardCalls, interests: Any) -> Operation[int]:
+    """Give interests other ranges or filters, as `subscribe_many` takes them; return how many.
+
+    Without a k or a consumer, their own stay.
+    """
+    before: dict[str, Any] = {}
+    after: str | None = ""
+    while after is not None:
+        page = yield board._page(after)
+        before |= {one["id"]: one for one in page["items"]}
+        after = page["next"]
+    rows = []
+    for row in _rows(interests):
+        old = before.get(str(row.get("id")))
+        if old is None:
+            raise UnknownIdError(f"no interest {row.get('id')!r}; nothing was replaced")
+        kept = {name: old[name] for name in ("k", "consumer") if old[name] is not None}
+        rows.append(kept | dict(row))
+    return sum((yield from _put_many(board, rows, EXISTS)))
+
+
+def upsert_many(board: BoardCalls, interests: Any) -> Operation[UpsertResult]:
+    """Add those of these that are new, replace all of those that exist; count both.
+
+    They are given as to `subscribe_many`.
+    """
+    return (yield from _put_many(board, _rows(interests), None))
+
+
+def unsubscribe_many(board: BoardCalls, interests: Iterable[Id]) -> Operation[int]:
+    """Remove interests, each once, all of them or none; return how many.
+
+    A request takes 10,000 of them.
+    """
+    given = [as_id(one, "interest") for one in Members("interest").listed(interests)]
+    ids = list(dict.fromkeys(given))
+    for first in range(0, len(ids), _MAX_IDS):
+        body = encode({"ids": ids[first : first + _MAX_IDS]})
+        yield Call("POST", board._path("/interests:delete"), _same, body, repeatable=False)
+    return len(ids)
+
+
+def _rows(interests: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield interests as dicts."""
+    if isinstance(interests, str | Path):
+        yield from file_rows(interests)
+    elif isinstance(interests, Mapping) or hasattr(interests, "__arrow_c_stream__"):
+        for batch in batches_of(interests, "interests", nan_is_null=True):
+            yield from present(batch.arrow())
+    else:
+        yield from Members("interest").listed(interests)
+
+
+def _put_many(
+    board: BoardCalls, rows: Iterable[Mapping[str, Any]], condition: Condition
+) -> Operation[UpsertResult]:
+    saved = inserted = done = 0
+    for part in split_rows(rows, BULK):
+        answer = yield board._bulk([body for _, body in part], condition)
+        for one in answer["refused"]:
+            raise row_error("interests", one, done + one["row"], part[one["row"]][0])
+        saved, inserted = saved + answer["accepted"], inserted + answer["inserted"]
+        done += len(part)
+    return UpsertResult(inserted, saved - inserted)
+
+
+def get(board: BoardCalls, interest: Id) -> Operation[ListedInterest]:
+    """Return an interest with its list as it is now."""
+    found = yield board._get(interest)
+    where = (found["filter"],) if "filter" in found else (found["x_lo"], found["x_hi"])
+    rest = found["k"], found["consumer"], [ranked(one) for one in found["best"]]
+    return ListedInterest(found["id"], where, *rest)
+
+
+def contains(board: BoardCalls, interest: object) -> Operation[bool]:
+    """Return whether there is an interest with this id."""
+    if isinstance(interest, bool) or not isinstance(interest, str | int):
+        return False
+    try:
+        yield board._get(interest)
+    except UnknownIdError:
+        return False
+    return True
+
+
+def count(board: BoardCalls) -> Operation[int]:
+    """Return how many interests there are."""
+    found: int = (yield board._page("", 1))["count"]
+    return found
+
+
+def best(board: BoardCalls, *where: Any, k: int | None = None) -> Operation[list[Ranked]]:
+    """Return the k best objects of bounds of x, or of a filter."""
+    asked = _bounds(where) | {"k": k}
+    params = {key: value for key, value in asked.items() if value is not None}
+    answer = yield Call("GET", board._path("/best"), _same, params=params)
+    return [ranked(one) for one in answer["items"]]
+
+
+# ---- objects
+
+
+def update(board: BoardCalls, one: Id, y: float) -> Operation[str]:
+    """Give an object a new value; return the position."""
+    return (yield from board._update([(one, y)]))
+
+
+def put(board: BoardCalls, one: Id, x: Any, y: float) -> Operation[str]:
+    """Add an object; its id must be new. Over a space, x is a dict of values."""
+    return (yield from board._update([(one, y, x)], only="new"))
+
+
+def remove(board: BoardCalls, one: Id) -> Operation[str]:
+    """Remove an object."""
+    return (yield from board._update([(one, None)]))
+
+
+def move(board: BoardCalls, one: Id, x: Any, y: float | None = None) -> Operation[str]:
+    """Give an object a new place, and a new value too unless y is None."""
+    row = _change((one, y, x))
+    given = {name: value for name, value in row.items() if name != "y" or value is not None}
+    return (yield from board._update([given], only="existing"))
+
+
+def update_many(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
+    """Apply changes one after the other, all of them or none: (id, y), (id, y, x) or dicts.
+
+    Return the position of the last one.
+    """
+    return (yield from board._update(changes))
+
+
+def update_batch(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
+    """Apply changes as one batch: messages describe its net effect."""
+    return (yield from board._update(changes, is_batch=True))
+
+
+def _bounds(where: tuple[Any, ...]) -> dict[str, Any]:
+    """Return bounds of x, or a filter, as the server takes them."""
+    if len(where) == 1 and where[0] is not None and not isinstance(where[0], int | float):
+        return {"filter": str(where[0])}
+    lo, hi = (*where, None, None)[:2]
+    return {"x_lo": lo, "x_hi": hi}
+
+
+def _change(given: Any) -> dict[str, Any]:
+    """Return a change as the server takes it."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    one, y, *place = given
+    x = place[0] if place else None
+    rest = {} if x is None else dict(x) if isinstance(x, Mapping) else {"x": x}
+    return {"id": one, "y": y, **rest}
+
+
+def _same(answer: Any) -> Any:
+    return answer

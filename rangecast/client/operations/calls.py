@@ -1,0 +1,302 @@
+"""What a client asks a server for, and how an answer is read: without sending anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import numpy as np
+
+from rangecast.client import tls
+from rangecast.client.errors import ServerError, error_of
+from rangecast.client.operations.many import BulkOptions, Publishing, Subscribing
+from rangecast.client.operations.parts import encode
+from rangecast.client.operations.requests import Call, Condition
+from rangecast.client.results import Messages, message
+from rangecast.errors import UnknownIdError, UsageError
+from rangecast.model.sets.base import Subscription
+from rangecast.model.sets.members import Id, as_id
+from rangecast.model.space import Space
+from rangecast.model.validation.arguments import score_of
+from rangecast.model.validation.flags import flag
+from rangecast.model.validation.inputs import as_space
+
+URL = "http://127.0.0.1:8080"
+"""Where a server is, if neither the caller nor RANGECAST_SERVER says so."""
+ATTEMPTS = 5
+"""How often a request is made that the server couldn't take, or that got no answer."""
+
+
+class Calls:
+    """All requests, in words of the library; a subclass sends them."""
+
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        space: str | None,
+        token: str | None,
+        verify: tls.Verify,
+        cert: tls.Cert | None,
+    ):
+        url = url or os.environ.get("RANGECAST_SERVER", URL)
+        token = token or os.environ.get("RANGECAST_TOKEN")
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(
+                f"the address of a server begins with http:// or https://\n  given: {url!r}"
+            )
+        self.url = url.rstrip("/")
+        self._space = space
+        self._tls = tls.context(self.url, verify, cert)
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._space or 'no space'} at {self.url}>"
+
+    # ---- what is asked, and how an answer is read
+
+    def _named_space(self) -> str:
+        if self._space is None:
+            raise UsageError(f"{type(self).__name__}(url, space='...') says which space is meant")
+        return self._space
+
+    def _in_space(self, rest: str) -> str:
+        return f"/v1/spaces/{quote(self._named_space(), safe='')}{rest}"
+
+    def _known(self, name: Any) -> str:
+        """Return the path of a subscription that must exist; what is no id isn't one's."""
+        if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
+            raise UnknownIdError(f"no subscription {name!r}")
+        return self._subscription(as_id(name))
+
+    def _subscription(self, name: Id) -> str:
+        return self._in_space(f"/subscriptions/{quote(str(as_id(name)), safe='')}")
+
+    def _put(
+        self,
+        name: Id,
+        wanted: dict[str, Any],
+        condition: Condition,
+        *,
+        create_consumer: bool,
+    ) -> Call:
+        return Call(
+            "PUT",
+            self._subscription(name),
+            _same,
+            encode(_present(name, wanted)),
+            params={"create_consumer": True} if flag("create_consumer", create_consumer) else {},
+            headers=dict([condition] if condition else []),
+            repeatable=condition is None,
+        )
+
+    def _patch(self, name: Id, wanted: dict[str, Any]) -> Call:
+        return Call("PATCH", self._known(name), _same, encode(_present(name, wanted)))
+
+    def _by_ids(self, verb: str, ids: Sequence[Id]) -> Call:
+        path, body = self._in_space(f"/subscriptions:{verb}"), encode({"ids": ids})
+        return Call("POST", path, _same, body, repeatable=verb != "delete")
+
+    def _explain(self) -> Call:
+        return Call("GET", self._in_space("/explain"), lambda one: one["text"])
+
+    def _why(self, path: str, asked: dict[str, Any], ignore_unknown: bool) -> Call:
+        options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown), "boxes": True}
+        return Call("POST", self._in_space(path), _same, encode(asked | options))
+
+    def _subscribing(
+        self,
+        given: Any,
+        space: Space | None,
+        condition: Condition,
+        options: BulkOptions,
+    ) -> Subscribing:
+        flag("create_consumer", options.create_consumer)
+        path = self._in_space("/subscriptions:bulk")
+        return Subscribing(path, given, space, condition, options)
+
+    def _get_space(self) -> Call:
+        def read(found: Any) -> Space:
+            own = ("name", "subscriptions")
+            return Space.from_definition({key: found[key] for key in found if key not in own})
+
+        return Call("GET", self._in_space(""), read)
+
+    def _get(self, name: Id) -> Call:
+        def read(found: Any) -> Subscription:
+            weights = {name: weight for name, weight in found["weights"].items() if weight != 1}
+            return Subscription(found["id"], found["filter"], found["score"], weights)
+
+        return Call("GET", self._known(name), read)
+
+    def _settled(self, name: Id) -> Call:
+        params = {"wait": "settled"}
+        return Call("GET", self._subscription(name), lambda one: one["settled"], params=params)
+
+    def _delete(self, name: Id) -> Call:
+        return Call("DELETE", self._known(name), lambda _: None, repeatable=False)
+
+    def _page(self, after: str, limit: int = 1000) -> Call:
+        params = {"after": after, "limit": limit}
+        return Call("GET", self._in_space("/subscriptions"), _same, params=params)
+
+    def _match(self, body: bytes, options: dict[str, Any]) -> Call:
+        flag("ignore_unknown", options["ignore_unknown"])
+        return Call("POST", self._in_space("/events:match"), _same, body, params=options)
+
+    def _rank(self, body: bytes, options: dict[str, Any]) -> Call:
+        flag("ignore_unknown", options["ignore_unknown"])
+        return Call("POST", self._in_space("/events:rank"), _same, body, params=options)
+
+    def _publishing(
+        self, events: Any, *, matches: bool, key: str | None, ignore_unknown: bool
+    ) -> Publishing:
+        params: dict[str, Any] = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
+        if flag("matches", matches):
+            params["wait"] = "matches"
+        return Publishing(self._in_space("/events"), events, params, key)
+
+    def _consumer(self, name: str, rest: str = "") -> str:
+        return f"/v1/consumers/{quote(name, safe='')}{rest}"
+
+    def _put_consumer(self, name: str, options: dict[str, Any]) -> Call:
+        body = encode(options if "board" in options else {"space": self._space} | options)
+        return Call("PUT", self._consumer(name), lambda one: one, body)
+
+    def _consumers(self) -> Call:
+        return Call("GET", "/v1/consumers", lambda one: one["items"])
+
+    def _get_consumer(self, name: str) -> Call:
+        return Call("GET", self._consumer(name), lambda one: one)
+
+    def _delete_consumer(self, name: str) -> Call:
+        return Call("DELETE", self._consumer(name), lambda _: None, repeatable=False)
+
+    def _pull(self, name: str, wait: float, limit: int) -> Call:
+        def read(answer: Any) -> Messages:
+            items = [message(one) for one in answer["items"]]
+            return Messages(items, answer["position"], answer.get("gap"))
+
+        params = {"wait": wait, "limit": limit}
+        return Call("GET", self._consumer(name, "/messages"), read, params=params)
+
+    def _ack(self, name: str, position: str) -> Call:
+        body = encode({"position": position})
+        return Call("POST", self._consumer(name, "/ack"), lambda one: one["position"], body)
+
+    def _seek(self, name: str, position: str, which: str) -> Call:
+        body = encode({"position": position, "set": which})
+        return Call("POST", self._consumer(name, "/seek"), lambda one: one["position"], body)
+
+    def _spaces(self) -> Call:
+        return Call("GET", "/v1/spaces", lambda one: [space["name"] for space in one["items"]])
+
+    def _ready(self) -> Call:
+        return Call("GET", "/readyz", lambda one: one["status"], answers=(503,))
+
+    def _status(self) -> Call:
+        return Call("GET", "/v1/status", lambda one: one)
+
+    def _put_space(self, name: str, space: Space) -> Call:
+        body = encode(as_space(space).definition())
+        return Call("PUT", f"/v1/spaces/{quote(name, safe='')}", lambda _: None, body)
+
+    def _put_board(self, name: str, options: dict[str, Any]) -> Call:
+        flag("descending", options["descending"])
+        body = encode({key: value for key, value in options.items() if value is not None})
+        return Call("PUT", f"/v1/boards/{quote(name, safe='')}", lambda _: None, body)
+
+    def _delete_board(self, name: str) -> Call:
+        path = f"/v1/boards/{quote(name, safe='')}"
+        return Call("DELETE", path, lambda _: None, repeatable=False)
+
+    def _make_token(self, label: str, scopes: Sequence[str] | None, tenant: str) -> Call:
+        given: dict[str, Any] = {"label": label, "tenant": tenant}
+        if scopes is not None:
+            given["scopes"] = list(scopes)
+        body = encode(given)
+        return Call("POST", "/v1/tokens", lambda one: one["token"], body, repeatable=False)
+
+    def _request(self, call: Call) -> dict[str, Any]:
+        return {
+            "method": call.method,
+            "url": self.url + call.path,
+            "content": call.body,
+            "params": {key: _param(value) for key, value in call.params.items()},
+            "headers": self._headers | call.headers,
+        }
+
+    def _answered(self, call: Call, answer: httpx.Response) -> Any:
+        try:
+            found = msgspec.json.decode(answer.content)
+        except msgspec.DecodeError:
+            found = {"detail": answer.text[:200] or answer.reason_phrase}
+            if answer.is_success:
+                raise ServerError(
+                    f"{self.url}: the answer isn't JSON: {found['detail']}\n"
+                    "  hint: give the address of a rangecast server"
+                ) from None
+        is_told = answer.status_code == 422 and "refused" in found
+        if answer.is_success or is_told or answer.status_code in call.answers:
+            return call.read(found)
+        if answer.status_code == 401:
+            why = str(found.get("detail", found)).partition("\n")[0]
+            found = {
+                "detail": f"{why}\n  hint: pass a token: Client(token=...), --token, or "
+                "RANGECAST_TOKEN"
+            }
+        raise error_of(found, answer.status_code)
+
+    def _may_try_again(self, call: Call, attempt: int, outcome: int | Exception) -> bool:
+        """Whether a request is made again after this status, or this error instead of one."""
+        if attempt >= ATTEMPTS:
+            return False
+        if isinstance(outcome, int):
+            return outcome in (429, 503) and outcome not in call.answers
+        return call.repeatable and not tls.is_failure(outcome)
+
+    def _unreachable(self, error: Exception) -> ServerError:
+        said = tls.failure(self.url, error)
+        if said is None:
+            said = (
+                f"no answer: {str(error) or type(error).__name__}\n"
+                "  hint: start a server with `rangecast serve`, or give its address"
+            )
+        return ServerError(f"{self.url}: {said}")
+
+
+def wanted_of(
+    filter: str | None,  # noqa: A002
+    score: float | None,
+    weights: Mapping[str, float] | None,
+    consumer: str | None,
+    ttl: float | None,
+) -> dict[str, Any]:
+    """Return a subscription, or what changes of it, as the server takes it."""
+    return {
+        "filter": filter,
+        "score": None if score is None else score_of(score),
+        "weights": dict(weights) if isinstance(weights, Mapping) else weights,
+        "consumer": consumer,
+        "ttl": ttl,
+    }
+
+
+def _present(name: Id, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given of a subscription; a text that is its id is in the path."""
+    own = {"id": as_id(name)} if not isinstance(name, str) else {}
+    return own | {key: value for key, value in wanted.items() if value is not None}
+
+
+def _same(answer: Any) -> Any:
+    return answer
+
+
+def _param(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,293 @@
+"""Events and subscriptions that take several requests, and what became of all of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.client.errors import ServerError, row_error
+from rangecast.client.operations.parts import (
+    BULK,
+    MAX_ROWS,
+    arrow_bodies,
+    encode,
+    event_rows,
+    listed,
+    split,
+)
+from rangecast.client.operations.requests import Call, Condition
+from rangecast.client.results import (
+    Published,
+    PublishError,
+    RejectedRow,
+    SubscribeError,
+)
+from rangecast.errors import RangecastError
+from rangecast.kernels.arrays import I64
+from rangecast.model.encoding.subscriptions import exact_columns
+from rangecast.model.io.kept_columns import identified
+from rangecast.model.io.records import Source, file_source, pass_over, table_source
+from rangecast.model.sets.base import UpsertResult
+from rangecast.model.sets.ids import as_ids, id_type
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+
+_LINES = {"Content-Type": "application/x-ndjson"}
+_ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+_FIELDS = {"id", "filter", "score", "weights", "consumer", "ttl"}
+"""What a subscription of a JSON list has; a table has others."""
+
+
+class Publishing:
+    """Requests that publish events, and what became of those that were sent.
+
+    Each has an Idempotency-Key of its own: one whose answer is lost can be repeated.
+    """
+
+    def __init__(self, path: str, events: Any, params: dict[str, Any], key: str | None):
+        self._path, self._params = path, params
+        self._key = key or f"client-{secrets.token_hex(12)}"
+        self._parts = split(map(encode, event_rows(events)), MAX_ROWS)
+        self._sent = self._answered = 0
+        self._accepted = 0
+        self._ends: tuple[str | None, str | None] = None, None
+        self._rejected: list[RejectedRow] = []
+        self._matches: list[list[Id]] | None = [] if "wait" in params else None
+
+    def __iter__(self) -> Iterator[Call]:
+        """Yield the requests; `add` each answer before the next."""
+        number = 0
+        while True:
+            try:
+                part = next(self._parts, None)
+            except RangecastError as error:
+                raise self.failed(error) from error
+            if part is None:
+                return
+            self._sent += len(part)
+            key = f"{self._key}.{number}" if number else self._key
+            headers = _LINES | {"Idempotency-Key": key}
+            body = b"\n".join(part)
+            yield Call("POST", self._path, _same, body, self._params, headers)
+            number += 1
+
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """Take the answer to the last request."""
+        for one in answer["refused"]:
+            self._rejected.append(RejectedRow(self._answered + one["row"], one["reason"]))
+        self._accepted += answer["accepted"]
+        self._ends = self._ends[0] or answer["first"], answer["last"] or self._ends[1]
+        if self._matches is not None:
+            self._matches += answer.get("matches") or []
+        self._answered = self._sent
+
+    def published(self) -> Published:
+        """Return what became of the events that were answered."""
+        return Published(self._accepted, *self._ends, self._rejected, self._matches)
+
+    def failed(self, error: RangecastError) -> RangecastError:
+        """Return the error of a request, with what became of the events before."""
+        status = error.status if isinstance(error, ServerError) else None
+        if not self._answered and not isinstance(error, ServerError):
+            return error  # nothing was sent
+        text = str(error)
+        if self._answered:
+            text = (
+                f"{self._accepted:,} events are published, up to row {self._answered - 1:,}; "
+                f"then: {text}"
+            )
+        return PublishError(text, status, self.published(), self._answered)
+
+    def result(self, rejected: list[RejectedRow] | None) -> Published:
+        """Return what became of all events; rejected ones go to the list, or are an error."""
+        found = self.published()
+        if rejected is not None:
+            rejected += found.rejected
+        elif found.rejected:
+            count = len(found.rejected)
+            text = (
+                f"{count:,} of {self._sent:,} {'event is' if self._sent == 1 else 'events are'} "
+                f"rejected, {found.accepted:,} published; "
+                f"row {found.rejected[0].row}: {found.rejected[0].reason}"
+            )
+            raise PublishError(text, 422, found)
+        return found
+
+
+class BulkOptions(NamedTuple):
+    """How many subscriptions are saved: see `Client.subscribe_many`."""
+
+    rejected: list[RejectedRow] | None
+    consumer: str | None
+    create_consumer: bool
+    progress: Callable[[int], None] | None
+    is_patch: bool = False
+    """They replace others, which keep what isn't given."""
+    id: str | None = None
+    """The column of the ids, if it isn't `id`."""
+
+
+class Subscribing:
+    """Requests that save many subscriptions, and what became of those that were sent."""
+
+    def __init__(
+        self,
+        path: str,
+        given: Any,
+        space: Space | None,
+        condition: Condition,
+        options: BulkOptions,
+    ):
+        self._path, self._space, self._options = path, space, options
+        self._condition = dict([condition] if condition else [])
+        self._is_strict = options.rejected is None
+        self._params: dict[str, Any] = {"strict": self._is_strict}
+        if options.create_consumer:
+            self._params["create_consumer"] = True
+        if options.consumer is not None:
+            self._params["consumer"] = options.consumer
+        if not is_file(given) and not is_table(given):
+            if not isinstance(given, Iterable):
+                table_source(given, "subscriptions")  # refuses it
+            given = self._named(list(given))
+        self._given = given
+        self._rows: I64 = np.zeros(0, np.int64)
+        """The numbers of the last request's rows."""
+        self.accepted = self._inserted = 0
+        self.rejected: list[RejectedRow] = []
+
+    def _named(self, rows: list[Any]) -> list[Any]:
+        """Return rows with their ids under `id`."""
+        column = self._options.id
+        if column in (None, "id"):
+            return rows
+        return [
+            {"id": row.get(column), **{name: row[name] for name in row if name != column}}
+            if is_row(row)
+            else row
+            for row in rows
+        ]
+
+    def __iter__(self) -> Iterator[Call]:
+        """Yield the requests; `add` each answer before the next."""
+        try:
+            is_json = isinstance(self._given, list) and _is_json(self._given)
+            yield from self._json() if is_json else self._tables()
+        except ServerError:
+            raise
+        except RangecastError as error:
+            if not self.accepted:
+                raise
+            raise self.failed(error) from error
+
+    def _json(self) -> Iterator[Call]:
+        first = 0
+        id_type([[row.get("id") for row in self._given if is_row(row)]], texts_too=False)
+        for part in split(map(encode, self._given), BULK):
+            self._rows = np.arange(first, first + len(part))
+            yield self._call(listed(part), {})
+            first += len(part)
+
+    def _tables(self) -> Iterator[Call]:
+        given: Any = self._given
+        column, kind = self._options.id, None
+        if is_file(given):
+            exact = () if self._space is None else exact_columns(self._space)
+            source = identified(file_source(given, exact), column)
+            kind = _id_type(source)
+        else:
+            source = table_source(given, "subscriptions", nan_is_null=True)
+            source = identified(source, column) if is_table(given) else source
+        batches = source.read(None if self._is_strict else self._broken)
+        seen: dict[str, None] = {}
+        for batch in batches:
+            for name in seen:  # a block of JSON has only the keys of its own lines
+                batch.columns.setdefault(name, pa.nulls(len(batch.rows)))
+            seen.update(dict.fromkeys(batch.columns))
+            if column not in (None, "id"):
+                batch.columns.pop(column, None)
+            if kind is not None and "id" in batch.columns:
+                batch.columns["id"] = as_ids(batch.columns["id"], kind)[0]
+            for self._rows, body in arrow_bodies(batch):
+                yield self._call(body, _ARROW)
+
+    def _broken(self, row: int, text: str, why: str) -> None:
+        self.rejected.append(RejectedRow(row, f"the row {why}\n  given: {text[:200]}"))
+
+    def _call(self, body: bytes, headers: dict[str, str]) -> Call:
+        headers = headers | self._condition
+        is_repeatable = not self._condition
+        method = "PATCH" if self._options.is_patch else "POST"
+        return Call(method, self._path, _same, body, self._params, headers, is_repeatable)
+
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """Take the answer to the last request."""
+        refused = answer["refused"]
+        if self._is_strict and refused and not self.accepted:
+            row = int(self._rows[refused[0]["row"]])
+            values = self._given[row] if isinstance(self._given, list) else None
+            source = str(self._given) if is_file(self._given) else "subscriptions"
+            raise row_error(source, refused[0], row, values)
+        self.accepted += answer["accepted"]
+        self._inserted += answer["inserted"]
+        found = [RejectedRow(int(self._rows[one["row"]]), one["reason"]) for one in refused]
+        self.rejected += found
+        if self._is_strict and found:
+            before = f"{self.accepted:,} are saved, by requests before; " if self.accepted else ""
+            text = f"{before}row {found[0].row}: {found[0].reason}"
+            raise SubscribeError(text, 422, self.accepted, self.rejected)
+
+        if self._options.progress is not None:
+            self._options.progress(len(self._rows))
+
+    def result(self) -> UpsertResult:
+        """Return how many are saved: new ones, and those in place of others."""
+        if self._options.rejected is not None:
+            self._options.rejected.extend(sorted(self.rejected))
+        return UpsertResult(self._inserted, self.accepted - self._inserted)
+
+    def failed(self, error: RangecastError) -> RangecastError:
+        """Return the error of a request, with what became of the rows before."""
+        if isinstance(error, SubscribeError) or not self.accepted:
+            return error
+        status = error.status if isinstance(error, ServerError) else None
+        text = f"{self.accepted:,} are saved, by requests before; then: {error}"
+        return SubscribeError(text, status, self.accepted, self.rejected)
+
+
+def is_file(given: Any) -> bool:
+    """Whether this is the path of a file."""
+    return isinstance(given, str | Path)
+
+
+def is_table(given: Any) -> bool:
+    """Whether this is an Arrow table, a DataFrame or a dict of columns."""
+    return isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__")
+
+
+def is_row(given: Any) -> bool:
+    """Whether this is a dict."""
+    return isinstance(given, Mapping)
+
+
+def _id_type(source: Source) -> pa.DataType | None:
+    """Return the type of the ids of a file, as it is for a set that reads it."""
+    batches = source.read(pass_over, only="id")
+    columns = (batch.columns["id"] for batch in batches if "id" in batch.columns)
+    return id_type(columns, texts_too=source.texts_too)
+
+
+def _is_json(rows: list[Any]) -> bool:
+    """Whether these are dicts of a subscription's fields, which go to the server as they are."""
+    if not all(isinstance(row, Mapping) and row.keys() <= _FIELDS for row in rows):
+        return False
+    return not rows or all(any(name in row for row in rows) for name in ("id", "filter"))
+
+
+def _same(answer: Any) -> Any:
+    return answer

@@ -1,0 +1,455 @@
+"""What a client has in common with `Engine`, under the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rangecast.client.operations.base import Operation
+from rangecast.client.operations.calls import Calls, wanted_of
+from rangecast.client.operations.event_parts import EventParts, checked_event
+from rangecast.client.operations.many import BulkOptions, is_file
+from rangecast.client.operations.requests import IS_NEW, Condition
+from rangecast.client.results import RejectedRow, explanation, matches_of, rankings_of, selected
+from rangecast.errors import RangecastError, UnknownIdError
+from rangecast.kernels.arrays import I64
+from rangecast.model.boxes import Boxes
+from rangecast.model.explain import Explanation
+from rangecast.model.filters.filter import Filter
+from rangecast.model.io.kept_columns import as_names
+from rangecast.model.sets.base import Subscription, UpsertResult
+from rangecast.model.sets.members import Id, Members, as_id
+from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.flags import flag
+from rangecast.model.validation.inputs import as_filter
+from rangecast.rank.combine import Combine
+from rangecast.results import Matches, Rankings
+
+_MAX_IDS = 10_000
+"""Ids of one request."""
+
+
+def _text(client: Calls, given: Any) -> Operation[str]:
+    """Return a filter as a text; bounds take the space of the server."""
+    if isinstance(given, str | Filter):
+        return str(given)
+    space = yield client._get_space()
+    return str(as_filter(given, space))
+
+
+# ---- edits
+
+
+def subscribe(
+    client: Calls,
+    subscription: Id,
+    filter: str | Filter,  # noqa: A002
+    *,
+    score: float = 0.0,
+    weights: Mapping[str, float] | None = None,
+    consumer: str | None = None,
+    ttl: float | None = None,
+    create_consumer: bool = False,
+) -> Operation[None]:
+    """Add a subscription; its id must be new. Every event after this is matched with it.
+
+    consumer          gets its matches
+    ttl               seconds until it expires
+    create_consumer   create the consumer with it, if there is none of this name
+    """
+    text = yield from _text(client, filter)
+    wanted = wanted_of(text, score, weights, consumer, ttl)
+    yield client._put(subscription, wanted, IS_NEW, create_consumer=create_consumer)
+
+
+def upsert(
+    client: Calls,
+    subscription: Id,
+    filter: str | Filter,  # noqa: A002
+    *,
+    score: float = 0.0,
+    weights: Mapping[str, float] | None = None,
+    consumer: str | None = None,
+    ttl: float | None = None,
+    create_consumer: bool = False,
+) -> Operation[bool]:
+    """Add a subscription, or replace all of the one that has its id; return whether it is new.
+
+    One that is replaced keeps its place in ties. The options are those of `subscribe`.
+    """
+    text = yield from _text(client, filter)
+    wanted = wanted_of(text, score, weights, consumer, ttl)
+    answer = yield client._put(subscription, wanted, None, create_consumer=create_consumer)
+    return bool(answer["created"])
+
+
+def replace(
+    client: Calls,
+    subscription: Id,
+    filter: str | Filter,  # noqa: A002
+    *,
+    score: float | None = None,
+    weights: Mapping[str, float] | None = None,
+    consumer: str | None = None,
+    ttl: float | None = None,
+) -> Operation[None]:
+    """Replace a subscription's filter; it keeps its place in ties.
+
+    Its score, its weights, its consumer and its end stay, except for what is given.
+    """
+    text = yield from _text(client, filter)
+    yield client._patch(subscription, wanted_of(text, score, weights, consumer, ttl))
+
+
+def rescore(
+    client: Calls,
+    subscription: Id,
+    score: float | None = None,
+    *,
+    weights: Mapping[str, float] | None = None,
+) -> Operation[None]:
+    """Give a subscription another score or other weights; what isn't given stays."""
+    yield client._patch(subscription, wanted_of(None, score, weights, None, None))
+
+
+def unsubscribe(client: Calls, subscription: Id) -> Operation[None]:
+    """Remove a subscription."""
+    yield client._delete(subscription)
+
+
+def unsubscribe_many(client: Calls, subscriptions: Iterable[Id]) -> Operation[int]:
+    """Remove all of these; return how many. An id given twice counts once.
+
+    A request takes 10,000 of them, all or none.
+    """
+    given = [as_id(one) for one in Members().listed(subscriptions)]
+    ids = list(dict.fromkeys(given))
+    for first in range(0, len(ids), _MAX_IDS):
+        yield client._by_ids("delete", ids[first : first + _MAX_IDS])
+    return len(ids)
+
+
+def subscribe_many(
+    client: Calls,
+    subscriptions: Any,
+    *,
+    rejected: list[RejectedRow] | None = None,
+    consumer: str | None = None,
+    create_consumer: bool = False,
+    progress: Callable[[int], None] | None = None,
+    id: str | None = None,  # noqa: A002
+) -> Operation[int]:
+    """Add all of these, whose ids must be new; return how many.
+
+    They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
+    columns, with the columns of a file (docs/SPACE.md), `consumer` and `ttl`. A request takes 5,000
+    of them, all or none.
+
+    rejected          a list that gets the rows that can't be used, while the others are saved;
+                      without, the first one is an error
+    consumer          gets the matches of those that name none
+    create_consumer   create the consumers that don't exist
+    progress          is called with the rows of each request
+    id                the column of the ids, if it isn't `id`
+    """
+    options = BulkOptions(rejected, consumer, create_consumer, progress, id=id)
+    return sum((yield from _put_many(client, subscriptions, IS_NEW, options)))
+
+
+def replace_many(
+    client: Calls,
+    subscriptions: Any,
+    *,
+    rejected: list[RejectedRow] | None = None,
+    consumer: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Operation[int]:
+    """Replace the filters of all of these, given as to `subscribe_many`; return how many.
+
+    They keep their places in ties. The scores, weights, consumers and ends that aren't given stay.
+    """
+    options = BulkOptions(rejected, consumer, False, progress, is_patch=True)
+    return sum((yield from _put_many(client, subscriptions, None, options)))
+
+
+def upsert_many(
+    client: Calls,
+    subscriptions: Any,
+    *,
+    rejected: list[RejectedRow] | None = None,
+    consumer: str | None = None,
+    create_consumer: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Operation[UpsertResult]:
+    """Add those of these that are new and replace all of those that exist; count both.
+
+    They are given as to `subscribe_many`.
+    """
+    options = BulkOptions(rejected, consumer, create_consumer, progress)
+    return (yield from _put_many(client, subscriptions, None, options))
+
+
+def _put_many(
+    client: Calls, subscriptions: Any, condition: Condition, options: BulkOptions
+) -> Operation[UpsertResult]:
+    space = (yield client._get_space()) if is_file(subscriptions) else None
+    asked = client._subscribing(subscriptions, space, condition, options)
+    for call in asked:
+        try:
+            answer = yield call
+        except RangecastError as error:
+            raise asked.failed(error) from None
+        asked.add(answer)
+    return asked.result()
+
+
+# ---- the set
+
+
+def get(client: Calls, subscription: Id) -> Operation[Subscription]:
+    """Return what a subscription wants, its score and its weights."""
+    found: Subscription = yield client._get(subscription)
+    return found
+
+
+def contains(client: Calls, subscription: object) -> Operation[bool]:
+    """Return whether there is a subscription with this id."""
+    if isinstance(subscription, bool) or not isinstance(subscription, str | int):
+        return False
+    try:
+        yield client._get(subscription)
+    except UnknownIdError:
+        return False
+    return True
+
+
+def count(client: Calls) -> Operation[int]:
+    """Return how many subscriptions there are."""
+    found: int = (yield client._page("", 1))["count"]
+    return found
+
+
+def select(client: Calls, subscriptions: Iterable[Id]) -> Operation[tuple[Boxes, I64]]:
+    """Return these subscriptions, and the place of each in the order of arrival.
+
+    The boxes are of a space of their own, which equals that of the server.
+    """
+    ids = [as_id(one) for one in Members().listed(subscriptions)]
+    space = yield client._get_space()
+    items: list[Any] = []
+    for first in range(0, len(ids), _MAX_IDS):
+        items += (yield client._by_ids("select", ids[first : first + _MAX_IDS]))["items"]
+    return selected(space, items)
+
+
+def explain(client: Calls) -> Operation[str]:
+    """Return in words what the set is made of: its structures, why these, and their memory."""
+    text: str = yield client._explain()
+    return text
+
+
+# ---- matching
+
+
+def match(
+    client: Calls,
+    event: Mapping[str, Any],
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+) -> Operation[list[Id]]:
+    """Return the subscriptions that match one event, in order of arrival; it isn't published.
+
+    ignore_unknown   the event may have values that are no attribute of the space
+    nan              "refuse" NaN in an event, or read it as "missing"
+    """
+    parts = EventParts([checked_event(event)], nan)
+    found = yield from _matched(client, parts, ignore_unknown)
+    if isinstance(found[0], RangecastError):
+        raise found[0]
+    ids: list[Id] = found[0]
+    return ids
+
+
+def match_many(
+    client: Calls,
+    events: Any,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+    id: str | None = None,  # noqa: A002
+    keep: str | Sequence[str] = (),
+) -> Operation[Matches]:
+    """Return the subscriptions that match each event; they aren't published.
+
+    Events are the path of a file, an Arrow table, a DataFrame, a list of dicts or a dict of
+    columns. A request takes 5,000 of them; an edit may come between two.
+
+    ignore_unknown   events may have values that are no attribute of the space
+    nan              "refuse" NaN in an event, or read it as "missing"
+    id               the column of the ids of events, if it isn't `id`
+    keep             columns of events that `table()` of the result has, too
+    """
+    parts = yield from _parts(client, events, nan, id, keep)
+    found = yield from _matched(client, parts, ignore_unknown, is_strict=True)
+    return matches_of(found, parts.labels())
+
+
+def _parts(
+    client: Calls,
+    events: Any,
+    nan: str,
+    id: str | None,  # noqa: A002
+    keep: str | Sequence[str],
+) -> Operation[EventParts]:
+    names = (id or "id", *as_names(keep))
+    if names == ("id",):
+        return EventParts(events, nan)
+    space = yield client._get_space()
+    return EventParts(events, nan, names=names, fields=space.fields)
+
+
+def match_each(
+    client: Calls,
+    events: Iterable[Mapping[str, Any]],
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+) -> Operation[list[list[Id] | RangecastError]]:
+    """Return the subscriptions that match each event, or the error of one that can't be used.
+
+    One bad event spoils no other one. The options are those of `match`.
+    """
+    parts = EventParts(list(events), nan, one_by_one=True)
+    found: list[list[Id] | RangecastError] = yield from _matched(client, parts, ignore_unknown)
+    return found
+
+
+def _matched(
+    client: Calls, parts: EventParts, ignore_unknown: bool, *, is_strict: bool = False
+) -> Operation[list[Any]]:
+    found: list[Any] = []
+    for body in parts:
+        answer = yield client._match(body, {"ignore_unknown": ignore_unknown})
+        found += parts.taken(answer, "matches", is_strict=is_strict)
+    return found
+
+
+def rank(
+    client: Calls,
+    event: Mapping[str, Any],
+    k: int = 10,
+    *,
+    relaxed: bool = False,
+    combine: Combine = "sum",
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+) -> Operation[list[tuple[Id, float]]]:
+    """Return the k best subscriptions of one event and their scores, best first.
+
+    The options are those of `rank_many`.
+    """
+    parts = EventParts([checked_event(event)], nan)
+    options = _rank_options(k, relaxed, combine, ignore_unknown)
+    found = yield from _ranked(client, parts, options, is_strict=False)
+    if isinstance(found[0], RangecastError):
+        raise found[0]
+    best: list[tuple[Id, float]] = found[0]
+    return best
+
+
+def rank_many(
+    client: Calls,
+    events: Any,
+    k: int = 10,
+    *,
+    relaxed: bool = False,
+    combine: Combine = "sum",
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+    id: str | None = None,  # noqa: A002
+    keep: str | Sequence[str] = (),
+) -> Operation[Rankings]:
+    """Return the k best subscriptions of each event, given as to `match_many`.
+
+    relaxed   one attribute is enough, and the score is the sum of the weights of those that hold
+    combine   what of these weights a relaxed ranking is by: their "sum", "product", "min" or "max"
+    ignore_unknown   events may have values that are no attribute of the space
+    nan              "refuse" NaN in an event, or read it as "missing"
+    id               the column of the ids of events, if it isn't `id`
+    keep             columns of events that `table()` of the result has, too
+    """
+    options = _rank_options(k, relaxed, combine, ignore_unknown)
+    parts = yield from _parts(client, events, nan, id, keep)
+    found = yield from _ranked(client, parts, options, is_strict=True)
+    return rankings_of(found, parts.labels())
+
+
+def _rank_options(k: int, relaxed: bool, combine: str, ignore_unknown: bool) -> dict[str, Any]:
+    return {
+        "k": whole("k", k),
+        "relaxed": flag("relaxed", relaxed),
+        "combine": combine,
+        "ignore_unknown": ignore_unknown,
+    }
+
+
+def _ranked(
+    client: Calls, parts: EventParts, options: dict[str, Any], *, is_strict: bool
+) -> Operation[list[Any]]:
+    found: list[Any] = []
+    for body in parts:
+        answer = yield client._rank(body, options)
+        found += parts.taken(answer, "best", is_strict=is_strict)
+    return [
+        one
+        if isinstance(one, RangecastError)
+        else [(row["subscription"], row["score"]) for row in one]
+        for one in found
+    ]
+
+
+# ---- explaining
+
+
+def why(
+    client: Calls,
+    event: Mapping[str, Any],
+    subscription: Id,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+) -> Operation[Explanation]:
+    """Return why a subscription matches an event, or what is in the way and how far off it is.
+
+    Printed, it is one line; `boxes` has a line per attribute, for each alternative of the filter.
+    The options are those of `match`.
+    """
+    asked = {"event": _one(event, nan), "subscription": as_id(subscription)}
+    answer = yield client._why("/why", asked, ignore_unknown)
+    return explanation(answer)
+
+
+def why_not(
+    client: Calls,
+    event: Mapping[str, Any],
+    k: int = 5,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+) -> Operation[list[Explanation]]:
+    """Return the k subscriptions that come nearest to matching an event, and what they lack.
+
+    Nearest are those that lack the fewest attributes, and of these the least far off. The server
+    looks at the first 100,000 subscriptions; k is at most 100. The options are those of `match`.
+    """
+    asked = {"event": _one(event, nan), "k": whole("k", k, 1, 100)}
+    answer = yield client._why("/why-not", asked, ignore_unknown)
+    return [explanation(one) for one in answer["nearest"]]
+
+
+def _one(event: Mapping[str, Any], nan: str) -> Mapping[str, Any]:
+    (row,) = EventParts([checked_event(event)], nan).rows()
+    if isinstance(row, RangecastError):
+        raise row
+    return row

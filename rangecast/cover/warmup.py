@@ -1,0 +1,39 @@
+"""A whole set compared at once, where kernels would first have to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rangecast.cover.batch import covered_by
+from rangecast.cover.blocks.index import Blocks
+from rangecast.cover.plain import covered_plainly
+from rangecast.cover.relations import kernels_for
+from rangecast.kernels.ahead import WHY, starts_plainly
+from rangecast.kernels.arrays import I32
+from rangecast.kernels.jit import is_compiled
+from rangecast.model.answers.answerer import Choice
+from rangecast.model.boxes import Boxes
+
+_MOST = 20_000
+"""Boxes beyond which comparing all pairs takes longer than to compile."""
+
+
+def begin(boxes: Boxes) -> tuple[Callable[[Boxes], I32], Choice]:
+    """Return `covered_by`, or what does the same without compiling first, and why."""
+    if _is_small(boxes) and starts_plainly(boxes.lo.size, "cover", _kernel(boxes)):
+        return covered_plainly, Choice("scan", WHY)
+    return covered_by, Choice(Blocks.name, f"{len(boxes.lo):,} boxes in tiles, the largest first")
+
+
+def at_hand(boxes: Boxes) -> Callable[[Boxes], I32]:
+    """Return what compares a set that is compared once: for a small one nothing is compiled."""
+    return covered_plainly if _is_small(boxes) and not is_compiled(_kernel(boxes)) else covered_by
+
+
+def _is_small(boxes: Boxes) -> bool:
+    return len(boxes.lo) <= _MOST
+
+
+def _kernel(boxes: Boxes) -> Callable[..., Any]:
+    return kernels_for(Blocks(boxes.dimensions)).earliest_above

@@ -1,0 +1,63 @@
+"""Event patterns of Amazon EventBridge: `read` and `write`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rangecast.interop.export import Exported, export
+from rangecast.interop.pattern_reader import pattern_rule
+from rangecast.interop.pattern_writer import Limits, pattern_of
+from rangecast.interop.result import (
+    Carried,
+    carry,
+    json_rule,
+    json_text,
+    load_json,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
+from rangecast.model.space import Space
+
+LIMITS = Limits("EventBridge", largest=5e9, decimals=6)
+_EXPECTED = (
+    'give {"id": pattern, ...}, or what `aws events list-rules` prints: {"Rules": [{"Name": ..., '
+    '"EventPattern": ...}, ...]}'
+)
+
+
+def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> Carried:
+    """Carry event patterns over.
+
+    given    a JSON file or its data: patterns by id, or what `aws events list-rules` prints
+    space    the types of the fields; without it they follow from what the patterns compare with
+
+    A field inside another is an attribute named by its path, such as `detail.state`.
+    """
+    data = load_json(given, "patterns by id")
+    if isinstance(data, Mapping) and isinstance(data.get("Rules"), list):
+        rules = rules_listed(data["Rules"], _listed, _EXPECTED, "Rules")
+    elif isinstance(data, Mapping):
+        rules = rules_by_id(data)
+    else:
+        raise unknown_shape(data, _EXPECTED)
+    return carry(rules, lambda one: pattern_rule(json_rule(one)), space)
+
+
+def _listed(rule: Any) -> tuple[Any, Any] | None:
+    return (rule.get("Name"), rule.get("EventPattern")) if isinstance(rule, Mapping) else None
+
+
+def write(subscriptions: Any, space: Space) -> Exported:
+    """Say subscriptions as event patterns, by id, as JSON.
+
+    subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
+    """
+    return export(
+        subscriptions,
+        space,
+        lambda alternatives: pattern_of(alternatives, LIMITS),
+        json_text,
+    )

@@ -1,0 +1,130 @@
+"""Boxes as what other systems can say: alternatives of terms, each about one attribute.
+
+A term lists values or ranges of its attribute. Ends of ranges are written as `<` or `<=`,
+whichever number is shorter: both mean the same double.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rangecast.interop.result import Refusal
+from rangecast.interop.rules import NotCarriedError
+from rangecast.model.attributes.base import Attribute
+from rangecast.model.attributes.text import OTHER, String
+from rangecast.model.filters.regions import NULL, after, before, complement, joined
+from rangecast.model.space import Space
+from rangecast.model.validation.inputs import as_boxes
+
+Bound = tuple[str, Any]
+"""A sign, `<`, `<=`, `>` or `>=`, and a value."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """What an alternative asks of one attribute: a value, a missing one, or either."""
+
+    attribute: Attribute
+    missing: bool
+    """Whether a missing value passes."""
+    whole: bool
+    """Whether any value passes; then there is nothing below."""
+    values: tuple[Any, ...] = ()
+    but: tuple[str, ...] = ()
+    """Texts that don't pass, where all others do."""
+    spans: tuple[tuple[Bound, ...], ...] = ()
+    """Ranges of an attribute that has an order; single values are among `values`."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Subscriptions as rules of another system."""
+
+    rules: dict[str, Any]
+    """The rule of each subscription, by its id."""
+    text: str
+    """The same as a file of that system."""
+    refused: list[Refusal]
+    """The subscriptions that the other system can't express exactly."""
+    notes: list[str]
+    """What rules don't have: scores and weights."""
+
+
+def export(
+    given: Any,
+    space: Space,
+    rule_of: Callable[[list[list[Term]]], Any],
+    write: Callable[[dict[str, Any]], str],
+) -> Exported:
+    """Say subscriptions as rules: `rule_of` makes one of alternatives, `write` a file of all."""
+    boxes = as_boxes(given, space)
+    rules: dict[str, Any] = {}
+    refused = []
+    first = boxes.box_offsets
+    for row, id_ in enumerate(boxes.ids.to_pylist()):
+        part = slice(first[row], first[row + 1])
+        try:
+            rules[str(id_)] = rule_of(alternatives(space, boxes.lo[part], boxes.hi[part]))
+        except NotCarriedError as error:
+            refused.append(Refusal(str(id_), error.place, error.reason))
+        except OverflowError:
+            refused.append(Refusal(str(id_), "", "it has a moment outside the years 1 to 9999"))
+    notes = []
+    if np.any(boxes.scores) or (boxes.weights is not None and np.any(boxes.weights != 1)):
+        notes.append("scores and weights have no counterpart and are left out")
+    return Exported(rules, write(rules), refused, notes)
+
+
+def alternatives(space: Space, lo: Any, hi: Any) -> list[list[Term]]:
+    """Return what boxes ask for; one without terms holds always."""
+    products = []
+    for low, high in zip(lo.tolist(), hi.tolist(), strict=True):
+        bounds = enumerate(zip(low, high, strict=True))
+        mentioned = [(axis, both) for axis, both in bounds if both != (-np.inf, np.inf)]
+        products.append(tuple((axis, (both,)) for axis, both in mentioned))
+    region = joined(space.attributes, products)
+    return [[_term(space.attributes[axis], ranges) for axis, ranges in one] for one in region]
+
+
+def _term(attribute: Attribute, ranges: tuple[tuple[float, float], ...]) -> Term:
+    missing = ranges[-1] == NULL
+    known = ranges[:-1] if missing else ranges
+    if known == (attribute.domain,):
+        return Term(attribute, missing, True)
+    if attribute.ordered:
+        points = tuple(attribute.value(lo) for lo, hi in known if lo == hi)
+        spans = tuple(tuple(_bounds(attribute, *one)) for one in known if one[0] != one[1])
+        return Term(attribute, missing, False, points, (), spans)
+    if isinstance(attribute, String) and known and known[-1][1] == OTHER:
+        excluded = complement(attribute, known)
+        return Term(attribute, missing, False, (), tuple(_listed(attribute, excluded)))
+    return Term(attribute, missing, False, tuple(_listed(attribute, known)))
+
+
+def _listed(attribute: Attribute, ranges: tuple[tuple[float, float], ...]) -> Iterator[Any]:
+    for lo, hi in ranges:
+        for code in range(int(lo), int(hi) + 1):
+            yield attribute.value(float(code))
+
+
+def _bounds(attribute: Attribute, lo: float, hi: float) -> Iterator[Bound]:
+    if lo != attribute.domain[0]:
+        yield _end(attribute, lo, ">=", ">", before(attribute, lo))
+    if hi != attribute.domain[1]:
+        yield _end(attribute, hi, "<=", "<", after(attribute, hi))
+
+
+def _end(attribute: Attribute, end: float, closed: str, opened: str, neighbour: float) -> Bound:
+    shorter = len(attribute.literal(neighbour)) + 1 < len(attribute.literal(end))
+    if shorter and attribute.type != "integer":
+        return opened, attribute.value(neighbour)
+    return closed, attribute.value(end)
+
+
+def plain_number(number: float) -> int | float:
+    """Return a whole number as an integer: 5 rather than 5.0."""
+    return int(number) if number == int(number) and abs(number) < 1e15 else number

@@ -1,0 +1,177 @@
+"""The patterns that EventBridge and SNS share: JSON objects of fields, each a list of matchers.
+
+A field holds if one matcher of its list does, a pattern if all its fields do; `$or` is a list of
+patterns. A matcher is a value or an object with one operator.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rangecast.errors import near, shown
+from rangecast.interop.rules import (
+    All,
+    Either,
+    Kind,
+    NotCarriedError,
+    Rule,
+    Test,
+    absent,
+    present,
+)
+from rangecast.model.attributes.numbers import MAX
+
+_ON_TEXTS = ("prefix", "suffix", "equals-ignore-case", "wildcard", "cidr")
+_OPERATORS = ("exists", "numeric", "anything-but", *_ON_TEXTS)
+_NUMERIC = {"<", "<=", ">", ">=", "="}
+
+
+def pattern_rule(pattern: Any, *, nested: bool = True) -> Rule:
+    """Return the rule of a pattern. Fields inside others are named by their path, with dots."""
+    if not isinstance(pattern, dict) or not pattern:
+        raise NotCarriedError("", f"a pattern is an object with fields; given: {shown(pattern)}")
+    return All(tuple(_fields(pattern, (), nested)))
+
+
+def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Iterator[Rule]:
+    for key, given in pattern.items():
+        name = ".".join([*path, key])
+        if key == "$or":
+            patterns = _objects(given, name)
+            yield Either(tuple(All(tuple(_fields(one, path, nested))) for one in patterns))
+        elif "." in key and nested:
+            reason = f"the name {key!r} has a dot, which stands for a field inside another"
+            raise NotCarriedError(name, reason)
+        elif isinstance(given, dict) and given and nested:
+            yield from _fields(given, (*path, key), nested)
+        elif isinstance(given, list) and given:
+            yield _field(name, given)
+        else:
+            wanted = "a list of matchers" + (", or an object of fields" if nested else "")
+            raise NotCarriedError(name, f"a field takes {wanted}; given: {shown(given)}")
+
+
+def _objects(given: Any, name: str) -> list[dict[str, Any]]:
+    if isinstance(given, list) and given and all(isinstance(one, dict) and one for one in given):
+        return given
+    raise NotCarriedError(name, f"$or takes a list of patterns; given: {shown(given)}")
+
+
+def _field(name: str, matchers: list[Any]) -> Rule:
+    values = [one for one in matchers if not isinstance(one, dict) and one is not None]
+    parts: list[Rule] = []
+    if values:
+        parts.append(_equal(name, values))
+    for one in matchers:
+        if isinstance(one, dict):
+            parts.append(_operator(name, one))
+    if None in matchers and absent(name, name) not in parts:
+        reason = (
+            "null matches a field that is there and null, but not one that isn't there; here both "
+            'are a missing value. Write [null, {"exists": false}] if both shall match'
+        )
+        raise NotCarriedError(name, reason)
+    return Either(tuple(parts)) if len(parts) > 1 else parts[0]
+
+
+def _operator(name: str, matcher: dict[str, Any]) -> Test:
+    if len(matcher) != 1:
+        raise NotCarriedError(name, f"a matcher has one operator; given: {shown(matcher)}")
+    ((operator, given),) = matcher.items()
+    if operator not in _OPERATORS:
+        hint = near(operator, _OPERATORS)
+        raise NotCarriedError(name, f"unknown operator {operator!r}: {hint}")
+    if operator == "exists":
+        if not isinstance(given, bool):
+            raise NotCarriedError(name, f"exists takes true or false; given: {shown(given)}")
+        return present(name, name) if given else absent(name, name)
+    if operator == "numeric":
+        return Test(name, name, "number", bounds=_bounds(name, given))
+    if operator != "anything-but":
+        return Test(name, f"{name}: {operator}", "text", words=_words(name, operator, given))
+    if not isinstance(given, dict):
+        values = given if isinstance(given, list) else [given]
+        return _equal(name, values, inverse=True)
+    if len(given) != 1 or not {*given} <= {*_ON_TEXTS}:
+        raise NotCarriedError(name, f"anything-but takes one operator; given: {shown(given)}")
+    ((operator, texts),) = given.items()
+    tests = [_words(name, operator, one) for one in (texts if isinstance(texts, list) else [texts])]
+    place = f"{name}: anything-but {operator}"
+    return Test(name, place, "text", words=lambda text: not any(test(text) for test in tests))
+
+
+def _equal(name: str, values: list[Any], *, inverse: bool = False) -> Test:
+    kinds = {kind_of(name, value) for value in values}
+    if len(kinds) != 1:
+        listed = "is empty" if not kinds else "has values of several types"
+        raise NotCarriedError(name, f"the list {listed}; an attribute has one type")
+    return Test(name, name, kinds.pop(), values=tuple(values), inverse=inverse)
+
+
+def kind_of(place: str, value: Any) -> Kind:
+    """Return what a JSON value is compared as."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, int | float) and abs(value) <= MAX:
+        return "number"
+    raise NotCarriedError(place, f"takes a text, a number, true or false; given: {shown(value)}")
+
+
+def _bounds(name: str, given: Any) -> tuple[tuple[str, Any], ...]:
+    good = isinstance(given, list) and given and len(given) % 2 == 0
+    signs, numbers = (given[::2], given[1::2]) if good else ([], [])
+    if not good or not all(isinstance(sign, str) and sign in _NUMERIC for sign in signs):
+        expected = 'a list such as [">", 0, "<=", 5]'
+        raise NotCarriedError(name, f"numeric takes {expected}; given: {shown(given)}")
+    for number in numbers:
+        if kind_of(name, number) != "number":
+            raise NotCarriedError(name, f"numeric takes numbers; given: {shown(number)}")
+    return tuple(zip(signs, numbers, strict=True))
+
+
+def _words(name: str, operator: str, given: Any) -> Callable[[str], bool]:
+    """Return whether a text passes an operator on texts."""
+    folded = operator in ("prefix", "suffix") and isinstance(given, dict)
+    if folded and {*given} == {"equals-ignore-case"}:
+        test = _words(name, operator, _folded(given["equals-ignore-case"]))
+        return lambda text: test(_folded(text))
+    if not isinstance(given, str):
+        raise NotCarriedError(name, f"{operator} takes a text; given: {shown(given)}")
+    if operator == "prefix":
+        return lambda text: text.startswith(given)
+    if operator == "suffix":
+        return lambda text: text.endswith(given)
+    if operator == "equals-ignore-case":
+        return lambda text: _folded(text) == _folded(given)
+    if operator == "wildcard":
+        pattern = re.compile("".join(_piece(piece) for piece in _PIECES.findall(given)), re.DOTALL)
+        return lambda text: pattern.fullmatch(text) is not None
+    assert operator == "cidr"
+    try:
+        network = ipaddress.ip_network(given, strict=False)
+    except ValueError as error:
+        raise NotCarriedError(name, f"cidr: {error}") from None
+    return lambda text: _in_network(text, network)
+
+
+_PIECES = re.compile(r"\\[*\\]|.", re.DOTALL)
+
+
+def _piece(piece: str) -> str:
+    return ".*" if piece == "*" else re.escape(piece[-1])
+
+
+def _folded(text: Any) -> Any:
+    return text.lower() if isinstance(text, str) else text
+
+
+def _in_network(text: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    try:
+        return ipaddress.ip_address(text) in network
+    except ValueError:
+        return False

@@ -1,0 +1,274 @@
+"""Queries of an Elasticsearch or OpenSearch percolator: `read` and `write`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rangecast.errors import InvalidValueError, near, shown
+from rangecast.interop.export import Exported, Term, export, plain_number
+from rangecast.interop.pattern_reader import kind_of
+from rangecast.interop.result import (
+    Carried,
+    RepeatedKeys,
+    Unreadable,
+    carry,
+    json_text,
+    load_json,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
+from rangecast.interop.rules import All, Either, NotCarriedError, Rule, Test, negated, present
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.space import Space
+
+_SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_QUERIES = ("bool", "constant_score", "exists", "match_all", "match_none", "range", "term", "terms")
+_ANALYSED = (
+    "compares words that an analyzer makes of a text, a subscription whole values: use term or "
+    "terms, on a keyword field or on a field that says which words there are"
+)
+_PART = (
+    "compares a part of a text, a subscription whole values: list them in terms, or put the part "
+    "into a field of its own and use term"
+)
+_PLACE = "compares shapes, a subscription ranges: use a range per coordinate, or import GeoJSON"
+_WITHOUT_COUNTERPART = {
+    **dict.fromkeys(
+        (
+            *("combined_fields", "intervals", "match", "match_bool_prefix", "match_phrase"),
+            *("match_phrase_prefix", "more_like_this", "multi_match", "query_string"),
+            "simple_query_string",
+        ),
+        _ANALYSED,
+    ),
+    **dict.fromkeys(("fuzzy", "prefix", "regexp", "wildcard"), _PART),
+    **dict.fromkeys(("geo_bounding_box", "geo_distance", "geo_polygon", "geo_shape"), _PLACE),
+    "script": "runs a program, a subscription compares: have the event carry its result in a field",
+    "nested": "asks for one element of an array, an event has one value each: publish an event per "
+    "element",
+}
+"""Queries that people have, why they aren't carried over, and what to do instead."""
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)?)?")
+"""Whole dates, or moments to the second or millisecond."""
+_NO_MEANING = ("boost", "_name")
+"""Keys that change no answer."""
+_EXPECTED = (
+    'give {"id": query, ...}, or the answer of a search: {"hits": {"hits": [{"_id": ..., '
+    '"_source": {"query": ...}}, ...]}}'
+)
+
+
+def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> Carried:
+    """Carry percolator queries over.
+
+    given    a JSON file or its data: queries by id, or the answer of a search, with the query of
+             each document in its field `query`
+    space    the types of the fields; without it they follow from what the queries compare with
+
+    Fields of texts are taken as keywords: the whole text is compared, in its letters.
+    """
+    data = load_json(given, "queries by id")
+    hits = data.get("hits") if isinstance(data, Mapping) else None
+    if isinstance(hits, Mapping) and isinstance(hits.get("hits"), list):
+        rules = rules_listed(hits["hits"], _hit, _EXPECTED, "hits")
+    elif isinstance(data, Mapping):
+        rules = rules_by_id(data)
+    else:
+        raise unknown_shape(data, _EXPECTED)
+    return carry(rules, lambda query: _rule(query, "query"), space)
+
+
+def _hit(given: Any) -> tuple[Any, Any] | None:
+    source = given.get("_source") if isinstance(given, Mapping) else None
+    if not isinstance(source, Mapping) or "query" not in source:
+        return None
+    if isinstance(source, RepeatedKeys):
+        return given.get("_id"), Unreadable(f"the key {source.key!r} is given twice")
+    return given.get("_id"), source["query"]
+
+
+def _rule(query: Any, place: str) -> Rule:
+    kind, body = _only(query, place, "a query has one kind")
+    place = f"{place}.{kind}"
+    if kind in _WITHOUT_COUNTERPART:
+        raise NotCarriedError(place, _WITHOUT_COUNTERPART[kind])
+    if kind not in _QUERIES:
+        raise NotCarriedError(place, f"has no exact counterpart: {near(kind, _QUERIES)}")
+    if kind == "bool":
+        return _bool(body, place)
+    if kind in ("match_all", "match_none"):
+        return All(()) if kind == "match_all" else Either(())
+    if not isinstance(body, Mapping):
+        raise NotCarriedError(place, f"takes an object; given: {shown(body)}")
+    body = {key: value for key, value in body.items() if key not in _NO_MEANING}
+    if kind == "constant_score":
+        _, inner = _only(body, place, "constant_score takes a filter", "filter")
+        return _rule(inner, f"{place}.filter")
+    name, wanted = _only(body, place, f"{kind} takes one field")
+    if kind == "exists":
+        _only(body, place, "exists takes a field", "field")
+        if not isinstance(wanted, str):
+            raise NotCarriedError(
+                place, f"exists takes the name of a field; given: {shown(wanted)}"
+            )
+        return present(wanted, place)
+    return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, place)
+
+
+def _only(given: Any, place: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
+    """Return the one key of an object and its value."""
+    if isinstance(given, Mapping) and len(given) == 1 and key in (None, *given):
+        return next(iter(given.items()))
+    raise NotCarriedError(place, f"{wanted}; given: {shown(given)}")
+
+
+def _bool(body: Any, place: str) -> Rule:
+    clauses = ("must", "filter", "should", "must_not")
+    known = (*clauses, "minimum_should_match", *_NO_MEANING)
+    if not isinstance(body, Mapping):
+        raise NotCarriedError(place, f"takes an object; given: {shown(body)}")
+    for key in body:
+        if key not in known:
+            raise NotCarriedError(f"{place}.{key}", f"unknown key: {near(str(key), known)}")
+    found: dict[str, list[Rule]] = {}
+    for clause in clauses:
+        given = body.get(clause, [])
+        each = given if isinstance(given, list) else [given]
+        found[clause] = [_rule(one, f"{place}.{clause}[{i}]") for i, one in enumerate(each)]
+    parts = [*found["must"], *found["filter"], *map(negated, found["must_not"])]
+    # Beside must or filter, should only counts for the score, unless a number is given.
+    default = 0 if found["must"] or found["filter"] or not found["should"] else 1
+    least = body.get("minimum_should_match", default)
+    if isinstance(least, bool) or least not in (0, 1, len(found["should"])):
+        reason = f"takes 0, 1 or the number of all clauses here; given: {shown(least)}"
+        raise NotCarriedError(f"{place}.minimum_should_match", reason)
+    if least == 1:
+        parts.append(Either(tuple(found["should"])))
+    elif least:
+        parts.extend(found["should"])
+    return All(tuple(parts))
+
+
+def _term(name: str, wanted: Any, place: str) -> Test:
+    if isinstance(wanted, Mapping):
+        wanted = {key: value for key, value in wanted.items() if key not in _NO_MEANING}
+        _, wanted = _only(wanted, place, "term takes a value", "value")
+    return _terms(name, [wanted], place)
+
+
+def _terms(name: str, wanted: Any, place: str) -> Test:
+    if not isinstance(wanted, list):
+        raise NotCarriedError(place, f"takes a list of values; given: {shown(wanted)}")
+    kinds = {kind_of(place, value) for value in wanted}
+    if len(kinds) > 1:
+        raise NotCarriedError(place, "the list has values of several types")
+    return Test(name, place, kinds.pop() if kinds else None, values=tuple(wanted))
+
+
+def _range(name: str, wanted: Any, place: str) -> Test:
+    if not isinstance(wanted, Mapping) or not wanted:
+        raise NotCarriedError(place, f"takes an object of bounds; given: {shown(wanted)}")
+    bounds = []
+    kinds = set()
+    for key, value in wanted.items():
+        if key in _NO_MEANING or (key in _SIGNS and value is None):
+            continue
+        if key not in _SIGNS:
+            reason = f"{key!r} changes what is compared: {near(key, [*_SIGNS])}"
+            raise NotCarriedError(place, reason)
+        kind = kind_of(place, value)
+        if kind == "text":
+            _check_moment(value, place)
+            kind = "moment"
+        elif kind == "boolean":
+            raise NotCarriedError(place, f"has no order: {shown(value)}")
+        kinds.add(kind)
+        bounds.append(_moment_bound(key, value) if kind == "moment" else (_SIGNS[key], value))
+    if len(kinds) > 1:
+        raise NotCarriedError(place, "the bounds are of several types")
+    if not bounds:
+        return present(name, place)
+    return Test(name, place, kinds.pop(), bounds=tuple(bounds))
+
+
+def _check_moment(text: str, place: str) -> None:
+    if "now" in text or "||" in text:
+        reason = f"date math moves with the clock, a subscription doesn't: {shown(text)}"
+        raise NotCarriedError(place, reason)
+    try:
+        if not _DATE.fullmatch(text):
+            raise InvalidValueError("not a whole date")
+        Timestamp("at").at_least(text)
+    except InvalidValueError:
+        reason = (
+            "a range of texts is carried over only if they are dates such as 2026-01-31 or "
+            f"moments such as 2026-01-31T09:30:00Z; given: {shown(text)}"
+        )
+        raise NotCarriedError(place, reason) from None
+
+
+def _moment_bound(key: str, text: str) -> tuple[str, str]:
+    """Return the bound of a moment: what is left out is as late as can be for gt and lte."""
+    if "T" not in text:
+        text += "T23:59:59.999999" if key in ("gt", "lte") else "T00:00:00"
+    elif "." not in text and key in ("gt", "lte"):
+        text = f"{text[:19]}.999999{text[19:]}"
+    return _SIGNS[key], text
+
+
+def write(subscriptions: Any, space: Space) -> Exported:
+    """Say subscriptions as percolator queries, by id, as JSON.
+
+    subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
+    """
+    return export(subscriptions, space, _query, json_text)
+
+
+def _query(alternatives: list[list[Term]]) -> dict[str, Any]:
+    return _either([_all([_field(term) for term in terms]) for terms in alternatives])
+
+
+def _all(queries: list[dict[str, Any]]) -> dict[str, Any]:
+    if not queries:
+        return {"match_all": {}}
+    return queries[0] if len(queries) == 1 else {"bool": {"filter": queries}}
+
+
+def _either(queries: list[dict[str, Any]]) -> dict[str, Any]:
+    return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
+
+
+def _field(term: Term) -> dict[str, Any]:
+    name = term.attribute.name
+    there = {"exists": {"field": name}}
+    queries: list[dict[str, Any]] = [there] if term.whole else []
+    spans = list(term.spans)
+    if term.attribute.type == "timestamp":  # so that a moment means just that, never a day
+        spans.extend(((">=", value), ("<=", value)) for value in term.values)
+    elif term.values:
+        queries.append({"terms": {name: [_value(name, value) for value in term.values]}})
+    for bounds in spans:
+        keys = {sign: key for key, sign in _SIGNS.items()}
+        ends = {keys[sign]: _value(name, value) for sign, value in bounds}
+        queries.append({"range": {name: ends}})
+    if term.but:
+        without = {"terms": {name: list(term.but)}}
+        queries.append({"bool": {"filter": [there], "must_not": [without]}})
+    if term.missing:
+        queries.append({"bool": {"must_not": [there]}})
+    return _either(queries)
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, float):
+        return plain_number(value)
+    if not isinstance(value, datetime):
+        return value
+    if value.microsecond % 1000:
+        raise NotCarriedError(name, f"a date has milliseconds there; here: {value.isoformat()}")
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")

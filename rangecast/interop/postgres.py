@@ -1,0 +1,216 @@
+"""Tables of PostgreSQL with range columns: `read` and `write`.
+
+The rules that hold an event are the rows that a query of this kind finds, over all columns:
+
+    select id from rules where (price is null or price @> :price) and (at is null or at @> :at)
+
+So an empty cell is no condition, `(,)` is any value, and a missing value is in no range.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rangecast.errors import FileError, InvalidValueError, shown
+from rangecast.interop.export import Bound, Exported, Term, export, plain_number
+from rangecast.interop.result import (
+    Carried,
+    Unreadable,
+    carry,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
+from rangecast.interop.rules import All, Either, Kind, NotCarriedError, Rule, Test
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.space import Space
+
+_BOUND = r'("(?:[^"\\]|\\.|"")*"|[^",()\[\]{}\\]*)'
+_RANGE = re.compile(rf"\s*([\[(]){_BOUND},{_BOUND}([\])])\s*")
+_ESCAPED = re.compile(r'\\(.)|"(")')
+_EXPECTED = "give a CSV file with a header, a list of rows with an id, or rows by id"
+
+
+def read(given: str | Path | Any, space: Space | None = None) -> Carried:
+    """Carry the rows of a table with range columns over.
+
+    given    a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
+             its other columns are ranges or multiranges, in the text form of PostgreSQL
+    space    the types of the columns; without it they are numbers, or moments
+
+    An empty cell or null is no condition.
+    """
+    if isinstance(given, str | Path):
+        rows = _rows(Path(given))
+    elif isinstance(given, Mapping):
+        rows = rules_by_id(given)
+    elif isinstance(given, list):
+        rows = rules_listed(given, _named_row, _EXPECTED, "rows")
+    else:
+        raise unknown_shape(given, _EXPECTED)
+    return carry(rows, _rule, space)
+
+
+def _named_row(row: Any) -> tuple[Any, Any] | None:
+    if not isinstance(row, Mapping):
+        return None
+    return row.get("id"), {name: cell for name, cell in row.items() if name != "id"}
+
+
+def _rows(path: Path) -> list[tuple[str, Any]]:
+    """Return the rows of a CSV file by id; one that doesn't fit the header is unreadable."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            if "id" not in header:
+                raise FileError(f"{path}: has no column 'id'\n  hint: {_EXPECTED}")
+            twice = next((name for name in header if header.count(name) > 1), None)
+            if twice is not None:
+                raise FileError(
+                    f"{path}: two columns are called {twice!r}\n  hint: rename one, or drop it"
+                )
+            return list(_cells(reader, header))
+    except OSError as error:
+        raise FileError(f"{path}: can't be read: {error.strerror}") from None
+    except csv.Error as error:  # of the header; errors of rows are reported one by one
+        raise FileError(f"{path}: not a CSV file: {error}") from None
+
+
+def _cells(reader: Any, header: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the cells of each row by column, with its id."""
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield f"line {line}", Unreadable(f"not CSV: {error}")
+            continue
+        if not cells:  # an empty line
+            continue
+        row = dict(zip(header, cells, strict=False))
+        if len(cells) != len(header):
+            reason = f"the row has {len(cells)} cells, and the header {len(header)} columns"
+            yield row.get("id") or f"line {line}", Unreadable(reason)
+        elif not row["id"]:
+            yield f"line {line}", Unreadable("the row has no id")
+        else:
+            yield row.pop("id"), row
+
+
+def _rule(row: Any) -> Rule:
+    if not isinstance(row, Mapping):
+        raise NotCarriedError("", f"a row has a cell for each column; given: {shown(row)}")
+    cells = [(name, cell) for name, cell in row.items() if cell not in (None, "")]
+    return All(tuple(_cell(name, cell) for name, cell in cells))
+
+
+def _cell(name: str, cell: Any) -> Rule:
+    text = str(cell).strip()
+    if text.lower() == "empty":
+        return Either(())
+    several = text[:1] == "{" and text[-1:] == "}"
+    ranges = text[1:-1].strip() if several else text
+    parts: list[Rule] = []
+    place = 0
+    while found := _RANGE.match(ranges, place):
+        parts.append(_range(name, found))
+        place = found.end()
+        if not several or ranges[place : place + 1] != ",":
+            break
+        place += 1
+    if place < len(ranges) or ranges.endswith(",") or not (parts or several):
+        expected = "a range such as [1,5) or {[1,5),[7,9)}"
+        raise NotCarriedError(name, f"takes {expected}; given: {shown(text)}")
+    return Either(tuple(parts))
+
+
+def _range(name: str, found: re.Match[str]) -> Test:
+    bounds: list[Bound] = []
+    kinds: set[Kind] = set()
+    for text, sign, closed, endless in (
+        (found[2], ">", found[1] == "[", "-infinity"),
+        (found[3], "<", found[4] == "]", "infinity"),
+    ):
+        if text.startswith('"'):
+            text = _ESCAPED.sub(lambda one: one[1] or one[2], text[1:-1])
+        if text == "" or text.strip().lower() == endless:
+            continue
+        kind, value = _value(name, text.strip())
+        kinds.add(kind)
+        bounds.append((sign + "=" * closed, value))
+    if len(kinds) > 1:
+        raise NotCarriedError(name, f"the ends are of two types: {found[0]}")
+    return Test(name, name, kinds.pop() if kinds else None, bounds=tuple(bounds))
+
+
+def _value(name: str, text: str) -> tuple[Kind, Any]:
+    try:
+        number = float(text)
+        if math.isfinite(number):
+            return "number", int(text) if re.fullmatch(r"-?[0-9]+", text) else number
+    except ValueError:
+        pass
+    try:
+        Timestamp("at").at_least(text)
+        return "moment", text
+    except InvalidValueError:
+        reason = f"the end of a range is a number or a moment; given: {text}"
+        raise NotCarriedError(name, reason) from None
+
+
+def write(subscriptions: Any, space: Space) -> Exported:
+    """Say subscriptions as rows of ranges, by id, as CSV.
+
+    subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
+    """
+    return export(subscriptions, space, _row, _csv)
+
+
+def _row(alternatives: list[list[Term]]) -> dict[str, str]:
+    if len(alternatives) > 1:
+        raise NotCarriedError("", f"it is {len(alternatives)} alternatives, and a row is one")
+    return {term.attribute.name: _ranges(term) for term in alternatives[0]}
+
+
+def _ranges(term: Term) -> str:
+    attribute = term.attribute
+    if not attribute.ordered:
+        raise NotCarriedError(attribute.name, f"PostgreSQL has no range of a {attribute.type}")
+    if term.missing:
+        raise NotCarriedError(attribute.name, "a missing value is in no range")
+    if term.whole:
+        return "(,)"
+    points: list[tuple[Bound, ...]] = [((">=", value), ("<=", value)) for value in term.values]
+    ranges = [_range_text(bounds) for bounds in (*term.spans, *points)]
+    return ranges[0] if len(ranges) == 1 else "{" + ",".join(ranges) + "}"
+
+
+def _range_text(bounds: Iterable[Bound]) -> str:
+    begin, end, low, high = "(", ")", "", ""
+    for sign, value in bounds:
+        text = f'"{value}"' if isinstance(value, datetime) else repr(plain_number(value))
+        if sign[0] == ">":
+            begin, low = "[" if sign == ">=" else "(", text
+        else:
+            end, high = "]" if sign == "<=" else ")", text
+    return f"{begin}{low},{high}{end}"
+
+
+def _csv(rules: dict[str, dict[str, str]]) -> str:
+    names = list(dict.fromkeys(name for row in rules.values() for name in row))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["id", *names])
+    for id_, row in rules.items():
+        writer.writerow([id_, *(row.get(name, "") for name in names)])
+    return file.getvalue()

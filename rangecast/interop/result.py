@@ -1,0 +1,337 @@
+"""What an import gives: subscriptions, the space that they need, and what couldn't be carried over.
+
+The types of attributes are those of a given space, or follow from what the rules compare with:
+the first rule that compares a field decides, and one that disagrees is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rangecast.errors import FileError, FilterError, SpaceError, UsageError, near, shown
+from rangecast.interop.rules import All, Either, NotCarriedError, Rule, Test, tests_of, text_of
+from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
+from rangecast.model.attributes.text import Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.filters.filter import Filter
+from rangecast.model.space import RESERVED, Space
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One rule or subscription that wasn't carried over."""
+
+    id: str
+    place: str
+    """The part that is at fault, as a path such as `detail.state`."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The rules of another system as subscriptions."""
+
+    subscriptions: list[dict[str, str]]
+    """`id` and `filter` of each: what `Engine.subscribe_many` takes."""
+    refused: list[Refusal]
+    """The rules that have no exact counterpart; nothing of them is among the subscriptions."""
+    space: Space | None
+    """The space that was given, or the one that the rules need; `None` if they need none."""
+    notes: list[str]
+    """What to look at before use: types that were guessed, shapes that are only candidates."""
+
+
+_TYPES: dict[str, tuple[type[Attribute], ...]] = {
+    "number": (Number, Integer),
+    "integer": (Integer, Number),
+    "text": (String, Category, Hierarchy),
+    "boolean": (Boolean,),
+    "moment": (Timestamp,),
+}
+"""The types that fit what a test compares with; the first one is what a new attribute gets."""
+_DIGITS = 400
+"""No number that a rule may compare with has as many."""
+_NOUNS = {"number": "a number", "integer": "a whole number", "text": "a text"}
+_NOUNS |= {"boolean": "true or false", "moment": "a moment"}
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What stands in the place of a rule, and why it is none."""
+
+    reason: str
+
+
+def carry(
+    rules: Iterable[tuple[str, Any]], rule_of: Callable[[Any], Rule], space: Space | None
+) -> Carried:
+    """Carry over rules, given with their ids; `rule_of` reads one of them.
+
+    Whatever is wrong with a rule, it is refused alone, with the reason.
+    """
+    attributes = _Attributes(space)
+    refused: list[Refusal] = []
+    texts: dict[str, str] = {}
+    seen = set()
+    for id_, given in rules:
+        try:
+            if not id_:
+                raise NotCarriedError("", "the id is empty")
+            if id_ in seen:
+                raise NotCarriedError("", "duplicate id")
+            seen.add(id_)
+            _check_utf8(id_)
+            text = text_of(attributes.settle(id_, rule_of(_readable(given))))
+            if text is False:
+                raise NotCarriedError("", "this rule can never hold")
+            _check_utf8("" if text is True else text)
+            texts[id_] = "true" if text is True else text
+        except Exception as error:  # a rule is foreign data: whatever is wrong, it fails alone
+            refused.append(_refusal(id_, error))
+    found = attributes.space()
+    subscriptions = []
+    for id_, text in texts.items():
+        try:
+            # Its shortest text: boxes of a hierarchy as concepts, nothing said twice.
+            said = text if found is None else str(Filter.parse(text, found))
+            subscriptions.append({"id": id_, "filter": said})
+        except Exception as error:
+            refused.append(_refusal(id_, error))
+    return Carried(subscriptions, refused, found, attributes.notes())
+
+
+def _refusal(id_: str, error: Exception) -> Refusal:
+    """Return why a rule isn't carried over, by what reading it raised."""
+    shown_id = id_.encode("utf-8", "backslashreplace").decode() or '""'
+    if isinstance(error, NotCarriedError):
+        place, reason = error.place, error.reason
+    elif isinstance(error, FilterError):
+        place, reason = "", error.reason.partition(" (line ")[0]
+    elif isinstance(error, RecursionError):
+        place, reason = "", "the rule is nested too deep"
+    else:
+        place, reason = "", f"can't be read: {type(error).__name__}: {error}"
+    both = (one.encode("utf-8", "backslashreplace").decode() for one in (str(place), reason))
+    return Refusal(shown_id, *both)
+
+
+def _check_utf8(text: str, place: str = "") -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotCarriedError(place, "has a text that isn't UTF-8") from None
+
+
+def _readable(given: Any) -> Any:
+    """Return a rule; refuse one that is none, or in which a key is given twice."""
+    if isinstance(given, Unreadable):
+        raise NotCarriedError("", given.reason)
+    waiting = [given]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, RepeatedKeys):
+            raise NotCarriedError(one.key, f"the key {one.key!r} is given twice")
+        if isinstance(one, Mapping):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+    return given
+
+
+class _Attributes:
+    """The attributes that rules speak of, and where their types come from."""
+
+    def __init__(self, space: Space | None):
+        self._given = space
+        self._known: dict[str, Attribute] = {} if space is None else {a.name: a for a in space}
+        self._told_by: dict[str, str] = dict.fromkeys(self._known, "the space")
+        self._untyped: dict[str, None] = {}
+        """Attributes that are only tested for presence so far."""
+        self._columns = dict.fromkeys(RESERVED, "")
+        """The columns that files may have, and for which attribute."""
+
+    def settle(self, id_: str, rule: Rule) -> Rule:
+        """Return a rule whose tests fit the types of their attributes; learn new attributes."""
+        new: dict[str, Attribute] = {}
+        untyped: dict[str, None] = {}
+        columns = dict(self._columns) if self._given is None else {}
+        for test in tests_of(rule):
+            attribute = new.get(test.name) or self._known.get(test.name)
+            if attribute is None:
+                attribute = self._new(test, columns)
+                if test.kind is None:
+                    untyped[test.name] = None
+                else:
+                    new[test.name] = attribute
+            elif test.kind and not isinstance(attribute, _TYPES[test.kind]):
+                told_by = self._told_by.get(test.name, "another part of this rule")
+                raise NotCarriedError(
+                    test.place,
+                    f"compares {test.name!r} with {_NOUNS[test.kind]}; its type is "
+                    f"{attribute.type} by {told_by}, and an attribute has one type",
+                )
+        settled = self._settled(rule, self._known | new)
+        self._told_by |= dict.fromkeys(new, f"rule {id_!r}")
+        self._known |= new
+        self._untyped |= untyped
+        self._columns = columns
+        return settled
+
+    def _new(self, test: Test, columns: dict[str, str]) -> Attribute:
+        """Return an attribute for a test, of a name that no column has; take its columns."""
+        name = test.name
+        if self._given is not None:
+            hint = near(name, self._given.names)
+            raise NotCarriedError(test.place, f"the space has no attribute {name!r}: {hint}")
+        try:
+            _check_utf8(name, test.place)
+            attribute = _TYPES[test.kind or "text"][0](name)
+        except SpaceError as error:
+            raise NotCarriedError(test.place, str(error)) from None
+        for column in (name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_chance"):
+            other = columns.setdefault(column, name)
+            if other != name:
+                what = f"of attribute {other!r}" if other else "that every file may have"
+                reason = f"{name!r} can't be an attribute: {column!r} is a column {what}"
+                raise NotCarriedError(test.place, reason)
+        return attribute
+
+    def _settled(self, rule: Rule, known: Mapping[str, Attribute]) -> Rule:
+        if not isinstance(rule, Test):
+            parts = tuple(self._settled(part, known) for part in rule.parts)
+            return All(parts) if isinstance(rule, All) else Either(parts)
+        attribute = known.get(rule.name)
+        listed = None if attribute is None else listed_texts(attribute)
+        if rule.words is not None:
+            if listed is None:
+                raise NotCarriedError(
+                    rule.place,
+                    f"needs the list of all texts of {rule.name!r}; declare it as a category or a "
+                    "hierarchy, and give that space",
+                )
+            passing = tuple(text for text in listed if rule.words(text))
+            return replace(rule, words=None, values=passing)
+        if rule.values is not None and listed is not None:
+            # No event has another value; and a concept of a tree isn't one.
+            return replace(rule, values=tuple(v for v in rule.values if v in set(listed)))
+        return rule
+
+    def space(self) -> Space | None:
+        """Return the space that the rules need."""
+        if self._given is not None:
+            return self._given
+        untyped = [String(name) for name in self._untyped if name not in self._known]
+        attributes = [*self._known.values(), *untyped]
+        return Space(attributes) if attributes else None
+
+    def notes(self) -> list[str]:
+        """Return what was guessed."""
+        return [
+            f"no rule compares {name!r}, which is only tested for presence: taken as a string"
+            for name in self._untyped
+            if name not in self._known
+        ]
+
+
+def listed_texts(attribute: Attribute) -> tuple[str, ...] | None:
+    """Return all values of an attribute that lists its texts, `None` for any other."""
+    if isinstance(attribute, Category):
+        return attribute.values
+    return tuple(attribute.leaves) if isinstance(attribute, Hierarchy) else None
+
+
+class RepeatedKeys(dict[str, Any]):
+    """A JSON object with a key that is given twice; as a dict, it has the last one's value."""
+
+    def __init__(self, pairs: list[tuple[str, Any]], key: str):
+        super().__init__(pairs)
+        self.pairs, self.key = pairs, key
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    keys = [key for key, _ in pairs]
+    return RepeatedKeys(pairs, next(key for at, key in enumerate(keys) if key in keys[:at]))
+
+
+def _whole_number(text: str) -> int | float:
+    """Return a whole number; one of more digits than any double has is infinite, and refused."""
+    return int(text) if len(text) < _DIGITS else float(text)
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_object, parse_int=_whole_number)
+
+
+def load_json(given: Any, what: str) -> Any:
+    """Return the data of a JSON file; data that isn't a path is returned as it is.
+
+    An object with a key that is given twice is `RepeatedKeys`. Bytes that aren't UTF-8 become lone
+    surrogates: the rule that has them is refused.
+    """
+    if not isinstance(given, str | Path):
+        return given
+    try:
+        text = Path(given).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        return _loaded(text)
+    except OSError as error:
+        raise FileError(f"{given}: can't be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{given}: not JSON: {error}\n  hint: give {what} as JSON") from None
+
+
+def rules_by_id(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """Return the rules of a JSON object by id; an id that is given twice is there twice."""
+    pairs = data.pairs if isinstance(data, RepeatedKeys) else data.items()
+    return [(str(id_), rule) for id_, rule in pairs]
+
+
+def rules_listed(
+    listed: Sequence[Any],
+    rule_of: Callable[[Any], tuple[Any, Any] | None],
+    expected: str,
+    noun: str,
+) -> list[tuple[str, Any]]:
+    """Return the rules of a list: `rule_of` gives id and rule, or None for what is neither.
+
+    Those are refused one by one, under their place; if there is nothing else, the list is.
+    """
+    found: list[tuple[str, Any]] = []
+    wrong: list[Any] = []
+    for place, one in enumerate(listed):
+        pair = rule_of(one)
+        if pair is None or pair[0] is None:
+            wrong.append(one)
+            pair = f"{noun}[{place}]", Unreadable(f"is no rule with an id; given: {shown(one)}")
+        elif isinstance(one, RepeatedKeys):
+            pair = pair[0], Unreadable(f"the key {one.key!r} is given twice")
+        found.append((str(pair[0]), pair[1]))
+    if wrong and len(wrong) == len(found):
+        raise unknown_shape(wrong[0], expected)
+    return found
+
+
+def json_rule(given: Any) -> Any:
+    """Return a rule that may be a JSON text inside of JSON, as listings of AWS have it."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return _readable(_loaded(given))
+    except (ValueError, RecursionError) as error:
+        raise NotCarriedError("", f"not JSON: {error}") from None
+
+
+def json_text(rules: Any) -> str:
+    """Return rules as a JSON file."""
+    return json.dumps(rules, indent=2, ensure_ascii=False) + "\n"
+
+
+def unknown_shape(given: Any, expected: str) -> UsageError:
+    """Return the error for data in which no rules can be found."""
+    return UsageError(f"no rules are found in this\n  given: {shown(given)}\n  hint: {expected}")

@@ -1,0 +1,138 @@
+"""A rule of another system as a tree of tests with two values, and the tree as a filter's text.
+
+Other systems say of every test that it holds or doesn't. So a negation holds where a value is
+missing, unlike here. Each test therefore says what it does with a missing value, and a negation
+turns that round as well: the text that comes out means the same on every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rangecast.model.attributes.base import quoted
+from rangecast.model.filters.lexer import name_text
+
+
+class NotCarriedError(Exception):
+    """A part of a rule that has no exact counterpart: where it is, and why."""
+
+    def __init__(self, place: str, reason: str):
+        super().__init__(f"{place}: {reason}")
+        self.place = place
+        self.reason = reason
+
+
+Kind = Literal["number", "integer", "text", "boolean", "moment"]
+"""What a test compares with."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test of one field. Any value passes, unless there are values, bounds or words."""
+
+    name: str
+    place: str
+    kind: Kind | None = None
+    """`None`: the test is of the value's presence alone."""
+    values: tuple[Any, ...] | None = None
+    bounds: tuple[tuple[str, Any], ...] | None = None
+    words: Callable[[str], bool] | None = None
+    """What holds of the texts that pass, such as a prefix: it needs a list of all texts."""
+    inverse: bool = False
+    """Whether the values that pass are all the others."""
+    missing: bool = False
+    """Whether a missing value passes."""
+
+
+@dataclass(frozen=True)
+class All:
+    """Every part holds; without parts, always."""
+
+    parts: tuple[Rule, ...]
+
+
+@dataclass(frozen=True)
+class Either:
+    """Some part holds; without parts, never."""
+
+    parts: tuple[Rule, ...]
+
+
+Rule = Test | All | Either
+
+
+def present(name: str, place: str) -> Test:
+    """Return the test that a field has a value."""
+    return Test(name, place)
+
+
+def absent(name: str, place: str) -> Test:
+    """Return the test that a field has no value."""
+    return negated_test(present(name, place))
+
+
+def negated_test(test: Test) -> Test:
+    """Return the test that holds where this one doesn't."""
+    return replace(test, inverse=not test.inverse, missing=not test.missing)
+
+
+def negated(rule: Rule) -> Rule:
+    """Return the rule that holds where this one doesn't."""
+    if isinstance(rule, Test):
+        return negated_test(rule)
+    parts = tuple(negated(part) for part in rule.parts)
+    return Either(parts) if isinstance(rule, All) else All(parts)
+
+
+def tests_of(rule: Rule) -> Iterator[Test]:
+    """Yield every test of a rule."""
+    if isinstance(rule, Test):
+        yield rule
+    else:
+        for part in rule.parts:
+            yield from tests_of(part)
+
+
+def text_of(rule: Rule) -> str | bool:
+    """Return a filter's text, or whether the rule holds always or never."""
+    if isinstance(rule, Test):
+        return _test_text(rule)
+    stops = isinstance(rule, Either)  # the truth of a part that decides all
+    texts = [text_of(part) for part in rule.parts]
+    if any(text is stops for text in texts):
+        return stops
+    left = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+    if len(left) < 2:
+        return left[0] if left else not stops
+    return (" or " if stops else " and ").join(f"({text})" for text in left)
+
+
+def _test_text(test: Test) -> str | bool:
+    name = name_text(test.name)
+    if test.values or test.bounds:
+        text = _values_text(name, test) if test.values else _bounds_text(name, test)
+        return f"{text} or {name} is null" if test.missing else text
+    passes = (test.values is None) != test.inverse  # an empty list of values is passed by none
+    if passes == test.missing:
+        return passes
+    return f"{name} is not null" if passes else f"{name} is null"
+
+
+def _values_text(name: str, test: Test) -> str:
+    assert test.values
+    listed = ", ".join(_literal(value) for value in test.values)
+    return f"{name} {'not in' if test.inverse else 'in'} ({listed})"
+
+
+def _bounds_text(name: str, test: Test) -> str:
+    assert test.bounds
+    text = " and ".join(f"{name} {sign} {_literal(value)}" for sign, value in test.bounds)
+    return f"not ({text})" if test.inverse else text
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return quoted(value) if isinstance(value, str) else repr(value)

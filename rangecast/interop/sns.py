@@ -1,0 +1,78 @@
+"""Filter policies of Amazon SNS: `read` and `write`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rangecast.interop.export import Exported, export
+from rangecast.interop.pattern_reader import pattern_rule
+from rangecast.interop.pattern_writer import Limits, pattern_of
+from rangecast.interop.result import (
+    Carried,
+    carry,
+    json_rule,
+    json_text,
+    load_json,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
+from rangecast.interop.rules import All, NotCarriedError, Rule
+from rangecast.model.space import Space
+
+LIMITS = Limits("SNS", largest=1e9, decimals=5)
+_EXPECTED = (
+    'give {"id": policy, ...}, or a list of what `aws sns get-subscription-attributes` prints: '
+    '[{"Attributes": {"SubscriptionArn": ..., "FilterPolicy": ...}}, ...]'
+)
+
+
+def read(given: str | Path | Any, space: Space | None = None) -> Carried:
+    """Carry filter policies over.
+
+    given    a JSON file or its data: policies by id, or a list of what
+             `aws sns get-subscription-attributes` prints
+    space    the types of the fields; without it they follow from what the policies compare with
+
+    A subscription without a policy gets every message. With the scope MessageBody, a field inside
+    another is an attribute named by its path.
+    """
+    data = load_json(given, "policies by id")
+    if isinstance(data, Mapping) and "Attributes" in data:
+        data = [data]
+    if isinstance(data, Mapping):
+        policies = {"FilterPolicyScope": "MessageBody"}
+        rules = [(id_, policies | {"FilterPolicy": one}) for id_, one in rules_by_id(data)]
+    elif isinstance(data, list):
+        rules = rules_listed(data, _subscription, _EXPECTED, "subscriptions")
+    else:
+        raise unknown_shape(data, _EXPECTED)
+    return carry(rules, _rule, space)
+
+
+def _subscription(given: Any) -> tuple[Any, Any] | None:
+    attributes = given.get("Attributes", given) if isinstance(given, Mapping) else None
+    return (
+        (attributes.get("SubscriptionArn"), attributes) if isinstance(attributes, Mapping) else None
+    )
+
+
+def _rule(attributes: Mapping[str, Any]) -> Rule:
+    scope = attributes.get("FilterPolicyScope", "MessageAttributes")
+    if scope not in ("MessageAttributes", "MessageBody"):
+        raise NotCarriedError("FilterPolicyScope", f"unknown scope {scope!r}")
+    if "FilterPolicy" not in attributes:
+        return All(())
+    return pattern_rule(json_rule(attributes["FilterPolicy"]), nested=scope == "MessageBody")
+
+
+def write(subscriptions: Any, space: Space) -> Exported:
+    """Say subscriptions as filter policies, by id, as JSON.
+
+    subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
+
+    A name with a dot becomes a field inside another, which needs the scope MessageBody.
+    """
+    return export(subscriptions, space, lambda one: pattern_of(one, LIMITS), json_text)

@@ -1,0 +1,90 @@
+"""Structures without some of their subscriptions, which are dead or belong to somebody else.
+
+`Slabs` and `Cells` leave them out as they search. Of any other structure they are taken out of what
+it found. Either way the structure itself stays as it is, for those who still use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.jit import jit
+from rangecast.match.cells.index import Cells
+from rangecast.match.choose import Index
+from rangecast.match.result import MatchRows
+from rangecast.match.slabs.index import Slabs
+from rangecast.match.warmup import Starting
+
+
+@jit
+def _keep(offsets: I64, rows: I32, dead: Bool, kept_offsets: I64, kept: I32) -> None:
+    """Write the rows that aren't dead, event by event; `kept` has room for one more."""
+    filled = 0
+    for event in range(len(offsets) - 1):
+        kept_offsets[event] = filled
+        for place in range(offsets[event], offsets[event + 1]):
+            kept[filled] = rows[place]
+            filled += not dead[rows[place]]
+    kept_offsets[len(offsets) - 1] = filled
+
+
+class Sifted:
+    """Any structure, without some subscriptions."""
+
+    def __init__(self, index: Index, dead: Bool):
+        """`dead` says which subscriptions don't count, (rows,)."""
+        self.name = index.name
+        self.index = index
+        self.dead = dead
+        self.dead.flags.writeable = False
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the structure, and of what doesn't count."""
+        return self.index.memory + self.dead.nbytes
+
+    def without(self, rows: I64) -> Sifted:
+        """Return the same without some more subscriptions."""
+        dead = self.dead.copy()
+        dead[rows] = True
+        return Sifted(self.index, dead)
+
+    def match(self, points: F64) -> MatchRows:
+        """Return all matches of all events."""
+        return self._kept(self.index.match(points))
+
+    def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
+        """Yield (first event, matches) in pieces of bounded size."""
+        for first, found in self.index.stream(points):
+            yield first, self._kept(found)
+
+    def match_one(self, point: F64) -> I32:
+        """Return the rows that hold one event."""
+        rows = self.index.match_one(point)
+        return rows[~self.dead[rows]]
+
+    def _kept(self, found: MatchRows) -> MatchRows:
+        offsets = np.empty_like(found.offsets)
+        rows = np.empty(len(found.rows) + 1, np.int32)
+        _keep(found.offsets, found.rows, self.dead, offsets, rows)
+        return MatchRows(offsets, rows[: offsets[-1]], found.work)
+
+
+def without(index: Index, rows: I64, count: int) -> Index:
+    """Return a structure of `count` subscriptions without some of them, sharing all that it can."""
+    index = settled(index)
+    if isinstance(index, Slabs | Cells | Sifted):
+        return index.without(rows)
+    return Sifted(index, np.zeros(count, np.bool_)).without(rows)
+
+
+def settled(index: Index) -> Index:
+    """Return the structure that took over from the plain scan, if one did."""
+    if isinstance(index, Sifted):
+        built = settled(index.index)
+        same = built is index.index
+        return index if same else without(built, np.flatnonzero(index.dead), len(index.dead))
+    return index.interim.built or index if isinstance(index, Starting) else index

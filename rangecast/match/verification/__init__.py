@@ -1,0 +1,1 @@
+"""Verification of matches that came from elsewhere."""

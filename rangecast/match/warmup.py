@@ -1,0 +1,61 @@
+"""A matching structure that answers at once, where kernels would first have to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from rangecast.kernels.ahead import WHY, Interim, starts_plainly
+from rangecast.kernels.arrays import F64, I32
+from rangecast.match.choose import Index, build, choose
+from rangecast.match.result import MatchRows
+from rangecast.match.scan import Scan
+from rangecast.match.slabs.lanes import search_batch
+from rangecast.model.answers.answerer import Choice
+from rangecast.model.boxes import Boxes
+
+_VERB = "match"
+
+
+def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
+    """Return a structure that answers without compiling first, and why it was chosen."""
+    if index == "auto" and starts_plainly(boxes.lo.size, _VERB, search_batch):
+        return Starting(boxes), Choice(Scan.name, WHY)
+    choice = choose(boxes, index)
+    return build(boxes, choice.name), choice
+
+
+class Starting:
+    """The plain scan at first, then the structure that `auto` chooses."""
+
+    name = "starting"
+
+    def __init__(self, boxes: Boxes):
+        self.boxes = boxes
+        self.interim = Interim[Index](_VERB, search_batch, Scan(boxes), partial(build, boxes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Starting, (self.boxes,)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the boxes, and of the structure that took over."""
+        built = self.interim.built
+        return self.interim.plain.memory + (0 if built is None else built.memory)
+
+    def match(self, points: F64) -> MatchRows:
+        """Return all matches of all events."""
+        return self._for(len(points)).match(points)
+
+    def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
+        """Yield (first event, matches) in pieces of bounded size."""
+        return self._for(len(points)).stream(points)
+
+    def match_one(self, point: F64) -> I32:
+        """Return the rows that hold one event."""
+        return self._for(1).match_one(point)
+
+    def _for(self, events: int) -> Index:
+        """Return what answers this many events."""
+        return self.interim.answering(events * self.boxes.lo.size)

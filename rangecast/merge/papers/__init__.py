@@ -1,0 +1,1 @@
+"""Structures of paper 004 that summaries don't need: bounding boxes, attribute subsets, links."""

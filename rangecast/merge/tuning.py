@@ -1,0 +1,238 @@
+"""Memory against precision: what a summary costs and lets through, for several settings.
+
+A setting says which attributes a summary takes, how many bits, and how its cells are cut. A summary
+that has more ranges than the budget is joined over its cheapest gaps until it fits: the shortest,
+or those that the fewest of some events lie in. Measured are the ranges, the share of the space that
+they hold, and on sample events the false positives: events that the summary lets through and no
+subscription matches (paper 004, sections 5, 6.2 and 6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, Bool
+from rangecast.merge.cells import Cells, chosen_attributes
+from rangecast.merge.measure import share_of
+from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
+from rangecast.merge.summary import Summary
+from rangecast.model.boxes import Boxes
+from rangecast.model.space import Space
+from rangecast.model.validation.inputs import as_points
+
+_BITS = (2, 3, 4, 5, 6, 8, 10)
+_ENOUGH = 16
+"""Finer cells are not tried once a summary has this many times the budget of ranges."""
+_NEARLY_ALL = 0.95
+"""A summary that lets this share through saves hardly anything."""
+
+
+class Setting(NamedTuple):
+    """How to sum up."""
+
+    attributes: tuple[str, ...]
+    bits: int
+    cells: str
+    """Equal sizes (`uniform`), or quantiles of the sample events (`quantiles`)."""
+
+    def made(self, space: Space, points: F64) -> Cells:
+        """Return the cells."""
+        if self.cells == "uniform":
+            return Cells.uniform(space, self.bits, self.attributes)
+        return Cells.quantiles(space, self.bits, points, self.attributes)
+
+
+class Outcome(NamedTuple):
+    """What a setting gives."""
+
+    setting: Setting
+    all_ranges: int
+    """Without a budget."""
+    ranges: int
+    gap: int
+    """Gaps up to this were closed to meet the budget."""
+    share: float
+    passed: int
+    """Sample events that the summary lets through."""
+    matched: int
+    """Those that a subscription does match."""
+    events: int
+    """All sample events."""
+
+    @property
+    def lets_through(self) -> float:
+        """The share of the sample events that pass; without a sample, of the space."""
+        return self.passed / self.events if self.events else self.share
+
+    @property
+    def false_positives(self) -> float:
+        """Share of what passes that nobody asked for."""
+        return 1 - self.matched / self.passed if self.passed else 0.0
+
+
+def settings(order: Sequence[str], *, most: int, sampled: bool) -> Iterator[Setting]:
+    """Yield what is worth trying: the best attributes 1 to `most`, coarse to fine."""
+    for count in range(1, min(most, len(order)) + 1):
+        for bits in _BITS:
+            if bits * count <= 64:
+                for cells in ("uniform", "quantiles") if sampled else ("uniform",):
+                    yield Setting(tuple(order[:count]), bits, cells)
+
+
+class Summed(NamedTuple):
+    """What subscriptions sum to, within a budget of ranges."""
+
+    cells: Cells
+    ranges: Ranges
+    all_ranges: int
+    """Without a budget."""
+    gap: int
+    """Gaps up to this were closed to meet the budget."""
+
+    def summary(self, space: Space) -> Summary:
+        """Return a summary of just these ranges."""
+        return Summary.of_ranges(self.ranges, space, cells=self.cells)
+
+
+Union = Callable[[Cells], Ranges]
+"""Sums all subscriptions up on some cells, wherever they are held."""
+
+
+def summed(
+    space: Space,
+    boxes: Boxes,
+    setting: Setting,
+    budget: int,
+    points: F64,
+    limit: int = LIMIT,
+    union: Union | None = None,
+    weigh: F64 | None = None,
+) -> Summed:
+    """Sum up; `points` are sample events, which some cells are made from.
+
+    `weigh` are the events that say what it costs to close a gap; without, its length does.
+    """
+    cells = setting.made(space, points)
+    exact = (
+        union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
+        if union is None
+        else union(cells)
+    )
+    ranges, gap = within_budget(exact, budget, None if weigh is None else cells.places(weigh))
+    return Summed(cells, ranges, len(exact), gap)
+
+
+def redundant(space: Space, boxes: Boxes, cells: Cells, limit: int = LIMIT) -> Bool:
+    """Return which subscriptions add nothing to those before: the sum is the same without them."""
+    gained = Summary(space, cells=cells, limit=limit).subscribe_many(boxes).add
+    return np.asarray(np.diff(gained.offsets) == 0)
+
+
+def outcome(
+    space: Space,
+    boxes: Boxes,
+    setting: Setting,
+    budget: int,
+    points: F64,
+    matched: Bool,
+    limit: int = LIMIT,
+    union: Union | None = None,
+    weigh: F64 | None = None,
+) -> Outcome:
+    """Sum up and measure; `matched` says which of the sample events a subscription matches."""
+    cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit, union, weigh)
+    passed = ranges.hold(cells.places(points))
+    share = share_of(space, cells, ranges)
+    counts = int(passed.sum()), int(matched.sum())
+    return Outcome(setting, before, len(ranges), gap, share, *counts, len(points))
+
+
+def recommended(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the one that lets the fewest sample events through; of equals the smallest.
+
+    Without a sample it is the one that holds the least of the space.
+    """
+    if not outcomes:
+        raise UsageError("no setting was tried")
+    sampled = any(one.passed for one in outcomes)
+    return min(
+        outcomes,
+        key=lambda one: (
+            one.passed if sampled else one.share,
+            one.ranges,
+            len(one.setting.attributes),
+            one.setting.bits,
+        ),
+    )
+
+
+class Sample(NamedTuple):
+    """Events that settings are measured on."""
+
+    points: F64
+    matched: Bool
+    """Which of them a subscription matches."""
+
+
+class Recommendation(NamedTuple):
+    """The setting to take, and all that were tried."""
+
+    best: Outcome
+    summary: Summary
+    """The ranges that the best setting comes to: to save, to open elsewhere, to ask of events."""
+    outcomes: list[Outcome]
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the summary holds back enough to be worth its memory."""
+        return self.best.lets_through < _NEARLY_ALL
+
+    @property
+    def must_let_through(self) -> bool:
+        """Whether subscriptions ask for nearly all sample events, so that nothing could help."""
+        return self.best.events > 0 and self.best.matched >= _NEARLY_ALL * self.best.events
+
+
+def recommend(
+    boxes: Boxes,
+    space: Space,
+    max_ranges: int,
+    sample: Sample | None = None,
+    *,
+    most: int = 4,
+    limit: int = LIMIT,
+    union: Union | None = None,
+    weigh: Any = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Recommendation:
+    """Try settings of up to `most` attributes and `max_ranges` ranges, and recommend one.
+
+    sample      events to measure false positives on; without, the share of the space decides
+    limit       ranges that one subscription may have
+    union       sums the boxes up elsewhere, with the same limit; by default that is done here
+    weigh       events like those to come, as `Summary.holds_many` takes them: gaps that few of them
+                lie in are closed first, instead of the shortest. Not those of `sample`, or what
+                passes looks less than it will be
+    progress    is called with 1 after each setting
+    """
+    nothing = Sample(np.zeros((0, len(space))), np.zeros(0, np.bool_))
+    points, matched = sample or nothing
+    order = chosen_attributes(boxes, space, len(space), points if len(points) else None)
+    weights = None if weigh is None else as_points(weigh, space)
+    outcomes: list[Outcome] = []
+    done: set[tuple[tuple[str, ...], str]] = set()
+    for setting in settings(order, most=most, sampled=len(points) > 0):
+        if (setting.attributes, setting.cells) in done:
+            continue
+        how = (points, matched, limit, union, weights)
+        outcomes.append(outcome(space, boxes, setting, max_ranges, *how))
+        progress(1)
+        if outcomes[-1].all_ranges > _ENOUGH * max_ranges:
+            done.add((setting.attributes, setting.cells))
+    best = recommended(outcomes)
+    found = summed(space, boxes, best.setting, max_ranges, points, limit, union, weights)
+    return Recommendation(best, found.summary(space), outcomes)

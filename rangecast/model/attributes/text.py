@@ -1,0 +1,221 @@
+"""The kinds of attribute whose values are texts: category, string and hierarchy.
+
+See `attributes` for what a kind is, and for the other four.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rangecast.errors import SpaceError, near
+from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer, Interval, Number
+from rangecast.model.attributes.numbers import MAX
+from rangecast.model.attributes.timestamps import Timestamp
+
+OTHER = MAX
+"""The coordinate of every string that no subscription mentions."""
+_EMPTY = "this is an empty text; a missing value is null or None"
+
+
+class _Named(Attribute):
+    """An attribute whose values are texts."""
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self._refuse(value, "takes a text")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise self._refuse(value, "takes a text without lone surrogates") from None
+        return value
+
+
+class Category(_Named):
+    """One of a list of values."""
+
+    type = "category"
+
+    def __init__(self, name: str, values: Sequence[str], *, source: str | None = None):
+        super().__init__(name, source=source)
+        self.values = _distinct(name, "values", values)
+        self.codes = {value: float(code) for code, value in enumerate(self.values)}
+        self.domain = 0.0, float(len(self.values) - 1)
+
+    def definition(self) -> dict[str, Any]:
+        return super().definition() | {"values": list(self.values)}
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        try:
+            return self.codes[self._text(value)]
+        except KeyError:
+            hint = _EMPTY if value == "" else near(value, self.values)
+            raise self._refuse(value, f"takes one of its listed values ({hint})") from None
+
+    def value(self, coordinate: float) -> str:
+        return self.values[int(coordinate)]
+
+
+_GROWING = threading.Lock()
+"""Held while a vocabulary grows: two threads never give two texts one code."""
+
+
+def _new_lock() -> None:
+    global _GROWING
+    _GROWING = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # another thread may have held it
+
+
+class String(_Named):
+    """Any text. Its vocabulary is what subscriptions mention; all other texts are `OTHER`.
+
+    The vocabulary only grows, so a coordinate once given stays true; any thread may add words
+    while others read.
+    """
+
+    type = "string"
+
+    def __init__(self, name: str, vocabulary: Sequence[str] = (), *, source: str | None = None):
+        super().__init__(name, source=source)
+        self.domain = 0.0, OTHER
+        self.vocabulary = list(vocabulary)
+        self.codes = {text: float(code) for code, text in enumerate(self.vocabulary)}
+
+    def coordinate(self, value: Any) -> float:
+        return MISSING if value is None else self.codes.get(self._text(value), OTHER)
+
+    def value(self, coordinate: float) -> str | None:
+        """Return the text; `None` for `OTHER`, which stands for every text not mentioned."""
+        return None if coordinate == OTHER else self.vocabulary[int(coordinate)]
+
+    def equal(self, value: Any) -> Interval | None:
+        code = self._learned(self._text(value))
+        return code, code
+
+    def learn(self, words: Sequence[str]) -> bool:
+        """Add words to the vocabulary, which must begin with the same ones; return if it does."""
+        with _GROWING:
+            known = min(len(words), len(self.vocabulary))
+            if self.vocabulary[:known] != list(words[:known]):
+                return False
+        # Another thread may add a word in between: then the order differs after all.
+        return all(self._learned(word) == code for code, word in enumerate(words[known:], known))
+
+    def _learned(self, text: str) -> float:
+        """Return the code of a text, a new one if it is new."""
+        code = self.codes.get(text)
+        if code is None:
+            with _GROWING:
+                code = self.codes.get(text)
+                if code is None:
+                    code = float(len(self.vocabulary))
+                    self.vocabulary.append(text)
+                    self.codes[text] = code
+        return code
+
+
+class Hierarchy(_Named):
+    """A tree of concepts. A concept is the range of its leaves; an event carries a leaf."""
+
+    type = "hierarchy"
+
+    def __init__(
+        self,
+        name: str,
+        tree: Mapping[str, Any] | Sequence[Any],
+        *,
+        source: str | None = None,
+    ):
+        super().__init__(name, source=source)
+        if isinstance(tree, str):
+            raise SpaceError(
+                f"attribute {name!r}: a tree is written out as tables and lists, such as "
+                f"{{ EU = ['de', 'fr'] }}, not the name of a file; given: {tree!r}"
+            )
+        self.tree = tree
+        self.leaves: list[str] = []
+        self.ranges: dict[str, Interval] = {}
+        self._walk(tree)
+        if not self.leaves:
+            raise SpaceError(f"attribute {name!r}: the tree has no leaf")
+        self.codes = {leaf: float(code) for code, leaf in enumerate(self.leaves)}
+        self.domain = 0.0, float(len(self.leaves) - 1)
+
+    def _walk(self, branch: Any) -> None:
+        if isinstance(branch, Mapping):
+            for concept, below in branch.items():
+                first = len(self.leaves)
+                self._walk(below)
+                if len(self.leaves) == first:
+                    raise SpaceError(f"attribute {self.name!r}: concept {concept!r} has no leaf")
+                self._enter(concept, first)
+        elif isinstance(branch, str):
+            self.leaves.append(branch)
+            self._enter(branch, len(self.leaves) - 1)
+        elif isinstance(branch, Sequence):
+            for below in branch:
+                self._walk(below)
+        else:
+            raise SpaceError(
+                f"attribute {self.name!r}: a tree is made of tables, lists and texts, "
+                f"such as {{ EU = ['de', 'fr'] }}; given: {branch!r}"
+            )
+
+    def _enter(self, concept: str, first: int) -> None:
+        if concept in self.ranges:
+            raise SpaceError(f"attribute {self.name!r}: {concept!r} is in the tree twice")
+        self.ranges[concept] = float(first), float(len(self.leaves) - 1)
+
+    def definition(self) -> dict[str, Any]:
+        return super().definition() | {"tree": self.tree}
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        text = self._text(value)
+        if text in self.codes:
+            return self.codes[text]
+        if text in self.ranges:
+            raise self._refuse(value, "takes a leaf of its tree; this is a concept above leaves")
+        hint = _EMPTY if text == "" else near(text, self.leaves)
+        raise self._refuse(value, f"takes a leaf of its tree ({hint})")
+
+    def value(self, coordinate: float) -> str:
+        return self.leaves[int(coordinate)]
+
+    def equal(self, value: Any) -> Interval | None:
+        text = self._text(value)
+        if text not in self.ranges:
+            hint = near(text, list(self.ranges))
+            raise self._refuse(value, f"takes a concept or leaf of its tree ({hint})")
+        return self.ranges[text]
+
+    def concepts(self, lo: float, hi: float) -> Iterator[str]:
+        """Yield the fewest concepts that together are the leaves `lo` to `hi`."""
+        start = lo
+        while start <= hi:
+            fitting = [c for c, (a, b) in self.ranges.items() if a == start and b <= hi]
+            best = max(fitting, key=lambda concept: self.ranges[concept][1])
+            yield best
+            start = self.ranges[best][1] + 1
+
+
+KINDS: dict[str, type[Attribute]] = {
+    kind.type: kind for kind in (Number, Integer, Timestamp, Boolean, Category, String, Hierarchy)
+}
+
+
+def _distinct(name: str, what: str, values: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(v, str) for v in values) or not values:
+        raise SpaceError(f"attribute {name!r}: {what} takes a list of texts; given: {values!r}")
+    twice = {v for v in values if list(values).count(v) > 1}
+    if twice:
+        raise SpaceError(f"attribute {name!r}: {what} lists {sorted(twice)} more than once")
+    return tuple(values)

@@ -1,0 +1,4 @@
+"""Tables to coordinates, column by column.
+
+rows (io.batch) -> columns (columns, casts) -> events | subscriptions -> points | Boxes
+"""

@@ -1,0 +1,189 @@
+"""What the columns of events mean: values, and, where asked for, spans, chances and factors.
+
+    <attribute>                       a value; or a span, as a pair or a list of two
+    <attribute>_lo, <attribute>_hi    a span: the value lies between these, both included
+    <attribute>_chance                the probability that it does; 1 if there is none
+
+An event becomes one row of coordinates, so that it travels as a point does:
+
+    lo (d)   hi (d), with spans   chance (d), with chances   number (1), with factors
+
+`number` says which event of a table of factors it is, `MISSING` if it is in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import MISSING, Attribute, Number
+from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.io.batch import Values, as_values, text_at
+from rangecast.model.io.records import Rows
+from rangecast.model.sets.ids import Places
+from rangecast.model.space import Space
+
+_PAIR = "a span is a pair, (first, last)"
+
+
+class Parts(NamedTuple):
+    """The coordinates of events by what they mean, (events, d) each."""
+
+    lo: F64
+    hi: F64
+    """The same as `lo` if values are no spans."""
+    chances: F64 | None
+    last: F64
+    """(events,) the number, where there are factors."""
+
+
+class EventColumns(NamedTuple):
+    """Which columns events may have, and how they become coordinates."""
+
+    spans: bool = False
+    chances: bool = False
+    """Values may be uncertain; there are spans, too, then."""
+    factor_events: Places | None = None
+    """The events of a table of factors."""
+    by_name: bool = False
+    """Values are under the names of attributes, whatever their sources."""
+
+    def names(self, attribute: Attribute) -> list[str]:
+        """Return the columns of an attribute; of one with a source, the first field of its path."""
+        name = attribute.name
+        ends = [f"{name}_lo", f"{name}_hi"] if self.spans else []
+        value = name if attribute.path is None else attribute.path[0]
+        return [value, *ends, *([f"{name}_chance"] if self.chances else [])]
+
+    def all_names(self, space: Space) -> list[str]:
+        """Return the columns of all attributes, each once."""
+        return [*dict.fromkeys(column for one in space for column in self.names(one))]
+
+    def width(self, dimensions: int) -> int:
+        """Return how many coordinates an event has."""
+        return dimensions * (1 + self.spans + self.chances) + (self.factor_events is not None)
+
+    def points_of(self, space: Space, rows: Rows, nan: str) -> F64:
+        """Return the coordinates of events, (rows, width); rows that can't be used are refused."""
+        d = len(space)
+        points = np.full((len(rows), self.width(d)), MISSING)
+        for axis, attribute in enumerate(space):
+            if self.spans:
+                points[:, axis], points[:, d + axis] = _span(rows, attribute, nan)
+            else:
+                points[:, axis] = _values(rows, attribute, nan, by_name=self.by_name)
+            if self.chances:
+                chance = Number(f"{attribute.name}_chance", min=0, max=1)
+                points[:, 2 * d + axis] = rows.coordinates(chance, nan)
+        if self.factor_events is not None:
+            places = self.factor_events.find(rows.ids)
+            points[:, -1] = np.where(places < 0, MISSING, places)
+        return points
+
+    def parts(self, points: F64, dimensions: int) -> Parts:
+        """Return coordinates by what they mean; a chance that isn't given is 1."""
+        lo, hi, chances = (
+            np.ascontiguousarray(points[:, i * dimensions : (i + 1) * dimensions]) for i in range(3)
+        )
+        return Parts(
+            lo,
+            hi if self.spans else lo,
+            np.where(chances == MISSING, 1.0, chances) if self.chances else None,
+            points[:, -1],
+        )
+
+
+def column_of(columns: Mapping[str, Values], attribute: Attribute) -> Values | None:
+    """Return an attribute's values, under its name or at its source; `None`: there are none."""
+    first, *rest = attribute.path or (attribute.name,)
+    found = columns.get(first)
+    while rest and isinstance(found, pa.Array) and pa.types.is_struct(found.type):
+        place = found.type.get_field_index(rest[0])
+        if place < 0:
+            return pa.nulls(len(found))
+        found = pc.struct_field(found, place)
+        first, *rest = rest
+    if found is None or not rest:
+        return found
+    given = found if isinstance(found, list) else found.to_pylist()
+    return as_values([value_at({first: one}, (first, *rest)) for one in given])
+
+
+def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False) -> F64:
+    """Return an attribute's coordinates, from its name or from its source."""
+    if by_name or attribute.path is None:
+        return rows.coordinates(attribute, nan)
+    values = column_of(rows.batch.columns, attribute)
+    if values is None:
+        return np.full(len(rows), MISSING)
+    return rows.encoded(attribute, values, attribute.source or "", nan)
+
+
+def _span(rows: Rows, attribute: Attribute, nan: str) -> tuple[F64, F64]:
+    """Return the ends of an attribute's values; refuse what is no value and no span."""
+    name, low, high = attribute.name, f"{attribute.name}_lo", f"{attribute.name}_hi"
+    pairs = None if attribute.path else _pairs(rows, name)
+    if pairs is None:
+        begins = ends = _values(rows, attribute, nan)
+    else:
+        begins, ends = (rows.encoded(attribute, values, name, nan) for values in pairs)
+    column = np.full(len(rows), name, object)
+    if low in rows or high in rows:
+        lo, hi = (rows.coordinates(attribute, nan, end) for end in (low, high))
+        is_span = ~(np.isposinf(lo) & np.isposinf(hi))
+        for place in _good(rows, is_span & ~(np.isposinf(begins) & np.isposinf(ends))):
+            rows.refuse(place, name, f"there is a value and a span, {low} to {high}", "give one")
+        column[is_span] = low
+        begins, ends = np.where(is_span, lo, begins), np.where(is_span, hi, ends)
+    for place in _good(rows, np.isposinf(begins) != np.isposinf(ends)):
+        where = name if column[place] == name else (low, high)[int(np.isposinf(ends[place]))]
+        rows.refuse(place, where, "one end of a span is missing", "give both ends, or none")
+    for place in _good(rows, begins > ends):
+        reason = "the span begins above its end"
+        if column[place] == low:
+            reason += f", {high} = {text_at(rows.batch.columns[high], place)}"
+        rows.refuse(place, column[place], reason, "swap its ends")
+    if not attribute.ordered:
+        for place in _good(rows, begins != ends):
+            reason = f"a {attribute.type} has no order, and so no spans"
+            rows.refuse(place, column[place], reason, "give a single value")
+    return begins, ends
+
+
+def _good(rows: Rows, at_fault: Any) -> Iterator[int]:
+    return iter(np.flatnonzero(at_fault & rows.good).tolist())
+
+
+def _pairs(rows: Rows, name: str) -> tuple[Values, Values] | None:
+    """Return the first and the last values of a column that has pairs; `None`: it has none."""
+    values = rows.batch.columns.get(name)
+    if isinstance(values, list):
+        if not any(isinstance(value, tuple | list) for value in values):
+            return None
+        both: list[tuple[Any, Any]] = []
+        for place, value in enumerate(values):
+            is_pair = isinstance(value, tuple | list)
+            if is_pair and len(value) != 2:
+                rows.refuse(place, name, _PAIR)
+            fits = not is_pair or len(value) == 2
+            both.append((tuple(value) if is_pair else (value, value)) if fits else (None, None))
+        return as_values([one for one, _ in both]), as_values([one for _, one in both])
+    if values is None or not (
+        pa.types.is_list(values.type)
+        or pa.types.is_large_list(values.type)
+        or pa.types.is_fixed_size_list(values.type)
+    ):
+        return None
+    lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero((lengths >= 0) & (lengths != 2)).tolist():
+        rows.refuse(place, name, _PAIR)
+    fits = lengths == 2
+    flat = values.filter(pa.array(fits)).flatten()
+    at = np.where(fits, 2 * (np.cumsum(fits) - 1), 0)
+    first, last = (flat.take(pa.array(at + end, mask=~fits)) for end in (0, 1))
+    return first, last

@@ -1,0 +1,282 @@
+"""Events: rows of a table, a column an attribute, as points of the space.
+
+`EventFile` reads a file in batches, so that it may be larger than memory; `encode_events` takes
+what a Python program holds. Both end in `Events`: ids and an array of coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import FileError, InvalidValueError, UsageError, near, shown
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import MISSING, NanMeaning, Number
+from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.attributes.timestamps import is_whole
+from rangecast.model.encoding.columns import coordinate, nan_is_missing
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.io.kept_columns import as_names, identified, kept_columns, kept_schema
+from rangecast.model.io.read_progress import Reading
+from rangecast.model.io.records import Records, Rows, file_source, table_source
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
+from rangecast.model.validation.unknown_columns import column_hint
+
+PLAIN = EventColumns()
+ANY = EventColumns(spans=True, chances=True)
+
+
+class Events(NamedTuple):
+    """Some events: their ids and their coordinates, one row per event."""
+
+    ids: pa.Array
+    points: F64
+
+
+class EventFile:
+    """A file of events, read in batches against a space."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        space: Space,
+        *,
+        bad_rows: BadRows | None = None,
+        nan: str = "refuse",
+        ignore_unknown: bool = False,
+        columns: EventColumns = PLAIN,
+        id: str | None = None,  # noqa: A002
+        keep: Sequence[str] = (),
+    ):
+        """Open a file; it is read when it is iterated.
+
+        id     the column of the ids, if it isn't `id`
+        keep   columns that may be there beside the attributes; ids are structs of the id and of
+               those that are there
+        """
+        self.path = path
+        self.columns = columns
+        self.space = space
+        self.warnings: list[str] = []
+        self._nan = nan
+        self._ignore_unknown = flag("ignore_unknown", ignore_unknown)
+        nan_is_missing(nan)  # a word that means nothing is refused before anything runs
+        exact = [column for one in space if is_whole(one) for column in columns.names(one)]
+        source = identified(file_source(path, exact), id)
+        self._records = Records(source, bad_rows or BadRows(), self._check_columns)
+        self._extra = {"id", id, *keep}
+        self._keep = keep
+
+    @property
+    def id_type(self) -> pa.DataType | None:
+        """The type of the ids, `None` if the file has none."""
+        return self._records.id_type
+
+    @cached_property
+    def kept(self) -> pa.Schema:
+        """The columns that are kept, and their types."""
+        return kept_schema(self._records.source, self._keep)
+
+    @property
+    def reading(self) -> Reading:
+        """How much of the file has been read."""
+        return self._records.source.reading
+
+    def check(self) -> None:
+        """Refuse a file that can't be read, or has an unknown column where it begins."""
+        self._records.check()
+
+    def __iter__(self) -> Iterator[Events]:
+        """Yield events batch by batch; bad rows go where bad rows go."""
+        for rows, points in self._read():
+            ids = rows.good_ids
+            if len(self.kept):
+                good = pa.array(rows.good)
+                kept = [one.filter(good) for one in kept_columns(rows.batch, self.kept)]
+                names = ["", *self.kept.names]  # a column may be called as the id is
+                ids = pa.StructArray.from_arrays([ids, *kept], names)
+            yield Events(ids, points)
+
+    def tables(self) -> Iterator[tuple[pa.Table, F64]]:
+        """Yield events batch by batch with all columns as they were given, and their points."""
+        for rows, points in self._read():
+            table = pa.Table.from_batches([rows.batch.arrow()])
+            yield table if rows.good.all() else table.filter(pa.array(rows.good)), points
+
+    def find(self, wanted: str | int) -> tuple[dict[str, Any], F64] | None:
+        """Return one event, its values and its point, by its id as a text or by its row.
+
+        Rows count from 0; those of a file without ids are ids. `None`: there is none.
+        """
+        for rows, points in self._read():
+            names = rows.batch.rows if isinstance(wanted, int) else rows.ids.cast(pa.string())
+            at = np.flatnonzero(np.asarray(names)[rows.good] == wanted)
+            if len(at):
+                place = int(np.flatnonzero(rows.good)[at[0]])
+                return rows.batch.row(place), points[at[0]]
+        return None
+
+    def _read(self) -> Iterator[tuple[Rows, F64]]:
+        """Yield rows, and the points of the good ones."""
+        seen: set[str] = set()
+        for rows in self._records:
+            seen.update(rows.batch.columns)
+            points = self.columns.points_of(self.space, rows, self._nan)
+            yield rows, points if rows.good.all() else points[rows.good]
+        absent = [one.name for one in self.space if seen.isdisjoint(self.columns.names(one))]
+        if seen and absent:
+            self.warnings.append(
+                f"{self.path} has no column for {', '.join(map(repr, absent))}: "
+                "all its events lack a value there"
+            )
+
+    def _check_columns(self, names: Sequence[str], where: str) -> None:
+        known = set(self.columns.all_names(self.space))
+        for name in names:
+            if name not in self._extra and name not in known and not self._ignore_unknown:
+                hint = column_hint(name, self.space.names, may_ignore=True)
+                if name in ANY.all_names(self.space):
+                    hint = "`rangecast rank` takes spans with --span, and chances with --uncertain"
+                raise FileError(
+                    f"{where}: unknown column {name!r}: {near(name, self.space.names)}\n"
+                    "  expected: a column for each attribute of the space, and 'id'\n"
+                    f"  hint: {hint}"
+                )
+
+
+def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Return the attributes of one event and their values."""
+    try:
+        return event.items()
+    except AttributeError:
+        raise UsageError(
+            "an event is a dict from attributes to values\n"
+            f"  given: {type(event).__name__} {shown(event)}\n"
+            "  hint: give a single dict; lists and tables go to match_many and rank_many"
+        ) from None
+
+
+def encode_event(
+    event: Mapping[str, Any],
+    space: Space,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+    by_name: bool = False,
+) -> F64:
+    """Return the coordinates of one event, (d,); what it has no value for is missing.
+
+    `ignore_unknown` and `nan` are as in `encode_events`. `by_name`: values are under the names of
+    attributes, whatever their sources.
+    """
+    if nan != NanMeaning.REFUSE:
+        nan_is_missing(nan)
+    if ignore_unknown is not False:
+        flag("ignore_unknown", ignore_unknown)
+    if space.paths and not by_name:
+        event = _by_name(event, space, ignore_unknown=ignore_unknown)
+    point = [MISSING] * len(space)
+    for name, value in values_of(event):
+        axis = space.axes.get(name)
+        if axis is not None:
+            attribute = space.attributes[axis]
+            if type(value) is float and type(attribute) is Number:
+                lo, hi = attribute.domain
+                if lo <= value <= hi:  # what most values are, without a detour
+                    point[axis] = value + 0.0
+                    continue
+            try:
+                point[axis] = coordinate(attribute, value, nan=nan)
+            except InvalidValueError as error:
+                if str(error).startswith(repr(name)):
+                    raise
+                raise InvalidValueError(f"{name!r}: {error}") from None
+        elif name != "id" and not ignore_unknown:
+            raise UsageError(_unknown(space, name))
+    return np.array(point)
+
+
+def _by_name(event: Mapping[str, Any], space: Space, *, ignore_unknown: bool) -> dict[str, Any]:
+    """Return an event with the values of all attributes under their names."""
+    given = dict(values_of(event))
+    if not ignore_unknown:
+        for name in given:
+            if name != "id" and name not in space.fields:
+                raise UsageError(_unknown(space, name))
+    return {
+        one.name: given.get(one.name) if one.path is None else value_at(given, one.path)
+        for one in space
+    }
+
+
+def encode_events(
+    events: Any,
+    space: Space,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+    columns: EventColumns = PLAIN,
+    id: str | None = None,  # noqa: A002
+    keep: str | Sequence[str] = (),
+) -> Events:
+    """Return the events of a file, a table, a DataFrame, a dict of columns or a list of dicts.
+
+    A key that is absent, `None` or null is a missing value. The first event that can't be used
+    raises a `BadRowError`.
+
+    ignore_unknown   events may have values that are no attribute of the space
+    nan              "refuse" NaN, or read it as "missing"
+    columns          what columns there may be beside values
+    id               the column of the ids, if it isn't `id`
+    keep             columns that may be there beside the attributes, and go with the ids: these
+                     are structs then
+    """
+    flag("ignore_unknown", ignore_unknown)
+    if isinstance(events, str | Path):
+        options: Any = {"nan": nan, "ignore_unknown": ignore_unknown, "columns": columns}
+        file = EventFile(events, space, **options, id=id, keep=as_names(keep))
+        return _joined(list(file), space)
+    names = as_names(keep)
+    source = identified(table_source(events, "events"), id)
+    known = {"id", id, *names, *columns.all_names(space)}
+    kept = kept_schema(source, names)
+    absent = [name for name in names if name not in kept.names]
+    if absent:
+        raise UsageError(f"events have no column {absent[0]!r} to keep")
+
+    def check(names: Sequence[str], _where: str) -> None:
+        for name in names:
+            if name not in known and not ignore_unknown:
+                raise UsageError(_unknown(space, name))
+
+    found = []
+    for rows in Records(source, BadRows(), check, unique=False):
+        ids = rows.ids
+        if names:
+            arrays = [ids, *kept_columns(rows.batch, kept)]
+            ids = pa.StructArray.from_arrays(arrays, ["", *names])
+        found.append(Events(ids, columns.points_of(space, rows, nan)))
+    return _joined(found, space)
+
+
+def _joined(found: list[Events], space: Space) -> Events:
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        return Events(pa.array([], pa.int64()), np.zeros((0, len(space))))
+    every, points = zip(*found, strict=True)
+    return Events(pa.concat_arrays(every), np.concatenate(points))
+
+
+def _unknown(space: Space, name: str) -> str:
+    return (
+        f"unknown attribute {name!r}: {near(str(name), space.names)}\n"
+        f"  hint: {column_hint(str(name), space.names, may_ignore=True)}"
+    )

@@ -1,0 +1,107 @@
+"""Subscriptions of a table as rows with a filter text: what a server saves.
+
+The columns are those of a file (`subscriptions`): `id`, then `filter` or `<attribute>_lo` and
+`<attribute>_hi`, `score` and `weight_<attribute>`; and `consumer` and `ttl`, which only a server
+has. Ranges become the text of a filter that means them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import FileError
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import Number
+from rangecast.model.encoding.subscriptions import SubscriptionColumns
+from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.io.batch import Batch, text_at, value_at
+from rangecast.model.io.records import Rows
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.sets.ids import id_type
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+
+_TTL = Number("ttl", min=0)
+
+
+class SubscriptionRow(NamedTuple):
+    """One subscription, and the row that it is in."""
+
+    row: int
+    id: Id
+    filter: str
+    score: float | None
+    weights: dict[str, float]
+    """Those that are given."""
+    consumer: str
+    ttl: float | None
+
+
+def subscription_rows(
+    batch: Batch, space: Space, bad: BadRows, source: str
+) -> Iterator[SubscriptionRow]:
+    """Yield the subscriptions of a batch; rows that can't be one go to `bad`.
+
+    Filters aren't parsed. Columns that don't fit are a `FileError`.
+    """
+    columns = SubscriptionColumns(space, more=("consumer", "ttl"))
+    columns.check(list(batch.columns), source)
+    if "seq" in batch.columns:
+        raise FileError(
+            f"{source}: a server keeps subscriptions in the order of the rows, without 'seq'\n"
+            "  hint: order the rows by it, and drop the column"
+        )
+    rows = Rows(source, batch, bad)
+    kind = id_type([batch.columns["id"]], texts_too=False)
+    rows.take_ids(batch.columns["id"], kind or pa.large_string())
+    scores = columns.scores(rows)
+    weights = columns.all_weights(rows)
+    ttl = rows.coordinates(_TTL)
+    consumers = _texts(rows, "consumer")
+    texts = _texts(rows, "filter") if "filter" in rows else _ranges(columns, rows)
+    ids, numbers = rows.ids.to_pylist(), batch.rows.tolist()
+    for place in np.flatnonzero(rows.good).tolist():
+        yield SubscriptionRow(
+            numbers[place],
+            ids[place],
+            texts[place],
+            None if np.isnan(scores[place]) else float(scores[place]),
+            {} if weights is None else _weights(space, weights[place]),
+            consumers[place],
+            None if np.isposinf(ttl[place]) else float(ttl[place]),
+        )
+
+
+def _texts(rows: Rows, name: str) -> list[str]:
+    """Return a column of texts; a row with something else is refused, a filter must be there."""
+    values = rows.batch.columns.get(name)
+    if values is None:
+        return [""] * len(rows)
+    found = []
+    for place in range(len(rows)):
+        value = value_at(values, place)
+        if value is None and name == "consumer":
+            value = ""
+        if not isinstance(value, str):
+            if rows.good[place]:
+                rows.refuse(place, name, f"a {name} is a text", "give a text")
+            value = "" if value is None else text_at(values, place)
+        found.append(value)
+    return found
+
+
+def _ranges(columns: SubscriptionColumns, rows: Rows) -> list[str]:
+    lo, hi = columns.bounds(rows)
+    return [
+        text_of_bounds(columns.space, lo[place : place + 1], hi[place : place + 1]) if good else ""
+        for place, good in enumerate(rows.good.tolist())
+    ]
+
+
+def _weights(space: Space, row: F64) -> dict[str, float]:
+    pairs = zip(space.names, row.tolist(), strict=True)
+    return {name: weight for name, weight in pairs if not np.isnan(weight)}

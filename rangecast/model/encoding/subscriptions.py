@@ -1,0 +1,338 @@
+"""Subscriptions from a file or a table, as `Boxes` in order of arrival.
+
+Two layouts: `id, filter[, score][, weight_<attribute>...][, seq]`, where `filter` is a text of
+the filter language, or wide, `id, <attribute>_lo, <attribute>_hi, ...` with the same optional
+columns, where null is unbounded on that side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import FileError, FilterError, near
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.timestamps import is_whole
+from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.many import Parse, boxes_of_texts
+from rangecast.model.io.kept_columns import identified
+from rangecast.model.io.read_progress import Reading
+from rangecast.model.io.records import REMEDY, Records, Rows, Source, file_source, table_source
+from rangecast.model.io.rejected import BadRows, SetAside, setting_aside
+from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
+from rangecast.model.validation.unknown_columns import column_hint
+
+_SCORE = Number("score")
+NOT_GIVEN = np.nan
+"""A score or a weight that a row has none of."""
+_SEQ = Integer("seq")
+
+
+class Part(NamedTuple):
+    """The subscriptions of one batch; `sizes` says how many boxes each has."""
+
+    ids: pa.Array
+    lo: F64
+    hi: F64
+    sizes: I64
+    scores: F64
+    """NaN: not given."""
+    weights: F64 | None
+    """(rows, d), NaN: not given; `None`: none is."""
+    seq: F64 | None
+
+    def filled(self) -> Part:
+        """Return it with a score of 0 and weights of 1 where they aren't given."""
+        weights = None if self.weights is None else np.nan_to_num(self.weights, nan=1.0)
+        return self._replace(scores=np.nan_to_num(self.scores, nan=0.0), weights=weights)
+
+
+class Replacements(NamedTuple):
+    """Subscriptions in place of others, which keep the scores and weights that aren't given."""
+
+    boxes: Boxes
+    """With a score of 0 and weights of 1 where they aren't given."""
+    scores: F64
+    """NaN: not given."""
+    weights: F64 | None
+    """(rows, d), NaN: not given; `None`: none is."""
+
+    @classmethod
+    def of(cls, boxes: Boxes) -> Replacements:
+        """Return boxes with all that they have: nothing is kept."""
+        ones = np.ones((boxes.rows, boxes.dimensions))
+        return cls(boxes, boxes.scores, ones if boxes.weights is None else boxes.weights)
+
+    def onto(self, scores: F64, weights: F64 | None) -> Boxes:
+        """Return the boxes, given what those that they replace have."""
+        kept = weights
+        if self.weights is not None:
+            before = np.ones(self.weights.shape) if weights is None else weights
+            kept = np.where(np.isnan(self.weights), before, self.weights)
+        return replace(
+            self.boxes,
+            scores=frozen(np.where(np.isnan(self.scores), scores, self.scores), np.float64),
+            weights=None if kept is None else frozen(kept, np.float64),
+        )
+
+
+def read_subscriptions(
+    path: str | Path,
+    space: Space,
+    *,
+    bad_rows: SetAside = None,
+    ignore_unknown: bool = False,
+    progress: Callable[[int, Reading], None] | None = None,
+    id: str | None = None,  # noqa: A002
+    keep: Sequence[str] = (),
+) -> Boxes:
+    """Read a file of subscriptions.
+
+    bad_rows         a list that gets the bad rows, or the path of a file for them; without, the
+                     first one raises a `BadRowError`
+    ignore_unknown   the file may have columns that mean nothing
+    progress         is called with the rows of each batch, and how much has been read
+    id               the column of the ids, if it isn't `id`
+    keep             columns that the file may have beside those of subscriptions
+    """
+    flag("ignore_unknown", ignore_unknown)
+    source = identified(file_source(path, exact_columns(space)), id)
+    extra = [*([] if id is None else [id]), *keep]
+    with setting_aside(bad_rows) as bad:
+        return _read(source, space, bad, ignore_unknown, progress or _silent, extra)
+
+
+def exact_columns(space: Space) -> list[str]:
+    """Return the columns of a file whose integers must not be rounded to doubles."""
+    whole = [one.name for one in space if is_whole(one)]
+    return ["seq", *(f"{name}_{end}" for name in whole for end in ("lo", "hi"))]
+
+
+def encode_subscriptions(
+    given: Any,
+    space: Space,
+    *,
+    noun: str = "subscriptions",
+    bad_rows: SetAside = None,
+    id: str | None = None,  # noqa: A002
+) -> Boxes:
+    """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
+
+    Their columns are those that a file would have. NaN of a pandas DataFrame is null.
+
+    noun       what errors call them
+    bad_rows   as for `read_subscriptions`
+    id         the column of the ids, if it isn't `id`
+    """
+    source = identified(table_source(given, noun, nan_is_null=True), id)
+    with setting_aside(bad_rows) as bad:
+        return _read(source, space, bad, None, _silent, [] if id is None else [id])
+
+
+def read_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Replacements:
+    """Return the subscriptions of a file or a table, and which scores and weights it gives."""
+    is_file = isinstance(given, str | Path)
+    source = (
+        file_source(given, exact_columns(space))
+        if is_file
+        else table_source(given, "subscriptions", nan_is_null=True)
+    )
+    with setting_aside(bad_rows) as bad:
+        parts = _parts(source, space, bad, False if is_file else None, _silent)
+    boxes = _joined(parts, space)
+    if not parts:
+        return Replacements.of(boxes)
+    scores, weights = np.concatenate([part.scores for part in parts]), None
+    if any(part.weights is not None for part in parts):
+        shapes = [(len(part.ids), len(space)) for part in parts]
+        weights = np.concatenate(
+            [
+                np.full(shape, NOT_GIVEN) if part.weights is None else part.weights
+                for part, shape in zip(parts, shapes, strict=True)
+            ]
+        )
+    order = _order(parts)
+    if order is not None:
+        scores, weights = scores[order], None if weights is None else weights[order]
+    return Replacements(boxes, scores, weights)
+
+
+def _silent(rows: int, reading: Reading) -> None:
+    """Report no progress."""
+
+
+def _read(
+    source: Source,
+    space: Space,
+    bad: BadRows,
+    ignore_unknown: bool | None,
+    progress: Callable[[int, Reading], None],
+    extra: Sequence[str] = (),
+) -> Boxes:
+    return _joined(_parts(source, space, bad, ignore_unknown, progress, extra), space)
+
+
+def _parts(
+    source: Source,
+    space: Space,
+    bad: BadRows,
+    ignore_unknown: bool | None,
+    progress: Callable[[int, Reading], None],
+    extra: Sequence[str] = (),
+) -> list[Part]:
+    columns = SubscriptionColumns(space, ignore_unknown, extra)
+    parts = []
+    for rows in Records(source, bad, columns.check):
+        parts.append(columns.part(rows))
+        progress(len(rows), source.reading)
+    return parts
+
+
+def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
+    """Refuse columns that subscriptions can't have, and a table that lacks what they need."""
+    SubscriptionColumns(space).check(names, source)
+
+
+def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
+    """Return the subscriptions of one batch of many; rows that can't be used are refused.
+
+    parse   what to do instead of parsing a text alone; it gets the place in the batch
+    """
+    columns = SubscriptionColumns(space)
+    return columns.part(rows, parse).filled()
+
+
+class SubscriptionColumns:
+    """The columns that subscriptions have in a space."""
+
+    def __init__(self, space: Space, ignore_unknown: bool | None = None, more: Sequence[str] = ()):
+        self.space = space
+        self.ignore_unknown = bool(ignore_unknown)
+        self.may_ignore = ignore_unknown is not None
+        """Whether the caller has such an option."""
+        self.weights = [Number(f"weight_{name}", min=0) for name in space.names]
+        self.wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
+        self.known = ["id", "filter", "score", "seq", *self.wide, *(w.name for w in self.weights)]
+        self.known += more
+        self._optional = ", ".join(repr(name) for name in ("score", "seq", *more))
+
+    def check(self, names: Sequence[str], where: str) -> None:
+        """Refuse columns that subscriptions can't have, and those that lack what they need."""
+        for name in names:
+            if name not in self.known and not self.ignore_unknown:
+                raise FileError(
+                    f"{where}: unknown column {name!r}: {near(name, self.known)}\n"
+                    "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
+                    f"and optionally {self._optional} and weight_<attribute>\n"
+                    f"  hint: {column_hint(name, self.known, may_ignore=self.may_ignore)}"
+                )
+        wide = [name for name in names if name in self.wide]
+        if "id" not in names or ("filter" in names) == bool(wide):
+            raise FileError(
+                f"{where}: subscriptions need 'id' and either 'filter' or "
+                f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
+            )
+
+    def scores(self, rows: Rows) -> F64:
+        """Return the score of each row, NaN where none is given."""
+        return _or_gap(rows.coordinates(_SCORE))
+
+    def all_weights(self, rows: Rows) -> F64 | None:
+        """Return the weights of each row, (rows, d), NaN where none is given; `None`: there is no
+        column of them.
+        """
+        if not any(weight.name in rows for weight in self.weights):
+            return None
+        columns = [_or_gap(rows.coordinates(weight)) for weight in self.weights]
+        return np.stack(columns, axis=1)
+
+    def part(self, rows: Rows, parse: Parse | None = None) -> Part:
+        """Return the subscriptions of a batch as boxes; rows that can't be used are refused."""
+        scores = self.scores(rows)
+        seq = rows.needed(_SEQ, "an order of arrival is missing") if "seq" in rows else None
+        weights = self.all_weights(rows)
+        lo, hi, sizes = self._filters(rows, parse) if "filter" in rows else self._ranges(rows)
+        good = rows.good
+        return Part(
+            rows.good_ids,
+            lo,
+            hi,
+            sizes,
+            scores[good],
+            None if weights is None else weights[good],
+            None if seq is None else seq[good],
+        )
+
+    def _filters(self, rows: Rows, parse: Parse | None) -> tuple[F64, F64, I64]:
+        places = np.flatnonzero(rows.good)
+        texts = rows.batch.columns["filter"]
+        if isinstance(texts, pa.Array):
+            texts = texts.filter(pa.array(rows.good))
+        else:
+            texts = [texts[place] for place in places.tolist()]
+
+        def refuse(at: int, error: FilterError) -> None:
+            rows.refuse(int(places[at]), "filter", error.reason, error.hint or REMEDY)
+
+        def parse_row(at: int, text: str) -> Filter:
+            return Filter.parse(text, self.space) if parse is None else parse(int(places[at]), text)
+
+        return boxes_of_texts(texts, self.space, refuse, parse_row)
+
+    def _ranges(self, rows: Rows) -> tuple[F64, F64, I64]:
+        lo, hi = (ends[rows.good] for ends in self.bounds(rows))
+        return lo, hi, np.ones(len(lo), np.int64)
+
+    def bounds(self, rows: Rows) -> tuple[F64, F64]:
+        """Return the ranges of each row, (rows, d); those that can't be one are refused."""
+        ends = [rows.bounds(attribute) for attribute in self.space]
+        lo, hi = (np.stack(columns, axis=1) for columns in zip(*ends, strict=True))
+        return lo, hi
+
+
+def _or_gap(values: F64) -> F64:
+    values[np.isposinf(values)] = NOT_GIVEN
+    return values
+
+
+def _joined(parts: list[Part], space: Space) -> Boxes:
+    dimensions = len(space)
+    if not parts:
+        return Boxes.of(np.zeros((0, dimensions)), np.zeros((0, dimensions)), space=space)
+    order = _order(parts)
+    parts = [part.filled() for part in parts]
+    sizes = np.concatenate([part.sizes for part in parts])
+    weighted = any(part.weights is not None for part in parts)
+    boxes = Boxes.of(
+        np.concatenate([part.lo for part in parts]).reshape(-1, dimensions),
+        np.concatenate([part.hi for part in parts]).reshape(-1, dimensions),
+        owner=np.repeat(np.arange(len(sizes)), sizes),
+        ids=pa.concat_arrays([part.ids for part in parts]),
+        scores=np.concatenate([part.scores for part in parts]),
+        weights=np.concatenate(list(_weights(parts, dimensions))) if weighted else None,
+        space=space,
+    )
+    return boxes if order is None else boxes.take(order)
+
+
+def _order(parts: list[Part]) -> I64 | None:
+    """Return the rows in order of arrival; `None`: that is their own order."""
+    arrival = [part.seq for part in parts if part.seq is not None]
+    if not arrival:
+        return None
+    if len(arrival) < len(parts):
+        raise FileError("some subscriptions have a 'seq' and some have none; give one to all")
+    return np.argsort(np.concatenate(arrival), kind="stable")
+
+
+def _weights(parts: list[Part], dimensions: int) -> Iterator[F64]:
+    for part in parts:
+        yield np.ones((len(part.ids), dimensions)) if part.weights is None else part.weights

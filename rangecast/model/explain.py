@@ -1,0 +1,175 @@
+"""Why does, or doesn't, a subscription hold an event? Attribute by attribute, box by box."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import Attribute, Integer, Number
+from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.attributes.numbers import MAX
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
+
+C128 = npt.NDArray[np.complex128]
+_DAY = 86_400e6
+"""Microseconds; how far off a moment is counts beside them."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One attribute of one box against one event."""
+
+    attribute: str
+    wanted: str
+    """The range, as a filter would write it."""
+    value: str
+    holds: bool
+    mentioned: bool
+    distance: str
+    """How far the value is from the bound that it breaks, or from the nearer one it keeps."""
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """All boxes of a subscription against one event, attribute by attribute; printed, a verdict."""
+
+    subscription: Any
+    boxes: list[list[Line]]
+    nearest: int
+    """The place of the box that matches the event, or lacks least to match it (`lack_of`)."""
+
+    def __repr__(self) -> str:
+        return self.verdict
+
+    def _repr_html_(self) -> str:
+        """Return the box that holds the event, or lacks least, as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{escape(line.wanted)}</td><td>{escape(line.value)}</td>"
+            f"<td>{'in' if line.holds else 'OUT'}</td><td>{escape(line.distance)}</td></tr>"
+            for line in self.boxes[self.nearest]
+            if line.mentioned
+        )
+        return f"<p>{escape(self.verdict)}</p><table>{rows}</table>"
+
+    @property
+    def matches(self) -> bool:
+        """Whether at least one box holds the event."""
+        return any(all(line.holds for line in box) for box in self.boxes)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        name = self.subscription
+        if self.matches:
+            return f"{name} matches: every attribute that it mentions holds."
+        which = " (nearest of its alternatives)" if len(self.boxes) > 1 else ""
+        return f"{name} does not match{which}: {failures(self.boxes[self.nearest])}."
+
+
+def failures(box: list[Line]) -> str:
+    """Return what of a box an event fails, in words; nothing if it holds."""
+    return "; ".join(f"{line.wanted} fails at {line.value}" for line in box if not line.holds)
+
+
+def explain_match(
+    space: Space, boxes: Boxes, row: int, point: F64, values: dict[str, Any]
+) -> Explanation:
+    """Compare one subscription with one event; `values` are the event's as the user gave them."""
+    first, end = boxes.box_offsets[row : row + 2].tolist()
+    lines = [
+        [
+            _line(space, axis, boxes.lo[box, axis], boxes.hi[box, axis], point[axis], values)
+            for axis in range(len(space))
+        ]
+        for box in range(first, end)
+    ]
+    nearest = int(np.argmin(lack_of(space, boxes.lo[first:end], boxes.hi[first:end], point)))
+    return Explanation(boxes.ids[row].as_py(), lines, nearest)
+
+
+def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[int]:
+    """Return the subscriptions, by row, that don't hold a point but lack least, nearest first."""
+    if not boxes.rows:
+        return []
+    lack = np.minimum.reduceat(lack_of(space, boxes.lo, boxes.hi, point), boxes.box_offsets[:-1])
+    missed = np.flatnonzero(lack.real > 0)
+    order = np.argsort(lack[missed], kind="stable")[:most]
+    return [int(row) for row in missed[order]]
+
+
+def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
+    """Return what each box lacks to match a point: how many attributes, then how far off they are.
+
+    As complex numbers, which NumPy orders by the first part, then by the second. An attribute is
+    off by its gap beside the value (or 1, if that is more; a day for moments): gap / (gap + value),
+    so of two bounds the closer counts less. One without an order, or without a value, is off by 1.
+    """
+    off = (lo > point) | (point > hi)
+    share = np.ones(off.shape)
+    for axis, attribute in enumerate(space):
+        if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
+            some = np.flatnonzero(off[:, axis])
+            low, high, at = lo[some, axis], hi[some, axis], float(point[axis])
+            bound = np.where(low > at, low, high)
+            with np.errstate(over="ignore", invalid="ignore"):
+                gap = np.abs(bound - at)
+                scale = _DAY if isinstance(attribute, Timestamp) else max(abs(at), 1.0)
+                share[some, axis] = np.nan_to_num(gap / (gap + scale), nan=1.0)
+    found: C128 = off.sum(axis=1) + 1j * (share * off).sum(axis=1)
+    return found
+
+
+def _line(
+    space: Space, axis: int, lo: float, hi: float, coordinate: float, values: dict[str, Any]
+) -> Line:
+    attribute = space.attributes[axis]
+    mentioned = not (lo == -math.inf and hi == math.inf)
+    path = attribute.path
+    given = values.get(attribute.name) if path is None else value_at(values, path)
+    return Line(
+        attribute=attribute.name,
+        wanted=_wanted(space, axis, lo, hi) if mentioned else "(anything)",
+        value="(missing)" if coordinate == math.inf else str(given),
+        holds=bool(lo <= coordinate <= hi),
+        mentioned=mentioned,
+        distance=_distance(attribute, lo, hi, coordinate) if mentioned else "",
+    )
+
+
+def _wanted(space: Space, axis: int, lo: float, hi: float) -> str:
+    low, high = np.full(len(space), -np.inf), np.full(len(space), np.inf)
+    low[axis], high[axis] = lo, hi
+    return str(Filter.from_boxes(space, low, high))
+
+
+def _distance(attribute: Attribute, lo: float, hi: float, coordinate: float) -> str:
+    if not isinstance(attribute, Number | Integer | Timestamp) or math.inf in (coordinate, lo):
+        return ""
+    try:
+        below, above = _gap(attribute, lo, coordinate), _gap(attribute, coordinate, hi)
+    except OverflowError:  # beyond what Python's datetime can show
+        return ""
+    if coordinate < lo:
+        return f"{-below} too low"
+    if coordinate > hi:
+        return f"{-above} too high"
+    inside = [gap for gap, bound in ((below, lo), (above, hi)) if abs(bound) != MAX]
+    return f"{min(inside)} inside" if inside else ""
+
+
+def _gap(attribute: Attribute, start: float, end: float) -> Any:
+    """Return the difference of two coordinates, in the attribute's own terms."""
+    if abs(start) == MAX or abs(end) == MAX:
+        return math.inf
+    if isinstance(attribute, Number):
+        return float(f"{end - start:.12g}")
+    return attribute.value(end) - attribute.value(start)

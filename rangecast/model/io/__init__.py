@@ -1,0 +1,5 @@
+"""Files and tables.
+
+file -> files | json_lines -> batch -> records -> rejected rows
+result -> writer -> atomic -> durable
+"""

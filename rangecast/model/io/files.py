@@ -1,0 +1,441 @@
+"""Tables in files: CSV, JSON Lines, Parquet, Arrow IPC, by suffix, read in batches.
+
+A folder of files of one format, as Spark writes it, is read as one table, file by file in the
+order of their names; what begins with `.` or `_` is no part of it. So are the files that a pattern
+such as `events/*.jsonl` matches, where no file has just that name.
+
+Reading gives columns with the row number of each row, so that an error can name it. Values of a
+CSV file stay texts and those of a JSON file keep the type they have: what a value means is the
+attribute's business, not the reader's. `model/io/writer.py` writes them.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import io
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from rangecast.errors import FileError, UsageError, near
+from rangecast.kernels.arrays import I64
+from rangecast.model.io.batch import Batch, Broken, check_distinct
+from rangecast.model.io.json_lines import mentions, read_json_lines
+from rangecast.model.io.read_progress import Reading
+
+BATCH_ROWS = 1 << 16
+SUFFIXES = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PACKED = tuple(_CODECS)
+_OTHER_ENCODING = "not UTF-8; save the file as UTF-8"
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""What becomes of such bytes when they are decoded with surrogate escapes."""
+_MARK = "\ufdd0\ufdef"
+"""Stands for such bytes: two characters that no text has."""
+_CSV_BLOCKS = (1 << 22, 1 << 26, 1 << 30)
+"""Bytes that are parsed at a time; the larger ones only where a row takes more than a block."""
+
+
+def format_of(path: str | Path) -> str:
+    """Return the format that a file's suffix stands for; `.gz` and the like may follow it.
+
+    That of a folder is the format of its files.
+    """
+    if Path(path).is_dir() or is_pattern(path):
+        formats = {format_of(part) for part in parts_of(path)}
+        if len(formats) == 1:
+            return formats.pop()
+        listed = " and ".join(sorted(formats))
+        said = f"matches {listed or 'no file'}"
+        if not is_pattern(path):
+            said = f"is a folder with {listed or 'no table'} in it"
+        raise FileError(f"{path}: {said}; expected files of one format")
+    if str(path) == "-":
+        raise FileError("-: tables aren't read from stdin; write it to a file and give its name")
+    suffixes = [s.lower() for s in Path(path).suffixes]
+    while suffixes and suffixes[-1] in PACKED:
+        suffixes.pop()
+    if suffixes and suffixes[-1] in SUFFIXES:
+        return SUFFIXES[suffixes[-1]]
+    raise FileError(f"{path}: unknown format; the name must end in one of {', '.join(SUFFIXES)}")
+
+
+def is_pattern(path: str | Path) -> bool:
+    """Whether a path stands for the files that it matches: `*`, `?`, `[...]`, and `**` for folders.
+
+    A file of just that name comes first.
+    """
+    return glob.has_magic(str(path)) and not Path(path).exists()
+
+
+def parts_of(path: str | Path) -> list[Path]:
+    """Return the files that are one table, in order: one, those of a folder or of a pattern.
+
+    Folders within a folder count, too.
+    """
+    folder = Path(path)
+    if is_pattern(path):
+        # As a shell does: without hidden files, which Path.glob finds.
+        found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
+        return [one for one in found if one.is_file()]
+    if not folder.is_dir():
+        return [folder]
+
+    def counts(path: Path) -> bool:
+        hidden = any(name[0] in "._" for name in path.relative_to(folder).parts)
+        return not hidden and path.is_file()
+
+    return sorted(filter(counts, folder.rglob("*")))
+
+
+def read_batches(
+    path: str | Path,
+    broken: Broken | None = None,
+    *,
+    exact: Collection[str] = (),
+    only: str | None = None,
+    begun: list[tuple[int, Path]] | None = None,
+    reading: Reading | None = None,
+) -> Iterator[Batch]:
+    """Yield the rows of a file; one that can't be split goes to `broken`, or stops the reading.
+
+    exact   columns whose numbers must not be rounded to doubles; ids never are
+    only    the one column that is needed, if it is there; others may be left out
+    begun   gets the files that are one table as they are read, each with the number of its first
+            row
+    reading receives the number of bytes read
+    """
+    kind = format_of(path)
+    reading = reading or Reading()
+    first = count = 0
+    begun = [] if begun is None else begun
+    begun.clear()
+
+    def stop(row: int, text: str, why: str) -> None:
+        raise FileError(f"{part}, row {row - first} (counted from 0): {why}\n  given: {text[:200]}")
+
+    def report(row: int, text: str, why: str) -> None:
+        nonlocal count
+        count = max(count, row + 1)
+        (broken or stop)(first + row, text, why)
+
+    try:
+        files = parts_of(path)
+        reading.begin(files)
+        for part in files:
+            begun.append((first, part))
+            reading.next_file(part)
+            for batch in _read(part, kind, report, exact, only, reading):
+                count = max(count, int(batch.rows[-1]) + 1 if len(batch.rows) else 0)
+                yield Batch(batch.rows + first, batch.columns)
+            first, count = first + count, 0
+    except UsageError as error:  # a duplicate column
+        raise FileError(f"{part}: {error}") from None
+    except FileNotFoundError:
+        raise FileError(f"{path}: there is no such file or folder; {_beside(Path(path))}") from None
+    except (OSError, pa.ArrowException, EOFError) as error:
+        raise FileError(f"{path}: can't be read: {_first_line(error)}") from None
+
+
+def read_tables(path: str | Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file as Arrow; values of JSON without a common type are texts."""
+    for batch in read_batches(path):
+        yield batch.arrow()
+
+
+def read_csv(text: bytes, name: str, broken: Broken) -> Iterator[Batch]:
+    """Yield the rows of a CSV text as those of a file; `name` is what errors call it."""
+    try:
+        yield from _csv(Path(name), broken, None, Reading(), pa.py_buffer(text))
+    except UsageError as error:  # a duplicate column
+        raise FileError(f"{name}: {error}") from None
+    except (OSError, pa.ArrowException, EOFError) as error:
+        raise FileError(f"{name}: can't be read: {_first_line(error)}") from None
+
+
+def one_table(path: str | Path, parts: list[pa.Table]) -> pa.Table:
+    """Return parts of a file as one table; a column that one part lacks is null there."""
+    try:
+        return pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise FileError(
+            f"{path}: a column has values of several types: {error}\n"
+            "  hint: give all rows of a column values of one type"
+        ) from None
+
+
+def _read(
+    path: Path,
+    kind: str,
+    broken: Broken,
+    exact: Collection[str],
+    only: str | None,
+    reading: Reading,
+) -> Iterator[Batch]:
+    if kind == "csv":
+        return _csv(path, broken, only, reading)
+    if kind == "jsonl":
+        return _jsonl(path, broken, exact, only, reading)
+    return _parquet(path, only, reading) if kind == "parquet" else _arrow(path, reading)
+
+
+@contextmanager
+def _opened(source: Path | pa.Buffer) -> Iterator[tuple[pa.NativeFile, Callable[[], int], int]]:
+    """Give a stream of text, where it is on disk, and how large the file is there."""
+    if isinstance(source, Path):
+        with pa.OSFile(str(source)) as file:
+            codec = _CODECS.get(source.suffix.lower())
+            size = file.size()
+            if codec is None:
+                yield file, file.tell, size
+            else:
+                with pa.CompressedInputStream(file, codec) as text:
+                    yield text, file.tell, size
+    else:
+        with pa.input_stream(source) as text:
+            yield text, text.tell, source.size
+
+
+def _beside(path: Path) -> str:
+    """Return what there is instead of a file that isn't there."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"nor is there a folder {folder}"
+    names = sorted(one.name for one in folder.iterdir() if one.name[0] not in "._")
+    return f"in {folder.resolve()}: {near(path.name, names)}" if names else f"{folder} is empty"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _jsonl(
+    path: Path, broken: Broken, exact: Collection[str], only: str | None, reading: Reading
+) -> Iterator[Batch]:
+    if only is not None:
+        with pa.input_stream(path, compression="detect") as raw:
+            if not mentions(raw, only):
+                return
+    with _opened(path) as (raw, tell, size):
+        for batch in read_json_lines(raw, broken, exact, only):
+            reading.reached(tell(), size)
+            yield batch
+
+
+def _csv(
+    path: Path,
+    broken: Broken,
+    only: str | None,
+    reading: Reading,
+    text: pa.Buffer | None = None,
+) -> Iterator[Batch]:
+    source = path if text is None else text
+    header, has_rows = _csv_header(path, source)
+    check_distinct(header)
+    _check_marks(path, header)
+    if not has_rows:  # Arrow refuses such a file
+        yield Batch(np.zeros(0, np.int64), dict.fromkeys(header, pa.array([], pa.large_string())))
+        return
+    given = 0
+
+    def report(row: int, text: str, why: str) -> None:
+        if row >= given:  # the others were reported before a row turned out to be long
+            broken(row, text, why)
+
+    names = [only] if only in header else header
+    for size in _CSV_BLOCKS:
+        try:
+            for rows, data in _csv_blocks(source, names, size, report, reading):
+                if not len(rows) or rows[-1] < given:
+                    continue
+                if rows[0] < given:
+                    new = rows >= given
+                    rows, data = rows[new], data.filter(pa.array(new))
+                yield Batch(rows, dict(zip(names, data.columns, strict=True)))
+                given = int(rows[-1]) + 1
+            return
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):
+                raise
+    raise FileError(
+        f"{path}: a row after row {given} (counted from 0) takes more than a gigabyte\n"
+        "  hint: look for a quote that is never closed"
+    )
+
+
+def _csv_header(path: Path, source: Path | pa.Buffer) -> tuple[list[str], bool]:
+    """Return the names of columns, and whether any row follows them."""
+    with pa.input_stream(source, compression="detect") as raw:
+        lines = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
+        try:
+            header = next(csv.reader(lines), None)
+        except csv.Error as error:
+            raise FileError(f"{path}: the header can't be read: {error}") from None
+        has_rows = any(line.rstrip("\r\n") for line in lines)
+    if not header:
+        raise FileError(f"{path}: is empty; a CSV file starts with a line of column names")
+    if any(_NOT_UTF8.search(name) for name in header):
+        raise FileError(f"{path}: the header is {_OTHER_ENCODING}")
+    return header, has_rows
+
+
+def _csv_blocks(
+    source: Path | pa.Buffer, names: list[str], size: int, broken: Broken, reading: Reading
+) -> Iterator[tuple[I64, pa.RecordBatch]]:
+    """Yield row numbers and their cells."""
+    unsplit: list[int] = []
+    waiting: list[tuple[int, str, str]] = []  # an error raised inside the handler would be lost
+
+    def on_broken(row: Any) -> str:
+        number = row.number - 2  # lines count from 1, and the header is one
+        unsplit.append(number)
+        why = f"has {row.actual_columns} columns, the header has {row.expected_columns}"
+        waiting.append((number, row.text, why))
+        return "skip"
+
+    def report() -> None:
+        while waiting:
+            broken(*waiting.pop(0))
+
+    with _opened(source) as (raw, tell, whole):
+        stream = _Utf8(raw)
+        reader = pacsv.open_csv(
+            pa.PythonFile(stream, mode="r"),
+            read_options=pacsv.ReadOptions(use_threads=False, block_size=size),
+            parse_options=pacsv.ParseOptions(
+                newlines_in_values=True, invalid_row_handler=on_broken, ignore_empty_lines=True
+            ),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.large_string()),
+                include_columns=names,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                check_utf8=False,
+            ),
+        )
+        following = _numbers_except(unsplit)
+        for data in reader:
+            report()
+            reading.reached(tell(), whole)
+            rows = np.fromiter(islice(following, data.num_rows), np.int64, data.num_rows)
+            yield _undamaged(rows, data, broken) if stream.is_damaged else (rows, data)
+        report()
+
+
+class _Utf8:
+    """A stream in which bytes that aren't UTF-8 are marked: Arrow takes any bytes for a text."""
+
+    closed = False
+
+    def __init__(self, raw: pa.NativeFile):
+        self.is_damaged = False
+        self._raw = raw
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        read: bytes = self._raw.read(size)
+        data, self._rest = self._rest + read, b""
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            if read and error.end == len(data) and error.start > len(data) - 4:
+                data, self._rest = data[: error.start], data[error.start :]  # cut in a character
+                return data or self.read(size)
+            self.is_damaged = True
+            marked = _NOT_UTF8.sub(_MARK, data.decode(errors="surrogateescape"))
+            return marked.encode()
+        return data
+
+    def close(self) -> None:
+        """Leave closing to the owner of the stream."""
+
+
+def _undamaged(rows: I64, data: pa.RecordBatch, broken: Broken) -> tuple[I64, pa.RecordBatch]:
+    """Return the rows without a marked byte; the others are broken."""
+    good = np.ones(len(rows), np.bool_)
+    for cells in data.columns:
+        marked = pc.match_substring(cells, _MARK).fill_null(False)
+        good &= ~np.asarray(marked.to_numpy(zero_copy_only=False), np.bool_)
+    for place in np.flatnonzero(~good).tolist():
+        text = ",".join(str(cells[place].as_py() or "") for cells in data.columns)
+        broken(int(rows[place]), text.replace(_MARK, "\ufffd"), f"is {_OTHER_ENCODING}")
+    return rows[good], data.filter(pa.array(good))
+
+
+def _numbers_except(left_out: list[int]) -> Iterator[int]:
+    number, place = 0, 0
+    while True:
+        while place < len(left_out) and left_out[place] == number:
+            number, place = number + 1, place + 1
+        yield number
+        number += 1
+
+
+def _check_marks(path: Path, header: list[str]) -> None:
+    for mark in (";", "\t", "|"):
+        if len(header) == 1 and mark in header[0]:
+            raise FileError(
+                f"{path}: has one column only, {header[0]!r}: its columns are separated by "
+                f"{mark!r}\n  hint: save it with commas between columns"
+            )
+
+
+def _parquet(path: Path, only: str | None, reading: Reading) -> Iterator[Batch]:
+    with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+        check_distinct(schema.names)
+        needed = [only] if only in schema.names else None
+        for batch in _numbered(schema, file.iter_batches(BATCH_ROWS, columns=needed)):
+            reading.reached(int(batch.rows[-1]) + 1 if len(batch.rows) else 0, rows)
+            yield batch
+
+
+def _arrow(path: Path, reading: Reading) -> Iterator[Batch]:
+    with pa.memory_map(str(path)) as source:
+        try:
+            file = pa.ipc.open_file(source)
+            number = file.num_record_batches
+            batches = (_got(file.get_batch(i), reading, i + 1, number) for i in range(number))
+        except pa.ArrowInvalid:
+            source.seek(0)
+            file = pa.ipc.open_stream(source)
+            batches = (_got(one, reading, source.tell(), source.size()) for one in file)
+        check_distinct(file.schema.names)
+        yield from _numbered(file.schema, batches)
+
+
+def _got(data: pa.RecordBatch, reading: Reading, part: int, whole: int) -> pa.RecordBatch:
+    reading.reached(part, whole)
+    return data
+
+
+def _numbered(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
+    first = 0
+    for data in batches:
+        data.validate(full=True)  # a damaged file must not crash what reads its buffers
+        for start in range(0, data.num_rows, BATCH_ROWS):
+            piece = data.slice(start, BATCH_ROWS)
+            yield Batch.of(piece, first)
+            first += piece.num_rows
+    if not first:
+        yield Batch.of(pa.RecordBatch.from_pylist([], schema))

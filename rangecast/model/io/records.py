@@ -1,0 +1,236 @@
+"""Rows with an id and typed columns, from a file or a Python program; bad rows are set aside.
+
+Events, subscriptions, and the objects, updates and interests of notify are all read here. A source
+gives batches; `Records` checks columns and ids; `Rows` turns columns into numbers. What can't be
+used is reported to `BadRows` with its place and its reason, whatever stands beside it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import BadRow
+from rangecast.kernels.arrays import F64, Bool
+from rangecast.model.attributes.base import Attribute
+from rangecast.model.encoding.columns import encode, encode_bounds, explain, explain_bounds
+from rangecast.model.io.batch import Batch, Broken, Values, text_at
+from rangecast.model.io.files import format_of, read_batches
+from rangecast.model.io.read_progress import Reading
+from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.tables import batches_of
+from rangecast.model.sets.ids import NO_ID, Duplicates, as_ids, id_type
+
+REMEDY = "correct the value"
+Place = Callable[[int], tuple[str, int]]
+"""Of a row of a whole table: the file or table that it is in, and its number there."""
+
+
+class Source(NamedTuple):
+    """Where rows come from."""
+
+    name: str
+    read: Callable[..., Iterator[Batch]]
+    """(broken) -> all rows; with `only="id"`, other columns may be left out."""
+    texts_too: bool
+    """Whether ids that are texts may stand for integers."""
+    place: Place
+    """Where a row is that has been read."""
+    here: Callable[[], str]
+    """Which file or table the last batch is of."""
+    reading: Reading
+    """How much of the files has been read."""
+
+
+def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
+    """Return a file as a source; `exact` columns keep integers beyond 2^53."""
+    begun: list[tuple[int, Path]] = []
+    reading = Reading()
+
+    def read(broken: Broken, only: str | None = None) -> Iterator[Batch]:
+        # A pass for one column may leave out whole files.
+        if only is not None:
+            return read_batches(path, broken, exact=exact, only=only)
+        return read_batches(path, broken, exact=exact, begun=begun, reading=reading)
+
+    def place(row: int) -> tuple[str, int]:
+        first, file = begun[bisect_right(begun, row, key=itemgetter(0)) - 1]
+        return str(file), row - first
+
+    def here() -> str:
+        return str(begun[-1][1])
+
+    return Source(str(path), read, format_of(path) in ("csv", "jsonl"), place, here, reading)
+
+
+def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
+    """Return what a Python program holds as a source; the option is that of `batches_of`."""
+    batches = batches_of(given, noun, nan_is_null=nan_is_null)
+
+    def read(_: Broken, only: str | None = None) -> Iterator[Batch]:  # noqa: ARG001
+        return iter(batches)
+
+    return Source(noun, read, False, lambda row: (noun, row), lambda: noun, Reading())
+
+
+class Rows:
+    """Rows of one batch, and which of them are good so far."""
+
+    def __init__(self, source: str, batch: Batch, bad: BadRows, place: Place | None = None):
+        self.source = source
+        self.batch = batch
+        self._place = place or (lambda row: (source, row))
+        self.ids: pa.Array = pa.array(batch.rows)
+        self.good: Bool = np.ones(len(batch.rows), np.bool_)
+        self._bad = bad
+
+    def __len__(self) -> int:
+        return len(self.good)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.batch.columns
+
+    @property
+    def good_ids(self) -> pa.Array:
+        """The ids of good rows."""
+        return self.ids if self.good.all() else self.ids.filter(pa.array(self.good))
+
+    def take_ids(self, values: Values, kind: pa.DataType, column: str = "id") -> None:
+        """Take a column of ids; refuse what is none."""
+        self.ids, missing = as_ids(values, kind)
+        for place in np.flatnonzero(missing).tolist():
+            self.refuse(place, column, NO_ID, "give each row an id of its own")
+
+    def refuse(
+        self,
+        place: int,
+        column: str,
+        reason: str,
+        remedy: str = REMEDY,
+        more: int = 0,
+        values: Values | None = None,
+    ) -> None:
+        """Set a row aside, with its reason; `more` others have the same column at fault.
+
+        values   what the column holds, if it is none of the batch
+        """
+        self.good[place] = False
+        values = self.batch.columns.get(column, values)
+        given = "null" if values is None else text_at(values, place)
+        where = self._place(int(self.batch.rows[place]))
+        bad = BadRow(*where, column, given, reason, remedy, more=more)
+        self._bad.add(bad, self.batch.row(place))
+
+    def coordinates(
+        self, attribute: Attribute, nan: str = "refuse", column: str | None = None
+    ) -> F64:
+        """Return an attribute's column, inf where there is no value; refuse what can't be one."""
+        column = column or attribute.name
+        if column not in self:
+            return np.full(len(self), np.inf)
+        return self.encoded(attribute, self.batch.columns[column], column, nan)
+
+    def encoded(self, attribute: Attribute, values: Values, column: str, nan: str) -> F64:
+        """Return values of an attribute that a column gives, one per row, as `coordinates` does."""
+        found, refused = encode(attribute, values, nan=nan)
+        places = np.flatnonzero(refused & self.good).tolist()
+        for place in places:
+            reason = explain(attribute, values, place)
+            self.refuse(place, column, reason, more=len(places) - 1, values=values)
+        return found
+
+    def needed(self, attribute: Attribute, reason: str) -> F64:
+        """Return an attribute's column; refuse rows without a value, too."""
+        found = self.coordinates(attribute)
+        for place in np.flatnonzero(np.isposinf(found) & self.good).tolist():
+            self.refuse(place, attribute.name, reason)
+        return found
+
+    def bounds(self, attribute: Attribute) -> tuple[F64, F64]:
+        """Return the ranges of an attribute's two columns; refuse those that can't be one."""
+        low, high = (self.batch.columns.get(f"{attribute.name}_{end}") for end in ("lo", "hi"))
+        lo, hi, refused = encode_bounds(attribute, low, high, len(self))
+        for place in np.flatnonzero(refused & self.good).tolist():
+            self.refuse(place, *explain_bounds(attribute, low, high, place))
+        return lo, hi
+
+
+class Records:
+    """The rows of a source, batch by batch, with ids of one type and no duplicates.
+
+    check   is called with the columns of each batch, and the name of its file or table; it raises
+            if they don't fit
+    kind    the type of ids, if it is known
+    unique  refuse an id that an earlier row has
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        bad: BadRows,
+        check: Callable[[Sequence[str], str], None],
+        *,
+        kind: pa.DataType | None = None,
+        unique: bool = True,
+    ):
+        self.source = source
+        self._bad = bad
+        self._check = check
+        self._kind = kind
+        self._unique = unique
+
+    @cached_property
+    def id_type(self) -> pa.DataType | None:
+        """The type of the ids; `None`: there are none, and rows are numbered."""
+        if self._kind is not None:
+            return self._kind
+        columns = (batch.columns["id"] for batch in self._ids() if "id" in batch.columns)
+        return id_type(columns, texts_too=self.source.texts_too)
+
+    def check(self) -> None:
+        """Refuse a source that can't be read, or whose columns don't fit where it begins."""
+        for batch in self.source.read(pass_over):
+            self._check(list(batch.columns), self.source.here())
+            break
+
+    def __iter__(self) -> Iterator[Rows]:
+        duplicates = Duplicates(self._ids)
+        seen: dict[str, None] = {}
+        for batch in self.source.read(self._broken):
+            for name in seen:  # a block of JSON has only the keys of its own lines
+                batch.columns.setdefault(name, pa.nulls(len(batch.rows)))
+            seen.update(dict.fromkeys(batch.columns))
+            if batch.columns or len(batch.rows):  # nothing at all lacks nothing
+                self._check(list(batch.columns), self.source.here())
+            rows = Rows(self.source.name, batch, self._bad, self.source.place)
+            if self.id_type is not None:
+                column = batch.columns.get("id", pa.nulls(len(rows)))
+                rows.take_ids(column, self.id_type)
+                if self._unique:
+                    for place, first in duplicates.find(batch, rows.ids, rows.good.copy()):
+                        reason = f"duplicate id (first seen in {self._said(batch, place, first)})"
+                        rows.refuse(place, "id", reason, "give each row an id of its own")
+            yield rows
+
+    def _ids(self) -> Iterator[Batch]:
+        return self.source.read(pass_over, only="id")
+
+    def _said(self, batch: Batch, place: int, earlier: int) -> str:
+        """Return where an earlier row is, as it is said of a row of this batch."""
+        (file, row), (here, _) = map(self.source.place, (earlier, int(batch.rows[place])))
+        return f"row {row}" if file == here else f"{file}, row {row}"
+
+    def _broken(self, row: int, text: str, why: str) -> None:
+        where = self.source.place(row)
+        self._bad.add(BadRow(*where, "(all)", text[:200], f"the row {why}", REMEDY), text)
+
+
+def pass_over(row: int, text: str, why: str) -> None:
+    """Leave a broken row to the pass that reports it."""

@@ -1,0 +1,125 @@
+"""What a Python program holds as rows: tables, DataFrames, dicts of columns, lists of dicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import UsageError, shown
+from rangecast.model.io.batch import Batch, Values, as_values, check_distinct
+
+
+def batches_of(given: Any, noun: str, *, nan_is_null: bool = False) -> list[Batch]:
+    """Return rows of any of these kinds; a key that a dict lacks is null.
+
+    The index of a pandas DataFrame counts only where it has a name. With `nan_is_null` its NaN is
+    null, as numbers of pandas have no other one.
+    """
+    try:
+        if isinstance(given, pa.RecordBatch):
+            return [Batch.of(given)]
+        if _is_pandas(given, "DataFrame"):
+            return [_columns([*_named_index(given), *given.items()], noun, nan_is_null)]
+        if isinstance(given, Mapping):
+            return [_columns(list(given.items()), noun)]
+        if isinstance(given, pa.Table) or hasattr(given, "__arrow_c_stream__"):
+            return _table(pa.table(given))
+        if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+            return [_rows(list(given), noun)]
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{noun} can't become a table: {error}") from None
+    raise _refused(given, noun)
+
+
+def table_of(given: Any, noun: str) -> pa.Table:
+    """Return rows of any of these kinds as one table; values without a common type are texts."""
+    return pa.Table.from_batches([batch.arrow() for batch in batches_of(given, noun)])
+
+
+def _is_pandas(given: Any, kind: str) -> bool:
+    """Whether it is of a class of pandas, or of one made from it.
+
+    By name: pandas needn't be there, and another thread may be in the middle of importing it.
+    """
+    return any(
+        one.__name__ == kind and one.__module__.partition(".")[0] == "pandas"
+        for one in type(given).__mro__
+    )
+
+
+def _named_index(frame: Any) -> Iterable[tuple[str, Any]]:
+    for level, name in enumerate(frame.index.names):
+        if name is not None:
+            yield name, frame.index.get_level_values(level).to_series()
+
+
+def _table(table: pa.Table) -> list[Batch]:
+    check_distinct(table.schema.names)
+    batches, first = [], 0
+    for data in table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]:
+        batches.append(Batch.of(data, first))
+        first += data.num_rows
+    return batches
+
+
+def _columns(given: list[tuple[str, Any]], noun: str, nan_is_null: bool = False) -> Batch:
+    check_distinct([name for name, _ in given])
+    columns = {}
+    for name, values in given:
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+            raise UsageError(
+                f"a dict is taken for columns, and a column of {noun} is a list of values\n"
+                f"  given: {type(values).__name__} {shown(values)} for {name!r}\n"
+                "  hint: for a single row, put the dict into a list: [{...}]"
+            )
+        columns[name] = _values(values, nan_is_null)
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{size:,} of {name!r}" for name, size in sizes.items())
+        raise UsageError(f"the columns of {noun} have different lengths: {listed}")
+    return Batch(np.arange(max(sizes.values(), default=0)), columns)
+
+
+def _values(given: Any, nan_is_null: bool) -> Values:
+    """Return a column as it is; unless told otherwise, NaN stays NaN."""
+    if isinstance(given, pa.Array):
+        return given
+    if _is_pandas(given, "Series") or isinstance(given, np.ndarray):
+        if given.dtype == object:
+            values = given.tolist()
+            if nan_is_null:
+                values = [None if _is_nan(value) else value for value in values]
+            return as_values(values)
+        return _whole(pa.array(given, from_pandas=nan_is_null))
+    if isinstance(given, pa.ChunkedArray) or hasattr(given, "__arrow_c_stream__"):
+        return _whole(pa.chunked_array(given))
+    return as_values(list(given))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _whole(given: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
+
+
+def _rows(rows: list[Any], noun: str) -> Batch:
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise _refused(row, noun, "a list with ")
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: as_values([row.get(name) for row in rows]) for name in names}
+    return Batch(np.arange(len(rows)), columns)
+
+
+def _refused(given: Any, noun: str, within: str = "") -> UsageError:
+    return UsageError(
+        f"{noun} are an Arrow table, a DataFrame, a list of dicts or a dict of columns\n"
+        f"  given: {within}{type(given).__name__} {shown(given)}\n"
+        "  hint: give one of these"
+    )

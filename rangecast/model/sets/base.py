@@ -1,0 +1,118 @@
+"""The one shape of every set of subscriptions that a user holds.
+
+    made by (space, *, options)
+    subscribe(id, filter)   unsubscribe(id)   replace(id, filter)   upsert(id, filter)
+    and _many of each
+    len(set)   id in set   iteration in order of arrival   set[id]   repr
+    save(path)   Set.open(path)   pickle   copy
+
+What a command returns is the set's own business: what neighbours must hear, or nothing. Of
+several subscriptions all are taken or none. `upsert` subscribes what is new and replaces what
+exists; afterwards nobody can tell which it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+from rangecast.model.display import ROWS, brief, counted, html_table
+from rangecast.model.sets.members import Id, Members
+from rangecast.model.space import Space
+from rangecast.model.validation.inputs import as_space
+
+_LONGEST = 300
+"""Characters of a filter that are shown."""
+
+
+class Subscription(NamedTuple):
+    """A subscription of a set, for a person to read."""
+
+    id: Id
+    filter: str
+    """A text that means the same as the filter that was given, as far as the set keeps it."""
+    score: float = 0.0
+    weights: Mapping[str, float] = MappingProxyType({})
+    """By attribute; one that isn't there is 1."""
+
+    def __repr__(self) -> str:
+        score = f", score={self.score!r}" if self.score else ""
+        weights = f", weights={brief(dict(self.weights), _LONGEST)}" if self.weights else ""
+        shown = f"id={brief(self.id)}, filter={brief(self.filter, _LONGEST)}"
+        return f"Subscription({shown}{score}{weights})"
+
+    def _repr_html_(self) -> str:
+        """Return its fields as a table, for notebooks."""
+        rows = [("filter", self.filter), ("score", self.score), *self.weights.items()]
+        return html_table(f"Subscription {brief(self.id)}", ("field", "value"), rows, len(rows))
+
+    def __reduce__(self) -> tuple[type[Subscription], tuple[Id, str, float, dict[str, float]]]:
+        return Subscription, (*self[:3], dict(self.weights))  # a mapping proxy can't be pickled
+
+
+class UpsertResult(NamedTuple):
+    """What `upsert_many` did."""
+
+    inserted: int
+    """How many subscriptions were added."""
+    replaced: int
+    """How many existed, and were replaced."""
+
+    @classmethod
+    def of(cls, rows: Sequence[int | None]) -> UpsertResult:
+        """Count the rows that ids had before; `None`: they are new."""
+        inserted = rows.count(None)
+        return cls(inserted, len(rows) - inserted)
+
+
+class MemberSet:
+    """Ids, and their order."""
+
+    _members: Members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._members
+
+    def __iter__(self) -> Iterator[Id]:
+        """Go through the ids in order of arrival; one that was replaced keeps its place."""
+        return iter(self._members)
+
+
+class SubscriptionSet(MemberSet):
+    """What the sets over a space have in common, with copies that share nothing."""
+
+    def __init__(self, space: Space, noun: str = "subscription"):
+        self.space = as_space(space)
+        self._members = Members(noun)
+
+    def __repr__(self) -> str:
+        return f"<{self._said()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the first subscriptions as a table, for notebooks."""
+        rows = (
+            (one, item.filter if isinstance(item, Subscription) else item)
+            for one in islice(self, ROWS)
+            if one in self
+            for item in [self[one]]
+        )
+        return html_table(self._said(), ("id", self._members.noun), rows, len(self))
+
+    def _said(self) -> str:
+        count = counted(len(self), self._members.noun)
+        return f"{type(self).__name__}: {count} over {self.space}"
+
+    def __getitem__(self, subscription: Id) -> Any:
+        """Return a member by its id."""
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        """Return a set of its own over the same space."""
+        memo: dict[int, Any] = {id(self.space): self.space}
+        return copy.deepcopy(self, memo)

@@ -1,0 +1,209 @@
+"""Ids at the edge: their type, and the search for duplicates.
+
+An id is an integer of 64 bits or a text. All ids of a source get one type: in CSV and JSON Lines
+they are integers if every one of them is (`007` is a text), elsewhere if they have that type.
+
+Ids that count up, as row numbers do, cost nothing to check. Otherwise what was seen is kept as
+sorted runs of 64-bit keys (the integer itself, or a text's hash), merged like a binary counter: 8
+bytes per id. A key that was seen before is looked up in the source itself, which tells a true
+duplicate from two texts with the same hash, and its first row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import I64, Bool
+from rangecast.model.attributes.base import INT64_MAX, plain
+from rangecast.model.encoding.casts import is_text
+from rangecast.model.io.batch import Batch, Values
+from rangecast.model.sets.members import Id, as_id
+
+NO_ID = "an id is an integer or a text, and never missing"
+
+_WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
+
+
+def as_ids(values: Values, kind: pa.DataType) -> tuple[pa.Array, Bool]:
+    """Return ids as one type, and which of them are none: missing, a fraction, true or false."""
+    if isinstance(values, list):
+        ids = pa.array([_as_kind(_as_id(one), kind) for one in values], kind)
+    else:
+        ids = _cast(values, kind)
+    return ids, np.asarray(ids.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _as_id(given: object) -> Id | None:
+    try:
+        return as_id(plain(given))
+    except UsageError:
+        return None
+
+
+def _as_kind(one: Id | None, kind: pa.DataType) -> Id | None:
+    if one is None or not pa.types.is_integer(kind):
+        return None if one is None else str(one)
+    return int(one) if isinstance(one, int) or re.match(_WHOLE, one) else None
+
+
+def _cast(ids: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_decode()
+    if pa.types.is_uint64(ids.type):
+        ids = pc.if_else(pc.greater(ids, pa.scalar(INT64_MAX, pa.uint64())), None, ids)
+    elif is_text(ids.type):
+        if pa.types.is_integer(kind):
+            ids = pc.if_else(pc.match_substring_regex(ids, _WHOLE), ids, None)
+    elif not pa.types.is_integer(ids.type):
+        return pa.nulls(len(ids), kind)
+    return ids.cast(kind)
+
+
+def _are_whole(ids: Values, texts_too: bool) -> bool:
+    """Whether all ids that can be one are integers, or, with `texts_too`, texts of integers."""
+    if isinstance(ids, list):
+        found = [one for one in map(_as_id, ids) if one is not None]
+        texts = [one for one in found if isinstance(one, str)]
+        if texts and len(texts) < len(found) and not texts_too:
+            raise UsageError(
+                "all ids are integers, or all are texts; given: both\n  hint: give all as texts"
+            )
+        return not texts or (texts_too and all(re.match(_WHOLE, one) for one in texts))
+    kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
+    if not is_text(kind):
+        return True
+    if not texts_too:
+        return False
+    return bool(pc.all(pc.match_substring_regex(ids, _WHOLE), min_count=0).as_py())
+
+
+def id_type(columns: Iterable[Values], *, texts_too: bool) -> pa.DataType | None:
+    """Return the type of all ids of a source, given column by column; `None`: it has none.
+
+    `texts_too`: texts may stand for integers. Otherwise the first column speaks for all.
+    """
+    kind = None
+    for ids in columns:
+        if not _are_whole(ids, texts_too):
+            return pa.large_string()
+        kind = pa.int64()
+        if not texts_too and not isinstance(ids, list):
+            break
+    return kind
+
+
+class Duplicates:
+    """Finds the ids of a source that stood there before; `read` reads it from its beginning."""
+
+    def __init__(self, read: Callable[[], Iterator[Batch]]):
+        self._read = read
+        self._begin = self._end = 0
+        """All integers from here to there were seen: what row numbers come to."""
+        self._runs: list[I64] = []
+        """Other keys, each run ascending and longer than the one after it."""
+
+    def find(self, batch: Batch, ids: pa.Array, good: Bool) -> Iterator[tuple[int, int]]:
+        """Yield the place of each duplicate among the good ids, and the row of the first one."""
+        keys = _keys(ids)[good]
+        if pa.types.is_integer(ids.type) and self._continued(keys):
+            return
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        seen = np.zeros(len(keys), np.bool_)
+        seen[1:] = ordered[1:] == ordered[:-1]
+        if self._begin < self._end:
+            seen |= (ordered >= self._begin) & (ordered < self._end)
+        for run in self._runs:
+            place = np.minimum(np.searchsorted(run, ordered), len(run) - 1)
+            seen |= run[place] == ordered
+        self._enter(ordered[~seen])
+        if seen.any():
+            yield from self._confirmed(batch, ids, np.sort(np.flatnonzero(good)[order[seen]]))
+
+    def _continued(self, keys: I64) -> bool:
+        """Whether ids go on counting, or there is none."""
+        if not len(keys):
+            return True
+        if (
+            self._runs
+            or int(keys[-1]) - int(keys[0]) != len(keys) - 1
+            or (np.diff(keys) != 1).any()
+        ):
+            return False
+        if self._begin < self._end != keys[0]:
+            return False
+        if self._begin == self._end:
+            self._begin = int(keys[0])
+        self._end = int(keys[-1]) + 1
+        return True
+
+    def _enter(self, run: I64) -> None:
+        while self._runs and len(self._runs[-1]) <= len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        if len(run):
+            self._runs.append(run)
+
+    def _confirmed(self, batch: Batch, ids: pa.Array, places: I64) -> Iterator[tuple[int, int]]:
+        """Yield true duplicates: two texts may have the same key."""
+        wanted = {ids[place].as_py() for place in places.tolist()}
+        first: dict[Id, int] = {}
+        for earlier in self._read():
+            if "id" not in earlier.columns:
+                continue
+            found, _ = as_ids(earlier.columns["id"], ids.type)
+            hits = pc.is_in(found, pa.array(list(wanted), ids.type))
+            for place in np.flatnonzero(hits.to_numpy(zero_copy_only=False)).tolist():
+                first.setdefault(found[place].as_py(), int(earlier.rows[place]))
+            if len(first) == len(wanted):
+                break
+        for place in places.tolist():
+            row = first[ids[place].as_py()]
+            if row < batch.rows[place]:
+                yield place, row
+
+
+def _keys(ids: pa.Array) -> I64:
+    if pa.types.is_integer(ids.type):
+        return np.asarray(ids.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids))
+
+
+class Places:
+    """Where each id of a list stands; ids of another file are looked up as texts or as integers."""
+
+    def __init__(self, ids: pa.Array):
+        self._whole = pa.types.is_integer(ids.type)
+        if self._whole:
+            values = ids.to_numpy()
+            self._order = np.argsort(values, kind="stable")
+            self._sorted = values[self._order]
+        else:
+            self._of = {text: place for place, text in enumerate(ids.to_pylist())}
+
+    def find(self, ids: pa.Array) -> I64:
+        """Return the place of each id, -1 for one that isn't in the list."""
+        coded = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
+        places = self._find(coded.dictionary) if len(coded.dictionary) else np.zeros(0, np.int64)
+        codes = coded.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
+        return np.asarray(np.append(places, -1)[codes], dtype=np.int64)
+
+    def _find(self, ids: pa.Array) -> I64:
+        if not self._whole:
+            of = self._of
+            texts = ids.cast(pa.large_string()).to_pylist()
+            return np.fromiter((of.get(text, -1) for text in texts), np.int64, len(texts))
+        if not pa.types.is_integer(ids.type):
+            ids, _ = as_ids(ids.cast(pa.large_string()), pa.int64())
+        known = ids.is_valid().to_numpy(zero_copy_only=False)
+        values = ids.fill_null(0).to_numpy(zero_copy_only=False)
+        if not len(self._sorted):
+            return np.full(len(values), -1)
+        place = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
+        found = known & (self._sorted[place] == values)
+        return np.where(found, self._order[place], -1)

@@ -1,0 +1,87 @@
+"""A live set at one edit: all that an answer reads, and nothing of it ever changes.
+
+The newest rows are in no part and are compared one by one. The types of the structures that match
+and that rank are the verbs' own, so they are parameters here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from rangecast.kernels.arrays import I32, I64
+from rangecast.model.sets.rowstore import RowArrays
+
+MatchIndex = TypeVar("MatchIndex")
+RankPart = TypeVar("RankPart")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPart(Generic[MatchIndex, RankPart]):
+    """A static structure over the rows `start` to before `end` that lived when it was built."""
+
+    index: MatchIndex
+    set_rows: I32
+    """The set's row of each of its own rows."""
+    start: int
+    end: int
+    rankings: dict[str | None, RankPart] = field(default_factory=dict)
+    """Structures that rank its rows, by how they combine weights; `None`: by score. Readers build
+    them on first use, without a lock; so take a copy before you iterate over them."""
+    sifted: list[tuple[int, MatchIndex]] = field(default_factory=list)
+    """At most one: the structure without the rows that were the first to die, and how many deaths
+    of the set these are. The next view takes it from there."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its rows have the set's own numbers: nothing to renumber."""
+        return self.start == 0 and self.end == len(self.set_rows)
+
+    def own_rows(self, rows: I32) -> I64:
+        """Return the structure's own numbers of some of the set's rows; of those that it has."""
+        if self.is_whole:
+            return rows[rows < self.end].astype(np.int64)
+        own: I64 = np.searchsorted(self.set_rows, rows)
+        return own[own < np.searchsorted(self.set_rows, rows, side="right")]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView(Generic[MatchIndex, RankPart]):
+    """The rows of a live set that are visible at one edit, and the structures over them."""
+
+    rows: RowArrays
+    count: int
+    """How many rows there are, dead ones included."""
+    dead: int
+    edit: int
+    """Number of the last edit: row r lives iff edit < died[r]."""
+    arrivals: int
+    """How many subscriptions ever arrived."""
+    parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
+    recent: list[Any] = field(default_factory=list, init=False)
+    """The newest rows as matching compares them, once an answer needed them."""
+    living: list[tuple[MatchIndex, ...]] = field(default_factory=list, init=False)
+    """The structures of the parts without the rows that are dead, once an answer needed them."""
+    single: list[Any] = field(default_factory=list, init=False)
+    """At most one: what answers single events, once one came."""
+    ranked: list[Any] = field(default_factory=list, init=False)
+    """What ranking reads of the rows, once an answer needed it."""
+    is_plain: bool = field(init=False)
+    """Whether its one part finds just the rows that live: nothing to sift, nothing to add."""
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        alone = len(parts) == 1 and parts[0].is_whole and parts[0].end == self.count
+        object.__setattr__(self, "is_plain", alone and not self.dead)
+
+    @property
+    def indexed(self) -> int:
+        """Rows before this one are in parts; from here to `count` they are recent."""
+        return self.parts[-1].end if self.parts else 0
+
+    def live(self) -> I64:
+        """Return the rows that live, in order of arrival."""
+        rows = np.flatnonzero(self.rows.died[: self.count] > self.edit)
+        return rows[np.argsort(self.rows.arrival[rows], kind="stable")]

@@ -1,0 +1,242 @@
+"""The ids of a set, and the dense row of each: one rule for every set that a user holds.
+
+An id is an integer of 64 bits or a text, and all ids of a set are of one kind, that of its first
+member. NumPy scalars are taken as what they hold; booleans, floats and texts that UTF-8 can't carry
+are refused. Checks come first and change nothing; `bind` and `release` then can't fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import DuplicateIdError, UnknownIdError, UsageError, near, shown
+from rangecast.model.attributes.base import INT64_MAX, INT64_MIN
+from rangecast.model.boxes import id_array
+
+Id = str | int
+
+_HINTED = 1000
+"""Ids that are compared with an unknown one for a hint."""
+
+
+def as_id(given: Any, noun: str = "subscription") -> Id:
+    """Return an id as a Python integer or text."""
+    if isinstance(given, str):
+        if not given.isascii():
+            _check_text(given, noun)
+        return str(given)
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        number = int(given)
+        if INT64_MIN <= number <= INT64_MAX:
+            return number
+        raise UsageError(
+            f"the id of {_a(noun)} is an integer of at most 64 bits, or a text\n"
+            f"  given: {shown(number)}\n  hint: give it as a text"
+        )
+    raise UsageError(
+        f"the id of {_a(noun)} is an integer or a text; "
+        f"given: {type(given).__name__} {shown(given)}"
+    )
+
+
+def _check_text(given: str, noun: str) -> None:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the id of {_a(noun)} is a text that UTF-8 can carry; given: {given!r}, which has a "
+            "lone surrogate\n  hint: remove or replace that character"
+        ) from None
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+class Members:
+    """The ids of a set by row. Iteration is in the order in which they were bound."""
+
+    def __init__(self, noun: str = "subscription", kind: type | None = None):
+        self.noun = noun
+        self.kind = kind
+        """Of all ids: `int` or `str`; `None` before the first one."""
+        self._column: pa.Array | None = None
+        """Ids whose rows are their places, as long as nobody asked for one of them."""
+        self._rows = {}
+
+    @classmethod
+    def of(cls, ids: Any, noun: str = "subscription") -> Members:
+        """Return the members of a column of ids; the row of each is its place.
+
+        Millions of ids stay a column until one of them is asked for.
+        """
+        members = cls(noun)
+        column = id_array(ids)
+        if len(column.unique()) < len(column):
+            counts = column.value_counts()
+            twice = counts.field("values")[counts.field("counts").to_numpy().argmax()]
+            raise DuplicateIdError(f"duplicate id {twice.as_py()!r}; nothing was added")
+        if len(column):
+            members._column = column
+            del members._rows  # made of the column when it is needed
+            members.kind = int if pa.types.is_integer(column.type) else str
+        return members
+
+    @cached_property
+    def _rows(self) -> dict[Id, int]:
+        column, self._column = self._column, None
+        assert column is not None
+        return {one: row for row, one in enumerate(column.to_pylist())}
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._column is None else len(self._column)
+
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self._rows)
+
+    def __contains__(self, given: object) -> bool:
+        # True and 1.0 equal the integer 1, but are no ids.
+        if not isinstance(given, str | int | np.integer) or isinstance(given, bool):
+            return False
+        return given in self._rows
+
+    def items(self) -> Iterable[tuple[Id, int]]:
+        """Return pairs of id and row."""
+        return self._rows.items()
+
+    def rows(self) -> Iterable[int]:
+        """Return the rows, in the order of the ids."""
+        return self._rows.values()
+
+    def new(self, given: Any, remedy: str = "use replace()") -> Id:
+        """Return the id of a new member; refuse one that exists or is of the other kind."""
+        new = as_id(given, self.noun)
+        self.check_kind(new)
+        if new in self._rows:
+            raise DuplicateIdError(f"{self.noun} {new!r} already exists; {remedy}")
+        return new
+
+    def new_many(self, given: Iterable[Any] | pa.Array) -> list[Id]:
+        """Return the ids of new members; refuse all of them if one can't be.
+
+        An Arrow array, as `Boxes` have it, holds nothing but ids of one kind.
+        """
+        if isinstance(given, pa.Array):
+            ids: list[Id] = given.to_pylist()
+            if ids:
+                self.check_kind(ids[0])
+        else:
+            ids = [as_id(one, self.noun) for one in given]
+            self.check_kinds(ids)
+        known = next((one for one in ids if one in self._rows), None)
+        if known is not None:
+            raise DuplicateIdError(f"{self.noun} {known!r} already exists; nothing was added")
+        _check_distinct(ids, "added")
+        return ids
+
+    def known_many(self, given: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
+        """Return members and their rows, each once; refuse all of them if one is unknown."""
+        ids = self.listed(given)
+        rows = [self.row(one) for one in ids]
+        _check_distinct(ids, "replaced")
+        return ids, rows
+
+    def either(self, given: Any) -> tuple[Id, int | None]:
+        """Return an id and its row, `None` if it isn't a member; refuse one of the other kind."""
+        one = as_id(given, self.noun)
+        self.check_kind(one)
+        return one, self._rows.get(one)
+
+    def either_many(self, given: pa.Array) -> tuple[list[Id], list[int | None]]:
+        """Return ids, each once, and their rows, as `either` does; all or none."""
+        ids: list[Id] = given.to_pylist()
+        if ids:
+            self.check_kind(ids[0])
+        _check_distinct(ids, "changed")
+        return ids, [self._rows.get(one) for one in ids]
+
+    def row(self, given: Any) -> int:
+        """Return the row of a member."""
+        if given in self:
+            return self._rows[given]
+        raise UnknownIdError(f"no {self.noun} {given!r}: {self.hint(given)}")
+
+    def hint(self, given: Any) -> str:
+        """Return which members may be meant by an id that isn't one."""
+        if self.kind is not None and isinstance(given, str | int) and type(given) is not self.kind:
+            return f"the ids of this set are {self._kinds}"
+        return near(str(given), [str(one) for one in islice(self._rows, _HINTED)])
+
+    def bind(self, new: Id, row: int) -> None:
+        """Give a checked id its row; a member gets another one."""
+        self.kind = type(new)
+        self._rows[new] = row
+
+    def bind_many(self, ids: list[Id], rows: Iterable[int]) -> None:
+        """Give checked ids their rows."""
+        if ids:
+            self.kind = type(ids[0])
+            self._rows.update(zip(ids, rows, strict=True))
+
+    def release(self, given: Any) -> int:
+        """Forget a member; return the row that it had."""
+        row = self.row(given)
+        del self._rows[given]
+        return row
+
+    def release_many(self, given: Iterable[Any]) -> list[int]:
+        """Forget members, each once; return their rows. Nothing is forgotten if one is unknown."""
+        rows = {one: self.row(one) for one in self.listed(given)}
+        self.forget(rows)
+        return list(rows.values())
+
+    def forget(self, ids: Iterable[Id]) -> None:
+        """Forget ids, members or not."""
+        for one in ids:
+            self._rows.pop(one, None)
+
+    def listed(self, given: Any) -> list[Any]:
+        """Return a list of ids as it is given; refuse a single one: a text is no list."""
+        if isinstance(given, pa.Array | pa.ChunkedArray):
+            return list(given.to_pylist())
+        if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+            return list(given)
+        raise UsageError(
+            f"a list of {self.noun}s is expected\n  given: {type(given).__name__} {shown(given)}\n"
+            "  hint: put a single id into a list"
+        )
+
+    @property
+    def _kinds(self) -> str:
+        return "integers" if self.kind is int else "texts"
+
+    def check_kinds(self, ids: list[Id]) -> None:
+        """Refuse ids of which not all are of one kind, that of the members."""
+        if ids:
+            other = next((one for one in ids if type(one) is not type(ids[0])), None)
+            if other is not None:
+                raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
+            self.check_kind(ids[0])
+
+    def check_kind(self, new: Id) -> None:
+        """Refuse an id that is of another kind than the members."""
+        if self.kind is not None and type(new) is not self.kind:
+            raise UsageError(_one_kind(f"{new!r}, and this set's are {self._kinds}"))
+
+
+def _check_distinct(ids: list[Id], done: str) -> None:
+    seen = set(ids)
+    if len(seen) < len(ids):
+        seen.clear()
+        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        raise DuplicateIdError(f"duplicate id {twice!r}; nothing was {done}")
+
+
+def _one_kind(given: str) -> str:
+    return f"all ids of a set are integers, or all are texts; given: {given}"

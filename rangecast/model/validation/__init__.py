@@ -1,0 +1,1 @@
+"""Validation of user input against a space: filters, sets, numbers, flags, column names."""

@@ -1,0 +1,158 @@
+"""The doors for filters and sets: whatever a caller gives, checked against this very space.
+
+Coordinates on a string attribute are numbers of words in the vocabulary of one space. So boxes of
+an equal space mean the same only as far as both spaces know the same words in the same order; a
+filter can be said again in the words of this space, arrays can't.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.text import OTHER, String
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.encoding.subscriptions import (
+    Replacements,
+    encode_subscriptions,
+    read_replacements,
+    read_subscriptions,
+)
+from rangecast.model.filters.compile import MAX_BOXES
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import parse_unless_refused
+from rangecast.model.io.rejected import SetAside
+from rangecast.model.simplest import simplest
+from rangecast.model.space import Space
+
+_SPLIT = 4
+"""Boxes that one box may become in another vocabulary: `!=` splits at other places."""
+
+
+def as_space(given: Any) -> Space:
+    """Return a space; refuse anything else."""
+    if isinstance(given, Space):
+        return given
+    raise UsageError(
+        f"a Space is expected; given: {type(given).__name__} {given!r}\n"
+        "  hint: Space.load(path) reads one from a file, Space([...]) makes one of attributes"
+    )
+
+
+def as_filter(given: Any, space: Space) -> Filter:
+    """Return a filter of this space: from a text, a `Filter`, or bounds (lo, hi).
+
+    A filter of an equal space is said again in the words of this one.
+    """
+    if isinstance(given, str):
+        return parse_unless_refused(given, space)
+    if isinstance(given, Filter):
+        if given.space is space:
+            return given
+        _check_equal(given.space, space, "the filter is")
+        if _stranger(given.space, space, *given.arrays()) is None:
+            return Filter(space, given.boxes)
+        return Filter.parse(str(given), space, max_boxes=max(MAX_BOXES, _SPLIT * len(given.boxes)))
+    if isinstance(given, tuple) and len(given) == 2:
+        return Filter.from_boxes(space, *given)
+    raise UsageError(
+        "a filter is a text, a Filter, or a pair of bounds (lo, hi)\n"
+        f"  given: {type(given).__name__} {given!r}\n"
+        f'  hint: give a text, such as "{space.names[0]} is not null"'
+    )
+
+
+def as_boxes(
+    given: Any,
+    space: Space,
+    bad_rows: SetAside = None,
+    id: str | None = None,  # noqa: A002
+) -> Boxes:
+    """Return a set of subscriptions of this space.
+
+    It is the path of a file; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
+    dict of columns, with the columns of a file; or `Boxes`, which have no bad rows, and are brought
+    to the simplest form, as filters are. `id` is the column of the ids, if it isn't `id`.
+    """
+    if isinstance(given, str | Path):
+        return read_subscriptions(given, space, bad_rows=bad_rows, id=id)
+    if not isinstance(given, Boxes):
+        return encode_subscriptions(given, space, bad_rows=bad_rows, id=id)
+    if given.space is None:  # plain coordinates: the caller's own business
+        if given.dimensions != len(space):
+            raise UsageError(
+                f"boxes of {given.dimensions} attributes don't fit a space of {len(space)}"
+            )
+    elif given.space is not space:
+        _check_equal(given.space, space, "the boxes are")
+        name = _stranger(given.space, space, given.lo, given.hi)
+        if name is not None:
+            raise UsageError(
+                f"the boxes belong to an equal space that numbers the texts of {name!r} otherwise\n"
+                "  hint: make the boxes with this space, or give the subscriptions as filters"
+            )
+    return simplest(given, space)
+
+
+def as_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Replacements:
+    """Return subscriptions in place of others, given as to `as_boxes`."""
+    if isinstance(given, Boxes):
+        return Replacements.of(as_boxes(given, space))
+    return read_replacements(given, space, bad_rows)
+
+
+def _check_equal(other: Space, space: Space, noun: str) -> None:
+    if other != space:
+        raise UsageError(
+            f"{noun} of another space\n  given: {other}\n  expected: {space}\n"
+            "  hint: make them with this space"
+        )
+
+
+def as_points(given: Any, space: Space) -> F64:
+    """Return events of this space as coordinates, (events, d).
+
+    They are an array of just that, or a table, DataFrame, list of dicts or dict of columns.
+    """
+    if not isinstance(given, np.ndarray):
+        return encode_events(given, space).points
+    points = np.asarray(given, np.float64)
+    if points.ndim != 2 or points.shape[1] != len(space) or np.isnan(points).any():
+        raise UsageError(
+            f"points take the shape (events, {len(space)}) and hold no NaN; given: {points.shape}"
+        )
+    return points
+
+
+def words_mentioned(space: Space, lo: F64, hi: F64) -> dict[str, int]:
+    """Return how many words of each string attribute bounds (boxes, d) speak of, the first ones.
+
+    What lies beyond is in each box as a whole, or not at all.
+    """
+    counts = {}
+    for axis, attribute in enumerate(space):
+        if isinstance(attribute, String):
+            lows, highs = lo[:, axis], hi[:, axis]
+            first = lows[lows < OTHER].max(initial=0)
+            last = highs[highs < OTHER].max(initial=-1) + 1
+            counts[attribute.name] = int(max(first, last))
+    return counts
+
+
+def _stranger(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
+    """Return an attribute whose texts this space numbers otherwise than an equal one, if any.
+
+    Only the words that the bounds speak of count. Those that this space lacks are learned.
+    """
+    for name, count in words_mentioned(other, lo, hi).items():
+        mine, theirs = space[name], other[name]
+        assert isinstance(mine, String)
+        assert isinstance(theirs, String)
+        if not mine.learn(theirs.vocabulary[:count]):
+            return name
+    return None

@@ -1,0 +1,65 @@
+"""Tables over a space of two attributes, where interests have no lower bound on one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.errors import FilterError, UsageError, near
+from rangecast.kernels.arrays import F64
+from rangecast.model.encoding.subscriptions import Part, encode_part
+from rangecast.model.filters.filter import Filter
+from rangecast.model.io.records import Rows
+from rangecast.model.space import Space
+from rangecast.notify.boxes.tables import SpaceTables
+
+
+class HalfTables(SpaceTables):
+    """Reads such tables; an interest with a lower bound on `upper` is refused."""
+
+    def __init__(self, space: Space, upper: str):
+        super().__init__(space)
+        names = space.names
+        if upper not in names:
+            known = near(str(upper), names)
+            raise UsageError(f"upper is {upper!r}, which is no attribute of the space: {known}")
+        if len(space) != 2:
+            raise UsageError(
+                f"a board with upper has two attributes; the space has {len(space)}: "
+                f"{', '.join(names)}\n  hint: leave out upper, or take a space of two of them"
+            )
+        if not space[upper].ordered:
+            raise UsageError(
+                f"upper is {upper!r}, a {space[upper].type}, which has no order\n"
+                "  hint: name an attribute that filters can bound from above"
+            )
+        self.upper = upper
+        self.axis = 1 - space.axis(upper)
+        """Of the other attribute."""
+        self.least = space[upper].domain[0]
+        """The largest lower bound of an attribute that isn't bounded from below."""
+
+    def check(self, boxes: F64) -> None:
+        """Refuse boxes with a lower bound; these are their first columns."""
+        if (boxes[:, 1 - self.axis] > self.least).any():
+            raise FilterError(*self._words)
+
+    @property
+    def _words(self) -> tuple[str, str]:
+        """What is wrong with a lower bound, and what to do."""
+        return (
+            f"interests have no lower bound on {self.upper!r}, the attribute given as upper",
+            f"write {self.upper} <= ... alone, or make the board without upper",
+        )
+
+    def _part(self, rows: Rows) -> Part:
+        column = f"{self.upper}_lo"
+        if column in rows:
+            lo, _ = rows.bounds(self.space[self.upper])
+            for place in np.flatnonzero((lo > self.least) & rows.good).tolist():
+                rows.refuse(place, column, *self._words)
+        return encode_part(self.space, rows, self._parsed)
+
+    def _parsed(self, _: int, text: str) -> Filter:
+        found = Filter.parse(text, self.space)
+        self.check(found.arrays()[0])
+        return found

@@ -1,0 +1,294 @@
+"""A broker of a network by interest: a state machine without clock, chance and I/O.
+
+    broker = Broker("east", space, incarnation=1, strategy="covering")
+    for output in broker.handle(now, Subscribe({"cheap": "price < 10"})):
+        ...                                       # send, deliver, append, ... (`ports`)
+
+Brokers form a tree. A subscription stays at the broker of its client; neighbours are told what they
+must send on, and tell their own. What is told over a link is judged among what came over the other
+links and from clients (`strategies`). An event goes over the links behind which somebody wants it,
+and to the clients whose filters hold it: exactly these.
+
+What its driver promises: frames may be lost, doubled or late; `Durable` is said only of what
+survives a crash; after a crash a new broker gets a higher `incarnation`, its neighbours (`links`),
+the subscriptions of its clients, and the log from disk, before anything else.
+
+What the broker promises: if `IsSettled` came for a subscription before an event was accepted
+anywhere, the event is delivered to it, once links heal; nobody gets what he doesn't want; events of
+one origin arrive in order, each place of a log once.
+
+`broker_state` is what it knows; `broker_links`, `broker_interest` and `broker_events` handle links,
+what is wanted and what is published; here are settling and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import FrameError
+from rangecast.merge.cells import Cells
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.event_log import Block, Journal, JournalError
+from rangecast.overlay.broker.events import EventHandlers
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.broker.links import LinkHandlers
+from rangecast.overlay.broker.settings import Settings
+from rangecast.overlay.broker.state import Identity
+from rangecast.overlay.wire.frames import (
+    Beat,
+    Events,
+    Hello,
+    Interest,
+    Refuse,
+    Resync,
+    Settle,
+    Settled,
+    Snapshot,
+    Taken,
+    decode,
+)
+
+
+class Broker(LinkHandlers, EventHandlers):
+    """One broker; `handle` is all that changes it."""
+
+    def __init__(
+        self,
+        name: str,
+        space: Space,
+        *,
+        incarnation: int = 1,
+        strategy: str = "covering",
+        cells: Cells | None = None,
+        words: str | None = None,
+        budget: int = 1000,
+        cover_index: str = "auto",
+        settings: Settings | None = None,
+        links: Iterable[str] = (),
+        subscriptions: Mapping[Id, Any] | None = None,
+        log: Iterable[Block] = (),
+        delivered: int = 0,
+        journal: Journal | None = None,
+        kept: Mapping[str, int] | None = None,
+        marks: Mapping[str, bytes] | None = None,
+        cursors: Mapping[str, int] | None = None,
+        numbers_from: int = 0,
+        identity: Identity | None = None,
+        logs: Mapping[str, str] | None = None,
+    ):
+        """Make a broker, or one that goes on after a crash.
+
+        incarnation     higher than that of any earlier broker of this name, and at least 1
+        strategy        none, covering, subsumption, merging or both (`strategies`)
+        cells           for merging and both: of ranges, without strings, the same at all brokers;
+                        for subsumption: of its index, any
+        words           for merging and both: a string attribute; each word has ranges of its own
+        budget          ranges that a neighbour is told of at most
+        links           neighbours that were there before: until heard, they want everything
+        subscriptions   of clients, as they were
+        log             the log from disk, and up to which place it was delivered to clients
+        journal         instead: a log that the driver keeps and matches with its clients. Then the
+                        broker delivers nothing, and the driver says `Durable` of what was published
+                        here as well; numbers of events rise, with gaps
+        kept, marks     with a journal, by origin: the last event in it, and its checksum
+        cursors         with a journal, by neighbour: the place before which it needs nothing
+        numbers_from    events published here get higher numbers. Give the time of the start, so
+                        that a disk that was restored from an older copy gives none a second time
+        identity        of the log, by which neighbours tell it from another one under this name
+        logs            by neighbour: the identity of its log, as `Accepted` said it
+        """
+        super().__init__(
+            name,
+            space,
+            incarnation=incarnation,
+            strategy=strategy,
+            cells=cells,
+            words=words,
+            budget=budget,
+            cover_index=cover_index,
+            settings=settings,
+            journal=journal,
+            kept=kept,
+            marks=marks,
+            numbers_from=numbers_from,
+            identity=identity or Identity(),
+        )
+        self._handlers: dict[type, Any] = {
+            ports.LinkUp: self._link_up,
+            ports.LinkDown: self._link_down,
+            ports.Received: self._received,
+            ports.Subscribe: self._subscribe,
+            ports.Unsubscribe: self._unsubscribe,
+            ports.Replace: self._replace,
+            ports.Publish: self._publish,
+            ports.Durable: self._durable,
+            ports.Clogged: self._clogged,
+            ports.Drained: self._drained,
+            ports.AskSettled: self._ask_settled,
+            ports.Tick: self._tick,
+        }
+        self._frames: dict[type, Any] = {
+            Hello: self._hello,
+            Interest: self._interest,
+            Snapshot: self._snapshot,
+            Resync: self._resync,
+            Events: self._events,
+            Taken: self._taken,
+            Settle: self._settle,
+            Settled: self._settled,
+            Beat: self._beat,
+            Refuse: self._refused,
+        }
+        for link in links:
+            self._add_link(link, is_expected=True)
+        for one, place in (cursors or {}).items():
+            self._add_link(one, is_expected=True).scanned = place
+        for one, log_name in (logs or {}).items():
+            self.links[one].log = log_name
+        if subscriptions:
+            self._subscribe(0.0, ports.Subscribe(dict(subscriptions)))
+        self._restore(log, delivered)
+
+    def handle(self, now: float, given: ports.Input) -> list[ports.Output]:
+        """Do what one input asks for; return what is to be done, in this order.
+
+        A frame never raises, whatever it holds. Wrong arguments of the other inputs raise a
+        `RangecastError`, and change nothing.
+        """
+        self._out = []
+        self._handlers[type(given)](now, given)
+        for name in self._touched:
+            if name in self.links:
+                try:
+                    self._say(now, self.links[name])
+                except JournalError as error:
+                    self._close_over(now, self.links[name], error)
+        if self._answerable is not None:  # others have heard of it by now
+            link, self._answerable = self._answerable, None
+            for question in [*link.questions.values()]:
+                self._settle(now, link, question)
+        if self._touched:
+            if self.settings.most_held is not None:
+                self._hold(now, self.settings.most_held)
+            floors = (link.floor for link in self.links.values())
+            self.log.drop(min(floors, default=self.log.durable))
+            self._touched.clear()
+        self._set_timer(now)
+        return self._out
+
+    @property
+    def subscriptions(self) -> Container[Id]:
+        """The ids of what clients want."""
+        return self._members
+
+    # ---- links
+
+    def _close_over(self, now: float, link: Link, error: JournalError) -> None:
+        """Close the link that needs a part of the log which can't be read; others may not."""
+        self.counts["links closed as the log can't be read"] += 1
+        self._alarm("log", f"link {link.name} is closed: {error}", link)
+        self._out.append(ports.Close(link.name, "the log here can't be read"))
+        self._link_down(now, ports.LinkDown(link.name))
+
+    def _received(self, now: float, given: ports.Received) -> None:
+        link = self.links.get(given.link)
+        if link is None or not link.is_up:
+            self.counts["frames over a link that is down"] += 1
+            return
+        try:
+            frame = decode(given.frame) if isinstance(given.frame, bytes) else given.frame
+            link.heard_at = now
+            if not link.is_greeted and not isinstance(frame, Hello | Refuse):
+                self.counts["frames before Hello"] += 1
+                return
+            self._frames[type(frame)](now, link, frame)
+        except FrameError as error:
+            self.counts["frames refused"] += 1
+            self._alarm("refused", f"{link.name}: {error}", link)
+
+    # ---- settling, time
+
+    def _ask_settled(self, now: float, given: ports.AskSettled) -> None:
+        self._tell_all(now)
+        self._ask_on(self._settling.ask(given.token, self.links.values()))
+
+    def _settle(self, now: float, link: Link, frame: Settle) -> None:
+        link.questions.pop(frame.token, None)
+        heard = link.heard
+        if (heard.incarnation, heard.version) < (frame.incarnation, frame.version):
+            if len(link.questions) < self.settings.most_questions:
+                link.questions[frame.token] = frame
+            self._ask_for_all(now, link, "gap")
+            return
+        self._tell_all(now)
+        asked = self._settling.asked(frame.token, link.name, self.links.values())
+        if asked is None:
+            self.counts["questions put off"] += 1  # it comes again
+        else:
+            self._ask_on(asked)
+
+    def _settled(self, now: float, link: Link, frame: Settled) -> None:
+        self._answer(self._settling.answered(frame.token, link.name))
+
+    def _beat(self, now: float, link: Link, frame: Beat) -> None:
+        self._taken(now, link, Taken(kept=frame.kept))
+        if frame.reach != link.reach_digest:
+            self._greet(link, ask=True)
+        self._ask_for_all(
+            now, link, link.heard.lacks(frame.incarnation, frame.version, frame.digest)
+        )
+
+    def _tick(self, now: float, given: ports.Tick) -> None:
+        self._timer = np.inf
+        for link in self.links.values():
+            if link.is_telling or link.leaving or link.is_behind:
+                self._touched[link.name] = None
+        beat = self.settings.beat
+        if beat is None or now < self._beat_at:
+            return
+        self._beat_at = now + beat
+        for link in self.links.values():
+            if not link.is_up or self._is_silent(now, link):
+                continue
+            if not link.is_greeted:
+                self._greet(link)
+                continue
+            over = link.name
+            kept = {one: at for one, at in self._kept.items() if self._via.get(one) == over}
+            told = link.told
+            self._send(
+                link,
+                Beat(
+                    incarnation=self.incarnation,
+                    version=told.version,
+                    digest=told.digest,
+                    reach=self._reach_digest(link),
+                    kept=kept,
+                ),
+            )
+            # A silent peer may not read either, and its send queue would only grow.
+            is_due = link.heard_at > link.moved_at and now - link.moved_at >= self.settings.patience
+            if link.flights and is_due and not self.settings.is_reliable:
+                self.counts["events sent again"] += link.in_flight
+                link.moved_at = now
+                link.rewind()
+                self._touched[over] = None
+        heard = {name: link for name, link in self.links.items() if now - link.heard_at <= 2 * beat}
+        self._ask_on((self._settling.open(heard), []))
+
+    def _is_silent(self, now: float, link: Link) -> bool:
+        """Close a link over which nothing has come for too long."""
+        limit = self.settings.silence_timeout
+        if limit is None or now - link.heard_at <= limit:
+            return False
+        self.counts["links closed as silent"] += 1
+        text = f"nothing came for {limit:g} seconds"
+        self._alarm("silence", f"link {link.name} is closed: {text}", link)
+        self._out.append(ports.Close(link.name, text))
+        self._link_down(now, ports.LinkDown(link.name))
+        return True

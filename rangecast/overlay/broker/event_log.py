@@ -1,0 +1,281 @@
+"""Events on their way: blocks of them, and the log that every broker keeps.
+
+An event has an origin, the broker where it was published, and a number there. It enters the log of
+each broker that it comes to once, in the order of its origin's numbers. A place in the log is the
+number of events before it. Neighbours and clients read the log as far as it is on disk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from rangecast.errors import FrameError, RangecastError
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.text import String
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.overlay.wire.frames import MOST_CONTENT, Events, text_size
+
+_POINTS = np.dtype("<f8")
+_EVENT = 32
+"""Bytes of an event in a frame beside its values, at most."""
+_MARKS = 10_000
+"""Checksums of blocks that are remembered."""
+_CUT = 64
+"""Blocks that are dropped at a time: to cut the front off a list moves all the rest."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Events of one origin, in the order of their numbers."""
+
+    origin: str
+    after: int
+    upto: int
+    """All wanted events numbered after `after` up to `upto` are here."""
+    numbers: list[int]
+    ids: list[Id]
+    points: F64
+    """Coordinates; of string attributes: see `points_in`."""
+    words: dict[str, list[str | None]]
+    """The values of string attributes."""
+    priorities: list[float]
+    hops: int
+    came_over: str
+    """The link that they came over; "": published here."""
+    texts: list[bytes] = field(default_factory=list)
+    form: str = ""
+    """The events as they were given, and what that is: see `Events`."""
+    mark: bytes = b""
+    """The checksum of the origin's log up to here."""
+    lost: bool = False
+    """What came before is gone: see `Events`."""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def points_in(self, space: Space) -> F64:
+        """Return the points with the numbers that words have by now: subscriptions add words."""
+        if not self.words:
+            return self.points
+        points = self.points.copy()
+        for name, texts in self.words.items():
+            attribute = space[name]
+            points[:, space.axis(name)] = [attribute.coordinate(text) for text in texts]
+        return points
+
+    def fitting(self, rows: Sequence[int]) -> int:
+        """Return how many of the first of these rows fit into a frame, and at least one."""
+        sizes = self._sizes(rows)
+        if sizes is None:
+            return max(1, min(len(rows), MOST_CONTENT // self._plain))
+        return max(1, int(np.searchsorted(np.cumsum(sizes), MOST_CONTENT, side="right")))
+
+    def too_large(self) -> tuple[Id, int] | None:
+        """Return the first event that no frame can hold, and its bytes; `None`: there is none."""
+        for one, size in zip(self.ids, self._sizes(range(len(self))) or [], strict=False):
+            if size > MOST_CONTENT:
+                return one, size
+        return None
+
+    @property
+    def _plain(self) -> int:
+        """Bytes of an event without texts, at most."""
+        return _EVENT + 8 * int(self.points.shape[1])
+
+    def _sizes(self, rows: Sequence[int]) -> list[int] | None:
+        """Return the bytes that events take in a frame, at most; `None`: they have no texts."""
+        has_texts = bool(self.words or self.texts)
+        if not has_texts and not any(isinstance(self.ids[row], str) for row in rows):
+            return None
+        plain = self._plain
+        return [
+            plain
+            + (5 + len(self.texts[row]) if self.texts else 0)
+            + (text_size(one) if isinstance(one := self.ids[row], str) else 0)
+            + sum(text_size(texts[row]) for texts in self.words.values())
+            for row in rows
+        ]
+
+    def take(self, rows: Sequence[int], after: int, *, lost: bool = False) -> Events:
+        """Return some of the events as a frame; `lost`: events before them are gone."""
+        whole = len(rows) == len(self.numbers)
+        points = self.points if whole else self.points[rows]
+        words = self.words
+        if words and not whole:
+            words = {name: [texts[row] for row in rows] for name, texts in words.items()}
+        numbers = self.numbers if whole else [self.numbers[row] for row in rows]
+        priorities = self.priorities
+        if priorities and not whole:
+            priorities = [priorities[row] for row in rows]
+        return Events(
+            origin=self.origin,
+            after=after,
+            upto=numbers[-1],
+            numbers=numbers,
+            ids=self.ids if whole else [self.ids[row] for row in rows],
+            points=points.astype(_POINTS, copy=False).tobytes(),
+            words=words,
+            priorities=priorities,
+            hops=self.hops + 1,
+            texts=self.texts if whole or not self.texts else [self.texts[row] for row in rows],
+            form=self.form,
+            mark=self.mark,
+            lost=lost,
+        )
+
+
+def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
+    """Return the events of a frame that come after a number; refuse what isn't of this space."""
+    n, d = len(frame.numbers), len(space)
+    rising = [frame.after, *frame.numbers, frame.upto + 1]
+    if not n:
+        raise FrameError("a frame of events has none")
+    if any(low >= high for low, high in pairwise(rising)):
+        raise FrameError("the numbers of events don't rise")
+    if len(frame.ids) != n or {len(frame.priorities), len(frame.texts)} - {0, n}:
+        raise FrameError(
+            f"{n} events, {len(frame.ids)} ids, {len(frame.priorities)} priorities, "
+            f"{len(frame.texts)} texts"
+        )
+    if len(frame.points) != n * d * _POINTS.itemsize:
+        raise FrameError(f"{len(frame.points)} bytes are not {n} points of {d} coordinates")
+    points = np.frombuffer(frame.points, _POINTS).astype(np.float64).reshape(n, d)
+    if np.isnan(points).any() or np.isneginf(points).any():
+        raise FrameError("a coordinate is a number, or missing")
+    strings = [one.name for one in space if isinstance(one, String)]
+    if list(frame.words) != strings or any(len(texts) != n for texts in frame.words.values()):
+        raise FrameError(f"events have {n} values of each of {strings}, in this order")
+    block = Block(
+        frame.origin,
+        frame.after,
+        frame.upto,
+        frame.numbers,
+        frame.ids,
+        points,
+        frame.words,
+        frame.priorities,
+        frame.hops,
+        came_over,
+        frame.texts,
+        frame.form,
+        frame.mark,
+        frame.lost,
+    )
+    large = block.too_large()
+    if large is not None:
+        raise FrameError(
+            f"event {large[0]!r:.80} takes {large[1]:,} bytes; at most: {MOST_CONTENT:,}"
+        )
+    return block if after == frame.after else _later(block, after)
+
+
+def _later(block: Block, after: int) -> Block:
+    """Return the events of a block that come after a number."""
+    cut = bisect_right(block.numbers, after)
+    if cut == len(block):
+        raise FrameError("events after all that came before are said to be there, and aren't")
+    return Block(
+        block.origin,
+        after,
+        block.upto,
+        block.numbers[cut:],
+        block.ids[cut:],
+        block.points[cut:],
+        {name: texts[cut:] for name, texts in block.words.items()},
+        block.priorities[cut:],
+        block.hops,
+        block.came_over,
+        block.texts[cut:],
+        block.form,
+        block.mark,
+        block.lost,
+    )
+
+
+class JournalError(RangecastError):
+    """A part of the log can't be read."""
+
+
+class Journal(Protocol):
+    """The log of a broker: its own in memory (`Log`), or one that its driver keeps and it reads."""
+
+    durable: int
+    """All before this place is on disk."""
+    end: int
+    """The place after all that was added."""
+
+    def append(self, block: Block) -> int:
+        """Add a block; return its place. A driver that keeps the log gives it one later."""
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
+        """Yield the blocks, with their places, that begin in this part of the log; raise a
+        `JournalError` at one that can't be read. `None`: all that was before this place is gone.
+        """
+
+    def mark_of(self, number: int) -> bytes | None:
+        """Return the checksum of the log up to an event that was published here, by its number;
+        `None`: this log has given no such number. Empty: that isn't known any more.
+        """
+
+    def drop(self, before: int) -> None:
+        """Note that nobody needs what lies before a place."""
+
+    def before_last(self, most: int) -> int:
+        """Return a place of a block after which at most this many events on disk lie."""
+
+
+class Log:
+    """Blocks by place; what everybody has read is dropped from memory."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._places: list[int] = []
+        self.end = 0
+        self.durable = 0
+        self._marks: deque[tuple[int, int, bytes]] = deque(maxlen=_MARKS)
+        """Of the last blocks that were published here: their numbers and checksums."""
+
+    def append(self, block: Block) -> int:
+        """Add a block; return its place."""
+        place = self.end
+        if not block.came_over:
+            self._marks.append((block.after, block.upto, block.mark))
+        self._blocks.append(block)
+        self._places.append(place)
+        self.end += len(block)
+        return place
+
+    def mark_of(self, number: int) -> bytes | None:
+        """Return the checksum of the log up to an event that was published here."""
+        if self._marks and number <= self._marks[0][0]:
+            return b""
+        found = bisect_left(self._marks, number, key=lambda one: one[1])
+        if found == len(self._marks) or number <= self._marks[found][0]:
+            return None
+        return self._marks[found][2]
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks, with their places, that begin in this part of the log."""
+        at = bisect_left(self._places, begin)
+        while at < len(self._places) and self._places[at] < end:
+            yield self._places[at], self._blocks[at]
+            at += 1
+
+    def drop(self, before: int) -> None:
+        """Drop what lies before a place from memory."""
+        cut = len(self._places) if before >= self.end else bisect_right(self._places, before) - 1
+        if cut > _CUT or cut == len(self._places):
+            del self._blocks[:cut], self._places[:cut]
+
+    def before_last(self, most: int) -> int:
+        """Return a place of a block after which at most this many events on disk lie."""
+        at = bisect_left(self._places, self.durable - most)
+        return self._places[at] if at < len(self._places) else self.end

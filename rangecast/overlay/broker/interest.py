@@ -1,0 +1,159 @@
+"""What is wanted: by clients of a broker, and behind its links; and what neighbours hear of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from rangecast.errors import UsageError
+from rangecast.model.sets.members import Id
+from rangecast.model.validation.inputs import as_boxes, as_filter
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.broker.state import BrokerState
+from rangecast.overlay.interest.items import Batch, Wanted, understood, wanted_of, wanted_of_boxes
+from rangecast.overlay.interest.sources import CLIENTS
+from rangecast.overlay.interest.strategies import strategy_of
+from rangecast.overlay.wire.frames import MOST_CONTENT, Interest, Resync, Snapshot, Why, item_size
+
+
+class InterestHandlers(BrokerState):
+    """What a broker does when clients or neighbours want something else."""
+
+    # ---- clients
+
+    def _subscribe(self, now: float, given: ports.Subscribe) -> None:
+        named = self._named(given.subscriptions)
+        ids = self._members.new_many(list(named))
+        self._members.bind_many(ids, [0] * len(ids))
+        if self._delivers:
+            self._clients.change(_packed(ids, named.values()))
+        self._spread(now, CLIENTS, self._sources.subscribed(ids, named.values()))
+
+    def _unsubscribe(self, now: float, given: ports.Unsubscribe) -> None:
+        self._members.release_many(given.subscriptions)
+        ids = list(dict.fromkeys(given.subscriptions))
+        if self._delivers:
+            self._clients.change({}, ids)
+        self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
+
+    def _replace(self, now: float, given: ports.Replace) -> None:
+        named = self._named(given.subscriptions)
+        ids, _ = self._members.known_many(list(named))
+        if self._delivers:
+            self._clients.change(_packed(ids, named.values()))
+        self._spread(now, CLIENTS, self._sources.replaced(ids, named.values()))
+
+    def _named(self, given: Any) -> dict[Id, Wanted]:
+        """Return subscriptions of clients as items, by id."""
+        if isinstance(given, Mapping):
+            named = {one: wanted_of(as_filter(what, self.space)) for one, what in given.items()}
+        else:
+            boxes = as_boxes(given, self.space)
+            named = dict(
+                zip(boxes.ids.to_pylist(), wanted_of_boxes(boxes, self.space), strict=True)
+            )
+            if len(named) < boxes.rows:
+                self._members.new_many(boxes.ids)  # refuses an id that is there twice
+        for one, wanted in named.items():
+            if item_size(wanted.item) > MOST_CONTENT:
+                raise UsageError(
+                    f"the filter of subscription {one!r:.80} takes {item_size(wanted.item):,} "
+                    f"bytes, more than a frame can hold\n  expected: at most {MOST_CONTENT:,}\n"
+                    "  hint: make several subscriptions of it; nothing was done"
+                )
+        return named
+
+    # ---- neighbours
+
+    def _choose_form(self, now: float, link: Link, cells: str) -> None:
+        """Make the strategy of a link, again if the neighbour has other cells now."""
+        same = self._curve is not None and cells == self._curve.digest
+        if link.out is not None:
+            if same == link.same_cells:
+                return
+            self.counts["forms changed"] += 1
+        link.same_cells = same
+        sources = self._sources
+        link.out = strategy_of(self.space, self._options, sources.wanted, same_cells=same)
+        told = link.out.change(sources.besides(link.name), Batch(self.space, []))
+        link.wanted = {item.name: item for item in told.added}
+        link.aim(now + self.settings.linger, self.settings)
+        link.tell_at = now
+
+    def _interest(self, now: float, link: Link, frame: Interest) -> None:
+        settings = self.settings
+        change = link.heard.change_of(frame, settings.max_heard, settings.max_heard_bytes)
+        if change is None:
+            self.counts["duplicates dropped"] += 1
+        elif isinstance(change, str):
+            self._ask_for_all(now, link, change)
+        else:
+            come = understood(change.added, self.space, self._curve)
+            link.heard.change(change.added, change.removed)
+            self._enter(now, link, come, change.removed)
+            self._answerable = link if link.questions else None
+
+    def _snapshot(self, now: float, link: Link, frame: Snapshot) -> None:
+        settings = self.settings
+        link.asked_at = now  # it is coming: no need to ask again
+        items, interrupted = link.heard.stage(frame, settings.max_heard, settings.max_heard_bytes)
+        self.counts["snapshots interrupted"] += interrupted
+        if items is None:
+            return
+        new = items.keys() - link.heard.items.keys()
+        some = [item for name, item in items.items() if name in new] if new else []
+        come = understood(some, self.space, self._curve)
+        was_known = link.is_known
+        gone = link.heard.swap(frame, items)
+        self.counts["snapshots taken"] += 1
+        self._enter(now, link, come, gone)
+        self._answerable = link if link.questions else None
+        if not was_known:
+            self._touched[link.name] = None
+
+    def _enter(self, now: float, link: Link, come: list[Wanted], go: list[int]) -> None:
+        """Take over what a neighbour wants, and tell the others."""
+        link.table.change_items(Batch(self.space, come), go)
+        self._spread(now, link.name, (come, go))
+
+    def _spread(self, now: float, source: str, change: tuple[list[Wanted], list[int]]) -> None:
+        """Let all links but one hear of items that come and go at a source."""
+        for name, (come, go) in self._sources.change(source, *change, self.links).items():
+            link = self.links[name]
+            if link.out is None or not (len(come) or len(go)):
+                continue
+            form = link.out.form
+            told = link.out.change(come, go)
+            if len(go) and link.out.form == form == "boxes":
+                coming = set(come.names)
+                exposed = [item for item in told.added if item.name not in coming]
+                self.counts["subscriptions exposed"] += len(exposed)
+            self.counts["forms changed"] += link.out.form != form
+            until = now + self.settings.linger
+            self.counts["removals cancelled"] += link.want(told, until)
+            if link.wants_too_much(self.settings) != link.is_full:
+                link.aim(until, self.settings)
+                self.counts["forms changed"] += 1
+            link.tell_at = min(link.tell_at, now + self.settings.gather)
+            self._touched[name] = None
+
+    def _resync(self, now: float, link: Link, frame: Resync) -> None:
+        self.counts[f"resyncs by {frame.why}"] += 1
+        if link.parts and self.settings.is_reliable:
+            return  # one is under way
+        link.parts = deque(link.snapshot(self.incarnation, self.settings.most_items))
+        self._touched[link.name] = None
+
+    def _ask_for_all(
+        self, now: float, link: Link, why: Why | Literal[""], *, at_once: bool = False
+    ) -> None:
+        """Ask for a snapshot, if there is a reason and it wasn't asked for just now."""
+        if why and (at_once or now - link.asked_at >= self.settings.patience):
+            link.asked_at = now
+            self._send(link, Resync(version=link.heard.version, why=why))
+
+
+def _packed(ids: list[Id], wanted: Iterable[Wanted]) -> dict[Id, bytes]:
+    return {one: what.boxes or b"" for one, what in zip(ids, wanted, strict=True)}

@@ -1,0 +1,383 @@
+"""One side of a link between two brokers: what was told, what was heard, which events went over.
+
+Nothing here knows of other links; `broker` does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Container, Iterable
+from itertools import accumulate, takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.model.space import Space
+from rangecast.overlay.broker.event_log import Block, Journal
+from rangecast.overlay.broker.ports import Shed
+from rangecast.overlay.broker.settings import Settings
+from rangecast.overlay.interest.interest_set import Change, Heard, ItemSet
+from rangecast.overlay.interest.items import EVERYTHING
+from rangecast.overlay.interest.routing_table import Table
+from rangecast.overlay.interest.strategies import Strategy
+from rangecast.overlay.wire.frames import (
+    MOST_BYTES,
+    MOST_CONTENT,
+    Events,
+    Interest,
+    Item,
+    Settle,
+    Snapshot,
+    cut_items,
+    item_size,
+)
+
+
+class Flight(NamedTuple):
+    """Events that were sent, and that the neighbour hasn't confirmed yet."""
+
+    place: int
+    """In the log, of their block."""
+    origin: str
+    upto: int
+    events: int
+    bytes: int
+    """Of their texts."""
+
+
+class Ready(NamedTuple):
+    """Events of a block that the neighbour wants, to be sent as soon as there is room."""
+
+    place: int
+    block: Block
+    rows: list[int]
+    lost: bool = False
+    """Events before these are gone; their place is that before the gone ones."""
+
+
+class Link:
+    """A neighbour."""
+
+    def __init__(self, name: str, table: Table, *, is_expected: bool):
+        self.name = name
+        self.is_expected = is_expected
+        self.is_up = False
+        self.is_greeted = False
+        """Whether the neighbour's Hello came since the link is up."""
+        self.peer = 0
+        """The neighbour's incarnation."""
+        self.log = self.epoch = ""
+        """The identity of its log, and its last epoch; empty: not known."""
+        self.refused = ""
+        """Why one of the two refuses the link, since it was last up."""
+        self.is_bypassed = False
+        """It is refused as its neighbour is reached over another link: questions go there."""
+        self.heard_at = -np.inf
+        """When a frame came, or the link came up."""
+        self.reach: list[str] = []
+        """Brokers behind the neighbour, as far as it said so."""
+        self.reach_digest = 0
+        # A neighbour that was there before this broker's start wants everything until it is heard.
+        self.heard = Heard([EVERYTHING] if is_expected else [])
+        self.table = table
+        """What it wants, as a routing table."""
+        self.asked_at = -np.inf
+        """When a snapshot was asked for."""
+        self.questions: dict[str, Settle] = {}
+        """Of the neighbour, by token: about versions that aren't known here yet."""
+        self.out: Strategy | None = None
+        """Made when its first Hello says which cells it has."""
+        self.same_cells = False
+        self.wanted: dict[int, Item] = {}
+        """What it should know."""
+        self.is_full = False
+        """It should know more than it may be told: it is told everything."""
+        self.told = ItemSet()
+        self.new: dict[int, Item] = {}
+        """To be told, at the end of this call or after some time (`Settings.gather`)."""
+        self.tell_at = np.inf
+        """When that is told, though more may come."""
+        self.leaving: dict[int, float] = {}
+        """Told, not wanted any more, and until when it lingers, ascending."""
+        self.wanted_bytes = 0
+        self.is_clogged = False
+        """Too much waits to be sent."""
+        self.parts: deque[Snapshot] = deque()
+        """Of a snapshot that is under way: nothing else is told before it is there."""
+        self.scanned = 0
+        """Place in the log up to which events were looked at for this link."""
+        self.ready: deque[Ready] = deque()
+        self.flights: deque[Flight] = deque()
+        self.in_flight = self.waiting = 0
+        """Events that were sent, and that are ready."""
+        self.bytes_in_flight = 0
+        self.is_behind = False
+        """There is more of the log to look at."""
+        self.has_lost = False
+        """Events are gone that this link needed: that is said with the next ones."""
+        self._lost_from = 0
+        """The place before these."""
+        self.sent: dict[str, int] = {}
+        self.taken: dict[str, int] = {}
+        """By origin: up to where events were sent, and were confirmed."""
+        self.owed: dict[str, int] = {}
+        """By origin: up to where events came here a second time that will be on disk soon."""
+        self.moved_at = -np.inf
+        """When something was confirmed, or sent again."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the neighbour ever said what it wants."""
+        return self.heard.incarnation > 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether frames other than Hello can be sent."""
+        return self.is_up and self.is_greeted
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether something waits to be told."""
+        return bool(self.new or self.parts)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was ever wanted or sent over it: it can be forgotten without loss."""
+        return not (self.heard.items or self.taken or self.flights or self.ready)
+
+    # ---- interest
+
+    def want(self, change: Change, until: float) -> int:
+        """Note what the neighbour should know; return how many removals that cancels."""
+        cancelled = 0
+        for item in change.added:
+            self.wanted[item.name] = item
+            self.wanted_bytes += item_size(item)
+        for name in change.removed:
+            self.wanted_bytes -= item_size(self.wanted.pop(name))
+        if self.is_full:
+            return 0
+        for item in change.added:
+            if item.name in self.leaving:
+                del self.leaving[item.name]
+                cancelled += 1
+            elif item.name not in self.told.items:
+                self.new[item.name] = item
+        for name in change.removed:
+            if name in self.new:
+                del self.new[name]
+            else:
+                self.leaving[name] = until
+        return cancelled
+
+    def wants_too_much(self, settings: Settings) -> bool:
+        """Whether the neighbour should know more than it may be told."""
+        is_long = self.wanted_bytes > settings.max_told_bytes
+        return is_long or len(self.wanted) > settings.most_told
+
+    def aim(self, until: float, settings: Settings) -> None:
+        """Compare all that was told with all that it should be, as after a change of form."""
+        self.wanted_bytes = sum(map(item_size, self.wanted.values()))
+        self.is_full = self.wants_too_much(settings)
+        target = {EVERYTHING.name: EVERYTHING} if self.is_full else self.wanted
+        told = self.told.items
+        self.new = {name: item for name, item in target.items() if name not in told}
+        leaving = [(self.leaving.get(name, until), name) for name in told if name not in target]
+        self.leaving = {name: due for due, name in sorted(leaving)}
+
+    @property
+    def due(self) -> float:
+        """When something is to be told, or has lingered enough: that comes after what is new."""
+        return self.tell_at if self.is_telling else next(iter(self.leaving.values()), np.inf)
+
+    def changes(
+        self, now: float, incarnation: int, most_items: int, most_bytes: int | None = None
+    ) -> list[Interest]:
+        """Return what is to be told now: first all that is new, then what has lingered enough.
+
+        What is new, and more than so many bytes, stays for the next time.
+        """
+        items, self.new = self._next_new(most_bytes)
+        if self.new:
+            gone = []
+        else:
+            gone = list(takewhile(lambda name: self.leaving[name] <= now, self.leaving))
+            self.tell_at = np.inf
+        for name in gone:
+            del self.leaving[name]
+        new = deque(cut_items(items, most_items))
+        # A name takes 9 bytes at most: removed ones leave room for what comes with them.
+        most_gone = min(most_items, (MOST_BYTES - MOST_CONTENT) // 16)
+        frames = []
+        while new or gone:
+            added = new.popleft() if new else []
+            removed = [] if new else gone[:most_gone]
+            gone = gone[len(removed) :]
+            before = self.told.version
+            self.told.change(added, removed)
+            frames.append(
+                Interest(
+                    incarnation=incarnation,
+                    before=before,
+                    version=self.told.version,
+                    digest=self.told.digest,
+                    added=added,
+                    removed=removed,
+                )
+            )
+        return frames
+
+    def _next_new(self, most_bytes: int | None) -> tuple[list[Item], dict[int, Item]]:
+        """Return what of all that is new can be told now, and the rest."""
+        items = [*self.new.values()]
+        if most_bytes is None:
+            return items, {}
+        for place, size in enumerate(accumulate(map(item_size, items)), 1):
+            if size >= most_bytes:
+                return items[:place], {item.name: item for item in items[place:]}
+        return items, {}
+
+    def snapshot(self, incarnation: int, most_items: int) -> Iterable[Snapshot]:
+        """Yield everything that was told, in parts."""
+        parts = [*cut_items(self.told.items.values(), most_items)] or [[]]
+        for part, items in enumerate(parts):
+            yield Snapshot(
+                incarnation=incarnation,
+                version=self.told.version,
+                digest=self.told.digest,
+                part=part,
+                parts=len(parts),
+                items=items,
+            )
+
+    # ---- events
+
+    @property
+    def floor(self) -> int:
+        """Place in the log before which nothing needs to be sent again."""
+        if self.flights:
+            return self.flights[0].place
+        if self.ready:
+            return self.ready[0].place
+        return min(self.scanned, self._lost_from) if self.has_lost else self.scanned
+
+    def lose(self) -> None:
+        """Note that events after the place up to which was looked are gone, or may be."""
+        if not self.has_lost:
+            self.has_lost, self._lost_from = True, self.scanned
+
+    def scan(self, log: Journal, space: Space, most: int, enough: int | None) -> None:
+        """Look which events on disk the neighbour wants, until `enough` of them wait, and at `most`
+        events (or a block more) at a time.
+        """
+        self.is_behind = False
+        for place, block in log.between(self.scanned, log.durable):
+            if enough is not None and self.waiting >= enough:
+                return
+            if most <= 0:
+                self.is_behind = True
+                return
+            if block is None:
+                self.lose()
+                self.scanned = place
+                continue
+            most -= len(block)
+            sent = self.sent.get(block.origin, 0)
+            is_new = block.came_over != self.name and block.numbers[-1] > sent
+            if block.lost and is_new:
+                self.lose()
+            self.scanned = place + len(block)
+            if not is_new:
+                continue
+            first = bisect_right(block.numbers, sent)
+            words = {name: texts[first:] for name, texts in block.words.items()}
+            held = self.table.holds(block.points_in(space)[first:], words)
+            rows = (first + np.flatnonzero(held)).tolist()
+            if rows:
+                place = min(place, self._lost_from) if self.has_lost else place
+                self.ready.append(Ready(place, block, rows, self.has_lost))
+                self.has_lost = False
+                self.waiting += len(rows)
+        self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
+
+    def shed(self, most: int) -> list[Shed]:
+        """Keep the best events that wait, by priority, of equals the earliest; return the rest."""
+        if self.waiting <= most:
+            return []
+        rated = [
+            (-(one.block.priorities[row] if one.block.priorities else 0.0), at, row)
+            for at, one in enumerate(self.ready)
+            for row in one.rows
+        ]
+        kept: dict[int, list[int]] = {}
+        for _, at, row in sorted(rated)[:most]:
+            kept.setdefault(at, []).append(row)
+        left = [(one, sorted(kept.get(at, []))) for at, one in enumerate(self.ready)]
+        shed = []
+        for one, rows in left:
+            numbers = [one.block.numbers[row] for row in one.rows if row not in rows]
+            if numbers:
+                shed.append(Shed(self.name, one.block.origin, numbers))
+        if any(one.lost and not rows for one, rows in left):
+            self.lose()
+        self.ready = deque(one._replace(rows=rows) for one, rows in left if rows)
+        self.waiting = most
+        return shed
+
+    def give_up(self, log: Journal, before: int) -> list[Shed]:
+        """Leave out what lies before a place of the log; return what of it may be wanted."""
+        self.rewind()
+        shed = []
+        for _, block in log.between(self.scanned, before):
+            if block is None:
+                continue
+            sent = self.sent.get(block.origin, 0)
+            numbers = [number for number in block.numbers if number > sent]
+            if block.came_over != self.name and numbers:
+                shed.append(Shed(self.name, block.origin, numbers))
+        self.scanned = max(self.scanned, before)
+        return shed
+
+    def next_events(self, window: int, window_bytes: int, most: int) -> Iterable[Events]:
+        """Yield what can be sent: at most so many events without a confirmation."""
+        while self.ready and self.in_flight < window and self.bytes_in_flight < window_bytes:
+            place, block, rows, lost = self.ready.popleft()
+            room = min(window - self.in_flight, most, len(rows))
+            room = block.fitting(rows[:room])
+            if len(rows) > room:
+                self.ready.appendleft(Ready(place, block, rows[room:]))
+                rows = rows[:room]
+            frame = block.take(rows, self.sent.get(block.origin, 0), lost=lost)
+            self.sent[block.origin] = frame.upto
+            size = sum(map(len, frame.texts))
+            self.flights.append(Flight(place, block.origin, frame.upto, len(rows), size))
+            self.in_flight += len(rows)
+            self.bytes_in_flight += size
+            self.waiting -= len(rows)
+            yield frame
+
+    def confirm(self, taken: dict[str, int], known: Container[str]) -> bool:
+        """Note what is on the neighbour's disk; return whether there is news, or more room now.
+
+        Only of origins that are known here: else any name that comes in would be kept for ever.
+        """
+        moved = False
+        for origin, upto in taken.items():
+            if origin in known and upto > self.taken.get(origin, 0):
+                self.taken[origin] = upto
+                moved = True
+        while self.flights and self.taken.get(self.flights[0].origin, 0) >= self.flights[0].upto:
+            arrived = self.flights.popleft()
+            self.in_flight -= arrived.events
+            self.bytes_in_flight -= arrived.bytes
+            moved = True  # it may have been there before it was sent
+        return moved
+
+    def rewind(self) -> None:
+        """Go back to what was confirmed, and send the rest again."""
+        self.scanned = self.floor
+        self.flights.clear()
+        self.ready.clear()
+        self.in_flight = self.waiting = self.bytes_in_flight = 0
+        self.sent = dict(self.taken)

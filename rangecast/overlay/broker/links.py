@@ -1,0 +1,238 @@
+"""Links of a broker: they come and go, greet, are accepted and refused."""
+
+from __future__ import annotations
+
+from rangecast.errors import FrameError
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.interest import InterestHandlers
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.broker.state import checked_name
+from rangecast.overlay.interest.interest_set import digest_of_names
+from rangecast.overlay.interest.items import understood
+from rangecast.overlay.interest.routing_table import Table
+from rangecast.overlay.wire.frames import PROTOCOL, Hello, Refuse
+
+_EPOCHS = 100
+"""Of a log, that neighbours are told."""
+_HIGHEST = 1 << 60
+"""No event has a higher number, unless a neighbour made others give it."""
+
+
+class LinkHandlers(InterestHandlers):
+    """What a broker does when a link comes, goes or greets."""
+
+    def _add_link(self, name: str, *, is_expected: bool) -> Link:
+        table = Table(self.space, self._curve)
+        link = self.link_type(checked_name(name), table, is_expected=is_expected)
+        if not self._delivers:
+            link.scanned = self.log.durable  # what was before has never been promised to it
+        self.links[name] = link
+        if is_expected:
+            some = understood(list(link.heard.items.values()), self.space, self._curve)
+            self._enter(0.0, link, some, [])
+        return link
+
+    def _link_up(self, now: float, given: ports.LinkUp) -> None:
+        link = self.links.get(given.link) or self._add_link(given.link, is_expected=False)
+        link.is_up, link.is_greeted, link.is_clogged = True, False, False
+        link.refused, link.heard_at = "", now
+        self._greet(link)
+
+    def _link_down(self, now: float, given: ports.LinkDown) -> None:
+        link = self.links.get(given.link)
+        if link is None:
+            return
+        link.is_up = link.is_greeted = link.is_clogged = False
+        link.parts.clear()
+        if given.forget:
+            self._enter(now, link, [], list(link.heard.items))
+            del self.links[link.name]
+            self._via = {one: over for one, over in self._via.items() if over != link.name}
+            self._review_bypassed()
+            self._answer(self._settling.forget(link.name))
+            for other in self.links.values():
+                if other.is_up:
+                    self._greet(other)  # what lies behind this broker has changed
+
+    def _clogged(self, now: float, given: ports.Clogged) -> None:
+        if given.link in self.links:
+            self.links[given.link].is_clogged = True
+
+    def _drained(self, now: float, given: ports.Drained) -> None:
+        if given.link in self.links:
+            self.links[given.link].is_clogged = False
+            self._touched[given.link] = None
+
+    def _greet(self, link: Link, *, ask: bool = False) -> None:
+        """Send a Hello; `ask` for one, even if one was there."""
+        reach = {self.name: None}
+        for other in self.links.values():
+            if other is not link and other.is_up:
+                reach |= dict.fromkeys(other.reach)
+        seen = link.peer if link.is_greeted and not ask else 0
+        hello = Hello(
+            broker=self.name,
+            incarnation=self.incarnation,
+            space=self._space_digest,
+            cells=self._curve.digest if self._curve is not None else "",
+            version=link.told.version,
+            digest=link.told.digest,
+            kept=self._kept,
+            reach=list(reach),
+            seen=seen,
+            log=self.identity.log,
+            epochs=list(self.identity.epochs[:_EPOCHS]),
+            mark=self._marks.get(link.name, b""),
+        )
+        self._send(link, hello)
+
+    def _reach_digest(self, link: Link) -> int:
+        others = (one for one in self.links.values() if one is not link and one.is_up)
+        return digest_of_names([self.name], *(one.reach_digest for one in others))
+
+    def _hello(self, now: float, link: Link, frame: Hello) -> None:
+        if frame.incarnation < link.peer and link.is_greeted:
+            raise FrameError(f"incarnation {frame.incarnation} after {link.peer}")
+        if len(frame.reach) > self.settings.most_origins:
+            raise FrameError(f"{len(frame.reach):,} brokers are said to be behind it")
+        wrong = self._wrong_with(link, frame)
+        if wrong:
+            kind, text = wrong
+            self.counts["links refused"] += 1
+            self._alarm(kind, f"link {link.name} is refused: {text}", link)
+            self._send(link, Refuse(kind=kind, why=text[:2000]))
+            self._out.append(ports.Close(link.name, text))
+            self._give_up(now, link, kind, text)
+            return
+        if not link.peer or link.log != frame.log:
+            link.log = frame.log
+            self._out.append(ports.Accepted(link.name, frame.log))
+        if frame.incarnation < link.peer:
+            self.counts["incarnations that went back"] += 1
+            text = f"link {link.name}: its incarnation {frame.incarnation} was {link.peer} before"
+            self._alarm("clock", f"{text}: its clock went back", link)
+            link.heard.restarted()
+        if frame.incarnation != link.peer:
+            self._settling.restarted(link.name)
+            link.questions.clear()
+            self._compare_disks(link, frame)
+            link.taken.clear()  # its Hello says what is on its disk, which may be another one
+        link.epoch = frame.epochs[0] if frame.epochs else ""
+        link.is_bypassed = False
+        self._compare_histories(link, frame)
+        was_greeted = link.is_greeted and frame.incarnation == link.peer
+        link.is_greeted, link.peer, link.reach = True, frame.incarnation, frame.reach
+        link.reach_digest = digest_of_names(frame.reach)
+        self._review_bypassed()
+        self._choose_form(now, link, frame.cells)
+        if frame.seen != self.incarnation:
+            self._greet(link)
+        link.confirm(frame.kept, self._origins)
+        if not was_greeted:
+            link.rewind()
+        why = link.heard.lacks(frame.incarnation, frame.version, frame.digest)
+        self._ask_for_all(now, link, why, at_once=not was_greeted)
+        if not was_greeted:
+            asked = self._settling.open({link.name: link})
+            self._ask_on((asked, []))
+        self._touched[link.name] = None
+
+    def _wrong_with(self, link: Link, frame: Hello) -> tuple[str, str] | None:
+        if frame.protocol != PROTOCOL:
+            return "protocol", f"protocol {frame.protocol}; here: {PROTOCOL}"
+        if frame.space != self._space_digest:
+            return "space", f"the space has digest {frame.space}; here: {self._space_digest}"
+        if frame.broker != link.name:
+            return "name", f"the broker there is {frame.broker!r}"
+        if link.log and frame.log != link.log:
+            return "identity", (
+                f"the log of {link.name} is {frame.log or 'without a name'}; the one that is known "
+                f"under this name is {link.log}\n  hint: another server has this name; or if that "
+                f"one is gone for good, delete the link to {link.name} here"
+            )
+        here = {self.name}
+        for other in self.links.values():
+            if other is not link and other.is_up:
+                here |= {other.name, *other.reach}
+        twice = [one for one in [frame.broker, *frame.reach] if one in here]
+        if twice:
+            self.counts["cycles refused"] += 1
+            return "cycle", (
+                f"{', '.join(twice[:5])} can be reached without it\n"
+                "  hint: take one link of the cycle away, and delete it at both ends"
+            )
+        return None
+
+    def _give_up(self, now: float, link: Link, kind: str, text: str) -> None:
+        """Take a link down that one of the two refuses.
+
+        One that was accepted before stays: what came over it may be wanted again. But if its
+        neighbour is reached over other links, nobody waits for it; and it is forgotten, if nothing
+        has ever gone over it.
+        """
+        is_new = not link.is_expected and not link.peer
+        is_cycle = kind == "cycle"
+        if is_cycle:
+            link.is_bypassed = True
+            self._answer(self._settling.forget(link.name))
+        is_unused = is_cycle and link.is_idle and link.name not in self._via.values()
+        link.refused = text
+        self._link_down(now, ports.LinkDown(link.name, forget=is_new or is_unused))
+
+    def _review_bypassed(self) -> None:
+        """Let questions wait again for neighbours that aren't reached over other links any more."""
+        for link in self.links.values():
+            others = (one for one in self.links.values() if not one.is_bypassed)
+            if link.is_bypassed and not any(link.name in (one.name, *one.reach) for one in others):
+                link.is_bypassed = False
+                self._settling.wait_for(link)
+
+    def _refused(self, now: float, link: Link, frame: Refuse) -> None:
+        text = f"{link.name} refuses the link: {frame.why}"
+        self.counts["links refused there"] += 1
+        self._alarm(frame.kind, text, link)
+        self._out.append(ports.Close(link.name, text))
+        self._give_up(now, link, frame.kind, text)
+
+    def conflict(self, hello: Hello) -> str:
+        """Return why a second connection under a name can't take the place of the first; empty: it
+        is of the same server, or of one that goes on with its log.
+        """
+        link = self.links.get(hello.broker)
+        if link is None or not link.is_ready or (link.log, link.epoch) == (hello.log, ""):
+            return ""
+        if link.log == hello.log and link.epoch in hello.epochs:
+            return ""
+        self.counts["names that are taken"] += 1
+        return (
+            f"a server with another log is linked here as {hello.broker!r}: {link.log} in epoch "
+            f"{link.epoch}; given: {hello.log} in epoch {(hello.epochs or [''])[0]}\n"
+            "  hint: give every server a name of its own; stop the one that isn't meant"
+        )
+
+    def _compare_disks(self, link: Link, frame: Hello) -> None:
+        """See whether the neighbour has lost what it has confirmed: its disk is an older one."""
+        if any(frame.kept.get(one, 0) < upto for one, upto in link.taken.items()):
+            self.counts["neighbours that lost events"] += 1
+            link.lose()
+
+    def _compare_histories(self, link: Link, frame: Hello) -> None:
+        """See whether the neighbour means the same events by their numbers.
+
+        If not, this log was restored from an older copy, or has lost its end. Numbers of before
+        aren't given again, so nothing that comes is taken for something else. What was accepted
+        since, under numbers that the neighbour has seen, it won't get: it is told.
+        """
+        upto = frame.kept.get(self.name, 0)
+        mark = self.log.mark_of(upto) if upto else b""
+        if mark is not None and (not mark or not frame.mark or mark == frame.mark):
+            return
+        if upto > max(self._number, _HIGHEST):
+            raise FrameError(f"it has events of {self.name} up to {upto}, which can't be")
+        self.counts["histories that parted"] += 1
+        text = f"it has events of {self.name} up to {upto} that aren't in the log here"
+        self._alarm("history", f"link {link.name}: {text}: this log is an older copy", link)
+        link.lose()
+        if upto > self._number:
+            self._number = upto
+            self._out.append(ports.Renumber(upto))

@@ -1,0 +1,219 @@
+"""What goes into a broker and what comes out of it: the two sides of `Broker.handle`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rangecast.model.sets.members import Id
+from rangecast.overlay.broker.event_log import Block
+from rangecast.overlay.wire.frames import Frame
+
+# ---- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """A link to a neighbour can be used, for the first time or again."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """A link can't be used any more; `forget` it, and what came over it, if it won't come back."""
+
+    link: str
+    forget: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A frame came in over a link, as bytes or decoded."""
+
+    link: str
+    frame: bytes | Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Clients of this broker subscribe.
+
+    A dict has ids and filters, as `Engine.subscribe` takes them; anything else is taken as by
+    `Engine.subscribe_many`, which is quicker for many.
+    """
+
+    subscriptions: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """Clients of this broker unsubscribe."""
+
+    subscriptions: list[Id]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Subscriptions of clients get other filters, all at this very moment; see `Subscribe`."""
+
+    subscriptions: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Clients of this broker publish events, as `Engine.match_many` takes them, or points (n, d).
+
+    An event is accepted once it is durable. Where a link can't take all, those of a higher
+    priority go first.
+    """
+
+    events: Any
+    ids: list[Id] | None = None
+    words: dict[str, list[str | None]] | None = None
+    """With points: the values of string attributes, which points don't tell."""
+    priorities: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """All that was appended before this place of the log is on disk."""
+
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clogged:
+    """More waits to be sent over a link than should: `Drained` comes when that is over."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A link that was clogged can take more."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskSettled:
+    """Say `IsSettled` once every broker knows what clients of this one want by now."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Input = (
+    LinkUp
+    | LinkDown
+    | Received
+    | Subscribe
+    | Unsubscribe
+    | Replace
+    | Publish
+    | Durable
+    | Clogged
+    | Drained
+    | AskSettled
+    | Tick
+)
+
+# ---- outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a frame over a link. It may be lost: a broker sends again what matters."""
+
+    link: str
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand events to clients: for each event of the block, the subscriptions that it matches.
+
+    `at` is the place of the block in the log. After a restart events may come again: a client
+    knows them by their place.
+    """
+
+    at: int
+    block: Block
+    matches: Sequence[list[Id]]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append events to the log on disk, and say `Durable` when they are there."""
+
+    at: int
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Say `Tick` at this time. It takes the place of a timer that was set before."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a link: its neighbour can't be talked to."""
+
+    link: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something that a person should look at."""
+
+    kind: str
+    text: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A link is accepted for the first time, or with another log of its neighbour: write that down,
+    before anything is sent over it.
+    """
+
+    link: str
+    log: str
+    """The identity of the neighbour's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """A neighbour has events of this broker up to a number that wasn't given here: events that are
+    published from now on need higher ones. Without a journal the broker sees to that itself.
+    """
+
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsSettled:
+    """The answer to `AskSettled`."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """Events, by their numbers, that a link couldn't take: nobody behind it may get them."""
+
+    link: str
+    origin: str
+    numbers: list[int]
+
+
+Output = Send | Deliver | Append | Timer | Close | Alarm | Accepted | Renumber | IsSettled | Shed

@@ -1,0 +1,144 @@
+"""Settling: has everybody heard of it?
+
+A token follows the interest that it closes over every link, and comes back once all further links
+have settled. A broker answers only if it has the version that the question names, so a lost frame
+is asked for again, and the question comes again until it is answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rangecast.errors import UsageError
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.interest.sources import CLIENTS
+
+Question = tuple[str, tuple[str, int]]
+"""The link to ask; the token, and the version that it must know."""
+Answer = tuple[str, str]
+"""Who asked, and the token."""
+
+
+_LATER = -1
+"""The version that a neighbour must know, as long as it hasn't been told all of it."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question that isn't answered yet."""
+
+    asker: str
+    """A link, or `CLIENTS`."""
+    token: str
+    """As the asker calls it."""
+    waits: dict[str, int]
+    """By link: the version that its neighbour must know."""
+
+
+class Settling:
+    """Questions on their way, by the token that they have on the links of this broker."""
+
+    def __init__(self, prefix: str, most: int):
+        self._prefix = prefix
+        self._most = most
+        """Questions of one asker that may wait."""
+        self._waiting: Counter[str] = Counter()
+        """By asker."""
+        self._count = 0
+        self._put_off = 0
+        """How many wait until neighbours are told everything, at least."""
+        self._open: dict[str, _Open] = {}
+
+    def ask(self, token: str, links: Iterable[Link]) -> tuple[list[Question], list[Answer]]:
+        """A client asks."""
+        if self._waiting[CLIENTS] >= self._most:
+            raise UsageError(
+                f"{self._most:,} questions wait for an answer, as many as may\n"
+                "  hint: wait for some IsSettled, or raise Settings.most_questions"
+            )
+        self._count += 1
+        return self._begin(f"{self._prefix}/{self._count}", CLIENTS, token, links)
+
+    def asked(
+        self, token: str, asker: str, links: Iterable[Link]
+    ) -> tuple[list[Question], list[Answer]] | None:
+        """A neighbour asks, for the first time or again; `None`: not now, too many wait."""
+        if token in self._open:
+            return [], []
+        if self._waiting[asker] >= self._most:
+            return None
+        return self._begin(token, asker, token, (link for link in links if link.name != asker))
+
+    def _begin(
+        self, key: str, asker: str, token: str, links: Iterable[Link]
+    ) -> tuple[list[Question], list[Answer]]:
+        waits = {
+            link.name: _LATER if link.is_telling else link.told.version
+            for link in links
+            if not link.is_bypassed
+        }
+        if not waits:
+            return [], [(asker, token)]
+        self._open[key] = _Open(asker, token, waits)
+        self._waiting[asker] += 1
+        asked = [(name, (key, version)) for name, version in waits.items() if version != _LATER]
+        self._put_off += len(waits) - len(asked)
+        return asked, []
+
+    def wait_for(self, link: Link) -> None:
+        """Let all questions wait for one link more; they are asked when the link is up."""
+        for one in self._open.values():
+            if one.asker != link.name:
+                one.waits.setdefault(link.name, link.told.version)
+
+    @property
+    def has_put_off(self) -> bool:
+        """Whether questions wait until neighbours are told everything."""
+        return self._put_off > 0
+
+    def all_told(self, link: Link) -> list[Question]:
+        """Return the questions that have waited until a link was told everything."""
+        found = []
+        for key, one in self._open.items():
+            if one.waits.get(link.name) == _LATER:
+                one.waits[link.name] = link.told.version
+                found.append((link.name, (key, link.told.version)))
+        self._put_off = sum(_LATER in one.waits.values() for one in self._open.values())
+        return found
+
+    def answered(self, token: str, link: str) -> list[Answer]:
+        """A neighbour has settled."""
+        one = self._open.get(token)
+        if one is None:
+            return []
+        one.waits.pop(link, None)
+        return [] if one.waits else [self._close(token)]
+
+    def forget(self, link: str) -> list[Answer]:
+        """A link is gone for good: nobody waits for it, and it waits for nothing."""
+        self.restarted(link)
+        for one in self._open.values():
+            one.waits.pop(link, None)
+        closed = [key for key, one in self._open.items() if not one.waits]
+        return [self._close(key) for key in closed]
+
+    def _close(self, key: str) -> Answer:
+        one = self._open.pop(key)
+        self._waiting[one.asker] -= 1
+        return one.asker, one.token
+
+    def restarted(self, link: str) -> None:
+        """Drop the questions of a neighbour that has forgotten them."""
+        self._open = {key: one for key, one in self._open.items() if one.asker != link}
+        del self._waiting[link]
+
+    def open(self, links: Mapping[str, Link]) -> list[Question]:
+        """Return all questions that wait, to be asked again."""
+        return [
+            (name, (key, version))
+            for key, one in self._open.items()
+            for name, version in one.waits.items()
+            if name in links and version != _LATER
+        ]

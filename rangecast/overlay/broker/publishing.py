@@ -1,0 +1,73 @@
+"""Events that clients publish, as a block of the log."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.model.attributes.text import String
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.io.tables import table_of
+from rangecast.model.sets.members import Id, as_id
+from rangecast.model.space import Space
+from rangecast.model.validation.arguments import finite
+from rangecast.model.validation.inputs import as_points
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.event_log import Block
+from rangecast.overlay.wire.frames import MOST_CONTENT
+
+
+def published(
+    given: ports.Publish, origin: str, last: int, space: Space, mark: bytes = b""
+) -> Block:
+    """Return events as a block; their numbers follow the last one, its checksum the last one's."""
+    strings = [one.name for one in space if isinstance(one, String)]
+    words: dict[str, list[str | None]] = {}
+    ids: list[Id] | None = given.ids
+    if isinstance(given.events, np.ndarray):
+        points = as_points(given.events, space)
+        words = given.words or {}
+        if list(words) != strings:
+            raise UsageError(
+                f"with points, words are given for the string attributes {strings}, in this "
+                f"order; given: {list(words)}"
+            )
+    else:
+        table = table_of(given.events, "events")
+        encoded = encode_events(table, space)
+        points = encoded.points
+        for name in strings:
+            known = name in table.column_names
+            words[name] = table[name].to_pylist() if known else [None] * len(points)
+        if ids is None and "id" in table.column_names:
+            ids = encoded.ids.to_pylist()
+    if ids is None:
+        ids = list(range(last, last + len(points)))
+    else:
+        ids = [as_id(one, "event") for one in ids]
+    sizes = {len(ids), *map(len, words.values()), len(given.priorities) or len(points)}
+    if sizes - {len(points)}:
+        raise UsageError(
+            f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
+            f"{[len(texts) for texts in words.values()]} words\n"
+            "  hint: give one of each per event, or leave ids and priorities out"
+        )
+    upto = last + len(points)
+    numbers = list(range(last + 1, upto + 1))
+    priorities = [finite("a priority", one) for one in given.priorities]
+    digest = hashlib.blake2b(mark, digest_size=8)
+    digest.update(f"{last} {ids} {words}".encode("utf-8", "surrogatepass"))
+    digest.update(points.tobytes())
+    block = Block(
+        *(origin, last, upto, numbers, ids, points, words, priorities, 0, ""),
+        mark=digest.digest(),
+    )
+    large = block.too_large()
+    if large is not None:
+        raise UsageError(
+            f"event {large[0]!r:.80} takes {large[1]:,} bytes, more than a frame can hold\n"
+            f"  expected: at most {MOST_CONTENT:,}\n  hint: shorten its texts; nothing was done"
+        )
+    return block

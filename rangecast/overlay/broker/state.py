@@ -1,0 +1,211 @@
+"""What a broker knows, and how it speaks: the ground of `broker`, `broker_interest` and
+`broker_events`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.cover.choose import choose
+from rangecast.errors import UsageError
+from rangecast.merge.cells import Cells
+from rangecast.model.sets.members import Members
+from rangecast.model.space import Space
+from rangecast.model.validation.inputs import as_space
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.event_log import Journal, Log
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.broker.propagation import Answer, Question, Settling
+from rangecast.overlay.broker.settings import Settings
+from rangecast.overlay.interest.interest_set import space_digest
+from rangecast.overlay.interest.range_line import Curve
+from rangecast.overlay.interest.routing_table import Table
+from rangecast.overlay.interest.sources import CLIENTS, Sources
+from rangecast.overlay.interest.strategies import Options
+from rangecast.overlay.wire.frames import Frame, Hello, Refuse, Settle, Settled, item_size
+
+
+class Identity(NamedTuple):
+    """What tells the log of a broker from that of another one under its name."""
+
+    log: str = ""
+    """Of the log, since it was begun."""
+    epochs: tuple[str, ...] = ()
+    """Of the starts that have written to it, the newest first."""
+
+
+class BrokerState:
+    """All that a broker knows; what it says goes to `_out`, in this order."""
+
+    link_type = Link
+    sources_type = Sources
+    """Parts that a broken broker replaces, to see that it is found."""
+
+    def __init__(
+        self,
+        name: str,
+        space: Space,
+        *,
+        incarnation: int,
+        strategy: str,
+        cells: Cells | None,
+        words: str | None,
+        budget: int,
+        cover_index: str,
+        settings: Settings | None,
+        journal: Journal | None,
+        kept: Mapping[str, int] | None,
+        marks: Mapping[str, bytes] | None,
+        numbers_from: int,
+        identity: Identity,
+    ):
+        if incarnation < 1:
+            raise UsageError(f"an incarnation is at least 1; given: {incarnation}")
+        self.name = checked_name(name)
+        self.identity = identity
+        self.space = as_space(space)
+        self.incarnation = incarnation
+        self.settings = settings or Settings()
+        self.counts: Counter[str] = Counter()
+        """What happened so far, by kind."""
+        self.links: dict[str, Link] = {}
+        self.log: Journal = Log() if journal is None else journal
+        if cells is not None:
+            cells.check(self.space)
+        choose(cover_index)  # refuses an unknown index now, not at a Hello
+        self._curve = None
+        if cells is not None and strategy != "subsumption":
+            self._curve = Curve(self.space, cells, words)
+        """Of ranges that neighbours may send."""
+        self._options = Options(strategy, cells, self._curve, budget, cover_index)
+        bare = Space(self.space.attributes)  # without the comments of a space that was inferred
+        self._space_digest = space_digest(bare.to_toml())
+        self._members = Members()
+        self._delivers = journal is None
+        self._clients = Table(self.space)
+        """What clients want, if this broker delivers to them."""
+        self._sources = self.sources_type(self.space)
+        self._settling = Settling(f"{name}/{incarnation}", self.settings.most_questions)
+        self._got: dict[str, int] = dict(kept or {})
+        """By origin: the last event that came."""
+        self._kept: dict[str, int] = dict(kept or {})
+        """By origin: the last event on disk."""
+        self._marks: dict[str, bytes] = dict(marks or {})
+        """By origin: the checksum that came with it."""
+        self._via: dict[str, str] = {}
+        """By origin: the link that its events come over."""
+        self._origins = {self.name, *self._kept}
+        """All brokers whose events are in the log, or were."""
+        self._number = numbers_from
+        """No event published here has a higher one."""
+        self._mark = b""
+        """The checksum of the events published here, if there is no journal."""
+        self._beat_at = -np.inf
+        self._timer = np.inf
+        self._touched: dict[str, None] = {}
+        """Links that have something to say at the end of this call."""
+        self._answerable: Link | None = None
+        """A neighbour who said what he wants, and has questions that may be answered by that."""
+        self._out: list[ports.Output] = []
+
+    def _say(self, now: float, link: Link) -> None:
+        """Tell a link what is new, and send the events that it waits for."""
+        if link.is_clogged:
+            return
+        if link.parts or not link.new or now >= link.tell_at:
+            self._tell(now, link)
+        if not link.is_ready or not link.is_known:
+            return  # what it wants comes soon
+        settings = self.settings
+        enough = settings.window if settings.most_waiting is None else None
+        link.scan(self.log, self.space, settings.most_scanned, enough)
+        if self.settings.most_waiting is not None:
+            room = max(0, self.settings.window - link.in_flight)  # these needn't wait
+            self._shed(link.shed(self.settings.most_waiting + room))
+        if not link.flights:
+            link.moved_at = now
+        bounds = settings.window, settings.window_bytes, settings.most_events
+        for events in link.next_events(*bounds):
+            self._send(link, events)
+
+    def _tell(self, now: float, link: Link) -> None:
+        """Tell a link what is new, or the rest of a snapshot; not too much at a time."""
+        room = self.settings.max_burst_bytes if link.is_ready else None
+        while link.parts:
+            part = link.parts.popleft()
+            self._send(link, part)
+            if room is not None:
+                room -= sum(map(item_size, part.items))
+                if room <= 0:
+                    break
+        if not link.parts and (room is None or room > 0):
+            for frame in link.changes(now, self.incarnation, self.settings.most_items, room):
+                self._send(link, frame)
+        if link.is_telling:
+            link.tell_at = now
+        elif self._settling.has_put_off:
+            self._ask_on((self._settling.all_told(link), []))
+
+    def _ask_on(self, asked: tuple[list[Question], list[Answer]]) -> None:
+        """Ask neighbours whether they have settled; answer those who know."""
+        questions, answers = asked
+        for name, (token, version) in questions:
+            question = Settle(token=token, incarnation=self.incarnation, version=version)
+            self._send(self.links[name], question)
+        self._answer(answers)
+
+    def _answer(self, answers: Iterable[Answer]) -> None:
+        for name, token in answers:
+            if name == CLIENTS:
+                self._out.append(ports.IsSettled(token))
+            elif name in self.links:
+                self._send(self.links[name], Settled(token=token))
+
+    def _tell_all(self, now: float) -> None:
+        """Tell every link what waits to be told, so that a question can be asked about it."""
+        for link in self.links.values():
+            if link.new and not link.is_clogged:
+                self._tell(now, link)
+
+    def _hold(self, now: float, most: int) -> None:
+        """Let links go on behind which the log is longer than it may be."""
+        before = self.log.before_last(most)
+        for link in self.links.values():
+            if link.floor < before:
+                self._shed(link.give_up(self.log, before))
+                self._say(now, link)  # what is left was forgotten, too
+
+    def _shed(self, shed: list[ports.Shed]) -> None:
+        self._out += shed
+        self.counts["events shed"] += sum(len(one.numbers) for one in shed)
+
+    def _send(self, link: Link, frame: Frame) -> None:
+        if link.is_ready or (link.is_up and isinstance(frame, Hello | Refuse)):
+            self._out.append(ports.Send(link.name, frame))
+
+    def _alarm(self, kind: str, text: str, link: Link) -> None:
+        self._out.append(ports.Alarm(kind, text, link.name))
+
+    def _set_timer(self, now: float) -> None:
+        """Ask to be called when something lingers no longer, or at the next beat."""
+        due = np.inf
+        for link in self.links.values():
+            if link.is_clogged:
+                continue
+            due = min(due, now if link.is_behind and link.is_ready else link.due)
+        if self.settings.beat is not None and any(link.is_up for link in self.links.values()):
+            due = min(due, max(self._beat_at, now))
+        if due < self._timer:
+            self._timer = due
+            self._out.append(ports.Timer(float(due)))
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a broker, or of the link to it."""
+    if not isinstance(name, str) or not 1 <= len(name) <= 200:
+        raise UsageError(f"a broker is named by a text of 1 to 200 characters; given: {name!r}")
+    return name

@@ -1,0 +1,1 @@
+"""Interest as brokers exchange it: items, versioned sets, strategies, routing tables."""

@@ -1,0 +1,170 @@
+"""What a neighbour wants, as a versioned set of items with a digest.
+
+An item is named by a hash of what it says, so equal subscriptions are one item, and a set is the
+same on both sides exactly if its digest is. A change applies only to the version that it was made
+for; whoever lacks that version asks for a snapshot. So frames that are lost, come twice or late
+can't make the two sides drift apart, as counts of references would.
+
+A snapshot comes in parts. They are staged, and swapped in whole: until then the old set is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rangecast.errors import FrameError
+from rangecast.overlay.interest.items import name_of
+from rangecast.overlay.wire.frames import Interest, Item, Snapshot, Why, item_size
+
+_TOP = (1 << 63) - 1
+
+
+def digest_of_names(names: Iterable[str], *more: int) -> int:
+    """Return the digest of some names, and of sets with these digests, in any order."""
+    return (sum(map(name_of, names)) + sum(more)) & _TOP
+
+
+@cache
+def space_digest(definition: str) -> str:
+    """Return a short text that is the same only for the same space, given as TOML."""
+    return hashlib.sha256(definition.encode()).hexdigest()[:16]
+
+
+def too_much(most_items: int, most_bytes: int) -> str:
+    """Return what is said to a neighbour that wants too much."""
+    return f"a neighbour may say of {most_items:,} items and {most_bytes:,} bytes what it wants"
+
+
+class ItemSet:
+    """Items by name, their digest, and the version that counts changes."""
+
+    def __init__(self, items: Iterable[Item] = (), version: int = 0):
+        self.items = {item.name: item for item in items}
+        self.bytes = sum(map(item_size, self.items.values()))
+        self.digest = sum(self.items) & _TOP
+        self.version = version
+
+    def change(self, added: Sequence[Item], removed: Sequence[int]) -> None:
+        """Add items that aren't there, remove others that are, and count a version."""
+        self.digest = self.digest_after(added, removed)
+        for item in added:
+            self.items[item.name] = item
+            self.bytes += item_size(item)
+        for name in removed:
+            self.bytes -= item_size(self.items.pop(name))
+        self.version += 1
+
+    def digest_after(self, added: Sequence[Item], removed: Sequence[int]) -> int:
+        """Return what the digest would be after a change."""
+        return (self.digest + sum(item.name for item in added) - sum(removed)) & _TOP
+
+
+class Change(NamedTuple):
+    """What a frame changes of a set."""
+
+    added: list[Item]
+    removed: list[int]
+
+
+class Heard(ItemSet):
+    """What a neighbour said that it wants, as far as it is known here."""
+
+    def __init__(self, items: Iterable[Item] = ()):
+        super().__init__(items)
+        self.incarnation = 0
+        """Of the neighbour when it said so; 0: it never did."""
+        self._staged: Snapshot | None = None
+        """A part of the snapshot that is coming in; it stands for all."""
+        self._parts: dict[int, list[Item]] = {}
+        self._staged_items = self._staged_bytes = 0
+
+    def restarted(self) -> None:
+        """Take whatever the neighbour says next: its incarnations begin anew. What it wanted stays
+        until it is said.
+        """
+        self.incarnation = self.version = 0
+        self._drop_staged()
+
+    def _drop_staged(self) -> None:
+        self._staged, self._parts = None, {}
+        self._staged_items = self._staged_bytes = 0
+
+    def lacks(self, incarnation: int, version: int, digest: int) -> Why | Literal[""]:
+        """Return why a snapshot is needed to get to this version; "": it isn't."""
+        if incarnation < self.incarnation:
+            return ""  # from before the neighbour's last start
+        if incarnation > self.incarnation:
+            return "incarnation"
+        if version > self.version:
+            return "gap"
+        return "digest" if version == self.version and digest != self.digest else ""
+
+    def change_of(self, frame: Interest, most_items: int, most_bytes: int) -> Change | Why | None:
+        """Return what an Interest changes, or why it can't be used; `None`: it came before."""
+        if frame.incarnation != self.incarnation:
+            return "incarnation" if frame.incarnation > self.incarnation else None
+        if frame.before != self.version:
+            return "gap" if frame.before > self.version else None
+        known = self.items
+        names = [item.name for item in frame.added]
+        fits = len(set(names)) == len(names) and known.keys().isdisjoint(names)
+        gone = set(frame.removed)
+        fits &= len(gone) == len(frame.removed) and gone <= known.keys() | set(names)
+        if not fits or self.digest_after(frame.added, frame.removed) != frame.digest:
+            return "digest"
+        size = self.bytes + sum(map(item_size, frame.added))
+        if len(known) + len(names) - len(gone) > most_items or size > most_bytes:
+            raise FrameError(too_much(most_items, most_bytes))
+        return Change(frame.added, frame.removed)
+
+    def stage(
+        self, frame: Snapshot, most_items: int, most_bytes: int
+    ) -> tuple[dict[int, Item] | None, bool]:
+        """Keep a part; return all items by name once they are there, and whether others were
+        interrupted.
+
+        A part from before what is known or staged is nothing. All parts together have at most
+        this many items and bytes.
+        """
+        if frame.part >= frame.parts or (not frame.items and frame.parts > 1):
+            raise FrameError(f"part {frame.part} of {frame.parts} has {len(frame.items)} items")
+        new = frame.incarnation, frame.version
+        if new < (self.incarnation, self.version):
+            return None, False
+        staged, interrupted = self._staged, False
+        if staged is None or new > (staged.incarnation, staged.version):
+            interrupted = staged is not None
+            self._drop_staged()
+            self._staged = msgspec.structs.replace(frame, items=[])
+        elif new < (staged.incarnation, staged.version):
+            return None, False
+        elif (frame.parts, frame.digest) != (staged.parts, staged.digest):
+            raise FrameError("the parts of a snapshot don't agree on how many there are")
+        if frame.part not in self._parts:
+            self._staged_items += len(frame.items)
+            self._staged_bytes += sum(map(item_size, frame.items))
+            if self._staged_items > most_items or self._staged_bytes > most_bytes:
+                self._drop_staged()
+                raise FrameError(too_much(most_items, most_bytes))
+            self._parts[frame.part] = frame.items
+        if len(self._parts) < frame.parts:
+            return None, interrupted
+        parts = [self._parts.get(part, []) for part in range(frame.parts)]
+        items = {item.name: item for some in parts for item in some}
+        self._drop_staged()
+        if sum(items) & _TOP != frame.digest:
+            raise FrameError("a snapshot doesn't have the digest that it says")
+        return items, interrupted
+
+    def swap(self, frame: Snapshot, items: dict[int, Item]) -> list[int]:
+        """Take over a whole snapshot; return the names of what isn't in it."""
+        gone = sorted(self.items.keys() - items.keys())
+        self.items, self.digest = items, frame.digest
+        self.bytes = sum(map(item_size, items.values()))
+        self.incarnation, self.version = frame.incarnation, frame.version
+        return gone

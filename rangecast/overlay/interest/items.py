@@ -1,0 +1,189 @@
+"""What somebody wants, as an item: a few bytes that brokers exchange, keep and compare.
+
+Its boxes are packed (`packing`), and many items become arrays at once (`Batch.boxes`), so that what
+is done with them is done by kernels. Nothing else is kept of an item.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from math import isfinite
+
+import msgspec
+import numpy as np
+
+from rangecast.errors import FilterError, FrameError
+from rangecast.model.attributes.text import String
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
+from rangecast.overlay.interest.range_line import Curve
+from rangecast.overlay.wire.frames import (
+    MOST_CONTENT,
+    BoxItem,
+    Item,
+    RangeItem,
+    TextItem,
+    item_size,
+)
+from rangecast.overlay.wire.packing import TERM, pack, pack_many, terms_of, unpack_many
+
+_TOP = (1 << 63) - 1
+_FIRST_BYTES = msgspec.msgpack.Encoder()
+
+
+def name_of(content: object) -> int:
+    """Return a number of 63 bits that is the same only for the same content, in every process."""
+    data = content if isinstance(content, bytes) else _FIRST_BYTES.encode(content)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") & _TOP
+
+
+# ---- what is wanted
+
+
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """An item, and its boxes as this broker numbers words; `None`: it is a range."""
+
+    item: Item
+    boxes: bytes | None
+
+
+class Batch:
+    """Items that come or go together, as structures take them."""
+
+    def __init__(self, space: Space, wanted: list[Wanted]):
+        self.wanted = wanted
+        self._space = space
+
+    def __len__(self) -> int:
+        return len(self.wanted)
+
+    def __iter__(self) -> Iterator[Wanted]:
+        return iter(self.wanted)
+
+    @cached_property
+    def names(self) -> list[int]:
+        """Of all items."""
+        return [one.item.name for one in self.wanted]
+
+    @cached_property
+    def ranges(self) -> list[RangeItem]:
+        """Those that are ranges."""
+        return [one.item for one in self.wanted if isinstance(one.item, RangeItem)]
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """Those that aren't ranges, by name."""
+        names, packed = [], []
+        for one in self.wanted:
+            if one.boxes is not None:
+                names.append(one.item.name)
+                packed.append(one.boxes)
+        lo, hi, owner = unpack_many(packed, len(self._space))
+        ids = np.array(names, np.int64)
+        return Boxes.of(lo, hi, owner=owner, ids=ids, space=self._space)
+
+    @cached_property
+    def without_ranges(self) -> Batch:
+        """The same for who doesn't understand ranges: they are everything."""
+        if not self.ranges:
+            return self
+        some = [Wanted(one.item, one.boxes or b"") for one in self.wanted]
+        return Batch(self._space, some)
+
+
+def everything(*, instead_of: int = 0) -> BoxItem:
+    """Return an item that wants every event; `instead_of` tells apart those of several items."""
+    return BoxItem(name_of(("everything", instead_of)), b"")
+
+
+EVERYTHING = everything()
+
+
+def range_item(first: int, last: int) -> RangeItem:
+    """Return a range of the curve as an item."""
+    return RangeItem(name_of((first, last)), first, last)
+
+
+def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
+    """Return a filter as an item."""
+    packed, strings = pack(filter.boxes), strings_of(filter.space)
+    for box in filter.boxes:
+        for axis, lo, hi in box:
+            if axis in strings or not (isfinite(lo) and isfinite(hi)):
+                text = str(filter)
+                return Wanted(TextItem(name_of(text), text), packed)
+    return Wanted(BoxItem(name_of(packed), packed), packed)
+
+
+def wanted_of_boxes(boxes: Boxes, space: Space) -> list[Wanted]:
+    """Return subscriptions as items."""
+    is_text = boxes.mentions & ~(np.isfinite(boxes.lo) & np.isfinite(boxes.hi))
+    for axis in strings_of(space):
+        is_text[:, axis] = boxes.mentions[:, axis]
+    texts = np.zeros(boxes.rows, np.bool_)
+    texts[boxes.owner[is_text.any(axis=1)]] = True
+    wanted = [Wanted(BoxItem(name_of(packed), packed), packed) for packed in pack_many(boxes)]
+    for row in np.flatnonzero(texts).tolist():
+        some = slice(*boxes.box_offsets[row : row + 2].tolist())
+        wanted[row] = wanted_of(Filter.from_boxes(space, boxes.lo[some], boxes.hi[some]))
+    return wanted
+
+
+def strings_of(space: Space) -> frozenset[int]:
+    """Return the axes of string attributes."""
+    return frozenset(axis for axis, one in enumerate(space) if isinstance(one, String))
+
+
+# ---- what neighbours say
+
+
+def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[Wanted]:
+    """Return items as this broker understands them; refuse what can't be of this space."""
+    if any(item_size(one) > MOST_CONTENT for one in items):
+        raise FrameError(f"an item has at most {MOST_CONTENT:,} bytes")
+    _check_boxes([one.boxes for one in items if isinstance(one, BoxItem)], space)
+    return [_understood(one, space, curve) for one in items]
+
+
+def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:
+    if isinstance(item, BoxItem):
+        if item.boxes:  # everything has many names
+            _check_name(item, item.boxes)
+        return Wanted(item, item.boxes)
+    if isinstance(item, TextItem):
+        _check_name(item, item.text)
+        try:
+            return Wanted(item, pack(Filter.parse(item.text, space).boxes))
+        except FilterError as error:
+            raise FrameError(f"an item has a filter that can't be read: {error}") from None
+    if curve is None or not item.first <= item.last <= curve.top:
+        raise FrameError(f"the range {item.first} to {item.last} is not one of this broker's curve")
+    _check_name(item, (item.first, item.last))
+    return Wanted(item, None)
+
+
+def _check_name(item: Item, content: object) -> None:
+    """Refuse a name that isn't made of the content: another item may have it by right."""
+    if item.name != name_of(content):
+        raise FrameError(f"the name {item.name} is not that of its item")
+
+
+def _check_boxes(packed: list[bytes], space: Space) -> None:
+    """Refuse boxes that aren't packed as `pack` does, with finite ranges of this space."""
+    if not any(packed):  # none, or everything
+        return
+    if any(len(one) % TERM.itemsize for one in packed):
+        raise FrameError(f"a box is packed in terms of {TERM.itemsize} bytes")
+    terms, item = terms_of(packed)
+    axis, lo, hi = terms["axis"], terms["lo"], terms["hi"]
+    is_good = (lo <= hi) & np.isfinite(lo) & np.isfinite(hi)
+    is_good &= (axis < len(space)) & ~np.isin(axis, list(strings_of(space)))
+    is_first = np.diff(item, prepend=-1) > 0
+    box = terms["box"].astype(np.int64)
+    step, rise = np.diff(box, prepend=0), np.diff(axis.astype(np.int64), prepend=0)
+    is_good &= np.where(is_first, box == 0, (step == 1) | ((step == 0) & (rise > 0)))
+    if not is_good.all():
+        raise FrameError(f"a box has a term that it may not have: {terms[~is_good][0]}")

@@ -1,0 +1,149 @@
+"""A routing table: which events somebody behind a link, or at this broker, wants.
+
+Small tables are compared in a plain loop, which for a few boxes and one event is quicker than any
+index; past that an `Engine` answers. Ranges are looked up on the curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rangecast.engine import Engine
+from rangecast.kernels.arrays import F64, Bool
+from rangecast.merge.ranges import Ranges, union
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.regions import Box
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.overlay.interest.items import Batch
+from rangecast.overlay.interest.range_line import Curve, Words
+from rangecast.overlay.wire.frames import RangeItem
+from rangecast.overlay.wire.packing import unpack, unpack_many
+
+_SMALL = 200
+"""Filters of a table that may be compared one by one."""
+_FEW = 2000
+"""Comparisons of a box with an event that are made one by one."""
+
+
+class Table:
+    """Filters and ranges by name."""
+
+    def __init__(self, space: Space, curve: Curve | None = None):
+        self._space = space
+        self._curve = curve
+        self._small: dict[Id, tuple[Box, ...]] | None = {}
+        """All filters; `None`: there are too many, the engine alone knows them."""
+        self._ranges: dict[Id, RangeItem] = {}
+        self._union: Ranges | None = None
+        """Of all ranges; made when it is needed."""
+        self._engine = Engine(space)
+        self._late: dict[Id, bytes] = {}
+        """What the engine doesn't know of yet."""
+        self._gone: dict[Id, None] = {}
+        """What the engine has to forget before that; it may have come back since."""
+
+    def change(self, come: Mapping[Id, bytes], go: Sequence[Id] = ()) -> None:
+        """Add packed filters by name, in place of what has the same name; remove others."""
+        self._late |= come
+        small = self._small
+        if small is not None:
+            if len(small) + len(come) - len(go) > _SMALL:
+                self._small = None
+            else:
+                small |= {name: unpack(packed) for name, packed in come.items()}
+                for name in go:
+                    del small[name]
+        for name in go:
+            self._late.pop(name, None)
+            if name in self._engine:
+                self._gone[name] = None
+
+    def change_items(self, come: Batch, go: Sequence[int]) -> None:
+        """Add items that aren't there, remove others that are."""
+        self.change(
+            {one.item.name: one.boxes for one in come if one.boxes is not None},
+            [name for name in go if name not in self._ranges] if self._ranges else go,
+        )
+        if come.ranges or self._ranges:
+            self._ranges |= {item.name: item for item in come.ranges}
+            for name in go:
+                self._ranges.pop(name, None)
+            self._union = None
+
+    def holds(self, points: F64, words: Words | None = None) -> Bool:
+        """Return whether each event, (n, d), is wanted.
+
+        words    the values of string attributes, if the curve has a stretch for each
+        """
+        small = self._looked_through(len(points))
+        if small is not None:
+            some = [*small.values()]
+            held = np.array(
+                [any(_holds(boxes, point) for boxes in some) for point in points.tolist()],
+                np.bool_,
+            )
+        else:
+            held = np.diff(self._indexed().match_points(points).matches.offsets) > 0
+        if self._ranges and self._curve is not None and not held.all():
+            held = held | self._all_ranges().hold(self._curve.places(points, words))
+        return held
+
+    def matches(self, points: F64) -> Sequence[list[Id]]:
+        """Return the names of the filters that hold each event, (n, d), in order of arrival."""
+        small = self._looked_through(len(points))
+        if small is None:
+            found = self._indexed().match_points(points)
+            return found if len(found.matches.rows) else []
+        held = [
+            [name for name, boxes in small.items() if _holds(boxes, point)]
+            for point in points.tolist()
+        ]
+        return held if any(held) else []
+
+    def _looked_through(self, events: int) -> dict[Id, tuple[Box, ...]] | None:
+        """Return all filters if they are few enough to be compared one by one."""
+        small = self._small
+        return None if small is None or len(small) * events > _FEW else small
+
+    def _all_ranges(self) -> Ranges:
+        if self._union is None:
+            first = np.array([one.first for one in self._ranges.values()], np.uint64)
+            last = np.array([one.last for one in self._ranges.values()], np.uint64)
+            self._union = union(first, last)
+        return self._union
+
+    def _indexed(self) -> Engine:
+        """Return an engine that knows all filters."""
+        engine, come, gone = self._engine, self._late, self._gone
+        if gone:
+            self._gone = {}
+            engine.unsubscribe_many(gone)
+        if not come:
+            return engine
+        self._late = {}
+        known: dict[Id, bytes] = {}
+        if len(engine):
+            known = {name: packed for name, packed in come.items() if name in engine}
+        if known:
+            engine.replace_many(self._boxes(known))
+            come = {name: packed for name, packed in come.items() if name not in known}
+        if come:
+            engine.subscribe_many(self._boxes(come))
+        return engine
+
+    def _boxes(self, packed: Mapping[Id, bytes]) -> Boxes:
+        lo, hi, owner = unpack_many([*packed.values()], len(self._space))
+        return Boxes.of(lo, hi, owner=owner, ids=[*packed], space=self._space)
+
+
+def _holds(boxes: tuple[Box, ...], point: list[float]) -> bool:
+    for box in boxes:
+        for axis, lo, hi in box:
+            if not lo <= point[axis] <= hi:
+                break
+        else:
+            return True
+    return False

@@ -1,0 +1,132 @@
+"""Who wants which items: the clients of a broker, and its neighbours.
+
+A link must be told of an item if a source other than the neighbour behind it wants the item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.overlay.interest.items import Batch, Wanted
+
+CLIENTS = ""
+"""The source that isn't a link."""
+Changes = tuple[list[Wanted], list[int]]
+"""What comes, and the names of what goes."""
+
+
+class Sources:
+    """Items by name, with the sources that want them."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.wanted: dict[int, Wanted] = {}
+        self._by: dict[int, tuple[str, ...]] = {}
+        self._equal: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Each tuple of sources that was ever used, once."""
+        self._item_of: dict[Id, int] = {}
+        """The item of each subscription of a client."""
+        self._same: dict[int, int] = {}
+        """How many subscriptions of clients are one item."""
+
+    # ---- clients
+
+    def subscribed(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
+        """Enter subscriptions of clients; return the items that are new among these."""
+        come = []
+        for one, what in zip(ids, wanted, strict=True):
+            name = what.item.name
+            self._item_of[one] = name
+            same = self._same.get(name, 0)
+            self._same[name] = same + 1
+            if not same:
+                come.append(what)
+        return come, []
+
+    def unsubscribed(self, ids: Iterable[Id]) -> Changes:
+        """Remove subscriptions of clients; return the items that none of them wants any more."""
+        return [], self._left(self._item_of.pop(one) for one in ids)
+
+    def replaced(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
+        """Give subscriptions of clients other filters."""
+        come: dict[int, Wanted] = {}
+        go: dict[int, None] = {}
+        for one, what in zip(ids, wanted, strict=True):
+            old = self._item_of[one]
+            if what.item.name == old:
+                continue
+            for new in self.subscribed([one], [what])[0]:
+                if new.item.name in go:
+                    del go[new.item.name]
+                else:
+                    come[new.item.name] = new
+            for name in self._left([old]):
+                if name in come:
+                    del come[name]
+                else:
+                    go[name] = None
+        return list(come.values()), list(go)
+
+    def _left(self, names: Iterable[int]) -> list[int]:
+        """Let a client go from each of these items; return those that have none any more."""
+        go = []
+        for name in names:
+            self._same[name] -= 1
+            if not self._same[name]:
+                del self._same[name]
+                go.append(name)
+        return go
+
+    # ---- all sources
+
+    def change(
+        self, source: str, come: Sequence[Wanted], go: Sequence[int], links: Iterable[str]
+    ) -> dict[str, tuple[Batch, Batch]]:
+        """Let items come and go at a source; return what changes for each link but that one."""
+        # Mostly an item has one source, and is new or gone for all links: they share one batch.
+        new: list[Wanted] = []
+        gone: list[Wanted] = []
+        others: dict[str, tuple[list[Wanted], list[Wanted]]] = {}
+        only = self._sources((source,))
+        for one in come:
+            name = one.item.name
+            by = self._by.get(name)
+            if by is None:
+                self.wanted[name] = one
+                self._by[name] = only
+                new.append(one)
+                continue
+            if len(by) == 1:
+                others.setdefault(by[0], ([], []))[0].append(self.wanted[name])
+            self._by[name] = self._sources((*by, source))
+        for name in go:
+            by = self._by[name]
+            if by == only:
+                del self._by[name]
+                gone.append(self.wanted.pop(name))
+                continue
+            by = self._by[name] = self._sources(tuple(one for one in by if one != source))
+            if len(by) == 1:
+                others.setdefault(by[0], ([], []))[1].append(self.wanted[name])
+        all_new, all_gone = Batch(self._space, new), Batch(self._space, gone)
+        changes = {}
+        for link in links:
+            if link == source:
+                continue
+            changes[link] = all_new, all_gone
+            if link in others:
+                more, less = others[link]
+                changes[link] = Batch(self._space, new + more), Batch(self._space, gone + less)
+        return changes
+
+    def besides(self, link: str) -> Batch:
+        """Return all items that a link must be told of."""
+        only = (link,)
+        some = [one for name, one in self.wanted.items() if self._by[name] != only]
+        return Batch(self._space, some)
+
+    def _sources(self, by: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the one tuple that equals this one."""
+        return self._equal.setdefault(by, by)

@@ -1,0 +1,328 @@
+"""How a broker says over one link what it wants: as it is, or summed up.
+
+A strategy belongs to one link. It holds everything that came over the other links and from clients,
+and says which items the neighbour must know:
+
+    none          all of them
+    covering      those that no other one covers (paper 000): a `CoverSet`
+    subsumption   those that don't lie inside the union of others (paper 004): an `ExactSummary`
+    merging       ranges of a curve, within a budget (paper 004), and boxes that it doesn't bear
+    both          covering as long as that leaves few items, then merging of what is left
+
+It may say more than is wanted, never less. One structure for all links would lose events: what
+came from a neighbour may cover what that neighbour must be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rangecast.cover.coverset import CoverSet
+from rangecast.errors import UsageError, one_of
+from rangecast.merge.cells import Cells
+from rangecast.merge.exact import ExactSummary
+from rangecast.merge.forward import NOTHING
+from rangecast.merge.levels.live import Levels
+from rangecast.merge.ranges import Ranges, RangeSets, difference, joined, union, within_budget
+from rangecast.model.filters.filter import Filter
+from rangecast.model.forward import Forwards
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.overlay.interest.interest_set import Change
+from rangecast.overlay.interest.items import Batch, Wanted, everything, range_item
+from rangecast.overlay.interest.range_line import Curve
+from rangecast.overlay.wire.frames import Item, RangeItem
+from rangecast.overlay.wire.packing import unpack
+
+STRATEGIES = ("none", "covering", "subsumption", "merging", "both")
+_STALE = 8
+"""Ranges are cut once one in this many items has gone."""
+_FEW = 16
+"""Subscriptions below which one call each is quicker than a batch."""
+_LIMIT = 64
+"""Ranges of a subscription."""
+NO_CHANGE = Change([], [])
+Catalog = Mapping[int, Wanted]
+"""Everything that anybody wants, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What strategies are made with."""
+
+    strategy: str
+    cells: Cells | None
+    """Of the index of subsumption, and of the curve."""
+    curve: Curve | None
+    """Of ranges."""
+    budget: int
+    """Ranges that a neighbour is told of at most; with `both`, also boxes."""
+    cover_index: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise UsageError(
+                f"unknown strategy {self.strategy!r}: {one_of(self.strategy, STRATEGIES)}"
+            )
+        if self.budget < 1:
+            raise UsageError(f"a budget is at least one range; given: {self.budget}")
+        if self.cells is None and self.strategy not in ("none", "covering"):
+            raise UsageError(
+                f"the strategy {self.strategy!r} needs cells\n"
+                "  hint: give all brokers the same, such as Cells.uniform(space, bits, attributes)"
+            )
+
+
+class Plain:
+    """Everything is told; no strategy at all."""
+
+    form = "boxes"
+
+    def __init__(self, space: Space, options: Options, catalog: Catalog, *, same_cells: bool):
+        self._space = space
+        self._catalog = catalog
+        self._same_cells = same_cells
+        """Whether the neighbour has the same cells, so that it understands ranges."""
+
+    def change(self, come: Batch, go: Batch) -> Change:
+        """Let items come and go; return which the neighbour must hear of, and which not any more.
+
+        What comes is new, and what goes is there.
+        """
+        told: list[Item] = []
+        withdrawn: list[int] = []
+        if self._same_cells:  # ranges are told as they are
+            new_ranges = {item.name: item for item in come.ranges}
+            for item in go.ranges:
+                if new_ranges.pop(item.name, None) is None:
+                    withdrawn.append(item.name)
+            told += new_ranges.values()
+        else:
+            come, go = come.without_ranges, go.without_ranges
+        gone = {one.item.name: one for one in go if one.boxes is not None}
+        new, old = self._changed(come, list(gone))
+        items = [self._catalog[name].item for name in new]
+        told += items if self._same_cells else map(self._told_as, items)
+        withdrawn += [
+            self._told_as((gone.get(name) or self._catalog[name]).item).name for name in old
+        ]
+        return Change(told, withdrawn)
+
+    def _told_as(self, item: Item) -> Item:
+        """Return what the neighbour is told instead of an item."""
+        if isinstance(item, RangeItem) and not self._same_cells:
+            return everything(instead_of=item.name)
+        return item
+
+    def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
+        """Return the names of what is to be told, and of what is to be withdrawn."""
+        new = dict.fromkeys(one.item.name for one in come if one.boxes is not None)
+        old = [name for name in go if name not in new]
+        for name in go:
+            new.pop(name, None)
+        return list(new), old
+
+
+class Covering(Plain):
+    """What no other item covers, and what was told before it was covered."""
+
+    def __init__(self, space: Space, options: Options, catalog: Catalog, *, same_cells: bool):
+        super().__init__(space, options, catalog, same_cells=same_cells)
+        self._set = self._new_set(options)
+
+    def _new_set(self, options: Options) -> CoverSet | ExactSummary:
+        return CoverSet(self._space, index=options.cover_index)
+
+    def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
+        forwards: list[tuple[Id, bool]] = []
+        """Names, and whether each is withdrawn."""
+        if len(come) < _FEW:
+            for one in come:
+                if one.boxes is not None:
+                    wanted = Filter(self._space, unpack(one.boxes))
+                    forward = self._set.subscribe(one.item.name, wanted)
+                    forwards += [(name, False) for name in forward.subscribe]
+                    forwards += [(name, True) for name in forward.unsubscribe]
+        else:
+            forwards += _pairs(self._set.subscribe_many(come.boxes))
+        if go:
+            forwards += _pairs(self._set.unsubscribe_many(go))
+        new: dict[Id, None] = {}
+        old: dict[Id, None] = {}
+        for name, withdraws in forwards:
+            there, elsewhere = (old, new) if withdraws else (new, old)
+            if name in elsewhere:
+                del elsewhere[name]
+            else:
+                there[name] = None
+        return [int(name) for name in new], [int(name) for name in old]
+
+
+def _pairs(forwards: Forwards) -> Iterable[tuple[Id, bool]]:
+    return zip(forwards.ids, forwards.withdraws.tolist(), strict=True)
+
+
+class Subsumption(Covering):
+    """What doesn't lie inside the union of other items."""
+
+    def _new_set(self, options: Options) -> CoverSet | ExactSummary:
+        return ExactSummary(self._space, cells=options.cells)
+
+
+class Merging:
+    """The union of items as few ranges; what the curve doesn't bear stays a box, if not covered.
+
+    Ranges that were told stay as they are, and what they lack is told beside them, as every other
+    range costs a message. Past the budget the union is cut again, with the shortest gaps closed,
+    and so that there is room for as much to come. What nobody wants any more is cut off once it may
+    be much.
+    """
+
+    form = "ranges"
+
+    def __init__(self, space: Space, options: Options, catalog: Catalog):
+        assert options.curve is not None
+        self._space = space
+        self._curve = options.curve
+        self._boxes = Covering(space, options, catalog, same_cells=True)
+        self._levels = Levels(options.curve.width)
+        self._budget = options.budget
+        self._told = NOTHING
+        self._items: dict[int, RangeItem] = {}
+        self._there = self._left = 0
+        """Items that are there as ranges, and that went since the ranges were cut."""
+
+    def change(self, come: Batch, go: Batch) -> Change:
+        """Let items come and go; see `Plain.change`."""
+        come, other = self._borne(come)
+        go, leaving = self._borne(go)
+        boxes = self._boxes.change(other, leaving) if len(other) or len(leaving) else NO_CHANGE
+        ranges = self._merged(come, go) if len(come) or len(go) else NO_CHANGE
+        return Change(boxes.added + ranges.added, boxes.removed + ranges.removed)
+
+    def _borne(self, items: Batch) -> tuple[Batch, Batch]:
+        """Return the items that the curve bears, and the others."""
+        if len(items) == len(items.ranges):
+            return items, Batch(self._space, [])
+        borne = self._curve.bears(items.boxes)
+        if borne.all():
+            return items, Batch(self._space, [])
+        are = iter(borne.tolist())
+        kinds: tuple[list[Wanted], list[Wanted]] = [], []
+        for one in items:
+            kinds[one.boxes is not None and not next(are)].append(one)
+        return Batch(self._space, kinds[0]), Batch(self._space, kinds[1])
+
+    def _merged(self, come: Batch, go: Batch) -> Change:
+        gained, lost = self._edit(come, 1), self._edit(go, -1)
+        self._there += len(come) - len(go)
+        self._left += len(go) if len(lost) else 0
+        lacking = difference(gained, self._told)
+        if self._left * _STALE <= self._there:
+            if not len(lacking):
+                return NO_CHANGE
+            told = self._cut(joined([self._told, lacking]))
+            lacking = difference(told, self._told)
+            if len(self._items) + len(lacking) <= self._budget:
+                self._told = told
+                added = _items_of(lacking)
+                self._items |= added
+                return Change([*added.values()], [])
+        self._left = 0
+        self._told = self._cut(self._levels.ranges())
+        before, self._items = self._items, _items_of(self._told)
+        return Change(
+            [item for name, item in self._items.items() if name not in before],
+            [name for name in before if name not in self._items],
+        )
+
+    def _cut(self, ranges: Ranges) -> Ranges:
+        """Close the shortest gaps, so that half of the budget is left."""
+        return within_budget(ranges, max(1, self._budget // 2))[0]
+
+    def _edit(self, items: Batch, by: int) -> Ranges:
+        """Add items, or take them off (`by` = -1); return what the union gains or loses."""
+        parts = []
+        if len(items) > len(items.ranges):
+            parts.append(self._curve.ranges(items.boxes, _LIMIT))
+        if items.ranges:
+            ends = [[one.first for one in items.ranges], [one.last for one in items.ranges]]
+            starts, lasts = np.array(ends, np.uint64)
+            parts.append(RangeSets(starts, lasts, np.arange(len(starts) + 1)))
+        changed = [self._levels.edit(sets, by) for sets in parts]
+        return joined([union(some.starts, some.ends) for some in changed])
+
+
+def _items_of(ranges: Ranges) -> dict[int, RangeItem]:
+    items = map(range_item, ranges.starts.tolist(), ranges.ends.tolist())
+    return {item.name: item for item in items}
+
+
+class Both:
+    """Covering; if that leaves more than the budget, ranges of what it leaves."""
+
+    def __init__(self, space: Space, options: Options, catalog: Catalog):
+        self._covering = Covering(space, options, catalog, same_cells=True)
+        self._merging = Merging(space, options, catalog)
+        self._space = space
+        self._catalog = catalog
+        self._budget = options.budget
+        self._left: dict[int, Item] = {}
+        """What covering leaves."""
+        self._merged: dict[int, Item] = {}
+        """What merging makes of that."""
+        self._came_as_ranges = 0
+        self.form = "boxes"
+
+    def change(self, come: Batch, go: Batch) -> Change:
+        """Let items come and go; see `Plain.change`."""
+        left = self._covering.change(come, go)
+        gone = {one.item.name: one for one in go}
+        added = Batch(self._space, [self._catalog[item.name] for item in left.added])
+        removed = Batch(self._space, [gone[name] for name in left.removed])
+        merged = self._merging.change(added, removed)
+        self._came_as_ranges += len(come.ranges) - len(go.ranges)
+        before, change = self.form, left if self.form == "boxes" else merged
+        _apply(left, self._left)
+        _apply(merged, self._merged)
+        few = self._budget if before == "boxes" else self._budget // 2
+        is_small = not self._came_as_ranges and len(self._left) <= few
+        self.form = "boxes" if is_small else "ranges"
+        if self.form == before:
+            return change
+        # What the last change did to the old form was never told.
+        old, new = (self._left, self._merged) if before == "boxes" else (self._merged, self._left)
+        added_names = {item.name for item in change.added}
+        told = dict.fromkeys(name for name in old if name not in added_names)
+        told |= dict.fromkeys(change.removed)
+        return Change(
+            [item for name, item in new.items() if name not in told],
+            [name for name in told if name not in new],
+        )
+
+
+def _apply(change: Change, items: dict[int, Item]) -> None:
+    for item in change.added:
+        items[item.name] = item
+    for name in change.removed:
+        del items[name]
+
+
+Strategy = Plain | Merging | Both
+_BOXES = {"none": Plain, "covering": Covering, "subsumption": Subsumption}
+
+
+def strategy_of(space: Space, options: Options, catalog: Catalog, *, same_cells: bool) -> Strategy:
+    """Return a new strategy for a link; without the same cells at both ends, there are no ranges.
+
+    Then boxes that nothing covers take their place.
+    """
+    if same_cells and options.strategy == "merging":
+        return Merging(space, options, catalog)
+    if same_cells and options.strategy == "both":
+        return Both(space, options, catalog)
+    made: type[Plain] = _BOXES.get(options.strategy, Covering)
+    return made(space, options, catalog, same_cells=same_cells)

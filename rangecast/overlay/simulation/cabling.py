@@ -1,0 +1,220 @@
+"""Links of a simulated network: what is sent over them arrives, or is lost, doubled, late, torn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.broker import Broker
+from rangecast.overlay.simulation.hardware import Edge
+from rangecast.overlay.simulation.oracle import Oracle
+from rangecast.overlay.simulation.parameters import Knobs
+from rangecast.overlay.wire.frames import Events, Frame, Interest, encode
+
+_MAX_UNREAD = 4
+"""Times that an event may be sent to a broker that stands still, over one connection: frames that
+it sent before may still arrive, and let it seem alive.
+"""
+
+
+class Cabling:
+    """What `World` knows of links."""
+
+    knobs: Knobs
+    rng: Random
+    now: float
+    is_faulty: bool
+    is_traced: bool
+    oracle: Oracle
+    near: list[list[int]]
+    brokers: dict[str, Broker | None]
+    edges: dict[tuple[str, str], Edge]
+    extra: Edge | None
+    guests: dict[str, Broker]
+    """Second brokers under a name that is taken."""
+    stopped: dict[str, list[tuple[Callable[..., None], tuple[Any, ...]]]]
+    """Brokers that stand still, and what happens to each when it goes on."""
+    unread: Counter[tuple[int, str, str, int]]
+    """How often an event was sent to a broker that stands still, over one connection."""
+
+    def later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
+        """Let something happen after some time."""
+        raise NotImplementedError
+
+    def tell(self, text: str) -> None:
+        """Add a line to the trace."""
+        raise NotImplementedError
+
+    def give(self, name: str, given: ports.Input) -> None:
+        """Let a broker handle an input."""
+        raise NotImplementedError
+
+    def ask_again(self, subscription: int, name: str) -> None:
+        """Let a client ask again whether its subscription is known everywhere."""
+        raise NotImplementedError
+
+    def waits(self, name: str, act: Callable[..., None], *given: Any) -> bool:
+        """Whether something has to wait as a broker stands still."""
+        if name in self.stopped:
+            self.stopped[name].append((act, given))
+        return name in self.stopped
+
+    def new_edge(self, one: str, other: str) -> Edge:
+        """Add a link between two brokers, which is down."""
+        edge = self.edges[one, other] = Edge((one, other))
+        return edge
+
+    def edge(self, one: str, other: str) -> Edge | None:
+        return self.edges.get((one, other)) or self.edges.get((other, one))
+
+    def join(self, edge: Edge) -> None:
+        """Let a link come up."""
+        if edge.is_up or self.edges.get(edge.ends) is not edge:
+            return
+        edge.is_up = True
+        edge.session += 1
+        self.tell(f"link {edge.ends[0]}-{edge.ends[1]} is up")
+        for end in edge.ends:
+            self.give(end, ports.LinkUp(edge.other(end)))
+
+    def cut(self, edge: Edge, *, forget: bool = False) -> None:
+        """Let a link go down; `forget`: for good."""
+        edge.is_up = False
+        edge.session += 1
+        self.tell(f"link {edge.ends[0]}-{edge.ends[1]} is down")
+        for end in edge.ends:
+            self.give(end, ports.LinkDown(edge.other(end), forget=forget))
+
+    def send_away(self, edge: Edge) -> None:
+        """End the connection of a broker that has another one's place; that comes back."""
+        if edge.guest:
+            self.guests.pop(edge.guest, None)
+            edge.guest = ""
+            if edge.is_up:
+                self.cut(edge)
+            self.later(1.0, self.join, edge)
+
+    def close(self, edge: Edge | None) -> None:
+        """Close a link that a broker refuses, and try again later."""
+        if edge is not None:
+            self.send_away(edge)
+        if edge is not None and edge.is_up and edge is not self.extra:
+            self.cut(edge)
+            self.later(3.0, self.join, edge)
+
+    def remove(self, edge: Edge) -> None:
+        """Take a link of the tree away for good: there are two networks then."""
+        one, other = (int(end[1:]) for end in edge.ends)
+        self.near[one].remove(other)
+        self.near[other].remove(one)
+        del self.edges[edge.ends]
+        self.cut(edge, forget=True)
+        self.oracle.parted([self.behind(end, "") for end in edge.ends])
+
+    def add(self, one: str, other: str) -> None:
+        """Join two networks by a link."""
+        self.near[int(one[1:])].append(int(other[1:]))
+        self.near[int(other[1:])].append(int(one[1:]))
+        self.join(self.new_edge(one, other))
+        self._watch(one, other)
+
+    def _watch(self, one: str, other: str) -> None:
+        """Wait until both ends have accepted a link, as a person would; then clients ask again.
+
+        It may be refused for a while, as long as some brokers still think that there is a cycle.
+        """
+        for here, there in ((one, other), (other, one)):
+            broker = self.brokers[here]
+            if broker is None or there not in broker.links or not broker.links[there].is_ready:
+                self.later(0.5, self._watch, one, other)
+                return
+        self.oracle.joined()
+        for subscription, name in self.oracle.live():
+            self.ask_again(subscription, name)
+
+    def drop_extra(self) -> None:
+        """A person removes the link that closed a cycle."""
+        if self.extra is not None:
+            del self.edges[self.extra.ends]
+            edge, self.extra = self.extra, None
+            self.cut(edge, forget=True)
+
+    def transmit(self, sender: str, receiver: str, frame: Frame) -> None:
+        edge = self.edge(sender, receiver)
+        if edge is None or not edge.is_up or edge.guest == sender:
+            return
+        if receiver in self.stopped and isinstance(frame, Events):
+            self._note_unread(edge, receiver, frame)
+        rng, knobs = self.rng, self.knobs
+        copies = 1
+        data = encode(frame)
+        if self.is_faulty:
+            if rng.random() < knobs.drop or (edge.deaf > self.now and sender == edge.ends[0]):
+                copies = 0
+            elif rng.random() < knobs.double:
+                copies = 2
+            if rng.random() < knobs.spoil:
+                data = self._spoiled(frame, data)
+        if self.is_traced:
+            fate = "" if copies == 1 else " (lost)" if not copies else " (twice)"
+            self.tell(f"{sender} -> {receiver}: {frame}{fate}")
+        for _ in range(copies):
+            at = max(self.now + rng.uniform(0.05, knobs.delay), edge.clogged)
+            if not (self.is_faulty and rng.random() < knobs.late):
+                at = edge.last[sender] = max(at, edge.last.get(sender, 0.0))
+            else:
+                at += rng.uniform(0, 4)
+            self.later(at - self.now, self._arrive, edge, edge.session, receiver, sender, data)
+
+    def _note_unread(self, edge: Edge, receiver: str, frame: Events) -> None:
+        """See that nothing is sent again and again to a broker that doesn't read it."""
+        for number in frame.numbers:
+            key = edge.session, receiver, frame.origin, number
+            self.unread[key] += 1
+            if self.unread[key] > _MAX_UNREAD:
+                self.oracle.wrong.append(
+                    f"B1: {frame.origin}#{number} is sent to {receiver} {self.unread[key]} times, "
+                    "which doesn't read"
+                )
+
+    def _spoiled(self, frame: Frame, data: bytes) -> bytes:
+        """Return a frame that lost something on its way."""
+        if isinstance(frame, Interest) and frame.added:
+            return encode(msgspec.structs.replace(frame, added=frame.added[1:]))
+        return data[: self.rng.randrange(len(data))]
+
+    def _arrive(self, edge: Edge, session: int, receiver: str, sender: str, data: bytes) -> None:
+        if session != edge.session or self.waits(
+            receiver, self._arrive, edge, session, receiver, sender, data
+        ):
+            return
+        if edge.guest == receiver:
+            self.from_guest(edge, self.guests[receiver], ports.Received(sender, data))
+        else:
+            self.give(receiver, ports.Received(sender, data))
+
+    def from_guest(self, edge: Edge, guest: Broker, given: ports.Input) -> None:
+        """Let a broker that has taken another one's place handle an input; what it says arrives."""
+        other = edge.other(guest.name)
+        for output in guest.handle(self.now, given):
+            if edge.guest != guest.name:
+                return  # it was refused meanwhile
+            if isinstance(output, ports.Append):
+                self.from_guest(edge, guest, ports.Durable(guest.log.end))
+            elif isinstance(output, ports.Send):
+                self.give(other, ports.Received(guest.name, encode(output.frame)))
+
+    def behind(self, start: str, besides: str) -> list[str]:
+        """Return the brokers of the tree that are reached over the link from one to `start`."""
+        found = [start]
+        for name in found:
+            for number in self.near[int(name[1:])]:
+                other = f"b{number}"
+                if other != besides and other not in found:
+                    found.append(other)
+        return found

@@ -1,0 +1,104 @@
+"""What the clients of a simulated network do, drawn by its seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rangecast.model.filters.filter import Filter
+from rangecast.model.sets.members import Id
+from rangecast.overlay.broker import ports
+from rangecast.overlay.simulation.parameters import SIDE, plain_space
+from rangecast.overlay.simulation.world import World
+
+
+class Clients:
+    """They subscribe, leave, change their minds and publish."""
+
+    def __init__(self, world: World):
+        self._world = world
+        self._next_id = self._next_event = 0
+        self._filters = self._pool()
+
+    def _pool(self) -> list[Any]:
+        """Return filters: few, of all sizes, so that many are equal or cover others."""
+        texts = []
+        for _ in range(10):
+            terms = []
+            for name in "xy":
+                size = self._world.rng.choice([0, 1, 3, 6, 12])
+                low = self._world.rng.randrange(SIDE - size)
+                if self._world.rng.random() < 0.85:
+                    terms.append(f"{name} between {low} and {low + size}")
+            if self._world.knobs.strings and self._world.rng.random() < 0.5:
+                words = self._world.rng.sample(["a", "b", "c", "d"], self._world.rng.choice([1, 2]))
+                listed = ", ".join(f"'{word}'" for word in words)
+                terms.append(f"word {self._world.rng.choice(['in', 'not in'])} ({listed})")
+            texts.append(" and ".join(terms) or "x >= 0")
+        if self._world.knobs.strings:
+            return texts
+        return [Filter.parse(text, plain_space()) for text in texts]
+
+    def act(self) -> None:
+        """Let some client do something."""
+        rng = self._world.rng
+        live = self._world.oracle.live()
+        kind = rng.random()
+        if kind < 0.45:
+            self.publish(f"b{rng.randrange(self._world.knobs.brokers)}")
+        elif kind < 0.70 or not live:
+            self._next_id += 1
+            name = f"b{rng.randrange(self._world.knobs.brokers)}"
+            self._world.client(name, ports.Subscribe({self._next_id: rng.choice(self._filters)}))
+        else:
+            one, name = rng.choice(live)
+            if kind < 0.9:
+                if rng.random() < 0.5:  # one that probably covers others
+                    one, name = max(live, key=self._size)
+                self._world.client(name, ports.Unsubscribe([one]))
+                # What others hear of it comes after a while: publish just then.
+                settings, delay = self._world.knobs.settings, self._world.knobs.delay
+                after = max(settings.linger, settings.gather)
+                for _ in range(rng.choice([4, 8, 16])):
+                    other = f"b{rng.randrange(self._world.knobs.brokers)}"
+                    self._world.later(after + rng.uniform(0, 1.5 * delay), self.publish, other)
+            else:
+                self._world.client(name, ports.Replace({one: rng.choice(self._filters)}))
+
+    def _size(self, live: tuple[int, str]) -> float:
+        """Return how much a subscription holds, roughly."""
+        given = self._world.disks[live[1]].subscriptions[live[0]]
+        if not isinstance(given, Filter):
+            return 0.0
+        return -sum(1 / (1 + hi - lo) for box in given.boxes for _, lo, hi in box)
+
+    def publish(self, name: str) -> None:
+        rng = self._world.rng
+        count = rng.choice([1, 1, 1, 3])
+        points = [self._point() for _ in range(count)]
+        ids: list[Id] = [*range(self._next_event, self._next_event + count)]
+        self._next_event += count
+        if not self._world.knobs.strings:
+            ranked = self._world.knobs.settings.most_waiting is not None
+            priorities = [rng.choice([0.0, 1.0, 2.0]) for _ in points] if ranked else []
+            given = np.array(points, np.float64)
+            self._world.client(name, ports.Publish(given, ids, priorities=priorities))
+            return
+        words = [rng.choice(["a", "b", "c", "d", "e"]) for _ in points]
+        events = [
+            {"x": x, "y": y, "word": word} for (x, y), word in zip(points, words, strict=True)
+        ]
+        self._world.client(name, ports.Publish(events, ids))
+
+    def _point(self) -> list[int]:
+        """Return a point, mostly one that somebody wants."""
+        rng, live = self._world.rng, self._world.oracle.live()
+        point = [rng.randrange(SIDE), rng.randrange(SIDE)]
+        if live and rng.random() < 0.7:
+            one, name = rng.choice(live)
+            given = self._world.disks[name].subscriptions[one]
+            if isinstance(given, Filter):
+                for axis, lo, hi in rng.choice(given.boxes):
+                    point[axis] = rng.randint(int(lo), int(hi))
+        return point

@@ -1,0 +1,108 @@
+"""What breaks in a simulated network, drawn by its seed, and how all of it heals."""
+
+from __future__ import annotations
+
+from rangecast.overlay.simulation.strangers import bring_stranger, bring_twin, send_strangers_away
+from rangecast.overlay.simulation.world import World
+
+_TRUST_AFTER = 30.0
+"""Time after the last fault by which sets that differ have been found."""
+
+
+def break_something(world: World) -> None:
+    """Let something break, for a while."""
+    rng = world.rng
+    if not world.edges:
+        return  # two brokers, and their link was taken away
+    edge = rng.choice([*world.edges.values()])
+    kind = rng.random()
+    if kind < 0.4 and edge.is_up:
+        world.cut(edge)
+        world.later(rng.uniform(0.5, 15), world.join, edge)
+    elif kind < 0.6:
+        edge.deaf = world.now + rng.uniform(1, 10)
+    elif kind < 0.8:
+        edge.clogged = world.now + rng.uniform(1, 8)
+    elif world.knobs.crash:
+        world.crash(f"b{rng.randrange(world.knobs.brokers)}")
+
+
+def close_cycle(world: World) -> None:
+    """Join two brokers that are joined already, if the seed says so."""
+    if world.knobs.extra is not None and world.is_faulty:
+        one, other = (f"b{end}" for end in world.knobs.extra)
+        world.extra = world.new_edge(one, other)
+        world.join(world.extra)
+
+
+def move_link(world: World) -> None:
+    """Take a link of the tree away, for good, and join the two parts by another one, later."""
+    rng = world.rng
+    edge = rng.choice([*world.edges.values()])
+    world.remove(edge)
+    ends = [rng.choice(world.behind(end, "")) for end in edge.ends]
+    world.later(rng.uniform(0.5, 15), world.add, *ends)
+
+
+def draw_histories(world: World, until: float) -> None:
+    """Draw when disks go back, names are taken, sets change, brokers stand still."""
+    rng, knobs = world.rng, world.knobs
+    names = [*world.brokers]
+    for count, act, begin in (
+        (knobs.restores, _restore_one, 0.2),
+        (knobs.twins, bring_twin, 0.2),
+        (knobs.flips, flip_item, 0.85),  # before the end, or something else finds it
+        (knobs.hostile, bring_stranger, 0.2),
+    ):
+        for _ in range(count):
+            world.later(rng.uniform(begin, 0.95) * until, act, world)
+    for _ in range(knobs.stops):
+        begin = rng.uniform(0.1, 0.6) * until
+        world.later(begin, world.stop, rng.choice(names), rng.uniform(5, 40))
+
+
+def _restore_one(world: World) -> None:
+    """Make a backup of a disk now; go back to it later."""
+    name = world.rng.choice([*world.brokers])
+    world.disks[name].keep_copy()
+    world.later(world.rng.uniform(1, 15), world.restore, name)
+
+
+def flip_item(world: World) -> None:
+    """Let a broker forget something that its neighbour wants, as a fault of its memory would."""
+    rng = world.rng
+    known = [
+        (broker, link)
+        for broker in world.brokers.values()
+        if broker is not None
+        for link in broker.links.values()
+        if link.is_known and link.heard.items and link.name in world.brokers
+    ]
+    if not known or not world.is_faulty:
+        return
+    broker, link = rng.choice(known)
+    name = rng.choice(sorted(link.heard.items))
+    world.tell(f"{broker.name} forgets an item of {link.name}")
+    world.counts["items forgotten"] += 1
+    world.oracle.doubt(world.behind(link.name, broker.name))
+    version = link.heard.version
+    link.heard.change([], [name])
+    link.heard.version = version
+    broker._enter(world.now, link, [], [name])
+
+
+def heal(world: World) -> None:
+    """End all faults."""
+    world.tell("faults end")
+    world.is_faulty = False
+    world.drop_extra()
+    send_strangers_away(world)
+    for name in world.brokers:
+        world.go_on(name)
+    for name in world.brokers:
+        world.start(name)
+    if world.counts["items forgotten"]:
+        world.later(_TRUST_AFTER, world.trust)
+    for edge in world.edges.values():
+        edge.deaf = edge.clogged = 0.0
+        world.join(edge)

@@ -1,0 +1,97 @@
+"""Whether a simulated network has come to rest, and whether its state is then as it should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rangecast.model.validation.inputs import as_filter
+from rangecast.overlay.interest.items import wanted_of
+from rangecast.overlay.simulation.parameters import SIDE
+from rangecast.overlay.simulation.world import World
+from rangecast.overlay.wire.frames import BoxItem
+from rangecast.overlay.wire.packing import unpack
+
+
+def unrest(world: World) -> str:
+    """Return what isn't quiet yet."""
+    for one, at in world.oracle.live():
+        if not world.oracle.is_settled(one):
+            return f"subscription {one} of {at} hasn't settled"
+    for edge in world.edges.values():
+        for end in edge.ends:
+            other = edge.other(end)
+            here, there = world.brokers[end], world.brokers[other]
+            assert here is not None
+            assert there is not None
+            told, heard = here.links[other], there.links[end].heard
+            has_more = told.ready or told.scanned < here.log.durable
+            if told.new or told.leaving or told.flights or has_more:
+                return f"{end} has something to say to {other}"
+            if (here.incarnation, told.told.version, told.told.digest) != (
+                heard.incarnation,
+                heard.version,
+                heard.digest,
+            ):
+                return f"{other} doesn't know what {end} wants"
+    return ""
+
+
+def tell_of_losses(world: World) -> None:
+    """Tell the oracle of losses that brokers tell with the next event."""
+    for name, broker in world.brokers.items():
+        for link in () if broker is None else broker.links.values():
+            is_neighbour = link.name in world.disks
+            if is_neighbour and (link.has_lost or any(one.lost for one in link.ready)):
+                for behind in world.behind(link.name, name):
+                    world.oracle.told_of_loss(behind)
+
+
+def wrong_tables(world: World) -> list[str]:
+    """Return what routing tables lack, or hold in vain, when all is quiet.
+
+    Behind each link everything that is wanted there must pass. Without a strategy, tables hold just
+    that; with boxes, nothing but live subscriptions.
+    """
+    wrong = []
+    for edge in world.edges.values():
+        for end in edge.ends:
+            broker = world.brokers[end]
+            assert broker is not None
+            link = broker.links[edge.other(end)]
+            behind = world.behind(edge.other(end), end)
+            items = [
+                wanted_of(as_filter(given, broker.space)).item
+                for name in behind
+                for given in world.disks[name].subscriptions.values()
+            ]
+            live = {item.name for item in items}
+            where = f"{end}'s table of {link.name}"
+            boxes = {name for name, item in link.heard.items.items() if isinstance(item, BoxItem)}
+            is_plain = world.knobs.same_cells and world.knobs.settings.most_told == 100
+            if is_plain and not world.knobs.strings:
+                if boxes - live:
+                    wrong.append(f"S4: {where} holds {len(boxes - live)} items that nobody wants")
+                if world.knobs.strategy == "none" and live - link.heard.items.keys():
+                    wrong.append(f"S4: {where} lacks items")
+            for x in range(SIDE):
+                points = np.array([[x, y] for y in range(SIDE)], np.float64)
+                if world.knobs.strings:
+                    break
+                wanted = np.zeros(SIDE, np.bool_)
+                for item in items:
+                    wanted |= _held(item, points)
+                if (wanted & ~link.table.holds(points)).any():
+                    wrong.append(f"S4: {where} doesn't let through what is wanted at x = {x}")
+    return wrong
+
+
+def _held(item: Any, points: Any) -> Any:
+    held = np.zeros(len(points), np.bool_)
+    for box in unpack(item.boxes):
+        inside = np.ones(len(points), np.bool_)
+        for axis, lo, hi in box:
+            inside &= (points[:, axis] >= lo) & (points[:, axis] <= hi)
+        held |= inside
+    return held

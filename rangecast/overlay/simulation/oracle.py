@@ -1,0 +1,172 @@
+"""What a network must deliver, and what it may: told by one global `Engine` and the times.
+
+A pair of an event and a subscription *must* be delivered if every broker knew of the subscription
+(it had settled) when the event was accepted, and if the subscription stays as it is until then. A
+pair *may* be delivered if the subscription is there, with a filter that holds the event, when it
+is. What is delivered lies between the two; when faults have healed, everything that must is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from rangecast.engine import Engine
+from rangecast.kernels.arrays import F64
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+
+
+class Event(NamedTuple):
+    """An event, by an id of its own: numbers could be given twice."""
+
+    origin: str
+    id: int
+
+
+class Oracle:
+    """Judges every delivery as it happens, and at the end what is missing."""
+
+    def __init__(self, space: Space):
+        self.space = space
+        self._engine = Engine(space)
+        self._broker: dict[int, str] = {}
+        """Of each live subscription."""
+        self._settled: dict[int, None] = {}
+        self._parts: list[list[str]] = []
+        """The brokers of either network while there are two."""
+        self._within: dict[int, list[str]] = {}
+        """Of a subscription that only these brokers know of for sure: they."""
+        self._doubted: dict[str, None] = {}
+        """Brokers whose clients hear that they have settled, which may not be so."""
+        self._points: dict[Event, tuple[F64, dict[str, str | None]]] = {}
+        self._missing: dict[tuple[Event, int], None] = {}
+        self._last: dict[tuple[int, str], int] = {}
+        """By subscription and origin: the number of the last event."""
+        self.wrong: list[str] = []
+        """What broke a promise."""
+        self.delivered = 0
+
+    def subscribed(self, subscription: int, broker: str, filter: Any) -> None:  # noqa: A002
+        """A client subscribes."""
+        self._engine.subscribe(subscription, filter)
+        self._broker[subscription] = broker
+
+    def replaced(self, subscription: int, filter: Any) -> None:  # noqa: A002
+        """A client gets another filter: what was due by the old one is due no longer."""
+        self._engine.replace(subscription, filter)
+        self._forget(subscription)
+
+    def unsubscribed(self, subscription: int) -> None:
+        """A client leaves."""
+        self._engine.unsubscribe(subscription)
+        del self._broker[subscription]
+        self._forget(subscription)
+
+    def settled(self, subscription: int) -> None:
+        """Every broker knows of a subscription; while there are two networks, every one of its."""
+        if self._broker[subscription] in self._doubted:
+            return
+        self._settled[subscription] = None
+        self._within.pop(subscription, None)
+        for part in self._parts:
+            if self._broker[subscription] in part:
+                self._within[subscription] = part
+
+    def is_settled(self, subscription: int) -> bool:
+        """Whether every broker knows of a subscription."""
+        return subscription in self._settled and subscription not in self._within
+
+    def parted(self, parts: list[list[str]]) -> None:
+        """The network falls into two: what is on its way from one to the other may be lost."""
+        self._parts = parts
+        for one in self._settled:
+            self.settled(one)
+        self._missing = {
+            (event, one): None
+            for event, one in self._missing
+            if event.origin in self._within.get(one, [event.origin])
+        }
+
+    def joined(self) -> None:
+        """The two networks are one again; who was settled in his part must settle again."""
+        self._parts = []
+
+    def accepted(self, origin: str, name: int, point: F64, words: dict[str, str | None]) -> None:
+        """An event is on the disk of its origin."""
+        event = Event(origin, name)
+        if event in self._points:
+            return  # said again after a crash
+        self._points[event] = point, words
+        for one in self._matches(event):
+            if one in self._settled and origin in self._within.get(int(one), [origin]):
+                self._missing[event, int(one)] = None
+
+    def take(self, broker: str, event: Event, number: int, subscription: int) -> None:
+        """Judge one delivery to a client of a broker; the event has this number at its origin."""
+        self.delivered += 1
+        origin = event.origin
+        what = f"{origin}#{number} to {subscription} at {broker}"
+        if event not in self._points:
+            self.wrong.append(f"S2: {what}, which nobody published")
+            return
+        if self._broker.get(subscription) != broker:
+            self.wrong.append(f"S2: {what}, which isn't there")
+        elif subscription not in self._matches(event):
+            self.wrong.append(f"S2: {what}, which doesn't want it")
+        last = self._last.get((subscription, origin), 0)
+        if number <= last:
+            self.wrong.append(f"S3: {what}, after #{last}")
+        self._last[subscription, origin] = number
+        self._missing.pop((event, subscription), None)
+
+    def shed(self, events: Collection[Event], brokers: Collection[str]) -> None:
+        """Clients of some brokers may not get these events: a link sheds them, or they are lost
+        with a disk.
+        """
+        for pair in [*self._missing]:
+            if pair[0] in events and self._broker[pair[1]] in brokers:
+                del self._missing[pair]
+
+    def told_of_loss(self, broker: str) -> None:
+        """A broker hears that events are gone on their way: its clients hear of it, too."""
+        self._missing = {pair: None for pair in self._missing if self._broker[pair[1]] != broker}
+
+    def restored(self, broker: str) -> None:
+        """A broker goes on with an older disk: its clients may get something again."""
+        self._last = {
+            (one, by): at for (one, by), at in self._last.items() if self._broker.get(one) != broker
+        }
+
+    def doubt(self, brokers: Collection[str]) -> None:
+        """What clients of these brokers want may not be known everywhere, whatever they hear."""
+        self._doubted |= dict.fromkeys(brokers)
+        for one, at in self._broker.items():
+            if at in brokers:
+                self._forget(one)
+
+    def trust(self) -> None:
+        """Believe again that what has settled is known."""
+        self._doubted.clear()
+
+    def lost(self) -> list[str]:
+        """Return what must have been delivered and wasn't."""
+        return [f"S1: {event.origin}#{event.id} to {one}" for event, one in self._missing]
+
+    def live(self) -> list[tuple[int, str]]:
+        """Return all subscriptions and their brokers."""
+        return list(self._broker.items())
+
+    def _matches(self, event: Event) -> list[Id]:
+        """Return the live subscriptions that want an event, by what words mean by now."""
+        point, words = self._points[event]
+        for name, text in words.items():
+            point = point.copy()
+            point[self.space.axis(name)] = self.space[name].coordinate(text)
+        found: list[Id] = self._engine.match_points(point[None])[0]
+        return found
+
+    def _forget(self, subscription: int) -> None:
+        self._settled.pop(subscription, None)
+        self._within.pop(subscription, None)
+        self._missing = {pair: None for pair in self._missing if pair[1] != subscription}

@@ -1,0 +1,157 @@
+"""What a seed of the simulator draws: tree, strategy, settings, and how bad faults are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+from typing import Any, NamedTuple
+
+from rangecast.merge.cells import Cells
+from rangecast.model.attributes.base import Integer
+from rangecast.model.attributes.text import String
+from rangecast.model.space import Space
+from rangecast.overlay.broker.settings import Settings
+from rangecast.overlay.interest.strategies import STRATEGIES
+from rangecast.overlay.networks.tree import Tree, neighbours, tree_of
+
+SIDE = 16
+"""Values of each attribute of the simulated space."""
+
+
+class Knobs(NamedTuple):
+    """What a seed draws."""
+
+    brokers: int
+    tree: Tree
+    strategy: str
+    settings: Settings
+    budget: int
+    strings: bool
+    same_cells: bool
+    cover_index: str
+    delay: float
+    """Of a frame, at most."""
+    drop: float
+    double: float
+    late: float
+    spoil: float
+    crash: float
+    """Per output."""
+    extra: tuple[int, int] | None
+    """A link that closes a cycle."""
+    until: float
+    """When faults end."""
+    moves: bool = False
+    """Whether a link of the tree is removed for good, and another one joins the parts."""
+    words: str | None = None
+    """The string attribute whose words have ranges of their own."""
+    restores: int = 0
+    """How often a disk is restored from an older copy."""
+    clock_skew: float = 0.0
+    """How far the clock of a broker that starts may be wrong."""
+    twins: int = 0
+    """How often a second broker comes under the name of another."""
+    flips: int = 0
+    """How often a set changes without its version."""
+    stops: int = 0
+    """How often a broker stands still, and neither reads nor writes."""
+    hostile: int = 0
+    """How often a stranger is linked that sends frames of all kinds."""
+
+
+@cache
+def plain_space() -> Space:
+    """Return the space of most simulations."""
+    return Space([Integer(name, min=0, max=SIDE - 1) for name in "xy"])
+
+
+@cache
+def cells_of(bits: int) -> Cells:
+    """Return the cells of ranges, 2^bits per attribute."""
+    return Cells.uniform(plain_space(), bits)
+
+
+def space_of(strings: bool) -> Space:
+    """Return a space; with strings, each broker has one of its own that numbers words its way."""
+    return Space([*plain_space(), String("word")]) if strings else plain_space()
+
+
+def drawn(seed: int) -> Knobs:
+    """Return what a seed comes to."""
+    rng = Random(seed)
+    brokers = rng.choice([2, 3, 3, 4, 4, 5, 6, 7])
+    tree = tree_of(rng.choice(["random", "random", "chain", "star", "balanced"]), brokers, seed)
+    calm = rng.random() < 0.2
+    near = neighbours(tree, brokers)
+    apart = [
+        (one, other)
+        for one in range(brokers)
+        for other in range(one + 1, brokers)
+        if other not in near[one]
+    ]
+    knobs = Knobs(
+        brokers,
+        tree,
+        rng.choice([*STRATEGIES, "covering", "subsumption"]),
+        Settings(
+            linger=rng.choice([0.0, 0.0, 3.0, 10.0]),
+            beat=2.0,
+            patience=4.0,
+            window=rng.choice([1, 2, 5, 100]),
+            most_events=rng.choice([1, 3, 100]),
+            most_items=rng.choice([1, 2, 4, 100]),
+            most_told=rng.choice([3, 100, 100, 100]),
+            most_hops=20,
+        ),
+        rng.choice([2, 4, 50]),
+        rng.random() < 0.1,
+        rng.random() < 0.85,
+        rng.choice(["scan", "scan", "scan", "auto"]),
+        rng.choice([0.5, 0.5, 3.0]),
+        0.0 if calm else rng.choice([0.0, 0.02, 0.1, 0.3]),
+        0.0 if calm else rng.choice([0.0, 0.05, 0.2]),
+        0.0 if calm else rng.choice([0.0, 0.05, 0.3]),
+        0.0 if calm else rng.choice([0.0, 0.0, 0.03]),
+        0.0 if calm else rng.choice([0.0, 0.002, 0.01]),
+        rng.choice(apart) if apart and rng.random() < 0.15 else None,
+        rng.choice([40.0, 80.0]),
+    )
+    rare = rng.random()  # drawn last: other knobs of a seed stay as they are
+    more: dict[str, Any] = {}
+    if rare < 0.08:
+        more["most_waiting"] = rng.choice([0, 2])
+    elif rare < 0.16:
+        more["most_held"] = rng.choice([0, 3])
+    elif calm and knobs.extra is None and rare < 0.6:
+        more["beat"] = None  # no frame is lost here: no link goes down either
+    moves = knobs.extra is None and "beat" not in more and rng.random() < 0.25
+    words = rng.choice([None, "word"])
+    more["gather"] = rng.choice([0.0, 0.0, 1.0, 6.0])
+    knobs = knobs._replace(settings=replace(knobs.settings, **more), moves=moves, words=words)
+    return _with_histories(knobs, rng, calm=calm)
+
+
+def _with_histories(knobs: Knobs, rng: Random, *, calm: bool) -> Knobs:
+    """Draw what happens to disks, names and clocks; and links that lose nothing but all at once."""
+    if knobs.moves or knobs.settings.beat is None or calm:
+        return knobs
+    more: dict[str, Any] = {
+        "silence_timeout": rng.choice([None, 15.0, 15.0]),
+        "max_burst_bytes": rng.choice([None, None, 1, 300]),
+        "max_heard": 10_000,
+        "max_heard_bytes": 1 << 20,
+    }
+    if rng.random() < 0.4:
+        more["is_reliable"] = True
+        knobs = knobs._replace(drop=0.0, double=0.0, late=0.0, spoil=0.0)
+    restores = rng.choice([0, 0, 1, 2])
+    return knobs._replace(
+        settings=replace(knobs.settings, **more),
+        restores=restores,
+        clock_skew=rng.choice([0.0, 0.0, 30.0, 300.0] if not restores else [0.0, 60.0, 300.0]),
+        twins=rng.choice([0, 0, 0, 1, 2]),
+        flips=rng.choice([0, 0, 0, 1, 2]),
+        stops=rng.choice([0, 0, 1, 2]),
+        hostile=rng.choice([0, 0, 1]),
+    )

@@ -1,0 +1,150 @@
+"""A simulator that owns time, network, disks and failures of a network of brokers.
+
+    outcome = simulate(4711)
+    outcome.wrong                     # empty: no promise was broken
+
+One seed gives the tree, the strategy and its settings, what clients do, and all faults. There are
+two phases: first faults happen all the time, then everything heals, and within a bounded time all
+must be quiet, known to everybody, and delivered. Only the second finds what never ends.
+
+Frames are lost, doubled, late, cut off in one direction, clogged, torn; links go up and down;
+brokers crash at any output and lose what wasn't on disk, the last unit half written. Disks are
+restored from older copies, clocks go back, a second broker comes under a name, sets change without
+their version, brokers stand still and don't read, strangers send frames of all kinds. Settings are
+extreme on purpose: windows of one event, snapshots of one item per part, nothing that lingers,
+budgets of two ranges.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from typing import NamedTuple
+
+from rangecast.overlay.broker.broker import Broker
+from rangecast.overlay.simulation.clients import Clients
+from rangecast.overlay.simulation.faults import (
+    break_something,
+    close_cycle,
+    draw_histories,
+    heal,
+    move_link,
+)
+from rangecast.overlay.simulation.invariants import tell_of_losses, unrest, wrong_tables
+from rangecast.overlay.simulation.world import World
+
+SOMETIMES = (
+    "resyncs by gap",
+    "resyncs by digest",
+    "resyncs by incarnation",
+    "snapshots interrupted",
+    "subscriptions exposed",
+    "duplicates dropped",
+    "removals cancelled",
+    "forms changed",
+    "torn units",
+    "cycles refused",
+    "cycles found",
+    "frames refused",
+    "gaps in events",
+    "events sent again",
+    "events shed",
+    "crashes",
+    "deliveries repeated",
+    "disks restored",
+    "histories that parted",
+    "losses told",
+    "incarnations that went back",
+    "neighbours that lost events",
+    "names taken twice",
+    "names that are taken",
+    "items forgotten",
+    "brokers that stand still",
+    "links closed as silent",
+    "strangers",
+)
+"""What must happen in some of a few hundred seeds, or else the simulator tests nothing."""
+
+
+_ROUND = 5.0
+_ROUNDS = 120
+"""After faults end, all must be quiet within this many rounds of this length."""
+
+
+class Outcome(NamedTuple):
+    """What came of a simulation."""
+
+    seed: int
+    wrong: list[str]
+    """Promises that were broken."""
+    counts: Counter[str]
+    """How often what happened."""
+    trace: list[str]
+
+
+def _run(world: World) -> Outcome:
+    """Run both phases; return what came of it."""
+    rng, until, clients = world.rng, world.knobs.until, Clients(world)
+
+    def restarted(name: str) -> None:
+        """Let clients publish before a broker has heard its neighbours again."""
+        for delay in (0.0, 0.1, 1.0):
+            world.later(delay, clients.publish, name)
+
+    world.restarted = restarted
+    for name in world.brokers:
+        world.start(name)
+    if rng.random() < 0.5:
+        close_cycle(world)  # before anybody knows who is behind whom
+        if world.extra is not None:
+            for name in world.brokers:
+                world.later(rng.uniform(0.5, 2), clients.publish, name)
+    else:
+        world.later(rng.uniform(0, until), close_cycle, world)
+    for edge in [*world.edges.values()]:
+        world.join(edge)
+    for _ in range(rng.choice([20, 40])):
+        world.later(rng.uniform(0, until), clients.act)
+    if world.knobs.drop or world.knobs.late:
+        for _ in range(rng.choice([0, 2, 5, 10])):
+            world.later(rng.uniform(0, until), break_something, world)
+    draw_histories(world, until)
+    if world.knobs.moves:
+        world.later(rng.uniform(0, until - 20), move_link, world)
+    world.play(until)
+    heal(world)
+    _rest(world)
+    wrong = world.oracle.wrong
+    if not wrong:
+        # Publish once more: by now all that match must be delivered, and state is as it should be.
+        for name in world.brokers:
+            clients.publish(name)
+        _rest(world)
+        wrong += wrong_tables(world)
+    tell_of_losses(world)
+    wrong += world.oracle.lost()
+    for broker in world.brokers.values():
+        if broker is not None:
+            world.counts.update(broker.counts)
+    world.counts["deliveries"] += world.oracle.delivered
+    return Outcome(world.seed, wrong, world.counts, world.trace)
+
+
+def _rest(world: World) -> None:
+    """Wait until nothing is left to be said, within a bounded time."""
+    for _ in range(_ROUNDS):
+        world.play(world.now + _ROUND)
+        if not unrest(world):
+            return
+    world.oracle.wrong.append(f"L1: after {_ROUNDS * _ROUND:g} still {unrest(world)}")
+
+
+def simulate(seed: int, broker: type[Broker] = Broker, *, trace: bool = False) -> Outcome:
+    """Run one seed; `broker` may be a broken one, to see that it is found."""
+    world = World(seed, broker, trace=trace)
+    try:
+        return _run(world)
+    except Exception as error:  # a broker must not fail, whatever happens
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        wrong = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
+        return Outcome(seed, [wrong], world.counts, world.trace)

@@ -1,0 +1,43 @@
+"""Many seeds of the simulator, over the cores of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from rangecast.overlay.simulation.run import Outcome, simulate
+
+_AT_ONCE = 20
+"""Seeds that a process gets at a time."""
+
+
+def outcomes(
+    seeds: Sequence[int], processes: int = 0, progress: Callable[[int], None] = lambda _: None
+) -> list[Outcome]:
+    """Simulate seeds in several processes, 0: one per core; in order."""
+    workers = processes or os.cpu_count() or 1
+    if workers == 1 or len(seeds) <= _AT_ONCE:
+        return [_simulated(seed, progress) for seed in seeds]
+    found = []
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for one in pool.map(simulate, seeds, chunksize=_AT_ONCE):
+            found.append(one)
+            progress(1)
+    return found
+
+
+def _simulated(seed: int, progress: Callable[[int], None]) -> Outcome:
+    outcome = simulate(seed)
+    progress(1)
+    return outcome
+
+
+def total(found: Iterable[Outcome]) -> Counter[str]:
+    """Return how often what happened in all of them."""
+    counts: Counter[str] = Counter()
+    for one in found:
+        counts.update(one.counts)
+    return counts

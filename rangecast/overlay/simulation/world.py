@@ -1,0 +1,343 @@
+"""A simulated world: time, brokers and their disks, the links between them, and their clients.
+
+What happens in it is drawn elsewhere (`clients`, `faults`); the oracle hears of all that counts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.broker import Broker
+from rangecast.overlay.broker.state import Identity
+from rangecast.overlay.networks.tree import neighbours
+from rangecast.overlay.simulation.cabling import Cabling
+from rangecast.overlay.simulation.hardware import Disk, Edge
+from rangecast.overlay.simulation.oracle import Event, Oracle
+from rangecast.overlay.simulation.parameters import cells_of, drawn, space_of
+
+_TICKS = 1000
+"""Of a broker's clock, per unit of time: no broker publishes more events."""
+
+
+class World(Cabling):
+    """One network, one seed."""
+
+    def __init__(self, seed: int, broker: type[Broker] = Broker, *, trace: bool = False):
+        self.seed = seed
+        self.knobs = knobs = drawn(seed)
+        self.rng = Random(seed * 2 + 1)
+        self.now = 0.0
+        self.counts: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self.is_traced = trace
+        self._make = broker
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._ties = 0
+        self.is_faulty = True
+        names = [f"b{number}" for number in range(knobs.brokers)]
+        self.near = neighbours(knobs.tree, knobs.brokers)
+        self.brokers: dict[str, Broker | None] = dict.fromkeys(names)
+        self.disks = {name: Disk() for name in names}
+        self.spaces = {name: space_of(knobs.strings) for name in names}
+        self.stopped = {}
+        self.unread = Counter()
+        self.restarted: Callable[[str], None] = lambda _: None
+        """Called with the name of a broker that starts again."""
+        self.guests = {}
+        self._waiting: dict[str, list[ports.Input]] = {name: [] for name in names}
+        """What clients of a broker that is down do when it is back."""
+        self.oracle = Oracle(space_of(knobs.strings))
+        self.edges: dict[tuple[str, str], Edge] = {}
+        for one, other in knobs.tree:
+            self.new_edge(names[one], names[other])
+        self.extra: Edge | None = None
+        self.known_logs: dict[tuple[str, str], str] = defaultdict(str)
+        """By broker and neighbour: the log that it has accepted."""
+        self._expected = {"refused", "silence", "clock", "identity"}
+        if knobs.restores or knobs.hostile:
+            self._expected |= {"history", "name", "space", "protocol", "hops"}
+        self._version: dict[int, int] = {}
+        """Of the filter of each subscription."""
+
+    # ---- time
+
+    def later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
+        """Let something happen after some time."""
+        self._ties += 1
+        heapq.heappush(self._heap, (self.now + delay, self._ties, act, given))
+
+    def play(self, until: float) -> None:
+        """Let everything happen up to a time."""
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, act, given = heapq.heappop(self._heap)
+            act(*given)
+        self.now = until
+
+    def tell(self, text: str) -> None:
+        """Add a line to the trace."""
+        if self.is_traced:
+            self.trace.append(f"{self.now:8.2f}  {text}")
+
+    # ---- brokers
+
+    def start(self, name: str) -> None:
+        """Start a broker, for the first time or with what is on its disk."""
+        if self.brokers[name] is not None:
+            return
+        disk = self.disks[name]
+        knobs = self.knobs
+        clock = int((self.now + self.rng.uniform(-1, 1) * knobs.clock_skew) * _TICKS)
+        first = not disk.incarnation
+        disk.log = disk.log or f"log-{name}"
+        disk.epochs = (f"{name}@{self._ties}", *disk.epochs)
+        disk.incarnation = max(clock, disk.incarnation) + 1
+        near = [f"b{one}" for one in self.near[int(name[1:])]]
+        broker = self.new_broker(
+            name,
+            max(1, disk.incarnation),
+            Identity(disk.log, disk.epochs),
+            links=near,
+            subscriptions=dict(disk.subscriptions),
+            log=disk.blocks,
+            delivered=self.rng.choice([0, disk.delivered]),  # written down now and then
+            numbers_from=max(0, clock),
+            logs={one: self.known_logs[name, one] for one in near},
+        )
+        self.brokers[name] = broker
+        self.tell(f"{name} starts, incarnation {disk.incarnation}")
+        disk.synced = len(disk.blocks)
+        if not first:
+            self._durable(name, broker)
+        for edge in self.edges.values():
+            if name in edge.ends and edge.is_up:
+                self.give(name, ports.LinkUp(edge.other(name)))
+        waiting, self._waiting[name] = self._waiting[name], []
+        for given in waiting:
+            self.client(name, given)
+        if not first:
+            self.restarted(name)
+            for one, at in self.oracle.live():
+                if at == name and not self.oracle.is_settled(one):
+                    self.give(name, ports.AskSettled(self.token(one)))
+
+    def new_broker(self, name: str, incarnation: int, identity: Identity, **options: Any) -> Broker:
+        """Return a broker as the seed draws it."""
+        knobs = self.knobs
+        bits = 3 if knobs.same_cells or int(name[1:]) % 2 else 2
+        return self._make(
+            name,
+            self.spaces[name],
+            incarnation=incarnation,
+            identity=identity,
+            strategy=knobs.strategy,
+            cells=cells_of(bits),
+            words=knobs.words if knobs.strings else None,
+            budget=knobs.budget,
+            cover_index=knobs.cover_index,
+            settings=knobs.settings,
+            **options,
+        )
+
+    def crash(self, name: str) -> None:
+        """Let a broker crash, and start again later; what wasn't synced may be lost."""
+        broker = self.brokers[name]
+        if broker is None:
+            return
+        self.tell(f"{name} crashes")
+        self.stopped.pop(name, None)
+        self.counts["crashes"] += 1
+        self.counts.update(broker.counts)
+        self.brokers[name] = None
+        disk = self.disks[name]
+        kept = self.rng.randint(disk.synced, len(disk.blocks))
+        self.counts["torn units"] += kept < len(disk.blocks)
+        del disk.blocks[kept:]
+        for edge in self.edges.values():
+            if name in edge.ends and edge.is_up:
+                self.cut(edge)
+                self.later(self.rng.uniform(0.5, 6), self.join, edge)
+        self.later(self.rng.uniform(0.5, 15), self.start, name)
+
+    def give(self, name: str, given: ports.Input) -> None:
+        """Let a broker handle an input, and do what it says, up to a crash."""
+        broker = self.brokers[name]
+        if broker is None or self.waits(name, self.give, name, given):
+            return
+        for output in broker.handle(self.now, given):
+            if self.is_faulty and self.rng.random() < self.knobs.crash:
+                self.crash(name)
+                return
+            self._do(name, broker, output)
+        disk = self.disks[name]
+        disk.delivered = max(disk.delivered, broker.log.durable)
+
+    def _do(self, name: str, broker: Broker, output: ports.Output) -> None:
+        if isinstance(output, ports.Send):
+            self.transmit(name, output.link, output.frame)
+        elif isinstance(output, ports.Append):
+            self.disks[name].blocks.append(output.block)
+            if output.block.lost:
+                self.counts["losses told"] += 1
+                self.oracle.told_of_loss(name)
+            self.later(self.rng.choice([0.0, 0.5, 2.0]), self._sync, name, broker)
+        elif isinstance(output, ports.Timer):
+            self.later(max(output.at - self.now, 0.0), self._tick, name, broker)
+        elif isinstance(output, ports.Deliver):
+            self._deliver(name, output)
+        elif isinstance(output, ports.IsSettled):
+            self._is_settled(output.token)
+        elif isinstance(output, ports.Shed) and output.link in self.disks:
+            self.tell(f"{name} sheds {output.origin}#{output.numbers} for {output.link}")
+            self.oracle.shed(
+                self._events(output.origin, output.numbers), self.behind(output.link, name)
+            )
+        elif isinstance(output, ports.Accepted):
+            self.known_logs[name, output.link] = output.log
+        elif isinstance(output, ports.Close):
+            self.later(0.0, self.close, self.edge(name, output.link))
+        elif isinstance(output, ports.Alarm):
+            self.tell(f"{name} alarm {output.kind}: {output.text}")
+            if output.kind == "cycle":
+                self.later(0.0, self.drop_extra)
+            elif output.kind not in self._expected and output.link in self.disks:
+                self.oracle.wrong.append(f"alarm {output.kind}: {output.text}")
+
+    def _sync(self, name: str, broker: Broker) -> None:
+        if self.waits(name, self._sync, name, broker):
+            return
+        if self.brokers[name] is broker:
+            disk = self.disks[name]
+            if disk.synced < len(disk.blocks):
+                disk.synced = len(disk.blocks)
+                self._durable(name, broker)
+
+    def _durable(self, name: str, broker: Broker) -> None:
+        """Say that all blocks are on disk; events published here are accepted by that."""
+        upto = self.disks[name].events(self.disks[name].synced)
+        for place, block in broker.log.between(broker.log.durable, upto):
+            assert block is not None
+            if block.origin == name and place + len(block) <= upto:
+                for row, one in enumerate(block.ids):
+                    words = {axis: texts[row] for axis, texts in block.words.items()}
+                    self.oracle.accepted(name, int(one), block.points[row], words)
+        self.give(name, ports.Durable(upto))
+
+    def _tick(self, name: str, broker: Broker) -> None:
+        if self.brokers[name] is broker:
+            self.give(name, ports.Tick())
+
+    def _deliver(self, name: str, output: ports.Deliver) -> None:
+        disk, block = self.disks[name], output.block
+        if output.at < disk.delivered:
+            self.counts["deliveries repeated"] += 1
+            return
+        disk.delivered = output.at + len(block)
+        if block.origin not in self.disks:
+            return  # a stranger's
+        for row, (number, ids) in enumerate(zip(block.numbers, output.matches, strict=True)):
+            for one in ids:
+                event = Event(block.origin, int(block.ids[row]))
+                self.tell(f"{name} delivers {block.origin}#{event.id} to {one}")
+                self.oracle.take(name, event, number, int(one))
+
+    def _events(self, origin: str, numbers: Sequence[int]) -> set[Event]:
+        """Return the events that an origin has given these numbers."""
+        if origin not in self.disks:
+            return set()
+        return {
+            Event(origin, int(one))
+            for block in self.disks[origin].blocks
+            if block.origin == origin
+            for number, one in zip(block.numbers, block.ids, strict=True)
+            if number in numbers
+        }
+
+    # ---- brokers that stand still, disks that go back
+
+    def stop(self, name: str, delay: float) -> None:
+        """Let a broker stand still for a while."""
+        if self.brokers[name] is not None and name not in self.stopped:
+            self.tell(f"{name} stands still")
+            self.counts["brokers that stand still"] += 1
+            self.stopped[name] = []
+            self.later(delay, self.go_on, name)
+
+    def go_on(self, name: str) -> None:
+        """Let a broker go on."""
+        for act, given in self.stopped.pop(name, []):
+            act(*given)
+
+    def restore(self, name: str) -> None:
+        """Let a broker crash, and go on with an older copy of its disk."""
+        disk = self.disks[name]
+        if disk.copy is None or not self.is_faulty:
+            return
+        self.crash(name)
+        lost = disk.restored()
+        self.counts["disks restored"] += 1
+        self.tell(f"the disk of {name} is restored: {len(lost)} blocks are lost")
+        events = {Event(block.origin, int(one)) for block in lost for one in block.ids}
+        self.oracle.shed(events, [*self.brokers])
+        self.oracle.restored(name)
+
+    # ---- clients
+
+    def trust(self) -> None:
+        """What was forgotten is known again: clients ask, and believe it."""
+        self.oracle.trust()
+        for one, name in self.oracle.live():
+            if not self.oracle.is_settled(one):
+                self.ask_again(one, name)
+
+    def ask_again(self, subscription: int, name: str) -> None:
+        """Let a client ask again whether its subscription is known everywhere."""
+        self._version[subscription] += 1
+        self.give(name, ports.AskSettled(self.token(subscription)))
+
+    def client(self, name: str, given: ports.Input) -> None:
+        """Let a client act; if its broker is down, when it is back."""
+        if self.brokers[name] is None:
+            self._waiting[name].append(given)
+            return
+        if self.waits(name, self.client, name, given):
+            return
+        disk = self.disks[name]
+        if self.is_traced:
+            self.tell(f"{name} client: {given}")
+        if isinstance(given, ports.Subscribe):
+            for one, text in given.subscriptions.items():
+                disk.subscriptions[int(one)] = text
+                self._version[int(one)] = 0
+                self.oracle.subscribed(int(one), name, text)
+        elif isinstance(given, ports.Unsubscribe):
+            there = [one for one in given.subscriptions if one in disk.subscriptions]
+            given = ports.Unsubscribe(there)
+            for one in given.subscriptions:
+                del disk.subscriptions[int(one)], self._version[int(one)]
+                self.oracle.unsubscribed(int(one))
+        elif isinstance(given, ports.Replace):
+            if not disk.subscriptions.keys() >= given.subscriptions.keys():
+                return
+            for one, text in given.subscriptions.items():
+                disk.subscriptions[int(one)] = text
+                self._version[int(one)] += 1
+                self.oracle.replaced(int(one), text)
+        self.give(name, given)
+        if isinstance(given, ports.Subscribe | ports.Replace):
+            for one in given.subscriptions:
+                self.give(name, ports.AskSettled(self.token(int(one))))
+
+    def token(self, subscription: int) -> str:
+        """Return the name of the question whether a subscription, as it is now, has settled."""
+        return f"{subscription}/{self._version[subscription]}"
+
+    def _is_settled(self, token: str) -> None:
+        one, version = map(int, token.split("/"))
+        if self._version.get(one) == version:
+            self.tell(f"subscription {one} has settled")
+            self.oracle.settled(one)

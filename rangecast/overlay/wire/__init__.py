@@ -1,0 +1,1 @@
+"""The frames between brokers, and boxes packed into bytes."""

@@ -1,0 +1,69 @@
+"""A ranking structure that answers at once, where kernels would first have to be compiled."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rangecast.kernels.ahead import WHY, Interim, starts_plainly
+from rangecast.kernels.arrays import F64
+from rangecast.model.answers.answerer import Choice
+from rangecast.model.boxes import Boxes
+from rangecast.rank.choose import Index, build, choose
+from rangecast.rank.liveness import ALL, Liveness
+from rangecast.rank.result import Best
+from rangecast.rank.scan import Scan
+from rangecast.rank.slabs.exact import search_exact
+from rangecast.rank.slabs.index import Slabs, Span
+from rangecast.rank.slabs.relaxed import search_relaxed
+
+_VERB = "rank"
+_DEARER = 4
+"""Times what a comparison of matching takes, as weights are added up and sorted."""
+
+
+def begin(
+    boxes: Boxes, index: str = "auto", *, relaxed: bool = False, combine: str = "sum"
+) -> tuple[Index, Choice]:
+    """Return a structure that answers without compiling first, and why it was chosen."""
+    choice = choose(boxes, index, relaxed=relaxed)
+    kernel = search_relaxed if relaxed else search_exact
+    if index == "auto" and starts_plainly(boxes.lo.size, _VERB, kernel):
+        return Starting(boxes, relaxed=relaxed, combine=combine), Choice(Scan.name, WHY)
+    return build(boxes, choice.name, relaxed=relaxed, combine=combine), choice
+
+
+class Starting:
+    """The plain scan at first, then slabs."""
+
+    name = "starting"
+
+    def __init__(self, boxes: Boxes, *, relaxed: bool = False, combine: str = "sum"):
+        self.boxes = boxes
+        self._how: dict[str, Any] = {"relaxed": relaxed, "combine": combine}
+        self.interim = Interim[Index](
+            _VERB,
+            search_relaxed if relaxed else search_exact,
+            Scan(boxes, **self._how),
+            partial(build, boxes, **self._how),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Starting, **self._how), (self.boxes,)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the boxes, and of the structure that took over."""
+        built = self.interim.built
+        return self.interim.plain.memory + (0 if built is None else built.memory)
+
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best of each event."""
+        comparisons = _DEARER * len(points) * self.boxes.lo.size
+        return self.interim.answering(comparisons).best(points, k, liveness=liveness)
+
+    def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best of events that are spans; these wait for the kernels."""
+        built = self.interim.settled()
+        assert isinstance(built, Slabs)
+        return built.best_spans(lo, hi, k, span, liveness=liveness)

@@ -1,0 +1,39 @@
+"""NATS and Kafka: events in, matches out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rangecast.errors import UsageError
+from rangecast.server.connectors.base import Source, need
+from rangecast.server.connectors.kafka import kafka_source
+from rangecast.server.connectors.nats import nats_source
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+
+def sources(
+    nats: str | None,
+    nats_subjects: Sequence[str],
+    kafka: str | None,
+    kafka_topics: Sequence[str],
+    *,
+    skips: bool = False,
+) -> list[Callable[[Service], Awaitable[None]]]:
+    """Return what reads the sources that were asked for, each NAME:SPACE.
+
+    skips   skip messages that fail again and again
+    """
+    found: list[Callable[[Service], Awaitable[None]]] = []
+    for bus, url, given, made in (
+        ("nats", nats, nats_subjects, nats_source),
+        ("kafka", kafka, kafka_topics, kafka_source),
+    ):
+        if url is not None:
+            need(bus)
+            found += [made(url, Source.parse(one, skips=skips)) for one in given]
+        elif given:
+            raise UsageError(f"--{bus}-source needs --{bus}: where it is")
+    return found

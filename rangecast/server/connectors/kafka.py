@@ -1,0 +1,322 @@
+"""Kafka: a topic as a source of events, and as a way out, both exactly once.
+
+In: how far a partition was read is in the log, in the same unit as its events.
+Out: how far a consumer has got is in the same transaction as its messages, as the offset of a
+consumer group that has its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rangecast.errors import RangecastError, shown
+from rangecast.server.calls import CLOSE_SECONDS, Caller, StuckError, close_within
+from rangecast.server.connectors.base import (
+    AGAIN,
+    TAKEN,
+    BusError,
+    Source,
+    SourceState,
+    places,
+    published,
+)
+from rangecast.server.delivery.cloudevents import ONE, match_event
+from rangecast.server.delivery.messages import Message
+from rangecast.server.delivery.push import Way, about
+from rangecast.server.log.kafka import quiet, silent
+from rangecast.server.log.lineage import LostPositionError
+from rangecast.server.state.registry import Consumer, RefusedError
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+logger = logging.getLogger("rangecast.server")
+LIMIT = 20.0
+"""Seconds that the broker has for an answer."""
+STUCK = 2 * LIMIT + 5
+"""Seconds after which calls are given up that don't return by their own limits."""
+LOOK = 30.0
+"""Seconds after which a source that gets nothing looks for new partitions."""
+_NO_ID = "A" * 22
+"""What brokers answer that have no ids of topics."""
+
+
+class KafkaWay(Way):
+    """Writes messages to a topic, with the consumer's cursor, in transactions."""
+
+    scope = "admin"
+    most = 500
+
+    def __init__(self, service: Service, consumer: Consumer):
+        super().__init__(service, consumer)
+        self._caller = Caller("rangecast-kafka")
+        self._producer: Any = None
+        self._group: Any = None
+
+    @classmethod
+    def checked(
+        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        if service.kafka is None:
+            raise RefusedError(
+                409, "this server has no Kafka\n  hint: start it with --kafka SERVERS"
+            )
+        topic = given.get("topic")
+        if set(given) != {"kind", "topic"} or not isinstance(topic, str) or not topic:
+            raise RefusedError(
+                422,
+                f'a way out to Kafka is {{"kind": "kafka", "topic": ...}}\n  given: {shown(given)}',
+            )
+        return given, {}
+
+    async def begin(self) -> int | None:
+        self._caller = Caller("rangecast-kafka")
+        after: int = await self._call(self._begin)
+        return after
+
+    async def deliver(self, messages: Sequence[Message], upto: int) -> None:
+        await self._call(self._deliver, messages, upto)
+        self.error = ""
+
+    async def end(self) -> None:
+        group, self._producer, self._group = self._group, None, None
+        if group is not None:
+            with suppress(StuckError):
+                await self._caller.call(CLOSE_SECONDS + 1, close_within, group, CLOSE_SECONDS)
+        self._caller.end()
+
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call something that waits, in this way's thread: one after the other.
+
+        One that hangs is given up. What begins next has the same transactional id: so the brokers
+        undo what hangs, and refuse what it would still write.
+        """
+        import confluent_kafka
+
+        try:
+            return await self._caller.call(STUCK, function, *arguments)
+        except confluent_kafka.KafkaException as error:
+            raise BusError(f"Kafka: {error.args[0].str()}") from None
+        except StuckError as error:
+            raise BusError(f"Kafka: {error}") from None
+
+    def _begin(self) -> int:
+        from confluent_kafka import Consumer as KafkaConsumer
+        from confluent_kafka import Producer, TopicPartition
+
+        one, root = self.consumer, self.service.log.epoch
+        name = f"rangecast-{root}-{one.tenant}-{one.name}"
+        servers = {"bootstrap.servers": self.service.kafka, "error_cb": silent}
+        # What another process with this name has begun is ended or undone before this returns.
+        self._producer = Producer({**servers, "transactional.id": name}, logger=quiet)
+        self._producer.init_transactions(LIMIT)
+        # Moved to another place, a consumer has a new group: the old cursor means nothing.
+        group = {**servers, "group.id": f"{name}-{one.moved}", "enable.auto.commit": False}
+        self._group = KafkaConsumer(group, logger=quiet)
+        found = self._group.committed([TopicPartition(one.out["topic"], 0)], LIMIT)[0]
+        if found.offset < 0:  # there is none
+            return one.cursor
+        try:
+            place = f"{found.metadata or root}:{found.offset}"
+            return max(one.cursor, self.service.seq_of(place))
+        except LostPositionError as lost:  # what was delivered after that is gone from this log
+            logger.warning("%s", lost, extra=about(one))
+            return one.cursor if lost.resume is None else max(one.cursor, lost.resume)
+
+    def _deliver(self, messages: Sequence[Message], upto: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        one, lineage, topic = self.consumer, self.service.lineage, self.consumer.out["topic"]
+        producer = self._producer
+        producer.begin_transaction()
+        for message in messages:
+            body = match_event(message, one, lineage.at(message.seq))
+            # one key, one partition: messages stay in order
+            producer.produce(topic, body, one.name, headers={"content-type": ONE})
+        cursor = TopicPartition(topic, 0, upto, self.service.lineage.at(upto))
+        producer.send_offsets_to_transaction([cursor], self._group.consumer_group_metadata(), LIMIT)
+        self._commit()
+
+    def _commit(self) -> None:
+        self._producer.commit_transaction(LIMIT)
+
+
+def kafka_source(servers: str, source: Source) -> Callable[[Service], Awaitable[None]]:
+    """Return what reads all partitions of a topic for ever."""
+
+    async def run(service: Service) -> None:
+        import confluent_kafka
+
+        state = service.source(f"kafka:{source.name}")
+        state.skips = source.skips
+        while True:
+            try:
+                await _read(service, servers, source, state)
+            except confluent_kafka.KafkaException as error:
+                state.failed(BusError(error.args[0].str()))
+                logger.warning("Kafka, %s: %s; tried again", source.name, state.error)
+            except RangecastError as error:
+                state.failed(error)
+                logger.warning("Kafka, %s: %s; tried again", source.name, error)
+            except Exception as error:
+                state.failed(error)
+                logger.exception("Kafka, %s: failed; tried again", source.name)
+            await asyncio.sleep(AGAIN)
+
+    return run
+
+
+async def _read(service: Service, servers: str, source: Source, state: SourceState) -> None:
+    topic = _Topic(service, servers, source, state)
+    try:
+        await topic.look()
+        while await topic.step():
+            pass
+    finally:
+        await topic.close()
+
+
+class _Topic:
+    """Reads all partitions of a topic, each from the place that the log has.
+
+    A topic that was deleted and made again has another id, and that is part of the places' names.
+    """
+
+    def __init__(self, service: Service, servers: str, source: Source, state: SourceState):
+        from confluent_kafka import Consumer as KafkaConsumer
+        from confluent_kafka.admin import AdminClient
+
+        self._service, self._source, self._state = service, source, state
+        common: dict[str, Any] = {"bootstrap.servers": servers, "error_cb": silent}
+        settings: dict[str, Any] = {
+            "group.id": "rangecast",  # not used: how far it was read is in the log
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",  # what is gone is reported, not skipped
+        }
+        self._consumer: Any = KafkaConsumer(common | settings, logger=quiet)
+        self._admin: Any = AdminClient(common, logger=quiet)
+        self._caller = Caller("rangecast-kafka-in")
+        self._id: str | None = None
+        self._looked = 0.0
+        self._next: dict[int, int] = {}
+        """Of each partition: the offset that comes next; negative: its beginning."""
+
+    async def look(self) -> bool:
+        """Look which topic it is and which partitions it has; False if it was made again."""
+        from confluent_kafka import OFFSET_BEGINNING
+
+        self._looked = time.monotonic()
+        identity, partitions = await self._call(self._described)
+        if self._id not in (None, identity):
+            return False
+        known = self._known()
+        if self._id is None:
+            self._id = identity
+            if identity:
+                self._state.identify(identity, {*known} - {""})
+        if partitions != {*self._next}:
+            at = known.get(identity, {})
+            if not {*known} - {"", identity}:  # places of an earlier version have no id
+                at = known.get("", {}) | at
+            begins = {number: at.get(number, OFFSET_BEGINNING) for number in partitions}
+            self._next = begins | {n: at for n, at in self._next.items() if n in partitions}
+            self._assign()
+        return True
+
+    async def step(self) -> bool:
+        """Publish what comes next; False if the topic was made again."""
+        from confluent_kafka import KafkaError
+
+        messages = await self._call(self._consumer.consume, TAKEN, 0.5)
+        # What was fetched before the topic has this id now is of this id: none comes back.
+        if (messages or time.monotonic() - self._looked > LOOK) and not await self.look():
+            return False
+        by_partition: dict[int, list[Any]] = {}
+        out_of_range = []
+        for one in messages:
+            number = one.partition()
+            if one.error() is None:
+                if one.offset() >= self._next[number]:
+                    by_partition.setdefault(number, []).append(one)
+            elif one.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                out_of_range.append(number)
+            else:
+                raise BusError(one.error().str())
+        for number, some in by_partition.items():
+            lines = [one.value() or b"" for one in some]
+            upto = some[-1].offset() + 1
+            await published(
+                self._service,
+                self._source.space,
+                lines,
+                self._place(number),
+                upto,
+                self._state,
+                numbers=[one.offset() for one in some],
+            )
+            self._next[number] = upto
+        if out_of_range:
+            for number in out_of_range:
+                await self._go_on(number)
+            self._assign()
+        return True
+
+    async def close(self) -> None:
+        """Let go of the connection, within a bounded time."""
+        with suppress(StuckError):
+            await self._caller.call(CLOSE_SECONDS + 1, close_within, self._consumer, CLOSE_SECONDS)
+        self._caller.end()
+
+    async def _go_on(self, number: int) -> None:
+        """Report what is missing of a partition, and begin with what there is."""
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+        partition, at = TopicPartition(self._source.name, number), self._next[number]
+        low, high = await self._call(self._consumer.get_watermark_offsets, partition, LIMIT)
+        if 0 <= at < low:
+            self._state.missing(self._place(number), at, low - 1)
+        elif at > high:
+            self._state.truncated(self._place(number), at, high)
+        if not low <= at <= high:
+            self._next[number] = OFFSET_BEGINNING
+
+    def _assign(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(self._source.name, *at) for at in self._next.items()])
+
+    def _described(self) -> tuple[str, set[int]]:
+        """Return the topic's id, empty if the brokers have none, and its partitions."""
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+        name = self._source.name
+        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=LIMIT)
+        try:
+            topic = asked[name].result(LIMIT)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise BusError(f"Kafka has no topic {name!r}") from None
+            raise
+        identity = str(topic.topic_id)
+        return "" if identity == _NO_ID else identity, {one.id for one in topic.partitions}
+
+    def _place(self, number: int) -> str:
+        return f"kafka:{self._source.name}:{self._id}:{number}".replace("::", ":")
+
+    def _known(self) -> dict[str, dict[int, int]]:
+        """Return the offsets that the log has, by the topic's id (or "") and partition."""
+        found: dict[str, dict[int, int]] = {}
+        prefix = f"kafka:{self._source.name}:"
+        for rest, at in places(self._service, prefix, self._source.space).items():
+            identity, _, number = rest.rpartition(":")
+            found.setdefault(identity, {})[int(number)] = at
+        return found
+
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await self._caller.call(STUCK, function, *arguments)

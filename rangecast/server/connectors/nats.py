@@ -1,0 +1,213 @@
+"""NATS JetStream: a subject as a source of events, and as a way out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rangecast.errors import RangecastError, shown
+from rangecast.server.calls import CLOSE_SECONDS
+from rangecast.server.connectors.base import (
+    AGAIN,
+    TAKEN,
+    BusError,
+    Source,
+    SourceState,
+    places,
+    published,
+    said,
+)
+from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
+from rangecast.server.delivery.messages import Message
+from rangecast.server.delivery.push import Way
+from rangecast.server.state.registry import RefusedError
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+logger = logging.getLogger("rangecast.server")
+PING = 10
+"""Seconds after which a silent server is asked whether it is there; two more, and it isn't."""
+
+
+async def _connected(url: str) -> Any:
+    import nats
+
+    async def noted(error: Exception) -> None:
+        logger.debug("NATS: %s", error)
+
+    try:
+        return await nats.connect(
+            url,
+            name="rangecast",
+            connect_timeout=5,
+            allow_reconnect=False,
+            error_cb=noted,
+            ping_interval=PING,
+            max_outstanding_pings=2,
+        )
+    except (TimeoutError, OSError, nats.errors.Error) as error:
+        raise BusError(f"NATS: no connection: {said(error)}") from None
+
+
+async def _close(connection: Any) -> None:
+    """Close a connection, within a bounded time; one whose other end is gone can't say goodbye."""
+    import nats
+
+    with suppress(TimeoutError, OSError, nats.errors.Error):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await connection.close()
+
+
+class NatsWay(Way):
+    """Publishes messages to a subject; a repeated one is recognised by its `Nats-Msg-Id`."""
+
+    scope = "admin"
+    most = 100
+
+    def __init__(self, service: Service, consumer: Any):
+        super().__init__(service, consumer)
+        self._connection: Any = None
+
+    @classmethod
+    def checked(
+        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        if service.nats is None:
+            raise RefusedError(409, "this server has no NATS\n  hint: start it with --nats URL")
+        subject = given.get("subject")
+        is_subject = isinstance(subject, str) and 0 < len(subject) <= 256 and subject.isprintable()
+        if set(given) != {"kind", "subject"} or not is_subject or set(str(subject)) & set(" *>"):
+            raise RefusedError(
+                422,
+                'a way out to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
+                f"  given: {shown(given)}",
+            )
+        return given, {}
+
+    async def begin(self) -> int | None:
+        assert self.service.nats is not None
+        self._connection = await _connected(self.service.nats)
+        return None
+
+    async def deliver(self, messages: Sequence[Message], upto: int) -> None:
+        import nats
+
+        stream, lineage = self._connection.jetstream(), self.service.lineage
+        subject = self.consumer.out["subject"]
+        sent = []
+        for one in messages:
+            epoch = lineage.at(one.seq)
+            name = name_of(self.consumer, epoch, one.seq, one.seq)
+            body = match_event(one, self.consumer, epoch)
+            headers = {"Nats-Msg-Id": name, "Content-Type": ONE}
+            sent.append(stream.publish(subject, body, timeout=10, headers=headers))
+        found = await asyncio.gather(*sent, return_exceptions=True)
+        for error in found:
+            if isinstance(error, nats.js.errors.NoStreamResponseError):
+                raise BusError(f"NATS: no stream of JetStream takes the subject {subject!r}")
+            if isinstance(error, Exception):
+                raise BusError(f"NATS: {said(error)}")
+        self.error = ""
+
+    async def end(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await _close(connection)
+
+
+def nats_source(url: str, source: Source) -> Callable[[Service], Awaitable[None]]:
+    """Return what reads a subject for ever; how far is in the log, with the events."""
+
+    async def run(service: Service) -> None:
+        import nats
+
+        state = service.source(f"nats:{source.name}")
+        state.skips = source.skips
+        while True:
+            try:
+                await _read(service, url, source, state)
+            except RangecastError as error:
+                state.failed(error)
+                logger.warning("NATS, %s: %s; tried again", source.name, error)
+            except (TimeoutError, nats.errors.Error, OSError) as error:
+                state.failed(BusError(said(error)))
+                logger.warning("NATS, %s: %s; tried again", source.name, said(error))
+            except Exception as error:
+                state.failed(error)
+                logger.exception("NATS, %s: failed; tried again", source.name)
+            await asyncio.sleep(AGAIN)
+
+    return run
+
+
+async def _read(service: Service, url: str, source: Source, state: SourceState) -> None:
+    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy
+    from nats.js.errors import NotFoundError
+
+    connection = await _connected(url)
+    try:
+        stream = connection.jetstream()
+        try:
+            name = await stream.find_stream_name_by_subject(source.name)
+        except NotFoundError:
+            raise BusError("no stream of JetStream has this subject") from None
+        info = await stream.stream_info(name)
+        if info.config.retention not in (None, RetentionPolicy.LIMITS):
+            raise BusError(
+                f"the stream {name!r} deletes what is acknowledged; one that keeps by limits is "
+                "needed, as the server itself keeps how far it has read"
+            )
+        # A stream that is made again begins at 1 again: when it was made is part of its name.
+        prefix, made = f"nats:{name}:{source.name}:", str(info.created)
+        state.identify(made, known := places(service, prefix, source.space))
+        place, begin = f"{prefix}{made}", known.get(made, 0) + 1
+        begin = _beginning(state, place, begin, info.state)
+        reading = await stream.pull_subscribe(
+            source.name,
+            stream=name,
+            config=ConsumerConfig(
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=begin,
+                ack_policy=AckPolicy.NONE,
+                inactive_threshold=60.0,
+            ),
+        )
+        # Where every message is of this subject, a number that is left out was deleted.
+        has_others = info.config.subjects != [source.name]
+        expected, following = 1, begin
+        while True:
+            try:
+                messages = await reading.fetch(TAKEN, timeout=1.0)
+            except TimeoutError:
+                messages = []
+            if not messages:
+                if not connection.is_connected:
+                    raise BusError("the connection is gone")
+                continue
+            numbers = [one.metadata.sequence for one in messages]
+            if [one.consumer for one in numbers] != [*range(expected, expected + len(numbers))]:
+                raise BusError("messages were lost on the way")
+            expected += len(numbers)
+            for one in numbers:
+                if one.stream != following and not has_others:
+                    state.missing(place, following, one.stream - 1)
+                following = one.stream + 1
+            lines = [one.data for one in messages]
+            at = [one.stream for one in numbers]
+            await published(service, source.space, lines, place, at[-1], state, numbers=at)
+    finally:
+        await _close(connection)
+
+
+def _beginning(state: SourceState, place: str, begin: int, stream: Any) -> int:
+    """Return where to read on; report messages that are gone, or that a stream has lost."""
+    if begin > 1 and begin > stream.last_seq + 1:
+        state.truncated(place, begin - 1, stream.last_seq)
+        begin = 1
+    elif 1 < begin < stream.first_seq:
+        state.missing(place, begin, stream.first_seq - 1)
+    return max(begin, int(stream.first_seq))

@@ -1,0 +1,141 @@
+"""A consumer with a budget: of each second of the log, at most this many messages, the best.
+
+The score of a message is the highest of its subscriptions; of equal ones the earlier stays. Seconds
+are those of the log's own clock, so what is sent follows from the log. It comes when the second is
+over; its last message says how many were shed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rangecast.rank.rate_limit import staying
+from rangecast.server.delivery.log_reader import CHUNK, Group, Reader
+from rangecast.server.delivery.messages import Batch, Gap, Message
+from rangecast.server.log.base import Log, Unit
+from rangecast.server.state.registry import Consumer
+
+SECOND = 1_000_000
+"""Microseconds, as units of the log have them."""
+_SPARE = 1_000
+"""Messages that wait beyond what can stay, before they are compared."""
+
+
+class Second:
+    """The messages of one second that may stay."""
+
+    def __init__(self, budget: int):
+        self.shed = 0
+        self._budget = budget
+        self._found: list[tuple[Message, float]] = []
+
+    def add(self, message: Message, score: float) -> None:
+        """Take a message; they come by seq."""
+        self._found.append((message, score))
+        if len(self._found) > 2 * self._budget + _SPARE:
+            self._compare()
+
+    def best(self) -> list[Message]:
+        """Return those that stay, by seq; the last one says how many don't."""
+        self._compare()
+        found = [message for message, _ in self._found]
+        if self.shed:
+            found[-1] = found[-1]._replace(shed=self.shed)
+        return found
+
+    def _compare(self) -> None:
+        scores = np.array([score for _, score in self._found], np.float64)
+        stay = staying(np.zeros(len(scores), np.int64), scores, self._budget).tolist()
+        self.shed += stay.count(False)
+        self._found = [one for one, stays in zip(self._found, stay, strict=True) if stays]
+
+
+class BudgetReader(Reader):
+    """Reads the log for one consumer with a budget, second by second."""
+
+    def __init__(
+        self,
+        log: Log,
+        consumer: Consumer,
+        least_at: Callable[[], int],
+        durable: Callable[[], int],
+    ):
+        super().__init__(log, consumer)
+        self._least_at = least_at
+        """No unit to come is of an earlier time."""
+        self._durable = durable
+        """The last seq that is durable now."""
+        self._over_before = 0
+        """Seconds before this one are over, and durable as far as is read."""
+        self._boundary = -1
+        """A seq with which a second ended."""
+
+    def _read(self, after: int, durable: int, most: int) -> Batch:
+        # In this order: what is written between the two lies in a second that isn't over, or is
+        # read. The caller's end of the log may be older than the time.
+        self._over_before = self._least_at() // SECOND
+        return super()._read(after, max(durable, self._durable()), most)
+
+    def _read_after(self, after: int, durable: int, most: int) -> Batch:
+        begin = after if after == self._boundary else self._start_of_second(after)
+        found: list[Message] = []
+        second: Second | None = None
+        gap, is_cut = None, False
+        upto, last, number, size = begin, begin, -1, 0
+        for unit in self._units(begin, durable):
+            is_lost = self._is_after_loss(unit, after)
+            if unit.first > last + 1 or is_lost:  # retention was quicker, or a part is missing
+                if last > begin:
+                    is_cut = True  # told when it is read next
+                    break
+                if unit.first > after + 1:
+                    gap = Gap(after, unit.first - 1)
+                elif is_lost:
+                    gap = Gap(after, after, "link")
+                upto = unit.first - 1
+            if second is not None and unit.at // SECOND != number:
+                found += second.best()
+                second, upto = None, last
+                if len(found) >= most or size > CHUNK:
+                    break
+            if second is None:
+                second, number = Second(self._consumer.budget), unit.at // SECOND
+            group = Group(begin)
+            self._take(group, unit, begin)
+            for message, score in self._matched(group):
+                second.add(message, score)
+            last, size = unit.last, size + len(unit.body)
+        if second is not None and (is_cut or number < self._over_before):
+            found += second.best()
+            upto = last
+        messages = [one for one in found if one.seq > after]
+        if len(messages) > most:
+            return Batch(messages[:most], messages[most - 1].seq, gap)
+        self._boundary = upto
+        return Batch(messages, max(after, upto), gap)
+
+    def _start_of_second(self, after: int) -> int:
+        """Return the seq before the second that a place of the log lies in."""
+        following = self._log.read(after, 1)
+        if not following:
+            return after
+        number, step = following[0].at // SECOND, 64
+        while True:
+            begin = start = max(self._log.first - 1, after - step)
+            for unit in self._units(begin, after):
+                if unit.at // SECOND == number:
+                    break
+                start = unit.last
+            if start > begin or begin < self._log.first:
+                return start
+            step *= 8
+
+    def _units(self, after: int, durable: int) -> Iterator[Unit]:
+        while units := self._log.read(after, CHUNK):
+            for unit in units:
+                if unit.last > durable:
+                    return
+                after = unit.last
+                yield unit

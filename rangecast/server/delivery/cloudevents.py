@@ -1,0 +1,48 @@
+"""Messages as CloudEvents: what webhooks, NATS and Kafka carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rangecast.server.delivery.messages import BoardMessage, Message
+from rangecast.server.state.boards import BoardEntry
+from rangecast.server.state.registry import Consumer
+
+ONE = "application/cloudevents+json"
+BATCH = "application/cloudevents-batch+json"
+MATCH, LISTS, GAP, TEST = "rangecast.match", "rangecast.lists", "rangecast.gap", "rangecast.test"
+_encode = msgspec.json.Encoder().encode
+
+
+def match_event(message: Message, consumer: Consumer, epoch: str) -> bytes:
+    """Return a message as a CloudEvent."""
+    place = f"{epoch}:{message.seq}"
+    kind = LISTS if isinstance(message, BoardMessage) else MATCH
+    return cloud_event(kind, place, consumer, message.json(epoch))
+
+
+def cloud_event(kind: str, name: str, consumer: Consumer, data: bytes) -> bytes:
+    """Return a CloudEvent for a consumer; `data` is JSON."""
+    source, kinds = consumer.source, "spaces"
+    if isinstance(source, BoardEntry):
+        kinds = "boards"
+    return b'{"specversion":"1.0","type":%s,"id":%s,"source":%s,"subject":%s,"data":%s}' % (
+        _encode(kind),
+        _encode(name),
+        _encode(f"/v1/{kinds}/{source.name}"),
+        _encode(consumer.name),
+        data,
+    )
+
+
+def listed(events: Sequence[bytes]) -> bytes:
+    """Return several as one batch."""
+    return b"[" + b",".join(events) + b"]"
+
+
+def name_of(consumer: Consumer, epoch: str, first: int, last: int) -> str:
+    """Return what recognises a delivery: the same whenever the same is sent again."""
+    many = "" if first == last else f"_{last}"
+    return f"msg_{epoch}_{consumer.number}_{first}{many}"

@@ -1,0 +1,262 @@
+"""Handing out: which consumers are listened to, and how far each listener has got.
+
+A `Feed` is somebody who listens to a consumer: a WebSocket, a stream, a long poll, a webhook. It is
+*live* as long as it keeps up with the matcher: messages come to it as they are found. When more
+than a window of them waits, they are dropped, and it turns to *reading*: it reads the log at its
+own pace, and turns live again at the end. So a slow listener costs a cursor, and no memory.
+
+Everything here runs on the event loop's thread, except `handed_out`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rangecast.server.delivery.board_reader import BoardReader
+from rangecast.server.delivery.budget_reader import SECOND, BudgetReader
+from rangecast.server.delivery.log_reader import Reader
+from rangecast.server.delivery.messages import Batch, Gap, Message
+from rangecast.server.state.boards import BoardEntry
+from rangecast.server.state.registry import Consumer
+
+if TYPE_CHECKING:
+    from rangecast.server.pipeline.pipeline import Pump
+
+WINDOW = 500
+WINDOW_BYTES = 1 << 20
+"""What may wait for a live listener."""
+_READERS = 256
+TAKEN = 500
+"""Messages that a listener takes at a time."""
+
+
+class Hub:
+    """All listeners, by consumer."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[int, list[Feed]] = {}
+        self.matched = 0
+        """All up to this seq has been handed out."""
+        self.reading: set[Feed] = set()
+        """Listeners that aren't live: few, so only these hear of every batch."""
+        self.overflows: Counter[str] = Counter()
+        """Times that a listener fell behind, by tenant."""
+        self.is_ended = False
+        """Whether the server stops: there are no listeners any more."""
+        self.batch = 0
+        """The number of the last batch that was handed out."""
+        self.pump: Pump
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._readers: OrderedDict[int, Reader | BoardReader] = OrderedDict()
+
+    def start(self, pump: Pump) -> None:
+        """Begin; call it on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.pump, self.matched = pump, pump.matched
+        pump.reread = self._reread_soon
+
+    def handed_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+        """Take what the matcher found; called by its thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hand_out, batch, messages, matched)
+
+    def _hand_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+        self.batch, self.matched = batch, matched
+        for number, some in messages.items():
+            for feed in self.feeds.get(number, ()):
+                feed.hand_out(some)
+        for feed in list(self.reading):
+            feed.hand_out(())  # there is more to read
+
+    def _reread_soon(self, seq: int) -> None:
+        """Let listeners read the log; called by the matcher's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._reread, seq)
+
+    def _reread(self, seq: int) -> None:
+        for feeds in self.feeds.values():
+            for feed in feeds:
+                feed.reread(seq)
+
+    def open(self, consumer: Consumer, after: int | None = None, gap: Gap | None = None) -> Feed:
+        """Listen to a consumer, after a seq or after what it has acknowledged; `gap`: what the
+        listener is told first.
+        """
+        self._want(
+            consumer.number, not consumer.budget
+        )  # before the feed looks at the number of batches
+        feed = Feed(self, consumer, consumer.cursor if after is None else after, gap)
+        if self.is_ended:
+            feed.is_closed = True
+            return feed
+        self.reading.add(feed)
+        self.feeds.setdefault(consumer.number, []).append(feed)
+        return feed
+
+    def reader(self, consumer: Consumer) -> Reader | BoardReader:
+        """Return who reads the log for a consumer; the last few are kept, with what they know."""
+        found = self._readers.pop(consumer.number, None)
+        if found is None or isinstance(found, BudgetReader) != (consumer.budget > 0):
+            log, source = self.pump.log, consumer.source
+            if isinstance(source, BoardEntry):
+                found = BoardReader(log, consumer, source)
+            elif consumer.budget:
+                pump = self.pump
+                found = BudgetReader(log, consumer, pump.least_at, lambda: pump.durable)
+            else:
+                found = Reader(log, consumer)
+        self._readers[consumer.number] = found
+        while len(self._readers) > _READERS:
+            self._readers.popitem(last=False)
+        return found
+
+    def close(self, feed: Feed) -> None:
+        """Listen no more."""
+        feeds = self.feeds.get(feed.consumer.number, [])
+        if feed in feeds:
+            feeds.remove(feed)
+        if not feeds:
+            self.feeds.pop(feed.consumer.number, None)
+            self._want(feed.consumer.number, False)
+        self.reading.discard(feed)
+        feed.is_closed = True
+        feed.wake()
+
+    def move(self, consumer: Consumer) -> None:
+        """Close the listeners of a consumer that was moved: they open again where it is now."""
+        for feed in list(self.feeds.get(consumer.number, ())):
+            self.close(feed)
+
+    def end(self) -> None:
+        """Close all listeners, and those that are opened from now on."""
+        self.is_ended = True
+        for feeds in list(self.feeds.values()):
+            for feed in list(feeds):
+                self.close(feed)
+
+    def _want(self, number: int, wanted: bool) -> None:
+        mask = self.pump.wanted
+        if number >= len(mask):
+            grown = np.zeros(max(2 * len(mask), number + 1), bool)
+            grown[: len(mask)] = mask
+            mask = grown
+        mask[number] = wanted
+        self.pump.wanted = mask
+
+
+class Feed:
+    """One listener. `take` gives the next messages, in order, none left out and none twice."""
+
+    def __init__(self, hub: Hub, consumer: Consumer, after: int, gap: Gap | None = None):
+        self.consumer = consumer
+        self.sent = after
+        """All messages up to this seq have been taken."""
+        self.is_closed = False
+        self.is_live = False
+        self.overflows = 0
+        self._hub = hub
+        self._gap = gap
+        """To be told before all else."""
+        self._window: deque[Message] = deque()
+        self._window_bytes = 0
+        self._joined = hub.pump.batches
+        """Batches after this one surely saw that we listen."""
+        self._whole_after: int | None = None
+        """The window has all messages after this seq; not known before that batch came."""
+        self._look_at_batch()
+        self._news = asyncio.Event()
+
+    def hand_out(self, messages: list[Message] | tuple[()]) -> None:
+        """Take messages into the window."""
+        if self.consumer.budget:
+            return  # it reads when a second is over
+        self._look_at_batch()
+        for message in messages:
+            if message.seq > self.sent:
+                self._window.append(message)
+                self._window_bytes += message.size
+        if len(self._window) > WINDOW or self._window_bytes > WINDOW_BYTES:
+            self._window.clear()
+            self._window_bytes = 0
+            self._whole_after, self.is_live = self._hub.matched, False
+            self._hub.reading.add(self)
+            self.overflows += 1
+            self._hub.overflows[self.consumer.tenant] += 1
+        self.wake()
+
+    def reread(self, seq: int) -> None:
+        """Read the log up to a seq, before messages are taken as they are found."""
+        if self._whole_after is not None:
+            self._whole_after = max(self._whole_after, seq)
+        self.is_live = False
+        self._hub.reading.add(self)
+
+    def _look_at_batch(self) -> None:
+        if self._whole_after is None and self._hub.batch >= self._joined:
+            self._whole_after = self._hub.matched
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        self._news.set()
+
+    async def take(self, most: int = TAKEN, wait: float | None = None) -> Batch:
+        """Return the next messages; wait for them if there are none, at most so many seconds.
+
+        An empty answer tells how far there is nothing for this consumer.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if wait is None else loop.time() + wait
+        while not self.is_closed:
+            if self._gap is not None:
+                gap, self._gap = self._gap, None
+                return Batch([], self.sent, gap)
+            self._news.clear()
+            before = self.sent
+            batch = self._from_window(most) if self.is_live else await self._from_log(most)
+            if batch.messages or batch.gap is not None:
+                return batch
+            if not self.is_live and (self._may_go_live() or self.sent > before):
+                continue  # there is more of the log to look at, or of the window
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                return batch
+            if self.consumer.budget:
+                rest = 1 - self._hub.pump.clock.now() % SECOND / SECOND
+                left = rest if left is None else min(left, rest)
+            try:
+                async with asyncio.timeout(left):  # wait_for of 3.11 may swallow a cancellation
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+        return Batch([], self.sent)
+
+    def _from_window(self, most: int) -> Batch:
+        messages: list[Message] = []
+        while self._window and len(messages) < most:
+            message = self._window.popleft()
+            self._window_bytes -= message.size
+            messages.append(message)
+        self.sent = max(self.sent, messages[-1].seq if self._window else self._hub.matched)
+        return Batch(messages, self.sent)
+
+    async def _from_log(self, most: int) -> Batch:
+        reader = self._hub.reader(self.consumer)
+        durable = self._hub.pump.durable
+        loop = asyncio.get_running_loop()
+        batch = await loop.run_in_executor(None, reader.read, self.sent, durable, most)
+        self.sent = max(self.sent, batch.upto)
+        while self._window and self._window[0].seq <= self.sent:
+            self._window_bytes -= self._window.popleft().size
+        return batch
+
+    def _may_go_live(self) -> bool:
+        """Turn live if the window goes on where the log was read to."""
+        is_whole = self._whole_after is not None and self.sent >= self._whole_after
+        self.is_live = is_whole and not self._hub.pump.is_copy and not self.consumer.budget
+        if self.is_live:
+            self._hub.reading.discard(self)
+        return self.is_live

@@ -1,0 +1,152 @@
+"""What a consumer missed: its part of the log, matched with its subscriptions of that time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.space import Space
+from rangecast.server.delivery.messages import Batch, Gap, Message
+from rangecast.server.log.base import Log, Unit
+from rangecast.server.pipeline.encoding import points_of_lines
+from rangecast.server.state.edits import EVENTS, events_of, head_of, is_after_loss
+from rangecast.server.state.registry import Consumer, SpaceEntry
+from rangecast.server.state.space_index import History
+
+CHUNK = 4 << 20
+"""Bytes of the log that are read at a time."""
+TOGETHER = 2_000
+"""Events that are matched at a time, if the units are smaller."""
+MOST_BYTES = 1 << 20
+"""Bytes of messages that are returned at a time: somebody who doesn't take them holds no more."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Units of the log that are matched together: their events, and how far they reach."""
+
+    upto: int
+    lines: list[bytes] = field(default_factory=list)
+    forms: list[tuple[str, int]] = field(default_factory=list)
+    """What the lines are, and how many of these follow one another."""
+    seqs: list[I64] = field(default_factory=list)
+
+    def add(self, lines: list[bytes], form: str, first: int) -> None:
+        """Add events of one form, from a seq on."""
+        before = 0
+        if self.forms and self.forms[-1][0] == form:
+            before = self.forms.pop()[1]
+        self.forms.append((form, before + len(lines)))
+        self.lines += lines
+        self.seqs.append(np.arange(first, first + len(lines)))
+
+    def points(self, space: Space) -> F64:
+        """Return the events as points."""
+        found, end = [], 0
+        for form, count in self.forms:
+            end += count
+            found.append(points_of_lines(self.lines[end - count : end], form, space))
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+class Reader:
+    """Reads the log for one consumer."""
+
+    def __init__(self, log: Log, consumer: Consumer):
+        self._log = log
+        self._consumer = consumer
+        assert isinstance(consumer.source, SpaceEntry)
+        self._source = consumer.source
+        self._history: History | None = None
+        self._one = threading.Lock()
+
+    def read(self, after: int, durable: int, most: int) -> Batch:
+        """Return the next messages after a seq; what isn't durable yet is not there.
+
+        They are `most` at most, and about `MOST_BYTES`.
+        """
+        with self._one:
+            return self._read(after, durable, most)
+
+    def _read(self, after: int, durable: int, most: int) -> Batch:
+        gap = None
+        if after < self._log.first - 1:
+            gap = Gap(after, self._log.first - 1)
+            after = gap.upto
+        space = self._source.space
+        if self._history is None or self._history.engine.space is not space:
+            self._history = History(space)
+        self._history.learn(self._consumer.versions)
+        batch = self._read_after(after, durable, most)
+        if gap is None:
+            return batch
+        return batch._replace(gap=gap if batch.gap is None else Gap(gap.after, batch.gap.upto))
+
+    def _read_after(self, after: int, durable: int, most: int) -> Batch:
+        messages: list[Message] = []
+        units, gap = self._log.read(after, CHUNK), None
+        if units and units[0].first > after + 1:  # retention was quicker, or a part is missing
+            gap = Gap(after, units[0].first - 1)
+            after = gap.upto
+        for place, unit in enumerate(units):
+            if self._is_after_loss(unit, after):
+                if place:  # told when it is read next
+                    units = units[:place]
+                    break
+                gap = gap or Gap(after, after, "link")
+        upto, size = after, 0
+        for some in self._groups(units, after, durable):
+            for message, _ in self._matched(some):
+                if len(messages) == most or size >= MOST_BYTES:
+                    return Batch(messages, messages[-1].seq, gap)
+                messages.append(message)
+                size += message.size
+            upto = some.upto
+            if len(messages) == most or size >= MOST_BYTES:
+                break
+        return Batch(messages, upto, gap)
+
+    def _is_after_loss(self, unit: Unit, after: int) -> bool:
+        """Whether events are gone, on their way here, that should have come before these."""
+        if unit.first <= after or not is_after_loss(unit):
+            return False
+        head = head_of(unit)
+        return (head.tenant, head.space) == (self._source.tenant, self._source.name)
+
+    def _matched(self, group: Group) -> Iterator[tuple[Message, float]]:
+        """Yield what a group has for this consumer, each with the highest score."""
+        if not group.lines:
+            return
+        assert self._history is not None
+        points = group.points(self._history.engine.space)
+        seqs = np.concatenate(group.seqs)
+        options = self._consumer.now_from, self._consumer.best
+        for place, ids, score in self._history.match(points, seqs, *options):
+            yield Message(int(seqs[place]), group.lines[place], ids), score
+
+    def _take(self, group: Group, unit: Unit, after: int) -> None:
+        """Add the events of a unit after a seq to a group, if they are of this space."""
+        group.upto = unit.last
+        if unit.kind != EVENTS:
+            return
+        head, lines = events_of(unit)
+        if (head.tenant, head.space) == (self._source.tenant, self._source.name):
+            begin = max(0, after + 1 - unit.first)
+            group.add(lines[begin:], head.form, unit.first + begin)
+
+    def _groups(self, units: Sequence[Unit], after: int, durable: int) -> Iterator[Group]:
+        """Yield the next units, some together: a unit may have a single event."""
+        group = Group(after)
+        for unit in units:
+            if unit.last > durable:
+                break
+            self._take(group, unit, after)
+            if len(group.lines) >= TOGETHER:
+                yield group
+                group = Group(unit.last)
+        if group.upto > after:
+            yield group

@@ -1,0 +1,228 @@
+"""Ways out: what the server carries to others by itself, a task per consumer.
+
+    Ways    starts, restarts and ends them as consumers come, change and go
+    Way     takes messages from the consumer's feed, delivers them, and moves its cursor
+
+How a webhook, NATS or Kafka delivers is in `webhook` and `buses`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from rangecast.errors import RangecastError, shown
+from rangecast.server.delivery.messages import Gap, Message
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.edits import StopConsumer
+from rangecast.server.state.registry import Consumer, Name, RefusedError
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+logger = logging.getLogger("rangecast.server")
+IDLE = 15.0
+FAR = 1_000
+"""Seqs without a match after which a cursor moves as well: not for each, as that is a write."""
+AGAIN = 5.0
+"""Seconds after which a way out that failed by itself is tried again."""
+ENDING = 2.0
+"""Seconds that deliveries under way have to end; those that don't are repeated later."""
+
+
+class Way:
+    """How messages of one consumer get out. Subclasses say how."""
+
+    scope = "subscribe"
+    """What somebody must be allowed to do who puts one."""
+    most = 1
+    """Messages that are delivered at a time."""
+
+    def __init__(self, service: Service, consumer: Consumer):
+        self.service = service
+        self.consumer = consumer
+        self.error = ""
+        """Why the last attempt failed; empty once one succeeds."""
+
+    @classmethod
+    def checked(
+        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a way out as it is kept, and what its owner sees this once; refuse a wrong one.
+
+        `old` is the way out that the consumer has.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def shown(cls, out: dict[str, Any]) -> dict[str, Any]:
+        """Return a way out without its secrets."""
+        return out
+
+    def state(self) -> dict[str, Any]:
+        """Return how it does."""
+        return {"state": "failing" if self.error else "running", "error": self.error or None}
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        service, consumer = self.service, self.consumer
+        feed = service.hub.open(consumer, await self.begin())
+        try:
+            while not feed.is_closed:
+                batch = await feed.take(wait=IDLE)
+                if batch.gap is not None:
+                    if consumer.on_gap == "stop":
+                        await self.stop(f"events up to seq {batch.gap.upto} are gone from the log")
+                    await self.tell_gap(batch.gap)
+                for at in range(0, len(batch.messages), self.most):
+                    some = batch.messages[at : at + self.most]
+                    is_last = at + self.most >= len(batch.messages)
+                    upto = batch.upto if is_last else some[-1].seq
+                    await self.deliver(some, upto)
+                    service.acknowledge(consumer, upto)
+                if batch.upto - consumer.cursor > FAR:
+                    service.acknowledge(consumer, batch.upto)
+        finally:
+            service.hub.close(feed)
+            await self.end()
+
+    async def begin(self) -> int | None:
+        """Connect; return the seq to go on after, if it isn't the consumer's cursor."""
+        return None
+
+    async def deliver(self, messages: Sequence[Message], upto: int) -> None:
+        """Return when messages have arrived, or are dead letters; then all up to `upto` is done."""
+        raise NotImplementedError
+
+    async def tell_gap(self, gap: Gap) -> None:
+        """Tell that events are gone from the log before this consumer got them."""
+        text = "missed seqs %s to %s"
+        logger.warning(text, gap.after + 1, gap.upto, extra=about(self.consumer))
+
+    async def end(self) -> None:
+        """Close what `begin` opened."""
+
+    async def stop(self, reason: str) -> None:
+        """Deliver no more, until the consumer is put again; this doesn't return."""
+        logger.warning("stopped: %s", reason, extra=about(self.consumer))
+        edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
+        await answered(self.service.edit(edit))
+        await asyncio.Event().wait()  # this task is cancelled, now that the edit is made
+
+
+def about(consumer: Consumer) -> dict[str, str]:
+    """Return whom a line of the log is about."""
+    return {"tenant": consumer.tenant, "consumer": consumer.name}
+
+
+class Ways:
+    """All ways out that run."""
+
+    def __init__(self, service: Service, kinds: Mapping[str, type[Way]]):
+        self._service = service
+        self._kinds = kinds
+        self._running: dict[Name, tuple[int, Way, asyncio.Task[None]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin; call it on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        for name in list(self._service.registry.consumers):
+            self.refresh(name)
+
+    def refresh_after(self, answer: Future[Any], names: Sequence[Name]) -> None:
+        """Look at consumers again when an edit has been made."""
+
+        def done(_: Future[Any]) -> None:
+            if self._loop is not None and not self._loop.is_closed():
+                for name in names:
+                    self._loop.call_soon_threadsafe(self.refresh, name)
+
+        answer.add_done_callback(done)
+
+    def refresh(self, name: Name) -> None:
+        """Start, restart or end a way out as its consumer says."""
+        if self._loop is None:
+            return
+        found = self._service.registry.consumers.get(name)
+        if found is not None and (found.out.get("kind") not in self._kinds or found.stopped):
+            found = None
+        since, _, before = self._running.get(name, (None, None, None))
+        if found is not None and found.since == since:
+            return
+        if before is not None:
+            before.cancel()
+            del self._running[name]
+        if found is not None:
+            way = self._kinds[found.out["kind"]](self._service, found)
+            task = self._loop.create_task(_kept_running(way, before))
+            self._running[name] = found.since, way, task
+
+    async def stop(self) -> None:
+        """End all of them, within `ENDING` seconds."""
+        self._loop = None
+        tasks = {task: way for _, way, task in self._running.values()}
+        self._running.clear()
+        for task in tasks:
+            task.cancel()
+        late = (await asyncio.wait(tasks, timeout=ENDING))[1] if tasks else set()
+        for task in late:
+            text = "a delivery doesn't end within %g seconds; it is given up, and repeated later"
+            logger.warning(text, ENDING, extra=about(tasks[task].consumer))
+
+    def checked(
+        self, given: dict[str, Any], old: Consumer | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a way out as it is kept, and what is shown of it only now."""
+        if not given:
+            return {}, {}
+        kind = given.get("kind")
+        way = self._kinds.get(kind) if isinstance(kind, str) else None
+        if way is None:
+            known = ", ".join(self._kinds)
+            raise RefusedError(
+                422, f"'kind' of a way out is one of {known}\n  given: {shown(kind)}"
+            )
+        is_same = old is not None and old.out.get("kind") == kind
+        return way.checked(self._service, given, old.out if old is not None and is_same else {})
+
+    def scope(self, given: dict[str, Any]) -> str:
+        """Return what somebody must be allowed to do who puts a way out."""
+        kind = self._kinds.get(str(given.get("kind")))
+        return "subscribe" if kind is None else kind.scope
+
+    def shown(self, consumer: Consumer) -> dict[str, Any]:
+        """Return the way out of a consumer, and how it does."""
+        kind = self._kinds.get(consumer.out.get("kind", ""))
+        if kind is None:
+            return {"out": consumer.out}
+        found: dict[str, Any] = {"out": kind.shown(consumer.out)}
+        if consumer.stopped:
+            found |= {"state": "stopped", "error": consumer.stopped}
+        elif running := self._running.get((consumer.tenant, consumer.name)):
+            found |= running[1].state()
+        return found | {"dead": len(consumer.letters)}
+
+    def way(self, consumer: Consumer) -> Way:
+        """Return the way out of a consumer, for something out of its turn."""
+        kind = self._kinds.get(consumer.out.get("kind", ""))
+        if kind is None:
+            raise RefusedError(409, f"the consumer {shown(consumer.name)} has no way out")
+        return kind(self._service, consumer)
+
+
+async def _kept_running(way: Way, before: asyncio.Task[None] | None) -> None:
+    if before is not None:
+        await asyncio.wait([before])
+    while True:
+        try:
+            await way.run()
+        except RangecastError as error:
+            way.error = str(error)
+        except Exception as error:
+            logger.exception("the way out failed; it is tried again", extra=about(way.consumer))
+            way.error = f"internal error: {type(error).__name__}"
+        await asyncio.sleep(AGAIN if way.error else 0)

@@ -1,0 +1,134 @@
+"""Names to addresses, for webhooks: a name that hangs holds up its own tenant at most.
+
+The system's resolver can't be interrupted, and a lookup may take half a minute. So each runs in a
+thread of its own, a tenant has `MAX_LOOKUPS` of them at a time, and whoever asks waits `TIMEOUT`
+seconds at most. Meanwhile the same name is looked up once. Answers are kept for a short time, those
+that there is no address as well; whether an address may be called is judged anew at each attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rangecast.server.delivery.url_guard import AddressError
+
+MAX_LOOKUPS = 16
+"""Lookups of a tenant that run at a time."""
+MAX_WAITING = 1_000
+"""Lookups of a tenant that wait for their turn."""
+TIMEOUT = 5.0
+"""Seconds that an attempt waits for an address."""
+TTL, NEGATIVE_TTL = 30.0, 5.0
+"""Seconds for which an answer is kept: addresses, and that there is none."""
+MAX_KEPT = 256
+"""Answers of a tenant that are kept."""
+Lookup = Callable[[str], list[str]]
+"""A name to its addresses; an `OSError` says that there is none."""
+
+
+def system_lookup(host: str) -> list[str]:
+    """Return the addresses of a name, by the system's resolver."""
+    return _addresses(host, 0)
+
+
+def _addresses(host: str, flags: int) -> list[str]:
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
+    return [str(one[4][0]) for one in found]
+
+
+class _Answer:
+    """What a lookup brings; `addresses` is `None` until then."""
+
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+        self.until = 0.0
+        self.addresses: list[str] | None = None
+        self.came = asyncio.Event()
+
+
+@dataclass
+class _Tenant:
+    running: int = 0
+    waiting: deque[tuple[str, _Answer]] = field(default_factory=deque)
+    answers: OrderedDict[str, _Answer] = field(default_factory=OrderedDict)
+    """Those that came, and those that are awaited, by name."""
+
+
+class Resolver:
+    """Looks names up for the webhooks of all tenants; all calls are made on one event loop."""
+
+    def __init__(self, lookup: Lookup = system_lookup):
+        self.lookup = lookup
+        self._tenants: dict[str, _Tenant] = {}
+
+    async def addresses(self, tenant: str, host: str) -> list[str]:
+        """Return the addresses of a name; one that is an address itself, in any notation that the
+        system knows, takes no lookup.
+        """
+        try:
+            return _addresses(host, socket.AI_NUMERICHOST)
+        except (OSError, UnicodeError):
+            pass
+        answer = self._asked(self._tenants.setdefault(tenant, _Tenant()), host)
+        left = answer.begun + TIMEOUT - time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                await answer.came.wait()
+        except TimeoutError:
+            raise AddressError(f"no address of the name within {TIMEOUT:g} seconds") from None
+        if not answer.addresses:
+            raise AddressError("the name has no address")
+        return answer.addresses
+
+    def _asked(self, tenant: _Tenant, host: str) -> _Answer:
+        """Return the answer that there is or that is awaited; begin a lookup if there is none."""
+        answer = tenant.answers.get(host)
+        if answer is not None and (answer.addresses is None or time.monotonic() < answer.until):
+            tenant.answers.move_to_end(host)
+            return answer
+        if len(tenant.waiting) >= MAX_WAITING:
+            raise AddressError(f"{MAX_WAITING:,} names wait to be looked up")
+        answer = tenant.answers[host] = _Answer()
+        tenant.answers.move_to_end(host)
+        self._forget(tenant)
+        tenant.waiting.append((host, answer))
+        self._begin(tenant)
+        return answer
+
+    @staticmethod
+    def _forget(tenant: _Tenant) -> None:
+        if len(tenant.answers) > MAX_KEPT:
+            came = [name for name, one in tenant.answers.items() if one.addresses is not None]
+            for name in came[: len(tenant.answers) - MAX_KEPT]:
+                del tenant.answers[name]
+
+    def _begin(self, tenant: _Tenant) -> None:
+        """Start the lookups whose turn it is."""
+        loop = asyncio.get_running_loop()
+        while tenant.waiting and tenant.running < MAX_LOOKUPS:
+            host, answer = tenant.waiting.popleft()
+            tenant.running += 1
+
+            def look(host: str = host, answer: _Answer = answer) -> None:
+                try:
+                    found = self.lookup(host)
+                except (OSError, UnicodeError):
+                    found = []
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(self._came, tenant, answer, found)
+
+            # A daemon: the process doesn't wait for one that hangs.
+            threading.Thread(target=look, name="rangecast-resolve", daemon=True).start()
+
+    def _came(self, tenant: _Tenant, answer: _Answer, found: list[str]) -> None:
+        tenant.running -= 1
+        answer.addresses = found
+        answer.until = time.monotonic() + (TTL if found else NEGATIVE_TTL)
+        answer.came.set()
+        self._begin(tenant)

@@ -1,0 +1,365 @@
+"""Webhooks: messages as signed POST requests, tried again by a schedule, in order.
+
+What is sent follows Standard Webhooks (headers, signature, schedule) and CloudEvents (body).
+`Delivery` decides when to try and when to give up; it does no I/O, and time is passed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import random
+import secrets
+import ssl
+import time
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import httpx
+import msgspec
+
+from rangecast.errors import shown
+from rangecast.server.delivery.cloudevents import (
+    BATCH,
+    GAP,
+    ONE,
+    TEST,
+    cloud_event,
+    listed,
+    match_event,
+    name_of,
+)
+from rangecast.server.delivery.messages import Gap, Message
+from rangecast.server.delivery.push import Way
+from rangecast.server.delivery.url_guard import (
+    AddressError,
+    address_of,
+    check_port,
+    is_private_literal,
+    target_of,
+)
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.edits import AddLetters, PutConsumer, hidden
+from rangecast.server.state.registry import Consumer, RefusedError
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+MINUTE, HOUR = 60.0, 3600.0
+DELAYS = (
+    *(0.0, 5.0, 5 * MINUTE, 30 * MINUTE),
+    *(2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR),
+)
+"""Seconds before each attempt, of Standard Webhooks: ten, over a little more than three days."""
+JITTER = 0.1
+"""A delay is longer by up to this part of it, so that not all come back at once."""
+LONGEST_WAIT = 24 * HOUR
+"""What `Retry-After` may ask for."""
+LIMIT = 15.0
+"""Seconds that one attempt may take, from the name's address to the answer."""
+ANSWER, DRAIN = 16 << 10, 0.5
+"""Bytes and seconds of an answer that are read, and thrown away: its connection is used again."""
+MOST = 100
+"""Messages of one request."""
+OLD_SECRET = 24 * HOUR
+"""Seconds for which the secret before also signs."""
+_PREFIX = "whsec_"
+
+
+class Answer(NamedTuple):
+    """What became of an attempt."""
+
+    status: int | None
+    """The HTTP status; `None`: there was no answer."""
+    error: str = ""
+    retry_after: float | None = None
+    """Seconds, if the answer says so."""
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the receiver took it."""
+        return self.status is not None and 200 <= self.status < 300
+
+
+Verdict = Literal["done", "later", "dead", "stop"]
+
+
+class Delivery:
+    """One request on its way: when it is due, and what an answer means."""
+
+    def __init__(self, now: float, delays: Sequence[float] = DELAYS):
+        self.attempts = 0
+        self.due = now + delays[0]
+        self._delays = delays
+
+    def handle(self, now: float, answer: Answer, chance: float) -> Verdict:
+        """Take the outcome of an attempt; `chance` is a random number of [0, 1)."""
+        self.attempts += 1
+        if answer.has_arrived:
+            return "done"
+        if answer.status == 410:
+            return "stop"
+        if self.attempts >= len(self._delays):
+            return "dead"
+        delay = self._delays[self.attempts] * (1 + JITTER * chance)
+        self.due = now + max(delay, min(answer.retry_after or 0.0, LONGEST_WAIT))
+        return "later"
+
+
+class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A webhook as it is kept."""
+
+    kind: Literal["webhook"]
+    url: str
+    secret: str = ""
+    allow_private: bool = False
+    """Addresses that aren't of the open internet may be called."""
+    batch: int = 1
+    """Messages of one request; more than one come as a CloudEvents batch."""
+    on_dead: Literal["skip", "stop"] = "skip"
+    """What happens after the last attempt: the next message, or none."""
+    old_secret: str = ""
+    old_until: float = 0.0
+
+    def __repr__(self) -> str:
+        """Show it without its secrets: an error may show it anywhere."""
+        return f"Options({hidden(msgspec.structs.asdict(self))!r})"
+
+
+class Webhook(Way):
+    """Delivers one consumer's messages."""
+
+    def __init__(self, service: Service, consumer: Consumer):
+        super().__init__(service, consumer)
+        self.options = msgspec.convert(consumer.out, Options)
+        self.most = self.options.batch
+        self.delivery: Delivery | None = None
+        self._client: httpx.AsyncClient | None = None
+
+    @classmethod
+    def checked(
+        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        try:
+            options = msgspec.convert(given, Options)
+        except msgspec.ValidationError as error:
+            raise RefusedError(422, f"a webhook's options: {error}") from None
+        target = target_of(options.url)
+        if options.old_secret or options.old_until:
+            raise RefusedError(422, "a secret is changed by secret:rotate")
+        if not 1 <= options.batch <= MOST:
+            raise RefusedError(422, f"'batch' is 1 to {MOST}; given: {options.batch}")
+        if options.allow_private and not service.allow_private_webhooks:
+            raise RefusedError(
+                403,
+                "this server doesn't call private addresses\n"
+                "  hint: whoever runs it can start it with --allow-private-webhooks",
+            )
+        if not options.allow_private:
+            check_port(target)
+            if is_private_literal(target.host):
+                raise RefusedError(422, f"{target.host} isn't an address of the open internet")
+        news: dict[str, Any] = {}
+        if options.secret:
+            key_of(options.secret)
+        elif "secret" in old:
+            options.secret = old["secret"]
+            options.old_secret = old.get("old_secret", "")
+            options.old_until = old.get("old_until", 0.0)
+        else:
+            options.secret = news["secret"] = new_secret()
+        return msgspec.to_builtins(options), news
+
+    @classmethod
+    def shown(cls, out: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in out.items() if not name.startswith("old_")}
+        return kept | {"secret": "..."}
+
+    def state(self) -> dict[str, Any]:
+        found = super().state()
+        if self.delivery is not None and self.delivery.attempts:
+            due = time.time() + self.delivery.due - time.monotonic()
+            found |= {"attempts": self.delivery.attempts, "next_attempt": due}
+        return found
+
+    async def deliver(self, messages: Sequence[Message], upto: int) -> None:
+        verdict = await self._carry(*self._request(messages))
+        if verdict == "dead":
+            await self._bury(messages)
+
+    async def tell_gap(self, gap: Gap) -> None:
+        await super().tell_gap(gap)
+        epoch = self.service.epoch
+        name = f"gap_{name_of(self.consumer, epoch, gap.after, gap.upto)}"
+        await self._carry(name, ONE, cloud_event(GAP, name, self.consumer, gap.json(epoch)))
+
+    async def end(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def test(self) -> Answer:
+        """Make one attempt to deliver something that is no match."""
+        name = f"test_{secrets.token_hex(8)}"
+        return await self.attempt(name, ONE, cloud_event(TEST, name, self.consumer, b"{}"))
+
+    async def redeliver(self, message: Message) -> Answer:
+        """Make one attempt to deliver a dead letter."""
+        return await self.attempt(*self._request([message]))
+
+    async def _carry(self, name: str, kind: str, body: bytes) -> Verdict:
+        """Make attempts until one arrives, or none is left."""
+        # By a clock that nobody sets: a step of the other one must not delay an attempt.
+        self.delivery = delivery = Delivery(time.monotonic(), DELAYS)
+        verdict: Verdict = "later"
+        while verdict == "later":
+            await asyncio.sleep(max(0.0, delivery.due - time.monotonic()))
+            answer = await self.attempt(name, kind, body)
+            self.error = answer.error
+            verdict = delivery.handle(time.monotonic(), answer, random.random())
+        self.delivery = None
+        if verdict == "stop":
+            await self.stop("the receiver answered 410: it wants no more")
+        return verdict
+
+    async def _bury(self, messages: Sequence[Message]) -> None:
+        consumer = self.consumer
+        seqs = [one.seq for one in messages]
+        edit = AddLetters(consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6))
+        await answered(self.service.edit(edit))
+        if self.options.on_dead == "stop":
+            await self.stop(f"no attempt arrived; the last one: {self.error}")
+
+    def _request(self, messages: Sequence[Message]) -> tuple[str, str, bytes]:
+        lineage, first, last = self.service.lineage, messages[0].seq, messages[-1].seq
+        name = name_of(self.consumer, lineage.at(last), first, last)
+        events = [match_event(one, self.consumer, lineage.at(one.seq)) for one in messages]
+        if self.options.batch == 1:
+            return name, ONE, events[0]
+        return name, BATCH, listed(events)
+
+    async def attempt(self, name: str, kind: str, body: bytes) -> Answer:
+        """Make one request; all that can go wrong is in the answer."""
+        try:
+            async with asyncio.timeout(LIMIT):
+                response = await self._post(name, kind, body)
+        except AddressError as failure:
+            return Answer(None, str(failure))
+        except TimeoutError:
+            return Answer(None, f"no answer within {LIMIT:g} seconds")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as failure:
+            return Answer(None, f"no answer: {type(failure).__name__}")
+        status, asked = response.status_code, response.headers.get("retry-after")
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(DRAIN):
+                await _drained(response)
+        await response.aclose()
+        error = "" if 200 <= status < 300 else f"answered {status}"
+        if 300 <= status < 400:
+            error += ": redirects aren't followed"
+        return Answer(status, error, None if asked is None else seconds_of(asked, time.time()))
+
+    async def _post(self, name: str, kind: str, body: bytes) -> httpx.Response:
+        target = target_of(self.options.url)
+        is_allowed = self.options.allow_private and self.service.allow_private_webhooks
+        resolve = partial(self.service.resolver.addresses, self.consumer.tenant)
+        address = await address_of(target, resolve, allow_private=is_allowed)
+        if self._client is None:
+            # One per consumer: a connection whose certificate was checked for one name must not
+            # carry requests for another name at the same address.
+            self._client = httpx.AsyncClient(
+                verify=_tls(),
+                trust_env=False,
+                follow_redirects=False,
+                timeout=LIMIT,
+                limits=httpx.Limits(max_connections=1),
+            )
+        now = time.time()
+        headers = {
+            "Host": target.name,
+            "Content-Type": kind,
+            "User-Agent": "rangecast",
+            "Accept-Encoding": "identity",
+            "webhook-id": name,
+            "webhook-timestamp": str(int(now)),
+            "webhook-signature": " ".join(
+                signature(secret, name, int(now), body) for secret in self._secrets(now)
+            ),
+        }
+        request = self._client.build_request(
+            "POST",
+            target.at(address),
+            content=body,
+            headers=headers,
+            extensions={"sni_hostname": target.host},
+        )
+        return await self._client.send(request, stream=True)
+
+    def _secrets(self, now: float) -> list[str]:
+        is_old_good = self.options.old_secret and now < self.options.old_until
+        return [self.options.secret, *([self.options.old_secret] if is_old_good else [])]
+
+
+def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
+    """Return the edit that gives a webhook a new secret, and the secret."""
+    if consumer.out.get("kind") != "webhook":
+        raise RefusedError(409, f"the consumer {shown(consumer.name)} has no webhook")
+    secret = new_secret()
+    old = {"old_secret": consumer.out["secret"], "old_until": time.time() + OLD_SECRET}
+    out = consumer.out | {"secret": secret} | old
+    return msgspec.structs.replace(consumer.as_put(), out=out), secret
+
+
+def new_secret() -> str:
+    """Return a secret to sign with: 256 random bits."""
+    return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def key_of(secret: str) -> bytes:
+    """Return the bytes of a secret; refuse a text that is none."""
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith(_PREFIX) or not 24 <= len(key) <= 64:
+        raise RefusedError(
+            422,
+            f"a webhook's secret is {_PREFIX} and 24 to 64 bytes as base64\n"
+            "  hint: leave it out; one is made, and shown once",
+        )
+    return key
+
+
+def signature(secret: str, name: str, timestamp: int, body: bytes) -> str:
+    """Return the signature of a request."""
+    signed = f"{name}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(key_of(secret), signed, hashlib.sha256)).decode()
+
+
+def seconds_of(retry_after: str, now: float) -> float | None:
+    """Return how long a `Retry-After` asks to wait: seconds, or a date."""
+    if retry_after.isdecimal() and len(retry_after) < 10:
+        return float(retry_after)
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+async def _drained(response: httpx.Response) -> None:
+    size = 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if size > ANSWER:
+            return
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)

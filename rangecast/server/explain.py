@@ -1,0 +1,237 @@
+"""What a person asks of the live set: who gets an event, who nearly does, what covers a filter.
+
+All of it is bounded: of a large set the first `LOOKED_AT` subscriptions are looked at, and the
+answer says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, I32
+from rangecast.model.attributes.base import Attribute, Boolean
+from rangecast.model.attributes.numbers import MAX
+from rangecast.model.attributes.text import Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import encode_event
+from rangecast.model.explain import explain_match, lack_of, nearest_misses
+from rangecast.model.filters.compile import ANY_BOXES
+from rangecast.model.filters.filter import Filter
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.server.state.registry import Version
+from rangecast.server.state.space_index import SpaceIndex
+
+LOOKED_AT = 100_000
+SHOWN = 100
+"""Subscriptions that get an event, of those that are named."""
+_UPRIGHT = re.compile(r"(?i)(.*_)?(lat|latitude|y|northing)$")
+"""Names of attributes that maps and plots draw upwards."""
+
+
+class Asked(NamedTuple):
+    """An event that is explained."""
+
+    event: Mapping[str, Any]
+    ignore_unknown: bool = False
+    has_boxes: bool = False
+    """Whether all alternatives of a filter are shown, not only the nearest one."""
+
+    def point(self, space: Space) -> F64:
+        """Return its coordinates."""
+        return encode_event(self.event, space, ignore_unknown=self.ignore_unknown)
+
+
+def why(space: Space, version: Version, asked: Asked) -> dict[str, Any]:
+    """Return why a subscription matches an event or doesn't, attribute by attribute."""
+    lo, hi = Filter.parse(version.filter, space, max_boxes=ANY_BOXES).arrays()
+    return _explained(space, version.id, (lo, hi), asked.point(space), asked)
+
+
+def who(
+    index: SpaceIndex, asked: Asked, passing: Collection[int] = (), nearest: int = 10
+) -> dict[str, Any]:
+    """Return who gets an event, and of the others those that lack least, with what they lack.
+
+    passing   subscriptions that end with a connection: they don't count
+    """
+    engine = index.engine
+    space = engine.space
+    point = asked.point(space)
+    numbers = index.match(point[np.newaxis]).numbers
+    numbers = numbers[~np.isin(numbers, list(passing))]
+    boxes = _lasting(engine.boxes(LOOKED_AT), passing)
+    missed: list[dict[str, Any]] = []
+    first = boxes.box_offsets
+    for row in nearest_misses(space, boxes, point, nearest):
+        part = slice(first[row], first[row + 1])
+        name = index.name(boxes.ids[row].as_py())
+        bounds = boxes.lo[part], boxes.hi[part]
+        missed.append(_explained(space, name, bounds, point, asked))
+    return {
+        "count": len(numbers),
+        "matches": [index.name(int(number)) for number in numbers[:SHOWN]],
+        "nearest": missed,
+        "looked_at": boxes.rows,
+        "subscriptions": len(engine) - len(passing),
+    }
+
+
+def _lasting(boxes: Boxes, passing: Collection[int]) -> Boxes:
+    """Return the subscriptions that don't end with a connection."""
+    if not passing:
+        return boxes
+    numbers = boxes.ids.to_numpy(zero_copy_only=False)
+    return boxes.take(np.flatnonzero(~np.isin(numbers, list(passing))))
+
+
+def covered(
+    index: SpaceIndex, wanted: Filter, number: int | None = None, passing: Collection[int] = ()
+) -> dict[str, Any]:
+    """Return the earliest subscription that covers a filter: whatever it wants, that one gets.
+
+    It is as `cover` has it: each box lies inside a single box of the other; of two that cover each
+    other, the earlier counts. `number` is the filter's own, if it is saved; `passing` are those
+    that end with a connection, and don't count. One question is answered by comparing all boxes:
+    an index would take longer to make, and its kernels to compile.
+    """
+    boxes = index.engine.boxes(LOOKED_AT)
+    own = boxes.rows
+    if number is not None:
+        found = np.flatnonzero(boxes.ids.to_numpy(zero_copy_only=False) == number)
+        own = int(found[0]) if len(found) else own
+    lo, hi = wanted.arrays()
+    by = None
+    for row in _coverers(boxes, lo, hi):
+        other = boxes.ids[row].as_py()
+        if other in passing or row == own:
+            continue
+        if row < own or not _covers(lo, hi, boxes.take([row])):
+            by = index.name(other)
+            break
+    return {"covered_by": by, "looked_at": boxes.rows, "subscriptions": len(index.engine)}
+
+
+def _coverers(boxes: Boxes, lo: F64, hi: F64) -> list[int]:
+    """Return the rows that have a box around each of these, in order of arrival."""
+    left = np.arange(len(boxes.lo))
+    rows: I32 = boxes.owner[:0]
+    for low, high in zip(lo, hi, strict=True):
+        around = (boxes.lo[left] <= low).all(axis=1) & (high <= boxes.hi[left]).all(axis=1)
+        rows = np.unique(boxes.owner[left[around]])
+        left = left[np.isin(boxes.owner[left], rows)]
+    return [int(row) for row in rows]
+
+
+def _covers(lo: F64, hi: F64, other: Boxes) -> bool:
+    return all(
+        bool(((lo <= low).all(axis=1) & (high <= hi).all(axis=1)).any())
+        for low, high in zip(other.lo, other.hi, strict=True)
+    )
+
+
+def plane(
+    index: SpaceIndex, x: str = "", y: str = "", passing: Collection[int] = (), most: int = 400
+) -> dict[str, Any]:
+    """Return two attributes and the boxes on them, those first that bound both.
+
+    Numbers are values; of moments, milliseconds; of texts, places in the axis' `labels`. A bound
+    that isn't there is null.
+
+    x, y   names of attributes; an empty one: the attribute that most boxes bound
+    """
+    space = index.engine.space
+    for name in (x, y):
+        if name and name not in space.axes:
+            raise UsageError(f"no attribute {name!r}: {near(name, space.names)}")
+    boxes = _lasting(index.engine.boxes(LOOKED_AT), passing)
+    chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
+    bounds = boxes.mentions[:, chosen].sum(axis=1)
+    places = np.argsort(-bounds, kind="stable")[:most]
+    places = places[bounds[places] > 0]
+    return {
+        "axes": [_axis(space.attributes[axis]) for axis in chosen],
+        "boxes": [
+            {
+                "subscription": index.name(boxes.ids[int(boxes.owner[box])].as_py()),
+                "x": _bounds(space, chosen[0], boxes, box),
+                "y": _bounds(space, chosen[1], boxes, box),
+            }
+            for box in places.tolist()
+        ],
+        "bounded": int((bounds > 0).sum()),
+        "looked_at": boxes.rows,
+        "subscriptions": len(index.engine) - len(passing),
+    }
+
+
+def _axes(space: Space, boxes: Boxes, given: Sequence[int | None]) -> list[int]:
+    """Return two attributes to draw: those that are given, else those that most boxes bound.
+
+    Free text has no ranges to draw, so it comes after all others that are bounded. The earlier
+    one in the space goes across, unless its name says that it goes up, as latitude does.
+    """
+    bounded = boxes.mentions.sum(axis=0)
+    is_text = np.array([isinstance(one, String) for one in space.attributes])
+    # lexsort: the last key counts first
+    order = np.lexsort((np.arange(len(space)), -bounded, is_text, bounded == 0)).tolist()
+    free = [axis for axis in order if axis not in given]
+    chosen = [(free.pop(0) if free else order[0]) if axis is None else axis for axis in given]
+    if given[0] is given[1] is None:
+        chosen.sort(key=lambda axis: (bool(_UPRIGHT.match(space.names[axis])), axis))
+    return chosen
+
+
+def _explained(
+    space: Space, name: Id, bounds: tuple[F64, F64], point: F64, asked: Asked
+) -> dict[str, Any]:
+    """Compare an event with a subscription: with all its boxes, or that which lacks least."""
+    lo, hi = bounds
+    count = len(lo)
+    if not asked.has_boxes:
+        box = int(np.argmin(lack_of(space, lo, hi, point)))
+        lo, hi = lo[box : box + 1], hi[box : box + 1]
+    own = np.zeros(len(lo), np.int32)
+    boxes = Boxes.of(lo, hi, owner=own, ids=pa.array([name]), space=space)
+    found = explain_match(space, boxes, 0, point, dict(asked.event))
+    nearest = found.boxes[found.nearest]
+    shown: dict[str, Any] = {
+        "subscription": name,
+        "matches": found.matches,
+        "verdict": found.verdict,
+        "alternatives": count,
+        "lines": [asdict(line) for line in nearest if line.mentioned],
+    }
+    if asked.has_boxes:
+        shown["boxes"] = [[asdict(line) for line in box] for box in found.boxes]
+        shown["nearest"] = found.nearest
+    return shown
+
+
+def _axis(attribute: Attribute) -> dict[str, Any]:
+    labels: list[str] | None = None
+    if isinstance(attribute, Category):
+        labels = list(attribute.values)
+    elif isinstance(attribute, Hierarchy):
+        labels = list(attribute.leaves)
+    elif isinstance(attribute, Boolean):
+        labels = ["false", "true"]
+    return {"name": attribute.name, "type": attribute.type, "labels": labels}
+
+
+def _bounds(space: Space, axis: int, boxes: Boxes, box: int) -> list[Any]:
+    lo, hi = float(boxes.lo[box, axis]), float(boxes.hi[box, axis])
+    attribute = space.attributes[axis]
+    if isinstance(attribute, String):  # the order of words is that of their arrival: no range
+        word = attribute.value(lo) if lo == hi and lo >= 0 else None
+        return [word, word]
+    scale = 1000.0 if isinstance(attribute, Timestamp) else 1.0
+    return [None if abs(bound) >= MAX else bound / scale for bound in (lo, hi)]

@@ -1,0 +1,234 @@
+"""Callers, and what they may do.
+
+As long as no token was ever made, whatever reaches the server on loopback may do everything, as the
+tenant `default`, unless a page of another site sent it (`hosts`). From the first token on, one is
+needed.
+
+A `Grant` is what a connection may do. It is looked up again when tokens change or expire, so that a
+connection may do what its token may now. `Grants` ends those that wait when they may no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fastapi import Request
+from starlette.requests import HTTPConnection
+
+from rangecast.server.http.middleware import TENANT
+from rangecast.server.security.hosts import Peer
+from rangecast.server.service import Service
+from rangecast.server.state.registry import RefusedError, Token
+
+SCOPES = ("read", "subscribe", "publish", "link", "admin")
+"""Look; change subscriptions and consumers; publish events; be a neighbour, as another server;
+everything, of all tenants."""
+DEFAULT = "default"
+LOOK = 0.25
+"""Seconds after which a token that has ended is noticed, where nothing else asks for it."""
+_FORMS = ("multipart/form-data", "text/plain")
+_CURL = "application/x-www-form-urlencoded"
+"""What `curl -d` says, whatever it sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A tenant, and what is allowed in its name."""
+
+    tenant: str
+    scopes: tuple[str, ...]
+
+    def need(self, scope: str) -> None:
+        """Refuse what isn't allowed."""
+        if scope not in self.scopes and "admin" not in self.scopes:
+            raise RefusedError(
+                403, f"this token has the scopes {', '.join(self.scopes)}; this needs {scope!r}"
+            )
+
+
+_ANYBODY = Caller(DEFAULT, SCOPES)
+
+
+class Grant:
+    """What a connection may do, by its token or without one."""
+
+    __slots__ = ("_caller", "_expires", "_service", "_version", "digest", "peer")
+
+    def __init__(self, service: Service, digest: str | None, peer: Peer):
+        """Refuse a digest that no token has, or `None` where a token is needed."""
+        self.digest = digest
+        self.peer = peer
+        self._service = service
+        self._look_up()
+
+    def caller(self) -> Caller:
+        """Return who may do what now; refuse it if the token has ended."""
+        is_same = self._version == self._service.registry.token_version
+        if not is_same or 0 < self._expires <= self._service.clock.now():
+            self._look_up()
+        return self._caller
+
+    def _look_up(self) -> None:
+        registry = self._service.registry
+        self._version, self._expires = registry.token_version, 0  # before it is looked at
+        if self.digest is None:
+            self._caller = local_caller(self._service, self.peer.address)
+            if wrong := self._service.hosts.wrong(self.peer):
+                raise RefusedError(403, wrong)
+            return
+        try:
+            token = _token(self._service, self.digest)
+        except RefusedError:
+            self._version = -1
+            raise
+        self._caller, self._expires = Caller(token.tenant, token.scopes), token.expires
+
+
+def local_caller(service: Service, address: str | None) -> Caller:
+    """Return who calls from an address without a token; its headers are checked elsewhere."""
+    if service.registry.had_token:
+        raise RefusedError(
+            401, "a token is needed\n  hint: send the header `Authorization: Bearer TOKEN`"
+        )
+    if address not in ("127.0.0.1", "::1") and not service.is_open:
+        raise RefusedError(401, "without a token only loopback is served")
+    return _ANYBODY
+
+
+def token_caller(service: Service, secret: str) -> Caller:
+    """Return who has a token; refuse a stranger."""
+    token = _token(service, digest_of(secret))
+    return Caller(token.tenant, token.scopes)
+
+
+def _token(service: Service, digest: str) -> Token:
+    token = service.registry.tokens.get(digest)
+    if token is None or 0 < token.expires <= service.clock.now():
+        raise RefusedError(401, "this token isn't known, or has expired")
+    return token
+
+
+class Grants:
+    """Grants of requests and connections that wait for something."""
+
+    def __init__(self, service: Service):
+        self._service = service
+        self._open: dict[int, tuple[Grant, Callable[[RefusedError], None]]] = {}
+        self._version = -1
+        self._next = 0
+        """When the next token expires, in microseconds; 0: none does."""
+
+    @contextmanager
+    def watched(self, grant: Grant, end: Callable[[RefusedError], None]) -> Iterator[None]:
+        """Call `end` when a grant ends, as long as this lasts."""
+        key = id(end)
+        self._open[key] = grant, end
+        try:
+            yield
+        finally:
+            del self._open[key]
+
+    async def run(self) -> None:
+        """Look for grants that have ended, until cancelled."""
+        while True:
+            self.check()
+            await asyncio.sleep(LOOK)
+
+    def check(self) -> None:
+        """End what is open by tokens that have ended."""
+        registry, now = self._service.registry, self._service.clock.now()
+        if registry.token_version == self._version and not 0 < self._next <= now:
+            return
+        self._version = registry.token_version
+        expiring = [one.expires for one in list(registry.tokens.values()) if one.expires > now]
+        self._next = min(expiring, default=0)
+        for grant, end in list(self._open.values()):
+            try:
+                grant.caller()
+            except RefusedError as error:
+                end(error)
+
+
+def new_secret() -> str:
+    """Return a token: 256 random bits."""
+    return "rc_" + secrets.token_urlsafe(32)
+
+
+def digest_of(secret: str) -> str:
+    """Return what is stored of a token.
+
+    A token is found by its digest: what a comparison of digests takes tells nothing of the token.
+    """
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def peer_of(connection: HTTPConnection) -> Peer:
+    """Return where a request comes from."""
+    headers, client = connection.headers, connection.client
+    return Peer(
+        None if client is None else client.host,
+        headers.getlist("host"),
+        headers.get("origin"),
+        headers.get("sec-fetch-site"),
+    )
+
+
+def grant_of(connection: HTTPConnection) -> Grant:
+    """Return what a request may do, by its header; refuse a stranger."""
+    secret = secret_in(connection.headers.get("authorization"))
+    service: Service = connection.app.state.service
+    digest = None if secret is None else digest_of(secret)
+    grant = Grant(service, digest, peer_of(connection))
+    connection.scope[TENANT] = grant.caller().tenant
+    return grant
+
+
+def secret_in(given: str | None) -> str | None:
+    """Return the token of a header `Authorization`."""
+    if given is None:
+        return None
+    kind, _, secret = given.partition(" ")
+    if kind.lower() != "bearer" or not secret:
+        raise RefusedError(401, "the header is `Authorization: Bearer TOKEN`")
+    return secret.strip()
+
+
+def known(request: Request) -> Caller:
+    """Return who asks; refuse a stranger."""
+    caller = grant_of(request).caller()
+    if request.method not in ("GET", "HEAD"):
+        _check_type(request)
+    return caller
+
+
+def allowed(request: Request, scope: str) -> Caller:
+    """Return who asks, if that is allowed."""
+    caller = known(request)
+    caller.need(scope)
+    return caller
+
+
+def granted(request: Request, scope: str) -> Grant:
+    """Return what a request may do that lasts, if it may do this."""
+    grant = grant_of(request)
+    grant.caller().need(scope)
+    return grant
+
+
+def _check_type(request: Request) -> None:
+    """Refuse types of bodies that pages of any site may send without being asked.
+
+    `curl -d` says that it sends a form. That is taken for JSON, unless a browser sends it.
+    """
+    headers = request.headers
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_browser = "origin" in headers or "sec-fetch-site" in headers
+    if kind in _FORMS or (kind == _CURL and is_browser):
+        raise RefusedError(
+            415, f"a body of the type {kind!r} isn't taken\n  hint: say that it is application/json"
+        )

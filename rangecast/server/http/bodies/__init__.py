@@ -1,0 +1,1 @@
+"""Request bodies: bounded, decompressed and decoded (JSON, NDJSON, CSV, Arrow, Parquet)."""

@@ -1,0 +1,61 @@
+"""Bodies that are one JSON object of known fields: read as all others, bounded and inflated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from rangecast.server.http.bodies.read import off_loop, read_body
+from rangecast.server.json_text import DepthError, decode
+from rangecast.server.state.registry import RefusedError
+
+MAX_BYTES = 1 << 20
+"""Bytes of such a body: no object of known fields needs more."""
+
+
+_FORM = "application/x-www-form-urlencoded"
+"""What curl -d says that it sends; what is meant is JSON, as where there is no type."""
+
+
+class _ModelRequest(Request):
+    """A request whose `body` and `json` are those of this server."""
+
+    async def body(self) -> bytes:
+        if not hasattr(self, "_body"):
+            try:
+                self._body = await read_body(self, MAX_BYTES)
+            except RefusedError as error:  # FastAPI would say that something is wrong, not what
+                raise HTTPException(error.status, str(error)) from None
+        return self._body
+
+    async def json(self) -> Any:
+        body = await self.body()
+        try:
+            return await off_loop(len(body), decode, body)
+        except DepthError as error:
+            raise HTTPException(400, str(error)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise json.JSONDecodeError(str(error), "", 0) from None
+
+
+class ModelRoute(APIRoute):
+    """A path whose body, if it has one, is a JSON object of known fields."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        handle = super().get_route_handler()
+
+        async def handle_read(request: Request) -> Response:
+            scope, kind = request.scope, request.headers.get("content-type", "")
+            if kind.partition(";")[0].strip().lower() == _FORM:
+                named = [one for one in scope["headers"] if one[0] != b"content-type"]
+                scope = {**scope, "headers": named}
+            return await handle(_ModelRequest(scope, request.receive))
+
+        return handle_read

@@ -1,0 +1,258 @@
+"""The requests that come most often, taken past ASGI.
+
+A task per request, its scope, the layers of the application and finding a path take several times
+as long as all that the server does for one event. So the plain forms of two requests, few events
+and one subscription, go from the parser straight to the service, and their answers from there to
+the connection. What makes a form plain is checked here: a path without options, no header
+with a meaning of its own, a short body. Every other form, and whatever isn't as expected, takes the
+usual way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from rangecast.errors import RangecastError
+from rangecast.server.http import middleware
+from rangecast.server.http.auth import Caller, local_caller, secret_in, token_caller
+from rangecast.server.http.bodies.read import lines_in
+from rangecast.server.http.connections import BoundedProtocol
+from rangecast.server.http.problems import problem, problem_of
+from rangecast.server.http.routes.events import FEW, digest_for, shown_accepted, status_and_type
+from rangecast.server.http.routes.spaces import edit_of, etag, shown_put
+from rangecast.server.pipeline.commands import Accepted, Outcome
+from rangecast.server.pipeline.futures import when_answered
+from rangecast.server.service import Service
+from rangecast.server.state.edits import PutSubscription
+
+logger = logging.getLogger("rangecast.server")
+_PREFIX = b"/v1/spaces/"
+_EVENTS = "events"
+_SUBSCRIPTIONS = "subscriptions/"
+_MEANT = {
+    *(b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"),
+    *(b"if-match", b"if-none-match", b"ce-specversion"),
+}
+"""Headers that have a meaning for the usual way alone."""
+_WHENCE = {b"x-forwarded-for", b"origin", b"sec-fetch-site"}
+"""Where a request came from, as proxies and browsers say: it matters without a token."""
+_LONGEST = 64 << 10
+"""Bytes of a body."""
+_JSON, _LINES = b"application/json", b"application/x-ndjson"
+_encode = msgspec.json.Encoder().encode
+
+
+class _Given(msgspec.Struct, forbid_unknown_fields=True):
+    """A subscription as it is put, in the types of JSON."""
+
+    filter: str
+    score: float = 0.0
+    weights: dict[str, float] = {}
+    consumer: str = ""
+    id: str | int | None = None
+
+
+_given = msgspec.json.Decoder(_Given)
+_Work = Callable[[bytes], bool]
+"""Takes a body, and says whether it was plain."""
+
+
+class _Held:
+    """A request that is answered here, as uvicorn sees it: what it calls a cycle."""
+
+    message_event: ClassVar[asyncio.Event] = asyncio.Event()
+    """Nobody waits for it."""
+
+    def __init__(self) -> None:
+        self.response_complete = self.disconnected = False
+        self.keep_alive = True
+
+
+class DirectProtocol(BoundedProtocol):
+    """HTTP, with a short way for what comes most often."""
+
+    def __init__(self, *args: Any, service: Service, **more: Any):
+        super().__init__(*args, **more)
+        self._service = service
+        self._work: _Work | None = None
+        """What is done with the body that comes, if it is for here."""
+        self._body = b""
+
+    # ---- what the parser finds
+
+    def on_headers_complete(self) -> None:
+        """Choose the way of a request."""
+        self.end_head()
+        self._work = self._short_way()
+        if self._work is None:
+            super().on_headers_complete()
+        else:
+            self._body = b""
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        if self._work is None:
+            super().on_body(body)
+        else:
+            self.note_body(body)
+            self._body += body
+
+    def on_message_complete(self) -> None:
+        """Go on with a request that is whole."""
+        work, self._work = self._work, None
+        cycle = self.cycle  # the usual way has made one for this request, the short way hasn't
+        is_answered = work is None and cycle is not None and cycle.response_complete
+        self.end_body(is_answered=is_answered)
+        if work is not None and work(self._body):
+            return
+        if work is not None:
+            super().on_headers_complete()
+            super().on_body(self._body)
+        super().on_message_complete()
+
+    def _short_way(self) -> _Work | None:
+        """Return what is to be done with a request's body; `None` if it isn't plain."""
+        url, method = self.url, self.parser.get_method()
+        if (
+            method not in (b"POST", b"PUT")
+            or not url.startswith(_PREFIX)
+            or b"?" in url
+            or b"%" in url
+            or b"#" in url
+            or not url.isascii()
+            or not (self.cycle is None or self.cycle.response_complete)
+            or self.flow.write_paused  # who doesn't read is waited for by the usual way
+            or not self.parser.should_keep_alive()
+            or middleware.logger.isEnabledFor(logging.INFO)
+        ):
+            return None
+        headers = dict(self.headers)
+        if len(headers) < len(self.headers) or not _MEANT.isdisjoint(headers):
+            return None
+        length = headers.get(b"content-length", b"")
+        if not length.isdigit() or int(length) > _LONGEST:
+            return None
+        kind = headers.get(b"content-type", b"")
+        space, _, rest = url[len(_PREFIX) :].decode().partition("/")
+        secret = headers.get(b"authorization")
+        if secret is None:
+            host = headers.get(b"host", b"").decode("latin-1")
+            if not _WHENCE.isdisjoint(headers) or not self._service.hosts.accepts(host):
+                return None
+        if method == b"POST" and rest == _EVENTS and kind in (_JSON, _LINES):
+            key = headers.get(b"idempotency-key", b"").decode("latin-1")
+            return partial(self._publish, secret, space, kind == _LINES, key)
+        name = rest.removeprefix(_SUBSCRIPTIONS)
+        if method == b"PUT" and len(name) < len(rest) and kind == _JSON:
+            return partial(self._put, secret, space, name)
+        return None
+
+    # ---- what is done
+
+    def _publish(
+        self, secret: bytes | None, space: str, has_lines: bool, key: str, body: bytes
+    ) -> bool:
+        if has_lines:
+            lines = lines_in(body)
+        else:  # a list, or what begins with a space, is for the usual way
+            lines = [body] if body.startswith(b"{") and b"\n" not in body else []
+        if not 0 < len(lines) <= FEW:
+            return False
+
+        def work() -> Future[Accepted]:
+            caller = self._caller(secret, "publish")
+            entry = service.registry.space(caller.tenant, space)
+            service.quotas.publish(caller.tenant, len(lines), len(body))
+            return service.publish(entry, lines, key=key, digest=digest_for(key, body))
+
+        def shown(accepted: Accepted) -> tuple[int, bytes, bytes]:
+            status, kind = status_and_type(accepted)
+            head = b"content-type: %s\r\n" % kind.encode()
+            return status, head, _encode(shown_accepted(service, accepted))
+
+        service = self._service
+        self._begin(work, shown)
+        return True
+
+    def _put(self, secret: bytes | None, space: str, name: str, body: bytes) -> bool:
+        try:
+            given = _given.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+
+        def work() -> Future[int]:
+            caller = self._caller(secret, "subscribe")
+            entry = service.registry.space(caller.tenant, space)
+            made = msgspec.structs.asdict(given)
+            edits.append(edit_of(caller, entry, name, made, service.clock))
+            return service.edit(*edits, outcome=outcome)
+
+        def shown(seq: int) -> tuple[int, bytes, bytes]:
+            head = b"content-type: application/json\r\netag: %s\r\n" % etag(seq).encode()
+            return 200, head, _encode(shown_put(service, edits[0], seq, outcome))
+
+        service, outcome = self._service, Outcome()
+        edits: list[PutSubscription] = []
+        self._begin(work, shown)
+        return True
+
+    def _caller(self, secret: bytes | None, scope: str) -> Caller:
+        given = None if secret is None else secret_in(secret.decode("latin-1"))
+        if given is None:
+            address = None if self.client is None else self.client[0]
+            caller = local_caller(self._service, address)
+        else:
+            caller = token_caller(self._service, given)
+        caller.need(scope)
+        return caller
+
+    # ---- what is answered
+
+    def _begin(
+        self, work: Callable[[], Future[Any]], shown: Callable[[Any], tuple[int, bytes, bytes]]
+    ) -> None:
+        """Ask for something; answer by its result, or by its error."""
+        held = _Held()
+        self.cycle = cast(Any, held)  # so that requests behind this one wait, and so does a stop
+
+        def end(answer: Future[Any]) -> None:
+            try:
+                self._send(held, *shown(answer.result()))
+            except Exception as error:
+                self._send_problem(held, error)
+
+        try:
+            when_answered(work(), self.loop, end)
+        except Exception as error:
+            self._send_problem(held, error)
+
+    def _send_problem(self, held: _Held, error: Exception) -> None:
+        if isinstance(error, RangecastError):
+            found = problem_of(error)
+        else:
+            logger.error("a request failed", exc_info=error)
+            found = problem(500, "an error inside the server; its log says more")
+        named = ((name, value) for name, value in found.raw_headers if name != b"content-length")
+        head = b"".join(b"%s: %s\r\n" % one for one in named)
+        self._send(held, found.status_code, head, bytes(found.body))
+
+    def _send(self, held: _Held, status: int, head: bytes, body: bytes) -> None:
+        held.response_complete = True
+        if held.disconnected or self.transport.is_closing():
+            return
+        parts = [STATUS_LINE[status]]
+        parts += [b"%s: %s\r\n" % one for one in self.server_state.default_headers]
+        parts += [head, b"content-length: %d\r\n" % len(body)]
+        parts += [b"\r\n" if held.keep_alive else b"connection: close\r\n\r\n", body]
+        self.transport.write(b"".join(parts))
+        if not held.keep_alive:
+            self.transport.close()
+        self.on_response_complete()

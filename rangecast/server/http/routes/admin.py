@@ -1,0 +1,160 @@
+"""Health, metrics, status, tokens and tenants over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rangecast.server.http.auth import SCOPES, allowed, digest_of, new_secret
+from rangecast.server.http.bodies.models import ModelRoute
+from rangecast.server.http.bodies.read import MOST_EVENTS
+from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.metrics import exposition
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.admission import check_name
+from rangecast.server.state.edits import DeleteToken, PutTenant, PutToken
+from rangecast.server.state.quotas import LIMITS
+from rangecast.server.state.registry import RefusedError
+from rangecast.server.status import status_of
+
+router = APIRouter(route_class=ModelRoute)
+
+
+class GivenToken(BaseModel):
+    """A token as it is asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    label: str = Field(max_length=200)
+    scopes: list[str] = ["read", "subscribe", "publish"]
+    tenant: str = "default"
+    ttl: float | None = Field(None, gt=0, lt=1e10, description="Seconds until it expires.")
+
+
+@router.get("/healthz")
+async def alive() -> Any:
+    """Say that the process is there."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    """Say whether events can be published: recovered, matching, and space on the disk."""
+    service: Service = request.app.state.service
+    why = service.why_not_ready()
+    return JSONResponse({"status": why or "ok"}, 503 if why else 200)
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Return the metrics in Prometheus' text format: of your tenant, or of all to an admin."""
+    text, kind = exposition(request.app.state.service, _whose(request))
+    return Response(text, media_type=kind)
+
+
+@router.get("/v1")
+async def links() -> Any:
+    """Say where to look: the page of the API, its description, the status."""
+    return {"docs": "/docs", "openapi": "/v1/openapi.json", "status": "/v1/status"}
+
+
+@router.get("/v1/status")
+async def status(request: Request) -> Any:
+    """Return the state of your tenant, or of all to an admin."""
+    tenant = _whose(request)
+    service: Service = request.app.state.service
+    limits = {"body_bytes": MOST_BYTES, "events_per_request": MOST_EVENTS}
+    return status_of(service, tenant) | {"limits": limits}
+
+
+def _whose(request: Request) -> str | None:
+    caller = allowed(request, "read")
+    return None if "admin" in caller.scopes else caller.tenant
+
+
+@router.get("/v1/tokens")
+async def list_tokens(request: Request) -> Any:
+    """List the tokens: not their secrets, which nobody knows."""
+    allowed(request, "admin")
+    service: Service = request.app.state.service
+    return {
+        "items": [
+            {
+                "id": one.digest[:16],
+                "label": one.label,
+                "tenant": one.tenant,
+                "scopes": one.scopes,
+                "expires": one.expires / 1e6 if one.expires else None,
+            }
+            for one in service.registry.tokens.values()
+        ]
+    }
+
+
+@router.post("/v1/tokens")
+async def make_token(request: Request, given: GivenToken) -> Response:
+    """Make a token. Its secret is shown this once. From the first one on, a token is needed."""
+    allowed(request, "admin")
+    service: Service = request.app.state.service
+    check_name("tenant", given.tenant)
+    if strange := set(given.scopes) - set(SCOPES):
+        raise RefusedError(422, f"unknown scope {min(strange)!r}; there is: {', '.join(SCOPES)}")
+    if not service.registry.had_token and "admin" not in given.scopes:
+        raise RefusedError(
+            409,
+            "the first token needs the scope 'admin': without it nobody could make another one",
+        )
+    secret = new_secret()
+    expires = 0 if given.ttl is None else service.clock.now() + int(given.ttl * 1e6)
+    edit = PutToken(given.tenant, digest_of(secret), given.label, given.scopes, expires)
+    await answered(service.edit(edit))
+    return JSONResponse({"token": secret, "id": edit.name[:16]}, 201)
+
+
+@router.delete("/v1/tokens/{token}")
+async def delete_token(request: Request, token: str) -> Any:
+    """End a token, by its id."""
+    allowed(request, "admin")
+    service: Service = request.app.state.service
+    found = [one for one in service.registry.tokens if one[:16] == token]
+    if not found:
+        raise RefusedError(404, "no such token")
+    await answered(service.edit(DeleteToken("", found[0])))
+    return {"id": token}
+
+
+@router.get("/v1/tenants")
+async def list_tenants(request: Request) -> Any:
+    """List the tenants that have something, with their limits."""
+    allowed(request, "admin")
+    registry = request.app.state.service.registry
+    names = {one.tenant for one in registry.tokens.values()} | set(registry.tenants)
+    names |= {tenant for tenant, _ in list(registry.spaces)}
+    return {
+        "items": [
+            {
+                "name": name,
+                "subscriptions": registry.counts.get(name, 0),
+                "consumers": sum(owner == name for owner, _ in list(registry.consumers)),
+                "retained_bytes": registry.retained.of(name),
+                "limits": registry.tenants.get(name, {}),
+            }
+            for name in sorted(names)
+        ]
+    }
+
+
+@router.put("/v1/tenants/{tenant}")
+async def put_tenant(request: Request, tenant: str, limits: dict[str, int]) -> Any:
+    """Set the limits of a tenant."""
+    allowed(request, "admin")
+    check_name("tenant", tenant)
+    for name, limit in limits.items():
+        if name not in LIMITS or limit < 0:
+            raise RefusedError(422, f"a limit is one of {', '.join(LIMITS)}, and not negative")
+    await answered(request.app.state.service.edit(PutTenant("", tenant, limits)))
+    return {"name": tenant, "limits": limits}

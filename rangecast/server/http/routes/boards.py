@@ -1,0 +1,304 @@
+"""Boards over HTTP: made and ended, their interests, and changes of their objects."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rangecast.errors import RangecastError, UsageError, shown
+from rangecast.model.sets.members import as_id
+from rangecast.model.validation.arguments import finite, whole
+from rangecast.server.delivery.messages import position
+from rangecast.server.http.auth import Caller, allowed
+from rangecast.server.http.bodies.models import ModelRoute
+from rangecast.server.http.bodies.read import lines_of, read_body, rows_of_body
+from rangecast.server.http.routes.bulk import Refusal, bulk_answer
+from rangecast.server.http.routes.events import shown_accepted
+from rangecast.server.http.routes.selected import names_of
+from rangecast.server.http.routes.spaces import PAGE, condition, page_of
+from rangecast.server.pipeline.commands import Accepted, Outcome
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.admission import ONLY_NEW
+from rangecast.server.state.boards import BoardEntry, Interest, check_interest, warm
+from rangecast.server.state.edits import DeleteBoard, DeleteInterest, PutBoard, PutInterest
+from rangecast.server.state.registry import RefusedError
+
+router = APIRouter(prefix="/v1/boards", route_class=ModelRoute)
+
+
+class Given(BaseModel):
+    """A board as it is put."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    k: int = Field(ge=1, description="Objects in a list.")
+    space: str = Field("", description="The space whose attributes objects have; none: x.")
+    upper: str = Field("", description="The one of two attributes without lower bounds.")
+    descending: bool = Field(False, strict=True, description="The highest y ranks first.")
+
+
+class GivenInterest(BaseModel):
+    """An interest as it is put: bounds of x, or a filter over the board's space."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    x_lo: float | None = None
+    x_hi: float | None = None
+    filter: str = Field("", examples=["km between 20 and 35 and m2 <= 80"])
+    k: int = Field(0, ge=0, description="Objects that it wants; 0: as many as the board has.")
+    consumer: str = ""
+
+
+@router.get("")
+async def list_boards(request: Request) -> Any:
+    """List the boards."""
+    caller, service = allowed(request, "read"), _service(request)
+    mine = [one for one in list(service.registry.boards.values()) if one.tenant == caller.tenant]
+    return {"items": [_shown_board(one) for one in mine]}
+
+
+@router.get("/{board}")
+async def get_board(request: Request, board: str) -> Any:
+    """Return a board's options, and how many objects and interests it has."""
+    return _shown_board(_board(request, board, "read")[2])
+
+
+@router.put("/{board}")
+async def put_board(request: Request, board: str, given: Given) -> Any:
+    """Make a board. Its space is taken as it is now; what is added to it later, isn't here."""
+    caller, service = allowed(request, "admin"), _service(request)
+    definition = None
+    if given.space:
+        definition = service.registry.space(caller.tenant, given.space).space.definition()
+    made = PutBoard(caller.tenant, board, given.k, definition, given.upper, given.descending)
+    await asyncio.to_thread(warm, made)
+    seq = await answered(service.edit(made))
+    return {"name": board, "position": position(service.epoch, seq)}
+
+
+@router.delete("/{board}")
+async def delete_board(request: Request, board: str) -> Any:
+    """End a board, with its objects and interests; its consumers must be deleted before."""
+    caller, service = allowed(request, "admin"), _service(request)
+    seq = await answered(service.edit(DeleteBoard(caller.tenant, board)))
+    return {"name": board, "position": position(service.epoch, seq)}
+
+
+@router.get("/{board}/interests")
+async def list_interests(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
+    """List interests by id, a page at a time: `after` is the last id of the page before."""
+    _, service, entry = _board(request, board, "read")
+    most, live = max(1, min(limit, PAGE)), dict(entry.live)
+    page, more = await asyncio.to_thread(page_of, live, after, most)
+    items = [_shown_interest(service, one) for one in page]
+    return {"items": items, "next": more, "count": len(entry.live)}
+
+
+@router.get("/{board}/interests/{name:path}")
+async def get_interest(request: Request, board: str, name: str) -> Response:
+    """Return an interest with its list as it is now."""
+    caller, service, entry = _board(request, board, "read")
+    found = service.registry.interest(caller.tenant, board, name)
+    k = found.k or entry.made.k
+    best = await asyncio.to_thread(entry.index.best, found.where, k)
+    answer = _shown_interest(service, found) | {"best": best}
+    return _json(answer, headers={"ETag": f'"{found.born}"'})
+
+
+@router.put("/{board}/interests/{name:path}")
+async def put_interest(request: Request, board: str, name: str, given: GivenInterest) -> Response:
+    """Make an interest, or replace it; its consumer gets its list, and each list after it."""
+    caller, service, entry = _board(request, board, "subscribe")
+    edit = _edit(caller, entry, name, given.model_dump())
+    await asyncio.to_thread(_check, service, entry, edit)
+    made = service.edit(edit, if_match=condition(request))
+    seq = await answered(made)
+    place = position(service.epoch, seq)
+    return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
+
+
+@router.delete("/{board}/interests/{name:path}")
+async def delete_interest(request: Request, board: str, name: str) -> Any:
+    """End an interest."""
+    caller, service, _ = _board(request, board, "subscribe")
+    edit = DeleteInterest(caller.tenant, name, board)
+    seq = await answered(service.edit(edit, if_match=condition(request)))
+    return {"id": name, "position": position(service.epoch, seq)}
+
+
+@router.post("/{board}/interests:bulk")
+async def bulk(request: Request, board: str, strict: bool = False) -> Response:
+    """Make or replace many: NDJSON or a JSON list; those that can't be used are refused one by one,
+    or (`?strict=true`) all are. With `If-None-Match: *` all of them must be new, with
+    `If-Match: *` none may be.
+    """
+    caller, service, entry = _board(request, board, "subscribe")
+    body = await read_body(request)
+    wanted = condition(request)
+    if wanted not in (None, ONLY_NEW, "*"):
+        raise RefusedError(422, "of many interests, If-Match is * or left out")
+    edits, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, body)
+    taken = [] if strict and refused else edits
+    seq, outcome = 0, Outcome()
+    if taken:
+        seq = await answered(service.edit(*taken, if_match=wanted, outcome=outcome))
+    return bulk_answer(service, refused, len(taken), seq, outcome)
+
+
+@router.post("/{board}/interests:delete")
+async def delete_many(request: Request, board: str) -> Any:
+    """End these interests, all of them or none. An id that is given twice counts once."""
+    caller, service, _ = _board(request, board, "subscribe")
+    names = list(dict.fromkeys(await names_of(request)))
+    edits = [DeleteInterest(caller.tenant, name, board) for name in names]
+    place = None
+    if edits:
+        seq = await answered(service.edit(*edits))
+        place = position(service.epoch, seq + len(edits) - 1)
+    return {"deleted": len(edits), "position": place}
+
+
+@router.post("/{board}/updates")
+async def update(
+    request: Request, board: str, batch: bool = False, strict: bool = False, only: str = ""
+) -> Response:
+    """Change objects: JSON or NDJSON, `{"id", "y"}`, with `x` or attributes to put or move one, and
+    a `y` of null to remove it. One after the other, or (`?batch=true`) all at once. With `only`,
+    all objects must be `new`, or `existing`.
+    """
+    if only not in ("", "new", "existing"):
+        raise RefusedError(422, f"'only' is 'new' or 'existing', or left out; given: {only[:80]!r}")
+    caller, service, entry = _board(request, board, "publish")
+    body, headers = await read_body(request), request.headers
+
+    def work() -> Future[Accepted]:
+        lines, form = lines_of(headers, body)
+        if form:
+            raise RefusedError(415, "changes of objects are JSON or NDJSON")
+        service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+        return service.update(entry, lines, is_batch=batch, strict=strict, only=only)
+
+    accepted = await answered(await asyncio.to_thread(work))
+    is_refused = bool(accepted.refused) and not accepted.count
+    return JSONResponse(
+        shown_accepted(service, accepted),
+        422 if is_refused else 200,
+        media_type="application/problem+json" if is_refused else "application/json",
+    )
+
+
+@router.get("/{board}/best")
+async def best(
+    request: Request,
+    board: str,
+    filter: str = "",  # noqa: A002
+    x_lo: float | None = None,
+    x_hi: float | None = None,
+    k: int | None = None,
+) -> Any:
+    """Return the k best objects of a range of x or of a filter, which isn't saved."""
+    caller, service, entry = _board(request, board, "read")
+    service.quotas.check_length(caller.tenant, filter)
+    where = (x_lo, x_hi) if entry.space is None else (filter or "true",)
+    found = await asyncio.to_thread(entry.index.best, where, k)
+    return _json({"items": found})
+
+
+@router.get("/{board}/objects")
+async def list_objects(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
+    """List objects by id, a page at a time: `after` is the last id of the page before."""
+    _, _, entry = _board(request, board, "read")
+    objects, most = dict(entry.objects), max(1, min(limit, PAGE))
+    page, more = await asyncio.to_thread(page_of, {name: name for name in objects}, after, most)
+    items = [entry.shown(name, objects[name]) for name in page]
+    return _json({"items": items, "next": more, "count": len(objects)})
+
+
+def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -> PutInterest:
+    """Return the edit that makes an interest."""
+    if not str(as_id(name, "interest")):
+        raise RefusedError(422, "an interest needs an id")
+    ends = [given.get(one) for one in ("x_lo", "x_hi")]
+    lo, hi = (None if one is None else finite("x", one) for one in ends)
+    text, consumer = given.get("filter") or "", given.get("consumer") or ""
+    if not isinstance(text, str) or not isinstance(consumer, str):
+        raise UsageError("'filter' and 'consumer' are texts")
+    k = 0 if not given.get("k") else whole("k", given["k"], most=entry.made.k)
+    return PutInterest(caller.tenant, name, entry.name, consumer, text, lo, hi, k)
+
+
+def _check(service: Service, entry: BoardEntry, edit: PutInterest) -> None:
+    if entry.space is not None and edit.filter:
+        service.quotas.parsed(entry.tenant, edit.filter, entry.space)
+    check_interest(entry, edit)
+
+
+def _bulk_edits(
+    service: Service, caller: Caller, entry: BoardEntry, body: bytes
+) -> tuple[list[PutInterest], list[Refusal]]:
+    rows, edits = rows_of_body(body), list[PutInterest]()
+    refused: list[Refusal] = []
+    seen: set[str] = set()
+    known = {"id", *GivenInterest.model_fields}
+    for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
+        try:
+            if not isinstance(row, dict) or "id" not in row:
+                raise UsageError(f'an interest is an object {{"id": ...}}; given: {shown(row)}')
+            if strange := row.keys() - known:
+                raise UsageError(f"unknown field {min(strange)!r}; there is: {sorted(known)}")
+            edit = _edit(caller, entry, str(as_id(row["id"], "interest")), row)
+            _check(service, entry, edit)
+            if edit.name in seen:
+                raise UsageError(f"'id': duplicate id\n  given: {edit.name}")
+            seen.add(edit.name)
+            edits.append(edit)
+        except RangecastError as error:
+            refused.append(Refusal.of(place, error))
+    return edits, refused
+
+
+def _json(answer: Any, **options: Any) -> Response:
+    """Return an answer that may have timestamps."""
+    return Response(msgspec.json.encode(answer), media_type="application/json", **options)
+
+
+def _board(request: Request, name: str, scope: str) -> tuple[Caller, Service, BoardEntry]:
+    caller, service = allowed(request, scope), _service(request)
+    return caller, service, service.registry.board(caller.tenant, name)
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def _shown_board(entry: BoardEntry) -> dict[str, Any]:
+    made = entry.made
+    return {
+        "name": entry.name,
+        "k": made.k,
+        "attribute": None if entry.space is None else entry.space.definition()["attribute"],
+        "upper": made.upper or None,
+        "descending": made.descending,
+        "objects": len(entry.objects),
+        "interests": len(entry.live),
+    }
+
+
+def _shown_interest(service: Service, one: Interest) -> dict[str, Any]:
+    owner = service.registry.owner(one)
+    where = {"filter": one.filter} if one.filter else {"x_lo": one.x_lo, "x_hi": one.x_hi}
+    return {
+        "id": one.id,
+        **where,
+        "k": one.k or None,
+        "consumer": None if owner is None else owner.name,
+        "position": position(service.epoch, one.born),
+    }

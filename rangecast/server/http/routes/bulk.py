@@ -1,0 +1,312 @@
+"""Subscriptions in bulk over HTTP: read in a thread, made or replaced as one edit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from msgspec.structs import replace
+
+from rangecast.errors import BadRowError, FilterError, RangecastError, UsageError, shown
+from rangecast.model.attributes.base import INT64_MAX, INT64_MIN
+from rangecast.model.encoding.subscription_rows import subscription_rows
+from rangecast.model.encoding.subscriptions import SubscriptionColumns
+from rangecast.model.filters.tentative import TentativeSpace
+from rangecast.model.io.batch import Batch
+from rangecast.model.io.rejected import KeptRows
+from rangecast.model.io.tables import batches_of
+from rangecast.model.sets.members import as_id
+from rangecast.server.delivery.messages import position
+from rangecast.server.http.auth import Caller, allowed
+from rangecast.server.http.bodies.read import read_body, rows_of_body
+from rangecast.server.http.bodies.tables import batches_of_body, is_table
+from rangecast.server.http.routes.new_consumers import subscribed
+from rangecast.server.http.routes.patches import merged_many, unless_changed
+from rangecast.server.http.routes.spaces import condition, edit_of
+from rangecast.server.log.clock import Clock
+from rangecast.server.pipeline.commands import Outcome
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.admission import ONLY_NEW
+from rangecast.server.state.edits import PutConsumer, PutSubscription
+from rangecast.server.state.registry import Read, RefusedError, SpaceEntry
+
+router = APIRouter(prefix="/v1/spaces")
+
+
+class BulkEdits(NamedTuple):
+    """The subscriptions of a body."""
+
+    edits: list[PutSubscription]
+    places: Sequence[int]
+    """The row of each."""
+    given: Sequence[Mapping[str, Any]]
+    """The fields of each, as far as that is asked for."""
+    refused: list[Refusal]
+
+    def _without(self, places: set[int]) -> BulkEdits:
+        """Return it without the edits at some places."""
+        kept = [at for at in range(len(self.edits)) if at not in places]
+        given = [self.given[at] for at in kept] if self.given else self.given
+        edits, rows = [self.edits[at] for at in kept], [self.places[at] for at in kept]
+        return BulkEdits(edits, rows, given, self.refused)
+
+
+class Refusal(NamedTuple):
+    """A row that can't be used."""
+
+    row: int
+    reason: str
+    code: str
+
+    @classmethod
+    def of(cls, row: int, error: RangecastError) -> Refusal:
+        """Return the refusal of a row by an error."""
+        return cls(row, str(error), error.code or UsageError.code)
+
+
+@router.post("/{space}/subscriptions:bulk")
+async def bulk(
+    request: Request,
+    space: str,
+    strict: bool = False,
+    consumer: str = "",
+    create_consumer: bool = False,
+) -> Response:
+    """Make or replace many: NDJSON or a JSON list of `{"id", "filter", "score", ...}`, or a table:
+    CSV, Parquet or an Arrow stream with the columns of a file of subscriptions, and `consumer` and
+    `ttl`. Those that can't be used are refused one by one, or (`?strict=true`) all are. With
+    `If-None-Match: *` all of them must be new, with `If-Match: *` none may be.
+
+    `?consumer=` gets the matches of those that name no consumer. With `?create_consumer=true`,
+    consumers that don't exist are created with them.
+    """
+    caller = allowed(request, "subscribe")
+    service: Service = request.app.state.service
+    entry = service.registry.space(caller.tenant, space)
+    wanted = condition(request)
+    if wanted not in (None, ONLY_NEW, "*"):
+        raise RefusedError(422, "of many subscriptions, If-Match is * or left out")
+    kind = _content_type(request)
+    body = await read_body(request)
+    found, read = await asyncio.to_thread(_checked, service, caller, entry, kind, body)
+    edits = found.edits
+    if consumer:
+        edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
+    taken: list[PutSubscription] = [] if strict and found.refused else edits
+    seq, outcome = 0, Outcome()
+    if taken:
+
+        def submit(consumers: list[PutConsumer]) -> Future[int]:
+            return service.subscribe_many(taken, read, wanted, consumers, outcome)
+
+        seq = await subscribed(service.registry, taken, submit, create_consumer=create_consumer)
+    return bulk_answer(service, found.refused, len(taken), seq, outcome)
+
+
+@router.patch("/{space}/subscriptions:bulk")
+async def patch_bulk(
+    request: Request, space: str, strict: bool = False, consumer: str = ""
+) -> Response:
+    """Change many: bodies are as of POST, and all of them must exist. The scores, weights,
+    consumers and ttls that aren't given stay.
+    """
+    caller = allowed(request, "subscribe")
+    service: Service = request.app.state.service
+    entry = service.registry.space(caller.tenant, space)
+    kind = _content_type(request)
+    body = await read_body(request)
+    found, read = await asyncio.to_thread(
+        _checked, service, caller, entry, kind, body, is_patch=True
+    )
+    edits = found.edits
+    if consumer:
+        edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
+    taken: list[PutSubscription] = [] if strict and found.refused else edits
+
+    async def submit() -> int:
+        whole, marks = merged_many(service.registry, space, taken, found.given)
+        return await answered(service.subscribe_many(whole, read, marks))
+
+    seq = await unless_changed(submit) if taken else 0
+    return bulk_answer(service, found.refused, len(taken), seq, Outcome())
+
+
+def bulk_answer(
+    service: Service, refused: Sequence[Refusal], count: int, seq: int, outcome: Outcome
+) -> Response:
+    """Return the answer to many subscriptions or interests."""
+    answer = {
+        "accepted": count,
+        "inserted": outcome.inserted,
+        "refused": [one._asdict() for one in refused],
+        "position": position(service.epoch, seq + count - 1) if count else None,
+    }
+    return JSONResponse(answer, 200 if count or not refused else 422)
+
+
+def _checked(
+    service: Service,
+    caller: Caller,
+    entry: SpaceEntry,
+    kind: str,
+    body: bytes,
+    *,
+    is_patch: bool = False,
+) -> tuple[BulkEdits, Read]:
+    """Return the edits of a body, without those whose filters are wrong; and their filters."""
+    if is_table(kind):
+        broken: list[Refusal] = []
+
+        def note(row: int, text: str, why: str) -> None:
+            reason = f"the row {why}\n  given: {text[:200]}"
+            broken.append(Refusal(row, reason, BadRowError.code))
+
+        found = _edits_of_batches(caller, entry, service.clock, batches_of_body(kind, body, note))
+        found = found._replace(refused=found.refused + broken)
+    else:
+        found = _edits_of_json(caller, entry, service.clock, body, is_patch=is_patch)
+    found = _each_once(found)
+    space = TentativeSpace(entry.space)
+    texts = [one.filter for one in found.edits]
+    boxes, wrong = service.quotas.read_many(caller.tenant, texts, space)
+    read: Read = boxes
+    if wrong:
+        more = [Refusal.of(found.places[at], why) for at, why in wrong.items()]
+        found = found._replace(refused=found.refused + more)._without(set(wrong))
+        if space.has_news:  # some may be of the refused ones: numbers are given without
+            read = None
+    return found._replace(refused=sorted(found.refused)), read
+
+
+def _each_once(found: BulkEdits) -> BulkEdits:
+    """Refuse rows whose id an earlier row has."""
+    first: dict[str, int] = {}
+    again = {
+        at: first[one.name]
+        for at, one in enumerate(found.edits)
+        if first.setdefault(one.name, at) != at
+    }
+    if not again:
+        return found
+    more = [
+        Refusal(
+            found.places[at],
+            f"'id': duplicate id (first seen in row {found.places[earlier]})\n"
+            f"  given: {found.edits[at].name}\n  hint: give each row an id of its own",
+            BadRowError.code,
+        )
+        for at, earlier in again.items()
+    ]
+    return found._replace(refused=found.refused + more)._without(set(again))
+
+
+def _content_type(request: Request) -> str:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in _JSON or is_table(kind):
+        return kind
+    raise RefusedError(
+        415,
+        f"subscriptions of the type {shown(kind)} can't be read\n"
+        "  hint: send application/json, application/x-ndjson, text/csv, "
+        "application/vnd.apache.parquet or application/vnd.apache.arrow.stream",
+    )
+
+
+_Integer = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A subscription of a bulk that has nothing but these, as most have."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1)] | _Integer
+    filter: str
+    consumer: str = ""
+    score: float = 0.0
+
+
+_listed, _lines = msgspec.json.Decoder(list[_Row]), msgspec.json.Decoder(_Row)
+_JSON = {
+    *("", "application/json", "text/json", "application/x-www-form-urlencoded"),
+    *("application/x-ndjson", "application/jsonl", "application/x-jsonlines"),
+}
+"""Content types of JSON and its lines; curl -d says that it sends a form."""
+_KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl"}
+
+
+def _edits_of_json(
+    caller: Caller, entry: SpaceEntry, clock: Clock, body: bytes, *, is_patch: bool
+) -> BulkEdits:
+    """Return the edits of a body, checked but for their filters."""
+    tenant, space = caller.tenant, entry.name
+    try:
+        if is_patch:  # which fields there are matters
+            raise msgspec.DecodeError
+        rows = _listed.decode(body) if body[:1] == b"[" else _lines.decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass  # the usual way says what is wrong, if something is
+    else:
+        edits = [
+            PutSubscription(
+                tenant,
+                str(one.id),
+                space,
+                one.filter,
+                one.consumer,
+                one.score,
+                is_integer=type(one.id) is int,
+            )
+            for one in rows
+        ]
+        return BulkEdits(edits, range(len(edits)), [], [])
+    edits = []
+    found = rows_of_body(body)
+    found = found if isinstance(found, list) else [found]
+    wide = set(SubscriptionColumns(entry.space).wide)
+    if any(isinstance(row, dict) and not wide.isdisjoint(row) for row in found):
+        return _edits_of_batches(caller, entry, clock, iter(batches_of(found, "subscriptions")))
+    places: list[int] = []
+    given: list[Mapping[str, Any]] = []
+    refused: list[Refusal] = []
+    for place, row in enumerate(found):
+        try:
+            if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
+                raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
+            if strange := row.keys() - _KNOWN:
+                known = ", ".join(sorted(_KNOWN))
+                raise FilterError(f"unknown field {min(strange)!r}; there is: {known}")
+            edits.append(edit_of(caller, entry, str(as_id(row.get("id", ""))), row, clock))
+            places.append(place)
+            given.append(row)
+        except RangecastError as error:
+            refused.append(Refusal.of(place, error))
+    return BulkEdits(edits, places, given, refused)
+
+
+def _edits_of_batches(
+    caller: Caller, entry: SpaceEntry, clock: Clock, batches: Iterator[Batch]
+) -> BulkEdits:
+    """Return the edits of a table, checked but for their filters."""
+    space, bad = TentativeSpace(entry.space), KeptRows()
+    edits: list[PutSubscription] = []
+    places: list[int] = []
+    given: list[Mapping[str, Any]] = []
+    refused: list[Refusal] = []
+    for batch in batches:
+        for one in subscription_rows(batch, space, bad, "subscriptions"):
+            values = one._asdict()
+            try:
+                edits.append(edit_of(caller, entry, str(one.id), values, clock))
+                places.append(one.row)
+                given.append(values)
+            except RangecastError as error:
+                refused.append(Refusal.of(one.row, error))
+    for row, _ in bad.kept:
+        text = f"{row.column!r}: {row.reason}\n  given: {row.value}\n  hint: {row.remedy}"
+        refused.append(Refusal(row.row or 0, text, BadRowError.code))
+    return BulkEdits(edits, places, given, refused)

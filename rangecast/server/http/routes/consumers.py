@@ -1,0 +1,262 @@
+"""Consumers over HTTP: made, read by pull or as a stream of server-sent events, moved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rangecast.server.delivery.hub import TAKEN
+from rangecast.server.delivery.messages import Batch, Gap, position
+from rangecast.server.http.auth import Grant, Grants, allowed, granted
+from rangecast.server.http.bodies.models import ModelRoute
+from rangecast.server.http.tickets import grant_by_ticket
+from rangecast.server.links.broker_thread import KIND
+from rangecast.server.log.base import LogError
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.boards import BoardEntry
+from rangecast.server.state.edits import DeleteConsumer, PutConsumer
+from rangecast.server.state.registry import Consumer, RefusedError
+
+router = APIRouter(prefix="/v1/consumers", route_class=ModelRoute)
+LONGEST = 60.0
+"""Seconds that a pull may wait."""
+BEAT = 15.0
+"""Seconds after which a silent stream says that it is there."""
+
+
+class Given(BaseModel):
+    """A consumer as it is put."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    space: str = Field("", description="Whose events it gets, or else:")
+    board: str = Field("", description="whose lists it gets.")
+    start: str = Field("now", alias="from", description="'start', 'now', or a position")
+    on_gap: str = Field("tell", pattern="^(tell|stop)$")
+    best: int = Field(0, ge=0, description="Only so many subscriptions per event, the best.")
+    budget: int = Field(0, ge=0, description="At most so many messages per second, the best.")
+    out: dict[str, Any] = {}
+
+
+class Position(BaseModel):
+    """A place in the log."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    position: str
+
+
+class Seek(Position):
+    """A place in the log to go to."""
+
+    set: str = Field("then", pattern="^(then|now)$")
+
+
+@router.get("")
+async def list_consumers(request: Request) -> Any:
+    """List the consumers."""
+    caller, service = allowed(request, "read"), _service(request)
+    mine = [one for one in list(service.registry.consumers.values()) if one.tenant == caller.tenant]
+    return {"items": [_shown(service, one) for one in mine]}
+
+
+@router.get("/{name}")
+async def get_consumer(request: Request, name: str) -> Any:
+    """Return a consumer: where it is, and how far behind."""
+    caller, service = allowed(request, "read"), _service(request)
+    return _shown(service, service.registry.consumer(caller.tenant, name))
+
+
+@router.put("/{name}")
+async def put_consumer(request: Request, name: str, given: Given) -> Any:
+    """Make a consumer, or give it other options."""
+    caller, service = allowed(request, "subscribe"), _service(request)
+    start = -1 if given.start == "now" else _seq(service, given.start)
+    old = service.registry.consumers.get((caller.tenant, name))
+    if old is not None:
+        not_linked(old)
+        start = -1  # it stays where it is; `seek` moves it
+    if bool(given.space) == bool(given.board):
+        raise RefusedError(422, "a consumer is of a space or of a board: give one of them")
+    if given.board and (given.best or given.budget):
+        raise RefusedError(422, "'best' and 'budget' are for consumers of a space")
+    caller.need(service.ways.scope(given.out))
+    out, news = service.ways.checked(given.out, old)
+    edit = PutConsumer(
+        caller.tenant,
+        name,
+        given.space,
+        out,
+        given.on_gap,
+        start,
+        best=given.best,
+        board=given.board,
+        budget=given.budget,
+    )
+    before = given.budget if old is None else old.budget
+    await answered(service.edit(edit))
+    if old is not None and before != given.budget:
+        service.hub.move(old)  # who reads for it is another one now
+    answer = _shown(service, service.registry.consumer(caller.tenant, name))
+    answer["out"] = answer["out"] | news
+    return answer
+
+
+@router.delete("/{name}")
+async def delete_consumer(request: Request, name: str) -> Any:
+    """End a consumer, with its subscriptions."""
+    caller, service = allowed(request, "subscribe"), _service(request)
+    if service.registry.consumer(caller.tenant, name).out.get("kind") == KIND:
+        caller.need("admin")  # what waits for that server is given up
+    seq = await answered(service.edit(DeleteConsumer(caller.tenant, name)))
+    return {"name": name, "position": position(service.epoch, seq)}
+
+
+@router.get("/{name}/messages")
+async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKEN) -> Response:
+    """Return the messages after what was acknowledged; wait for some if there are none yet."""
+    grant, service = granted(request, "read"), _service(request)
+    consumer = service.registry.consumer(grant.caller().tenant, name)
+    feed = service.pulls.feed(consumer)
+    grants: Grants = request.app.state.grants
+    try:
+        with grants.watched(grant, lambda _error: service.hub.close(feed)):
+            batch = await feed.take(max(1, min(limit, 10 * TAKEN)), max(0.0, min(wait, LONGEST)))
+    finally:
+        service.pulls.give_back(feed)
+    grant.caller()  # it may have ended meanwhile
+    return Response(_page(service, batch), media_type="application/json")
+
+
+@router.post("/{name}/ack")
+async def acknowledge(request: Request, name: str, given: Position) -> Any:
+    """Note that all messages up to a position have arrived: they don't come again."""
+    caller, service = allowed(request, "subscribe"), _service(request)
+    consumer = not_linked(service.registry.consumer(caller.tenant, name))
+    service.acknowledge(consumer, _seq(service, given.position))
+    return {"position": position(service.epoch, consumer.cursor)}
+
+
+@router.post("/{name}/seek")
+async def seek(request: Request, name: str, given: Seek) -> Any:
+    """Move a consumer: to 'start', 'now' or a position, back or forth.
+
+    What comes again is matched with the subscriptions as they were then, or (`"set": "now"`) as
+    they are now.
+    """
+    caller, service = allowed(request, "subscribe"), _service(request)
+    consumer = not_linked(service.registry.consumer(caller.tenant, name))
+    start = service.pump.durable if given.position == "now" else _seq(service, given.position)
+    is_now = given.set == "now"
+    if is_now and isinstance(consumer.source, BoardEntry):
+        raise RefusedError(422, "'set' is for consumers of a space; a board has one past")
+    edit = msgspec.structs.replace(consumer.as_put(), start=start, as_now=is_now)
+    await answered(service.edit(edit))
+    service.hub.move(consumer)
+    return _shown(service, consumer)
+
+
+@router.get("/{name}/stream")
+async def stream(request: Request, name: str) -> Response:
+    """Follow a consumer as server-sent events; `Last-Event-ID` is where to go on.
+
+    A page gives `?ticket=` instead of a token.
+    """
+    grant, service = grant_by_ticket(request), _service(request)
+    caller = grant.caller()
+    caller.need("read")
+    consumer = service.registry.consumer(caller.tenant, name)
+    last = request.headers.get("last-event-id")
+    after, gap = (None, None) if last is None else service.resumed(consumer, last)
+    service.quotas.check_session(caller.tenant)
+    return StreamingResponse(
+        _events(request.app.state.grants, grant, service, consumer, after, gap),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(
+    grants: Grants,
+    grant: Grant,
+    service: Service,
+    consumer: Consumer,
+    after: int | None,
+    gap: Gap | None,
+) -> AsyncIterator[bytes]:
+    feed, counted = service.hub.open(consumer, after, gap), ExitStack()
+    refused: list[RefusedError] = []
+
+    def end(error: RefusedError) -> None:
+        refused.append(error)
+        service.hub.close(feed)
+
+    try:
+        counted.enter_context(service.quotas.session(consumer.tenant))
+        counted.enter_context(grants.watched(grant, end))
+        yield b": %s\n\n" % position(service.epoch, feed.sent).encode()
+        while not feed.is_closed:
+            batch = await feed.take(wait=BEAT)
+            epoch, lineage = service.epoch, service.lineage
+            parts = []
+            if batch.gap is not None:
+                parts.append(b"event: gap\ndata: %s\n\n" % batch.gap.json(epoch))
+            for one, text in zip(batch.messages, lineage.shown(batch.messages), strict=True):
+                parts.append(b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), one.seq, text))
+            yield b"".join(parts) or b": %s\n\n" % position(epoch, feed.sent).encode()
+        if refused:
+            told = {"status": refused[0].status, "detail": str(refused[0])}
+            yield b"event: error\ndata: %s\n\n" % msgspec.json.encode(told)
+    except LogError as error:  # said in the stream: its status is sent
+        yield b"event: error\ndata: %s\n\n" % msgspec.json.encode({"detail": str(error)})
+    finally:
+        counted.close()
+        service.hub.close(feed)
+
+
+def _page(service: Service, batch: Batch) -> bytes:
+    epoch = service.epoch
+    gap = b"" if batch.gap is None else batch.gap.json(epoch)[1:-1] + b","
+    items = b",".join(service.lineage.shown(batch.messages))
+    return b'{%s"items":[%s],"position":"%s:%d"}' % (gap, items, epoch.encode(), batch.upto)
+
+
+def _seq(service: Service, text: str) -> int:
+    if text == "start":
+        return service.log.first - 1
+    return service.seq_of(text)
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def not_linked(consumer: Consumer) -> Consumer:
+    """Return a consumer; refuse one that another server moves."""
+    if consumer.out.get("kind") == KIND:
+        raise RefusedError(409, f"the consumer {consumer.name!r} is a link to another server")
+    return consumer
+
+
+def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
+    epoch = service.epoch
+    kind = "board" if isinstance(consumer.source, BoardEntry) else "space"
+    return {
+        "name": consumer.name,
+        kind: consumer.source.name,
+        "position": position(epoch, consumer.cursor),
+        "behind": service.pump.durable - consumer.cursor,
+        "listeners": len(service.hub.feeds.get(consumer.number, ())),
+        "on_gap": consumer.on_gap,
+        "best": consumer.best,
+        "budget": consumer.budget,
+        **service.ways.shown(consumer),
+    }

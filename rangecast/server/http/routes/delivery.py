@@ -1,0 +1,118 @@
+"""Ways out over HTTP: dead letters, secrets, a test."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from rangecast.errors import shown
+from rangecast.server.delivery.messages import position
+from rangecast.server.delivery.webhook import Webhook, rotated
+from rangecast.server.http.auth import allowed
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.edits import DropLetters
+from rangecast.server.state.registry import Consumer, RefusedError
+
+router = APIRouter(prefix="/v1/consumers")
+REDRIVEN = 100
+"""Dead letters of one request."""
+
+
+@router.get("/{name}/dead")
+async def list_dead(request: Request, name: str, after: str = "", limit: int = 1000) -> Any:
+    """List the dead letters: messages that couldn't be delivered, by position."""
+    service, consumer = _asked(request, "read", name)
+    epoch = service.epoch
+    begin = service.seq_of(after) if after else 0
+    wanted = sorted(seq for seq in list(consumer.letters) if seq > begin)
+    page = wanted[: max(1, min(limit, 1000))]
+    return {
+        "items": [
+            {
+                "position": position(epoch, one),
+                "reason": consumer.letters[one].reason,
+                "at": consumer.letters[one].at / 1e6,
+                "is_kept": one >= service.log.first,
+            }
+            for one in page
+        ],
+        "next": position(epoch, page[-1]) if len(wanted) > len(page) else None,
+        "count": len(consumer.letters),
+    }
+
+
+@router.post("/{name}/dead:redrive")
+async def redrive(request: Request, name: str) -> Any:
+    """Try once more to deliver dead letters, oldest first, up to 100 or the first failure.
+
+    Those that arrive, and those whose events are gone from the log, are dead letters no more.
+    """
+    service, consumer = _asked(request, "subscribe", name)
+    webhook = _webhook(service, consumer)
+    reader, loop = service.hub.reader(consumer), asyncio.get_running_loop()
+    delivered, gone, error = [], [], ""
+    try:
+        for seq in sorted(consumer.letters)[:REDRIVEN]:
+            durable = service.pump.durable
+            batch = await loop.run_in_executor(None, reader.read, seq - 1, durable, 1)
+            if not batch.messages or batch.messages[0].seq != seq:
+                gone.append(seq)
+                continue
+            answer = await webhook.redeliver(batch.messages[0])
+            if not answer.has_arrived:
+                error = answer.error
+                break
+            delivered.append(seq)
+    finally:
+        await webhook.end()
+    if delivered or gone:
+        edit = DropLetters(consumer.tenant, consumer.name, delivered + gone)
+        await answered(service.edit(edit))
+    epoch = service.epoch
+    return {
+        "delivered": [position(epoch, one) for one in delivered],
+        "gone": [position(epoch, one) for one in gone],
+        "left": len(consumer.letters),
+        "error": error or None,
+    }
+
+
+@router.post("/{name}/secret:rotate")
+async def rotate(request: Request, name: str) -> Any:
+    """Give a webhook a new secret, shown this once; the old one also signs for 24 hours."""
+    service, consumer = _asked(request, "subscribe", name)
+    edit, secret = rotated(consumer)
+    await answered(service.edit(edit))
+    return {"secret": secret}
+
+
+@router.post("/{name}:test")
+async def test(request: Request, name: str) -> Any:
+    """Deliver something that is no match to a webhook, in one attempt; say what came of it."""
+    service, consumer = _asked(request, "subscribe", name)
+    webhook = _webhook(service, consumer)
+    try:
+        answer = await webhook.test()
+    finally:
+        await webhook.end()
+    return {
+        "delivered": answer.has_arrived,
+        "status": answer.status,
+        "error": answer.error or None,
+    }
+
+
+def _asked(request: Request, scope: str, name: str) -> tuple[Service, Consumer]:
+    caller = allowed(request, scope)
+    service: Service = request.app.state.service
+    return service, service.registry.consumer(caller.tenant, name)
+
+
+def _webhook(service: Service, consumer: Consumer) -> Webhook:
+    way = service.ways.way(consumer)
+    if not isinstance(way, Webhook):
+        raise RefusedError(409, f"the consumer {shown(consumer.name)} has no webhook")
+    return way

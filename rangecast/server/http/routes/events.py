@@ -1,0 +1,251 @@
+"""Events over HTTP: published, or only asked about."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from rangecast.errors import RangecastError, for_interface
+from rangecast.kernels.arrays import F64
+from rangecast.model.sets.members import Id
+from rangecast.model.validation.arguments import whole
+from rangecast.server.delivery.messages import position
+from rangecast.server.http.auth import allowed, granted
+from rangecast.server.http.bodies.read import lines_of, off_loop, read_body, weight
+from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.http.problems import status_of
+from rangecast.server.pipeline.commands import Accepted
+from rangecast.server.pipeline.encoding import code_of, encoded
+from rangecast.server.pipeline.fanout import ids_by_event
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.edits import EVENTS, events_of
+from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.space_index import SpaceIndex
+
+router = APIRouter(prefix="/v1/spaces")
+_encode = msgspec.json.Encoder().encode
+MAX_PAIRS = 1_000_000
+"""Matches, or entries of rankings, in the answer to one request."""
+FEW = 256
+"""Events that are read on the event loop: another thread would take longer to begin."""
+
+
+@router.post("/{space}/events")
+async def publish(
+    request: Request,
+    space: str,
+    wait: str = "",
+    strict: bool = False,
+    dedup: str = "",
+    ignore_unknown: bool = False,
+) -> Response:
+    """Publish events: JSON, NDJSON, CloudEvents or an Arrow stream.
+
+    The answer comes when they are durable (`?wait=matches`: and matched). Events that can't be used
+    are refused one by one; with `?strict=true` all are.
+    """
+    caller = allowed(request, "publish")
+    service: Service = request.app.state.service
+    entry = service.registry.space(caller.tenant, space)
+    if wait not in ("", "durable", "matches") or dedup not in ("", "id"):
+        raise RefusedError(422, "wait is 'durable' or 'matches'; dedup is 'id'")
+    body, headers = await read_body(request), request.headers
+
+    def work() -> Future[Accepted]:
+        lines, form = lines_of(headers, body)
+        service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+        key = headers.get("idempotency-key", "")
+        return service.publish(
+            entry,
+            lines,
+            ignore_unknown=ignore_unknown,
+            wants_matches=wait == "matches",
+            strict=strict,
+            dedup=dedup == "id",
+            form=form,
+            key=key,
+            digest=digest_for(key, body),
+        )
+
+    accepted = await answered(await off_loop(weight(headers, body), work))
+    status, kind = status_and_type(accepted)
+    answer = shown_accepted(service, accepted)
+    size = 0 if accepted.matches is None else MOST_BYTES  # of matches there may be any number
+    return Response(await off_loop(size, _encode, answer), status, media_type=kind)
+
+
+@router.post("/{space}/events:match")
+async def match(request: Request, space: str, ignore_unknown: bool = False) -> Response:
+    """Return which subscriptions match events, up to 1,000,000 in all; nothing is stored."""
+    return await _asked(request, space, ignore_unknown=ignore_unknown)
+
+
+@router.post("/{space}/events:rank")
+async def rank(
+    request: Request,
+    space: str,
+    k: int = 10,
+    relaxed: bool = False,
+    combine: str = "sum",
+    ignore_unknown: bool = False,
+) -> Response:
+    """Return the k best subscriptions of events, with their scores; nothing is stored.
+
+    `k` times the events is at most 1,000,000. `combine`: what of the weights a relaxed ranking is
+    by: their `sum`, `product`, `min` or `max`.
+    """
+    whole("k", k, 1, 10_000)
+    options: Any = {"relaxed": relaxed, "combine": combine}
+    return await _asked(request, space, k, options, ignore_unknown=ignore_unknown)
+
+
+async def _asked(
+    request: Request,
+    space: str,
+    k: int | None = None,
+    options: Any = None,
+    *,
+    ignore_unknown: bool = False,
+) -> Response:
+    caller = allowed(request, "read")
+    service: Service = request.app.state.service
+    entry = service.registry.space(caller.tenant, space)
+    body, headers = await read_body(request), request.headers
+
+    def work() -> bytes:
+        lines, form = lines_of(headers, body)
+        index = service.indexes[entry.number]
+        given, refused = encoded(
+            lines, index.engine.space, ignore_unknown=ignore_unknown, form=form
+        )
+        wrong = [
+            {
+                "row": row,
+                "reason": for_interface(reason, "http"),
+                "code": code_of(lines[row], index.engine.space, ignore_unknown, form),
+            }
+            for row, reason in refused
+        ]
+        points = given.points_in(index.engine.space)
+        if k is None:
+            return _encode({"matches": _matches(index, points), "refused": wrong})
+        if k * len(points) > MAX_PAIRS:
+            raise _too_many(f"k is {k:,}, of {len(points):,} events")
+        best = [
+            [{"subscription": index.name(int(number)), "score": score} for number, score in one]
+            for one in index.engine.rank_points(points, k, **options)
+        ]
+        return _encode({"best": best, "refused": wrong})
+
+    return Response(await asyncio.to_thread(work), media_type="application/json")
+
+
+def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
+    """Return the ids of the subscriptions that match each event; refuse events with too many."""
+    found: list[list[Id]] = []
+    pairs, step = 0, 16
+    while len(found) < len(points):
+        some = points[len(found) : len(found) + step]
+        matched = index.match(some)
+        pairs += len(matched.numbers)
+        if pairs > MAX_PAIRS:
+            raise _too_many(f"the first {len(found) + len(some):,} events have {pairs:,}")
+        found += ids_by_event(matched, index, 0, len(some))
+        if len(matched.numbers) < MAX_PAIRS // 16:  # nor are the next ones likely to have many
+            step *= 4
+    return found
+
+
+def _too_many(given: str) -> RefusedError:
+    return RefusedError(
+        413, f"an answer has at most {MAX_PAIRS:,} matches; {given}\n  hint: send fewer events"
+    )
+
+
+@router.get("/{space}/events")
+async def read(request: Request, space: str, after: str = "", limit: int = 1000) -> Response:
+    """Return the log itself: events after a position, as NDJSON of `{"position", "event"}`.
+
+    If they can't be read to the end, the last line is `{"error": {"status", "detail"}}`.
+    """
+    grant = granted(request, "read")
+    service: Service = request.app.state.service
+    entry = service.registry.space(grant.caller().tenant, space)
+    log, last, most = service.log, service.pump.durable, whole("limit", limit, 1)
+    begin = service.seq_of(after) if after else log.first - 1
+    prefix = f'{{"position":"{service.epoch}:'.encode()
+
+    def lines() -> Iterator[bytes]:
+        at, left = begin, most
+        while at < last and left:
+            grant.caller()  # its token may have ended meanwhile
+            units = log.read(at, 1 << 20)
+            for unit in units:
+                if unit.kind == EVENTS and left:
+                    head, texts = events_of(unit)
+                    if (head.tenant, head.space) == (entry.tenant, entry.name):
+                        skip = max(0, at + 1 - unit.first)
+                        some = texts[skip : skip + left]
+                        left -= len(some)
+                        yield b"".join(
+                            b'%s%d","event":%s}\n' % (prefix, unit.first + skip + place, text)
+                            for place, text in enumerate(some)
+                        )
+                at = max(at, unit.last)
+            if not units:
+                return
+
+    def told() -> Iterator[bytes]:
+        try:
+            yield from lines()
+        except RangecastError as error:  # the status of the answer is sent
+            said = {"status": status_of(error), "detail": str(error)}
+            yield _encode({"error": said}) + b"\n"
+
+    return StreamingResponse(told(), media_type="application/x-ndjson")
+
+
+def digest_for(key: str, body: bytes) -> str:
+    """Return what tells the body of a request with an Idempotency-Key from others."""
+    if len(key) > 200:
+        raise RefusedError(422, "an Idempotency-Key has at most 200 characters")
+    return hashlib.blake2b(body, digest_size=16).hexdigest() if key else ""
+
+
+def status_and_type(accepted: Accepted) -> tuple[int, str]:
+    """Return the status and the content type of the answer to events."""
+    if accepted.refused and not accepted.count and not accepted.skipped:
+        return 422, "application/problem+json"
+    return 200, "application/json"
+
+
+def shown_accepted(service: Service, accepted: Accepted) -> dict[str, Any]:
+    """Return what became of events as an answer."""
+    epoch, count = service.epoch, accepted.count
+    refused = [(row, for_interface(reason, "http")) for row, reason in accepted.refused]
+    shown: dict[str, Any] = {
+        "accepted": count,
+        "first": position(epoch, accepted.first) if count else None,
+        "last": position(epoch, accepted.first + count - 1) if count else None,
+        "refused": [
+            {"row": row, "reason": reason}
+            | ({"code": accepted.codes[row]} if row in accepted.codes else {})
+            for row, reason in refused
+        ],
+        "durability": service.durability,
+    }
+    if accepted.repeated:
+        shown["repeated"] = True
+    if accepted.skipped:
+        shown["skipped"] = accepted.skipped
+    if accepted.matches is not None:
+        shown["matches"] = accepted.matches
+    return shown

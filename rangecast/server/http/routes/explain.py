@@ -1,0 +1,137 @@
+"""Questions about the live set over HTTP: nothing is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+
+from rangecast.model.filters.compile import ANY_BOXES
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import TentativeSpace
+from rangecast.model.validation.arguments import whole
+from rangecast.server import explain
+from rangecast.server.http.auth import allowed
+from rangecast.server.http.bodies.models import MAX_BYTES
+from rangecast.server.http.bodies.read import off_loop, read_body
+from rangecast.server.json_text import decode
+from rangecast.server.service import Service
+from rangecast.server.state.edits import NEVER
+from rangecast.server.state.registry import RefusedError, SpaceEntry
+
+router = APIRouter(prefix="/v1/spaces")
+
+
+MAX_NEAREST = 100
+"""Subscriptions that nearly match, in one answer."""
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """What a question is about."""
+
+    event: dict[str, Any] | None = None
+    subscription: str | int | None = None
+    filter: str | None = None
+    k: int = 10
+    ignore_unknown: bool = False
+    boxes: bool = False
+
+    def explained(self) -> explain.Asked:
+        """Return the event that is explained."""
+        if self.event is None:
+            raise RefusedError(422, 'give {"event": {...}}')
+        return explain.Asked(self.event, self.ignore_unknown, self.boxes)
+
+
+_asked_of = msgspec.json.Decoder(Asked)
+
+
+@router.post("/{space}/why")
+async def why(request: Request, space: str) -> Any:
+    """Say why a subscription matches an event, or doesn't: `{"event": {}, "subscription": ""}`.
+
+    With `"boxes": true`, all alternatives of its filter are in the answer.
+    """
+    service, entry, asked = await _asked(request, space)
+    if asked.event is None or asked.subscription is None:
+        raise RefusedError(422, 'give {"event": {...}, "subscription": "its id"}')
+    version = service.registry.subscription(entry.tenant, space, str(asked.subscription))
+    return await asyncio.to_thread(explain.why, entry.space, version, asked.explained())
+
+
+@router.post("/{space}/why-not")
+async def why_not(request: Request, space: str) -> Any:
+    """Say who gets an event, and what the k others that lack least lack: `{"event": {}, "k": 5}`.
+
+    `k` is 10 if it isn't given, and at most 100.
+    """
+    service, entry, asked = await _asked(request, space)
+    nearest = whole("k", asked.k, 1, MAX_NEAREST)
+    index = service.indexes[entry.number]
+    return await asyncio.to_thread(
+        explain.who, index, asked.explained(), _passing(service, entry), nearest
+    )
+
+
+@router.get("/{space}/explain")
+async def explain_set(request: Request, space: str) -> Any:
+    """Say what the live set is made of: its structures, why these, and their memory."""
+    service: Service = request.app.state.service
+    entry = service.registry.space(allowed(request, "read").tenant, space)
+    return {"text": await asyncio.to_thread(service.indexes[entry.number].engine.explain)}
+
+
+@router.post("/{space}/subscriptions:covered")
+async def covered(request: Request, space: str) -> Any:
+    """Say which subscription covers one, or a filter: `{"subscription": ""}`, `{"filter": ""}`."""
+    service, entry, asked = await _asked(request, space)
+    index, number = service.indexes[entry.number], None
+    # The words of a filter that isn't saved don't become words of the server's space.
+    own = TentativeSpace(index.engine.space)
+    if asked.subscription is not None:
+        version = service.registry.subscription(entry.tenant, space, str(asked.subscription))
+        number = version.number
+        wanted = await asyncio.to_thread(Filter.parse, version.filter, own, max_boxes=ANY_BOXES)
+    elif asked.filter is not None:
+        wanted = await asyncio.to_thread(service.quotas.parsed, entry.tenant, asked.filter, own)
+    else:
+        raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
+    passing = _passing(service, entry)
+    return await asyncio.to_thread(explain.covered, index, wanted, number, passing)
+
+
+@router.get("/{space}/plane")
+async def plane(request: Request, space: str, x: str = "", y: str = "", limit: int = 400) -> Any:
+    """Return the boxes of subscriptions on two attributes, to draw them.
+
+    `x`, `y`: the attributes; by default those that most subscriptions bound.
+    """
+    service: Service = request.app.state.service
+    entry = service.registry.space(allowed(request, "read").tenant, space)
+    whole("limit", limit, 1, 2000)
+    index, passing = service.indexes[entry.number], _passing(service, entry)
+    return await asyncio.to_thread(explain.plane, index, x, y, passing, limit)
+
+
+def _passing(service: Service, entry: SpaceEntry) -> set[int]:
+    """Return the subscriptions of a space that end with a connection, such as those of pages."""
+    return {
+        one.number
+        for consumer in list(service.registry.consumers.values())
+        if consumer.source is entry and consumer.is_session
+        for one in consumer.versions
+        if one.died == NEVER
+    }
+
+
+async def _asked(request: Request, space: str) -> tuple[Service, SpaceEntry, Asked]:
+    service: Service = request.app.state.service
+    entry = service.registry.space(allowed(request, "read").tenant, space)
+    body = await read_body(request, MAX_BYTES)
+    try:
+        asked = await off_loop(len(body), decode, body, _asked_of)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedError(422, f"the body isn't what is asked for: {error}") from None
+    return service, entry, asked

@@ -1,0 +1,99 @@
+"""Where other servers connect: see `links`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from fastapi import APIRouter, WebSocket
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from rangecast.server.http.auth import DEFAULT, Grant, grant_of
+from rangecast.server.links.connection import HEADER, REFUSED, Wire, refusal, refusal_of
+from rangecast.server.links.manager import Links
+from rangecast.server.service import Service
+from rangecast.server.state.admission import check_name
+from rangecast.server.state.registry import RefusedError
+
+router = APIRouter()
+_FIRST = 10.0
+"""Seconds that the other server has to say something."""
+
+
+@router.websocket("/v1/link")
+async def link(socket: WebSocket) -> None:
+    """Carry one connection of another server."""
+    service: Service = socket.app.state.service
+    try:
+        links, grant = _admitted(service, socket)
+    except RefusedError as error:
+        await socket.accept()
+        await socket.send_text(refusal(str(error)))
+        await socket.close(REFUSED, "refused")
+        return
+    await socket.accept(headers=[(HEADER.encode(), links.name.encode())])
+    wire = Wire(links, socket.headers[HEADER])
+    revoked: list[str] = []
+
+    def revoke(error: RefusedError) -> None:
+        revoked.append(str(error))
+        wire.cut()
+
+    with (
+        socket.app.state.grants.watched(grant, revoke),
+        contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError),
+    ):
+        async with asyncio.timeout(_FIRST):
+            came = [await _received(socket, wire)]
+        if came[0] is not None:  # the other server means it
+            wire.first = came[0]
+            links.up(wire)
+            await wire.run(
+                lambda frame: _send(socket, frame),
+                lambda: _next(came, socket, wire),
+            )
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        if revoked and socket.application_state == WebSocketState.CONNECTED:
+            await socket.send_text(refusal(revoked[0]))
+            await socket.close(REFUSED, "the text before says why")
+        elif socket.application_state == WebSocketState.CONNECTED:
+            await socket.close(REFUSED if wire.refused else 1012, "the text before says why")
+
+
+def _admitted(service: Service, socket: WebSocket) -> tuple[Links, Grant]:
+    if "origin" in socket.headers:
+        raise RefusedError(403, "this is for other servers, not for browsers")
+    grant = grant_of(socket)
+    caller = grant.caller()
+    caller.need("link")
+    if caller.tenant != DEFAULT:
+        raise RefusedError(403, f"links are of the tenant {DEFAULT!r}; given: {caller.tenant!r}")
+    if service.links is None:
+        raise RefusedError(
+            404, "this server takes no links\n  hint: start it with --server-name NAME"
+        )
+    check_name("broker", socket.headers.get(HEADER, ""))
+    return service.links, grant
+
+
+async def _send(socket: WebSocket, frame: bytes | str) -> None:
+    if isinstance(frame, str):
+        await socket.send_text(frame)
+    else:
+        await socket.send_bytes(frame)
+
+
+async def _next(came: list[bytes | None], socket: WebSocket, wire: Wire) -> bytes | None:
+    return came.pop() if came else await _received(socket, wire)
+
+
+async def _received(socket: WebSocket, wire: Wire) -> bytes | None:
+    """Return the next frame; `None`: there won't be one."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        return None
+    if message.get("text") is not None:
+        wire.refused = f"refused there: {refusal_of(message['text'])}"
+        return None
+    frame: bytes = message["bytes"]
+    return frame

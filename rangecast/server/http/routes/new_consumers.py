@@ -1,0 +1,46 @@
+"""Consumers that are created together with their first subscriptions: all of it, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.state.admission import ConsumerExistsError
+from rangecast.server.state.edits import PutConsumer, PutSubscription
+from rangecast.server.state.registry import RefusedError, Registry
+
+_ATTEMPTS = 5
+"""Lookups of missing consumers, if other requests create them at the same time."""
+
+
+async def subscribed(
+    registry: Registry,
+    edits: Sequence[PutSubscription],
+    submit: Callable[[list[PutConsumer]], Future[int]],
+    *,
+    create_consumer: bool,
+) -> int:
+    """Submit subscriptions of one space, with the consumers that are missing; return their seq.
+
+    submit   submits these consumers and then the subscriptions, as one unit
+    """
+    if not create_consumer:
+        return await answered(submit([]))
+    for _ in range(_ATTEMPTS):
+        missing = _missing(registry, edits)
+        try:
+            return await answered(submit(missing)) + len(missing)
+        except ConsumerExistsError:
+            continue  # another request created it meanwhile
+    raise RefusedError(503, "a consumer is created and deleted all the time\n  hint: try again")
+
+
+def _missing(registry: Registry, edits: Sequence[PutSubscription]) -> list[PutConsumer]:
+    tenant, space = edits[0].tenant, edits[0].space
+    names = dict.fromkeys([one.consumer for one in edits])
+    return [
+        PutConsumer(tenant, name, space, only_new=True)
+        for name in names
+        if name and (tenant, name) not in registry.consumers
+    ]

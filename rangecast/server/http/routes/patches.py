@@ -1,0 +1,109 @@
+"""Subscriptions that are changed in part over HTTP: what isn't given stays.
+
+The log has whole subscriptions. So an edit is made of the subscription as it is and what is given,
+on the condition that it is still that one; if another edit came first, it is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from msgspec.structs import replace
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from rangecast.server.http.auth import allowed
+from rangecast.server.http.bodies.models import ModelRoute
+from rangecast.server.http.routes.spaces import condition, edit_of, etag, shown_put
+from rangecast.server.pipeline.commands import Outcome
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.admission import ONLY_NEW, ChangedError
+from rangecast.server.state.edits import PutSubscription
+from rangecast.server.state.registry import RefusedError, Registry, Version
+
+router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
+_ATTEMPTS = 20
+"""Edits that are made anew, if others come first all the time."""
+
+
+class Given(BaseModel):
+    """What changes of a subscription."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: StrictInt | StrictStr | None = Field(None, description="An integer, if the id is one.")
+    filter: str | None = Field(None, examples=["price < 20 and sector = 'tech'"])
+    score: float | None = None
+    weights: dict[str, float] = {}
+    consumer: str | None = None
+    ttl: float | None = Field(None, gt=0, description="Seconds after which it ends by itself.")
+
+
+@router.patch("/{space}/subscriptions/{name:path}")
+async def patch_subscription(request: Request, space: str, name: str, given: Given) -> Response:
+    """Change what is given of a subscription: its filter, score, weights, consumer or ttl.
+
+    It keeps its place in ties. Weights that aren't given stay, too.
+    """
+    caller = allowed(request, "subscribe")
+    service: Service = request.app.state.service
+    entry = service.registry.space(caller.tenant, space)
+    values, if_match = given.model_dump(), condition(request)
+    if if_match == ONLY_NEW:
+        raise RefusedError(422, "to change a subscription, it must exist: leave out If-None-Match")
+    edit = edit_of(caller, entry, name, values | {"filter": given.filter or ""}, service.clock)
+    made: list[PutSubscription] = []
+
+    async def submit() -> int:
+        version = service.registry.subscription(caller.tenant, space, name)
+        made[:] = [merged(service.registry, version, edit, values)]
+        mark = etag(version.born) if if_match in (None, "*") else if_match
+        return await answered(service.edit(*made, if_match=mark))
+
+    is_fixed = if_match not in (None, "*")
+    seq = await submit() if is_fixed else await unless_changed(submit)
+    shown = shown_put(service, made[0], seq, Outcome())
+    return JSONResponse(shown, headers={"ETag": etag(seq)})
+
+
+async def unless_changed(submit: Callable[[], Awaitable[int]]) -> int:
+    """Make an edit of what there is, until no other one comes first; return its seq."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return await submit()
+        except ChangedError:
+            continue
+    raise RefusedError(503, "others change it all the time\n  hint: try again")
+
+
+def merged_many(
+    registry: Registry,
+    space: str,
+    edits: Sequence[PutSubscription],
+    given: Sequence[Mapping[str, Any]],
+) -> tuple[list[PutSubscription], list[str]]:
+    """Return whole edits, and the ETag that each is made of; refuse an id that there isn't."""
+    versions = [registry.subscription(one.tenant, space, one.name) for one in edits]
+    rows = zip(versions, edits, given, strict=True)
+    whole = [merged(registry, version, edit, values) for version, edit, values in rows]
+    return whole, [etag(version.born) for version in versions]
+
+
+def merged(
+    registry: Registry, version: Version, edit: PutSubscription, given: Mapping[str, Any]
+) -> PutSubscription:
+    """Return the edit that makes of a subscription what is given, and leaves the rest."""
+    owner = registry.owner(version)
+    has = {name for name, value in given.items() if value is not None}
+    return replace(
+        edit,
+        filter=edit.filter if "filter" in has else version.filter,
+        score=edit.score if "score" in has else version.score,
+        weights={**version.weights, **edit.weights},
+        consumer=edit.consumer or ("" if owner is None else owner.name),
+        expires=edit.expires if "ttl" in has else version.expires,
+        is_integer=edit.is_integer if "id" in has else version.is_integer,
+    )

@@ -1,0 +1,75 @@
+"""Subscriptions by a list of their ids, over HTTP: shown, or ended as one edit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from rangecast.model.sets.members import as_id
+from rangecast.server.delivery.messages import position
+from rangecast.server.http.auth import allowed
+from rangecast.server.http.bodies.read import off_loop, read_body
+from rangecast.server.http.routes.spaces import shown
+from rangecast.server.json_text import decode
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.edits import DeleteSubscription
+from rangecast.server.state.registry import RefusedError
+
+router = APIRouter(prefix="/v1/spaces")
+MAX_IDS = 10_000
+"""Ids of one request."""
+
+
+class Ids(msgspec.Struct, forbid_unknown_fields=True):
+    """Ids of subscriptions."""
+
+    ids: list[str | int]
+
+
+_ids = msgspec.json.Decoder(Ids)
+
+
+@router.post("/{space}/subscriptions:select")
+async def select(request: Request, space: str) -> Response:
+    """Return these subscriptions, in the order of the ids, each with its `arrival`."""
+    caller = allowed(request, "read")
+    service: Service = request.app.state.service
+    names = await names_of(request)
+    registry = service.registry
+    versions = [registry.subscription(caller.tenant, space, name) for name in names]
+    items = [shown(request, one) | {"arrival": one.number} for one in versions]
+    return Response(msgspec.json.encode({"items": items}), media_type="application/json")
+
+
+@router.post("/{space}/subscriptions:delete")
+async def delete(request: Request, space: str) -> Any:
+    """End these subscriptions, all of them or none. An id that is given twice counts once."""
+    caller = allowed(request, "subscribe")
+    service: Service = request.app.state.service
+    names = list(dict.fromkeys(await names_of(request)))
+    service.registry.space(caller.tenant, space)
+    place = None
+    if names:
+        edits = [DeleteSubscription(caller.tenant, name, space) for name in names]
+        seq = await answered(service.edit(*edits))
+        place = position(service.epoch, seq + len(names) - 1)
+    return {"deleted": len(names), "position": place}
+
+
+async def names_of(request: Request) -> list[str]:
+    """Return the ids of a body, as texts."""
+    body = await read_body(request)
+    try:
+        given = await off_loop(len(body), decode, body, _ids)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedError(422, f'give {{"ids": ["an id", ...]}}: {error}') from None
+    if len(given.ids) > MAX_IDS:
+        raise RefusedError(
+            413,
+            f"a request has at most {MAX_IDS:,} ids; given: {len(given.ids):,}\n"
+            "  hint: send several requests",
+        )
+    return [str(as_id(one)) for one in given.ids]

@@ -1,0 +1,327 @@
+"""Spaces and subscriptions over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from rangecast.errors import SpaceError, UsageError
+from rangecast.model.sets.members import as_id
+from rangecast.model.space import Space
+from rangecast.model.validation.arguments import score_of, weights_of
+from rangecast.server.delivery.messages import position
+from rangecast.server.http.auth import Caller, allowed
+from rangecast.server.http.bodies.models import MAX_BYTES, ModelRoute
+from rangecast.server.http.bodies.read import off_loop, read_body, rows_of_body
+from rangecast.server.http.routes.new_consumers import subscribed
+from rangecast.server.log.clock import Clock
+from rangecast.server.pipeline.commands import Outcome
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.admission import ONLY_NEW
+from rangecast.server.state.edits import (
+    DeleteSubscription,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+)
+from rangecast.server.state.registry import RefusedError, SpaceEntry, Version
+
+router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
+PAGE = 1000
+_ROW = 64
+"""What a row of a list that is looked through takes, as bytes that are read: see `off_loop`."""
+Item = TypeVar("Item")
+SPACE_BYTES = 1 << 20
+"""Bytes of the definition of a space."""
+SETTLING = 30.0
+"""Seconds that a request waits for other servers."""
+
+
+class Given(BaseModel):
+    """A subscription as it is put."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: StrictInt | StrictStr | None = Field(None, description="An integer, if the id is one.")
+    filter: str = Field(examples=["price < 20 and sector = 'tech'"])
+    score: float = 0.0
+    weights: dict[str, float] = {}
+    consumer: str = ""
+    ttl: float | None = Field(None, gt=0, description="Seconds after which it ends by itself.")
+
+
+@router.get("")
+async def list_spaces(request: Request) -> Any:
+    """List the spaces."""
+    caller = allowed(request, "read")
+    mine = [one for one in _registry(request).spaces.values() if one.tenant == caller.tenant]
+    return {"items": [_shown_space(one) for one in mine]}
+
+
+@router.get("/{space}")
+async def get_space(request: Request, space: str) -> Response:
+    """Return a space: its attributes, as JSON or (Accept: application/toml) as TOML."""
+    caller = allowed(request, "read")
+    found = _registry(request).space(caller.tenant, space)
+    if "toml" in request.headers.get("accept", ""):
+        return PlainTextResponse(found.space.to_toml(), media_type="application/toml")
+    return JSONResponse(_shown_space(found))
+
+
+@router.put("/{space}")
+async def put_space(request: Request, space: str) -> Any:
+    """Make a space, or add attributes and categories to it: TOML, or JSON of the same shape."""
+    caller = allowed(request, "admin")
+    body = await read_body(request, SPACE_BYTES)
+    is_json = "json" in request.headers.get("content-type", "")
+    made = await off_loop(len(body), _space_of, body, is_json)
+    seq = await _edited(request, PutSpace(caller.tenant, space, made.definition()))
+    return {"name": space, "position": position(_service(request).epoch, seq)}
+
+
+def _space_of(body: bytes, is_json: bool) -> Space:
+    if not is_json:
+        return Space.from_toml(body.decode("utf-8", "replace"))
+    given = rows_of_body(body)
+    if not isinstance(given, dict):
+        raise SpaceError("a space is an object with a list 'attribute'")
+    return Space.from_definition(given)
+
+
+@router.get("/{space}/subscriptions")
+async def list_subscriptions(
+    request: Request,
+    space: str,
+    after: str = "",
+    limit: int = PAGE,
+    consumer: str | None = None,
+    contains: str = "",
+) -> Any:
+    """List subscriptions in order of arrival, a page at a time: `after` is the `next` of the page
+    before.
+
+    `contains`: only those with this text in their id or filter, whatever its case. Those of live
+    tails, which end with their connection, aren't listed.
+    """
+    caller = allowed(request, "read")
+    entry = _registry(request).space(caller.tenant, space)
+    number = None
+    if consumer is not None:
+        number = _registry(request).consumer(caller.tenant, consumer).number
+    text, most = contains.casefold(), max(1, min(limit, PAGE))
+    first = _arrival_after(after)
+
+    def work() -> bytes:
+        # A subscription that is replaced keeps its number, and its place in the dict.
+        tails = {one.number for one in list(consumers.values()) if one.is_session}
+        wanted = [one for one in list(entry.live.values()) if one.consumer not in tails]
+        count = len(wanted)
+        wanted = [one for one in wanted if one.number >= first]
+        if number is not None:
+            wanted = [one for one in wanted if one.consumer == number]
+        if text:
+            wanted = [one for one in wanted if text in f"{one.name}\n{one.filter}".casefold()]
+        page = wanted[:most]
+        more = str(page[-1].number) if len(wanted) > most else None
+        items = [shown(request, one) for one in page]
+        return msgspec.json.encode({"items": items, "next": more, "count": count})
+
+    consumers = _registry(request).consumers
+    found = await off_loop(_ROW * len(entry.live), work)
+    return Response(found, media_type="application/json")
+
+
+def _arrival_after(after: str) -> int:
+    """Return the least number of a subscription that comes after the end of a page."""
+    if not after:
+        return 0
+    if not (after.isascii() and after.isdigit() and len(after) < 20):
+        raise UsageError(
+            f"'after' is the 'next' of the page before\n  given: {after[:80]!r}\n"
+            "  hint: leave it out for the first page"
+        )
+    return int(after) + 1
+
+
+def page_of(named: Mapping[str, Item], after: str, most: int) -> tuple[list[Item], str | None]:
+    """Return the first of those whose names come after this one, and the last name if more do."""
+    names = [name for name in named if name > after]
+    page = heapq.nsmallest(most, names)
+    return [named[name] for name in page], page[-1] if len(names) > len(page) else None
+
+
+@router.get("/{space}/subscriptions/{name:path}")
+async def get_subscription(request: Request, space: str, name: str, wait: str = "") -> Response:
+    """Return a subscription; with `wait=settled` when all linked servers know of it, as for PUT."""
+    caller = allowed(request, "read")
+    found = _registry(request).subscription(caller.tenant, space, name)
+    settled = await _settled(request, wait, found.born)
+    return JSONResponse(shown(request, found) | settled, headers={"ETag": etag(found.born)})
+
+
+@router.put("/{space}/subscriptions/{name:path}")
+async def put_subscription(
+    request: Request,
+    space: str,
+    name: str,
+    given: Given,
+    wait: str = "",
+    create_consumer: bool = False,
+) -> Response:
+    """Make a subscription, or replace it; every event after the answer is matched with it.
+
+    `create_consumer=true`: its consumer is created with it, if there is none of this name.
+
+    `wait=settled`: the answer comes when all linked servers know of it, or after 30 seconds; then
+    `settled` is false, and a GET with the same asks again.
+    """
+    caller = allowed(request, "subscribe")
+    entry = _registry(request).space(caller.tenant, space)
+    edit = edit_of(caller, entry, name, given.model_dump(), _service(request).clock)
+    if_match, outcome = condition(request), Outcome()
+
+    def submit(consumers: list[PutConsumer]) -> Future[int]:
+        return _service(request).edit(*consumers, edit, if_match=if_match, outcome=outcome)
+
+    seq = await subscribed(_registry(request), [edit], submit, create_consumer=create_consumer)
+    settled = await _settled(request, wait, seq)
+    return JSONResponse(
+        shown_put(_service(request), edit, seq, outcome) | settled, headers={"ETag": etag(seq)}
+    )
+
+
+def shown_put(
+    service: Service, edit: PutSubscription, seq: int, outcome: Outcome
+) -> dict[str, Any]:
+    """Return the answer to a subscription that was made or replaced by the edit of this seq."""
+    place = position(service.epoch, seq)
+    return {"id": edit.id, "position": place, "created": bool(outcome.inserted)}
+
+
+def etag(seq: int) -> str:
+    """Return the mark of a subscription as the edit of this seq made it."""
+    return f'"{seq}"'
+
+
+@router.delete("/{space}/subscriptions/{name:path}")
+async def delete_subscription(request: Request, space: str, name: str) -> Any:
+    """End a subscription; no event after the answer is matched with it."""
+    caller = allowed(request, "subscribe")
+    edit = DeleteSubscription(caller.tenant, name, space)
+    seq = await _edited(request, edit, if_match=condition(request))
+    return {"id": name, "position": position(_service(request).epoch, seq)}
+
+
+@router.post("/{space}/subscriptions:check")
+async def check(request: Request, space: str) -> Any:
+    """Look at a filter without saving it: what it means, and what it would have matched."""
+    caller = allowed(request, "read")
+    entry = _registry(request).space(caller.tenant, space)
+    body = await read_body(request, MAX_BYTES)
+    given = await off_loop(len(body), rows_of_body, body)
+    if not isinstance(given, dict) or not isinstance(given.get("filter"), str):
+        raise RefusedError(422, 'give a JSON object {"filter": "..."}')
+    from rangecast.server.preview import tried
+
+    service = _service(request)
+    parse = partial(service.quotas.parsed, caller.tenant)
+    return await asyncio.to_thread(tried, service.log, service.epoch, entry, given["filter"], parse)
+
+
+def edit_of(
+    caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any], clock: Clock
+) -> PutSubscription:
+    """Return the edit that makes a subscription, after a check of all but its filter."""
+    as_id(name)
+    own = given.get("id")
+    if own is not None and str(as_id(own)) != name:
+        raise UsageError(
+            f"the id in the body isn't that of the path\n  given: {own!r} and {name!r}\n"
+            "  hint: leave it out, or give the same"
+        )
+    if not name:
+        raise UsageError("a subscription needs an id\n  hint: give a text, or an integer")
+    weights = given.get("weights") or {}
+    if not isinstance(weights, dict):
+        raise RefusedError(422, "weights are an object: attribute to weight")
+    if weights:
+        weights_of(entry.space, weights, None)
+    consumer = given.get("consumer") or ""
+    if not isinstance(consumer, str):
+        raise RefusedError(422, f"a consumer is given by its name; given: {consumer!r}")
+    ttl = given.get("ttl")
+    if ttl is not None and (not isinstance(ttl, int | float) or not 0 < ttl < 1e9):
+        raise RefusedError(422, f"ttl is a number of seconds; given: {ttl!r}")
+    return PutSubscription(
+        caller.tenant,
+        name,
+        entry.name,
+        given["filter"],
+        consumer,
+        score_of(given.get("score") or 0.0),
+        {one: float(weight) for one, weight in weights.items()},
+        0 if ttl is None else clock.now() + int(ttl * 1e6),
+        isinstance(own, int),
+    )
+
+
+async def _settled(request: Request, wait: str, seq: int) -> dict[str, bool]:
+    """Return whether all servers know of an edit, if that is asked for."""
+    if wait not in ("", "settled"):
+        raise RefusedError(422, f"'wait' is 'settled', or left out; given: {wait[:80]!r}")
+    links = _service(request).links
+    if not wait or links is None:
+        return {"settled": True} if wait else {}
+    try:
+        async with asyncio.timeout(SETTLING):
+            return {"settled": await answered(links.settled(seq))}
+    except TimeoutError:
+        return {"settled": False}
+
+
+def condition(request: Request) -> str | None:
+    """Return what must hold of the one before: its ETag, that there is one, or none."""
+    if request.headers.get("if-none-match") == "*":
+        return ONLY_NEW
+    return request.headers.get("if-match")
+
+
+async def _edited(request: Request, edit: Any, if_match: str | None = None) -> int:
+    return await answered(_service(request).edit(edit, if_match=if_match))
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def _registry(request: Request) -> Any:
+    return _service(request).registry
+
+
+def _shown_space(entry: SpaceEntry) -> dict[str, Any]:
+    return {"name": entry.name, "subscriptions": len(entry.live), **entry.space.definition()}
+
+
+def shown(request: Request, version: Version) -> dict[str, Any]:
+    """Return a subscription as an answer has it."""
+    owner = _registry(request).owner(version)
+    return {
+        "id": version.id,
+        "filter": version.filter,
+        "score": version.score,
+        "weights": version.weights,
+        "consumer": None if owner is None else owner.name,
+        "expires": version.expires / 1e6 if version.expires else None,
+        "position": position(_service(request).epoch, version.born),
+    }

@@ -1,0 +1,432 @@
+"""The WebSocket: one connection that publishes, subscribes and gets matches.
+
+Frames are JSON objects with a `type`. From a client:
+
+    auth         token                            first, where tokens are needed: within 30 seconds
+    open         consumer, [position, batch]      its messages come as `match`
+    follow       space, filter, [batch]           the same without a consumer, for this connection
+    publish      space, events, [wait: matches]
+    subscribe    space, id, filter, [score, weights, consumer, ttl]
+    unsubscribe  space, id
+    ack          position, [consumer]
+    credit       messages                         from then on only so many more come
+    beat
+
+To a client: `opened`, `match`, `lists` (of a board), `batch` (several of these, if that was asked
+for), `gap`, `beat` (how far there is nothing),
+`done` (the answer to what had this `ref`), `error`. Requests of one connection are carried out one
+after another, in order. When its token ends, so does the connection: an `error` says so, then it is
+closed with the code 4401.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, WebSocket
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from rangecast.errors import RangecastError
+from rangecast.server.delivery.hub import TAKEN, Feed
+from rangecast.server.delivery.messages import Gap, Message, position
+from rangecast.server.http.auth import Caller, Grant, Grants, digest_of, peer_of
+from rangecast.server.http.bodies.read import MOST_EVENTS, off_loop
+from rangecast.server.http.middleware import MOST_BYTES, TENANT
+from rangecast.server.http.problems import code_of_status, status_of
+from rangecast.server.http.routes.consumers import not_linked
+from rangecast.server.http.routes.events import shown_accepted
+from rangecast.server.http.routes.spaces import edit_of
+from rangecast.server.http.tickets import grant_by_ticket
+from rangecast.server.json_text import MAX_DEPTH, decode
+from rangecast.server.pipeline.commands import Accepted
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.security.hosts import Peer
+from rangecast.server.service import Service
+from rangecast.server.state.boards import BoardEntry
+from rangecast.server.state.edits import DeleteConsumer, DeleteSubscription, PutConsumer
+from rangecast.server.state.registry import Consumer, RefusedError
+
+router = APIRouter()
+logger = logging.getLogger("rangecast.server")
+BEAT = 15.0
+FRAME = 256 << 10
+"""Bytes of a frame with several messages, about."""
+UNAUTHORIZED = 4401
+"""The code that closes a connection without a token that holds."""
+MAX_SILENCE = 30.0
+"""Seconds that a client has to send its token, where one is needed."""
+MAX_STRANGER = 64 << 10
+"""Bytes of a frame before a token has come."""
+_GOODBYE = 1.0
+"""Seconds that a client has to read why its connection is closed."""
+SESSION = {"kind": "session"}
+"""The way out of a consumer that ends with its connection."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Session:
+    """One connection."""
+
+    def __init__(self, service: Service, socket: WebSocket):
+        self._service = service
+        self._socket = socket
+        self._grants: Grants = socket.app.state.grants
+        self._grant: Grant | None = None
+        self._limit = asyncio.timeout(None)
+        """When the connection ends by itself."""
+        self._refusal = RefusedError(
+            401, f"no token came within {MAX_SILENCE:g} seconds, and one is needed"
+        )
+        self._sending: dict[str, tuple[Feed, asyncio.Task[None]]] = {}
+        self._own: list[tuple[str, str]] = []
+        """Consumers that end with the connection: tenant and name."""
+        self._counted = contextlib.ExitStack()
+        self._credit: int | None = None
+        self._has_credit = asyncio.Event()
+        self._has_credit.set()
+        self._one = asyncio.Lock()
+        self._frame_bytes = 0
+        """Of the frame that is carried out."""
+
+    async def run(self) -> None:
+        """Serve it until it ends, or until its token does."""
+        try:
+            async with self._limit:
+                await self._serve()
+        except TimeoutError:
+            if not self._limit.expired():
+                raise
+            await self._end()
+            await self._close(self._refusal, UNAUTHORIZED, "the token has ended, or none came")
+        except (WebSocketDisconnect, RuntimeError):
+            return  # it is gone
+        finally:
+            await self._end()
+
+    async def _serve(self) -> None:
+        try:
+            self._admit(grant_by_ticket(self._socket))
+        except RefusedError as error:
+            if error.status == 429:
+                await self._close(error, 1008, "too many connections")
+                return
+            # it may still send its token
+            self._limit.reschedule(asyncio.get_running_loop().time() + MAX_SILENCE)
+        while True:
+            text = await self._socket.receive()
+            if text["type"] == "websocket.disconnect":
+                return
+            await self._received(text.get("bytes") or (text.get("text") or "").encode())
+
+    async def _close(self, why: RefusedError, code: int, reason: str) -> None:
+        """Say why the connection ends, if the client reads it."""
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE):
+                await self._send({"type": "error", "status": why.status, "detail": str(why)})
+                await self._socket.close(code, reason)
+
+    def _revoke(self, error: RefusedError) -> None:
+        """End the connection: its token has ended."""
+        if not self._limit.expired():
+            self._refusal = error
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+    async def _received(self, text: bytes) -> None:
+        ref: Any = None
+        self._frame_bytes = len(text)
+        try:
+            most = MOST_BYTES if self._grant is not None else MAX_STRANGER
+            if len(text) > most:
+                raise RefusedError(413, f"a frame has at most {most:,} bytes")
+            try:
+                frame = await off_loop(len(text), _decode, text)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise RefusedError(400, f"a frame is JSON: {error}") from None
+            if not isinstance(frame, dict):
+                raise RefusedError(400, "a frame is a JSON object with a 'type'")
+            ref = frame.get("ref")
+            kind = frame.get("type")
+            handle = _HANDLERS.get(kind) if isinstance(kind, str) else None
+            if handle is None:
+                known = ", ".join(_HANDLERS)
+                raise RefusedError(400, f"unknown type {str(kind)[:80]!r}; there is: {known}")
+            answer = await handle(self, frame)
+            if answer is not None:
+                await self._send({"type": "done", "ref": ref} | answer)
+        except RangecastError as error:
+            if self._grant is not None:
+                self._check(self._grant)
+            status = status_of(error)
+            code = error.code or code_of_status(status)
+            said = {"type": "error", "ref": ref, "status": status, "code": code}
+            await self._send(said | {"detail": str(error)})
+        except (WebSocketDisconnect, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            if self._socket.application_state != WebSocketState.CONNECTED:
+                raise
+            logger.error("a frame failed", exc_info=error)
+            detail = "an error inside the server; its log says more"
+            await self._send({"type": "error", "ref": ref, "status": 500, "detail": detail})
+
+    async def _send(self, frame: dict[str, Any]) -> None:
+        await self._send_bytes(_encode(frame))
+
+    async def _send_bytes(self, text: bytes) -> None:
+        async with self._one:
+            if self._socket.application_state == WebSocketState.CONNECTED:
+                await self._socket.send_text(text.decode())
+
+    # ---- what clients ask for
+
+    def _admit(self, grant: Grant) -> None:
+        """From now on the connection may do what this grant allows."""
+        tenant = grant.caller().tenant
+        self._counted.close()
+        self._grant = None
+        self._service.quotas.check_session(tenant)
+        self._counted.enter_context(self._service.quotas.session(tenant))
+        self._counted.enter_context(self._grants.watched(grant, self._revoke))
+        self._grant = grant
+        self._limit.reschedule(None)
+        self._socket.scope[TENANT] = tenant
+
+    def _check(self, grant: Grant) -> None:
+        """End the connection if its token has ended."""
+        try:
+            grant.caller()
+        except RefusedError as error:
+            self._revoke(error)
+
+    def _may(self, scope: str) -> Caller:
+        if self._grant is None:
+            raise RefusedError(401, 'send {"type": "auth", "token": ...} first')
+        caller = self._grant.caller()
+        caller.need(scope)
+        return caller
+
+    async def _auth(self, frame: dict[str, Any]) -> dict[str, Any]:
+        grant = Grant(self._service, digest_of(_text(frame, "token")), Peer(None, ()))
+        if self._sending and self._grant is not None and self._grant.digest != grant.digest:
+            raise RefusedError(
+                409, "messages are open by another token\n  hint: open another connection"
+            )
+        self._admit(grant)
+        caller = grant.caller()
+        return {"tenant": caller.tenant, "scopes": caller.scopes}
+
+    async def _open(self, frame: dict[str, Any]) -> None:
+        caller, service = self._may("read"), self._service
+        name = _text(frame, "consumer")
+        consumer = service.registry.consumer(caller.tenant, name)
+        after, gap = None, None
+        if "position" in frame:
+            after, gap = service.resumed(consumer, _text(frame, "position"))
+        await self._begin(name, consumer, after, gap, is_batched=frame.get("batch") is True)
+
+    async def _follow(self, frame: dict[str, Any]) -> None:
+        caller, service = self._may("subscribe"), self._service
+        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        name = f"session-{secrets.token_hex(8)}"
+        given = {**frame, "filter": _text(frame, "filter"), "id": None}
+        wanted = edit_of(caller, entry, name, given, service.clock)
+        wanted = msgspec.structs.replace(wanted, consumer=name)
+        made = PutConsumer(caller.tenant, name, entry.name, SESSION)
+        own = caller.tenant, name
+        self._own.append(own)  # before the answer: the connection may end while it is awaited
+        try:
+            await answered(service.edit(made, wanted))
+        except RangecastError:
+            self._own.remove(own)
+            raise
+        consumer = service.registry.consumer(*own)
+        await self._begin(name, consumer, None, None, is_batched=frame.get("batch") is True)
+
+    async def _begin(
+        self,
+        name: str,
+        consumer: Consumer,
+        after: int | None,
+        gap: Gap | None,
+        *,
+        is_batched: bool,
+    ) -> None:
+        if name in self._sending:
+            raise RefusedError(409, f"{name!r} is open already on this connection")
+        feed = self._service.hub.open(consumer, after, gap)
+        place = position(self._service.epoch, feed.sent)
+        await self._send({"type": "opened", "consumer": name, "position": place})
+        task = asyncio.create_task(self._messages(name, feed, is_batched=is_batched))
+        self._sending[name] = feed, task
+
+    async def _messages(self, name: str, feed: Feed, *, is_batched: bool) -> None:
+        lineage = self._service.lineage
+        kind = b"lists" if isinstance(feed.consumer.source, BoardEntry) else b"match"
+        mine = b'"consumer":%s,' % _encode(name)
+        async with self._told():
+            while not feed.is_closed:
+                await self._has_credit.wait()
+                most = TAKEN if self._credit is None else min(TAKEN, self._credit)
+                batch = await feed.take(max(1, most), wait=BEAT)
+                if batch.gap is not None:
+                    gap = b'{"type":"gap",' + mine
+                    await self._send_bytes(gap + batch.gap.json(lineage.epoch)[1:])
+                place = 0
+                while place < len(batch.messages):
+                    await self._has_credit.wait()  # given or used up since they were taken
+                    most = (self._credit or TAKEN) if is_batched else 1
+                    some = _sized(batch.messages[place : place + most])
+                    said = b",".join(lineage.shown(some))
+                    if is_batched:
+                        said = b'{"type":"batch","of":"%s",%s"messages":[%s]}' % (kind, mine, said)
+                    else:
+                        said = b'{"type":"%s",%s%s' % (kind, mine, said[1:])
+                    await self._send_bytes(said)
+                    place += len(some)
+                    if self._credit is not None:
+                        self._credit -= len(some)
+                        if self._credit <= 0:
+                            self._has_credit.clear()
+                if not batch.messages and batch.gap is None:
+                    place_said = position(lineage.epoch, batch.upto)
+                    await self._send({"type": "beat", "consumer": name, "position": place_said})
+
+    @contextlib.asynccontextmanager
+    async def _told(self) -> AsyncIterator[None]:
+        """If messages can't be read, tell the client why and close the connection."""
+        try:
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                yield
+        except (RangecastError, OSError) as error:
+            logger.error("messages for a WebSocket can't be read: %s", error)
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await self._send({"type": "error", "status": 500, "detail": str(error)})
+                await self._socket.close(code=1011, reason="messages can't be read")
+
+    async def _publish(self, frame: dict[str, Any]) -> dict[str, Any]:
+        caller, service = self._may("publish"), self._service
+        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        events = frame.get("events")
+        if not isinstance(events, list) or len(events) > MOST_EVENTS:
+            raise RefusedError(422, f"'events' is a list of at most {MOST_EVENTS:,} objects")
+
+        def work() -> Future[Accepted]:
+            lines = [_encode(one) for one in events]
+            service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+            return service.publish(
+                entry,
+                lines,
+                wants_matches=frame.get("wait") == "matches",
+                ignore_unknown=frame.get("ignore_unknown") is True,
+            )
+
+        accepted = await answered(await off_loop(self._frame_bytes, work))
+        return shown_accepted(service, accepted)
+
+    async def _subscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
+        caller, service = self._may("subscribe"), self._service
+        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        _text(frame, "filter")
+        edit = edit_of(caller, entry, _name(frame), frame, service.clock)
+        seq = await answered(service.edit(edit))
+        return {"position": position(service.epoch, seq)}
+
+    async def _unsubscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
+        caller, service = self._may("subscribe"), self._service
+        edit = DeleteSubscription(caller.tenant, _name(frame), _text(frame, "space"))
+        seq = await answered(service.edit(edit))
+        return {"position": position(service.epoch, seq)}
+
+    async def _ack(self, frame: dict[str, Any]) -> None:
+        caller, service = self._may("subscribe"), self._service
+        if "consumer" not in frame and len(self._sending) != 1:
+            raise RefusedError(422, "say which consumer acknowledges: 'consumer'")
+        name = _text(frame, "consumer") if "consumer" in frame else next(iter(self._sending))
+        consumer = not_linked(service.registry.consumer(caller.tenant, name))
+        service.acknowledge(consumer, service.seq_of(_text(frame, "position")))
+
+    async def _give_credit(self, frame: dict[str, Any]) -> None:
+        given = frame.get("messages")
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            raise RefusedError(422, "'messages' is how many more may come: a whole number")
+        self._credit = max(self._credit or 0, 0) + given
+        self._has_credit.set()
+
+    async def _beat(self, _frame: dict[str, Any]) -> dict[str, Any]:
+        if self._grant is None:
+            return {}
+        return {"position": position(self._service.epoch, self._service.pump.durable)}
+
+    async def _end(self) -> None:
+        self._counted.close()
+        sending, self._sending = self._sending, {}
+        own, self._own = self._own, []
+        for feed, task in sending.values():
+            self._service.hub.close(feed)
+            task.cancel()
+        await asyncio.gather(*(task for _, task in sending.values()), return_exceptions=True)
+        for tenant, name in own:
+            with contextlib.suppress(RangecastError):
+                self._service.edit(DeleteConsumer(tenant, name))
+
+
+_HANDLERS: dict[str, Any] = {
+    "auth": Session._auth,
+    "open": Session._open,
+    "follow": Session._follow,
+    "publish": Session._publish,
+    "subscribe": Session._subscribe,
+    "unsubscribe": Session._unsubscribe,
+    "ack": Session._ack,
+    "credit": Session._give_credit,
+    "beat": Session._beat,
+}
+
+
+def _sized(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the first messages, as many as make a frame of moderate size; at least one."""
+    size = 0
+    for place, one in enumerate(messages):
+        size += one.size
+        if size > FRAME and place:
+            return messages[:place]
+    return messages
+
+
+def _decode(text: bytes) -> Any:
+    """Return a frame; the events of `publish` lie two levels deep in it."""
+    return decode(text, max_depth=MAX_DEPTH + 2)
+
+
+def _text(frame: dict[str, Any], name: str) -> str:
+    value = frame.get(name)
+    if not isinstance(value, str):
+        raise RefusedError(422, f"{frame.get('type')!r} needs {name!r}, a text")
+    return value
+
+
+def _name(frame: dict[str, Any]) -> str:
+    """Return the id of a subscription as a text; it may be an integer."""
+    return str(frame["id"]) if type(frame.get("id")) is int else _text(frame, "id")
+
+
+@router.websocket("/v1/stream")
+async def stream(socket: WebSocket) -> None:
+    """Serve one connection."""
+    service: Service = socket.app.state.service
+    origin = socket.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != socket.headers.get("host"):
+        await socket.close(code=1008, reason="another origin")
+        return
+    if not service.registry.had_token and service.hosts.wrong(peer_of(socket)):
+        await socket.close(code=1008, reason="another site")
+        return
+    await socket.accept()
+    await Session(service, socket).run()

@@ -1,0 +1,420 @@
+"""One life of a server's broker: what happens here goes in, and what it says is done.
+
+It begins with what the log has, and ends when it can't go on: after an error of the disk, or when
+the space has changed. Then another one begins (`links`). All that must survive is in the log: a
+link is a consumer (its name is `link-` and the neighbour's) whose cursor says up to where the
+neighbour needs nothing any more, and events that come over a link are written as those of a source,
+which the log takes once and in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rangecast.errors import FrameError, RangecastError
+from rangecast.model.attributes.text import String
+from rangecast.model.space import Space
+from rangecast.overlay.broker import ports
+from rangecast.overlay.broker.broker import Broker
+from rangecast.overlay.broker.link_state import Link
+from rangecast.overlay.broker.settings import Settings
+from rangecast.overlay.broker.state import Identity
+from rangecast.overlay.wire.frames import Events as EventsFrame
+from rangecast.overlay.wire.frames import Frame, Hello, decode, encode
+from rangecast.server.links.connection import Wire
+from rangecast.server.links.journal import SOURCE, ServerJournal
+from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.commands import Accepted, Edits, Events
+from rangecast.server.pipeline.encoding import Encoded, encoded
+from rangecast.server.state.edits import DeleteConsumer, EventsHead, PutConsumer
+from rangecast.server.state.registry import RefusedError, SpaceEntry, Version
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+TENANT = "default"
+"""Whose space is linked."""
+REFUSALS = ("links refused", "links refused there", "names that are taken")
+"""What of a broker's counts are links that can't be."""
+KIND = "link"
+"""The way out of a consumer that is a link."""
+SETTINGS = Settings(is_reliable=True, silence_timeout=30.0, max_burst_bytes=4 << 20)
+"""A neighbour that says nothing for half a minute doesn't read either."""
+LONGEST_EVENT = 1 << 20
+"""Bytes of an event, or of a filter, that surely fit into a frame, whatever their texts are."""
+
+
+def consumer_name(peer: str) -> str:
+    """Return the name of the consumer that is the link to a neighbour."""
+    return f"link-{peer}"
+
+
+def _routed(version: Version) -> str:
+    """Return the filter that others are told of; one that is too long for a frame is everything, as
+    events are matched here in any case.
+    """
+    return version.filter if len(version.filter) <= LONGEST_EVENT else "true"
+
+
+class Driver:
+    """A broker, its connections, and its place in the log; used by one thread."""
+
+    def __init__(
+        self,
+        service: Service,
+        entry: SpaceEntry,
+        name: str,
+        incarnation: int,
+        *,
+        alarm: Callable[[str], None],
+        fail: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """Make a broker of what the log has; nothing may be written meanwhile.
+
+        `alarm` is called with what a person should look at; `fail`, by any thread, with why this
+        life has to end. `clock` returns seconds.
+        """
+        self.name = name
+        self._clock = clock
+        self.tick_at = clock()
+        """When it wants to be called."""
+        self.is_ending = False
+        self.wires: dict[str, Wire] = {}
+        self.questions: dict[str, Future[bool]] = {}
+        self._question = 0
+        self._service = service
+        self._entry = entry
+        self._alarm = alarm
+        self._fail = fail
+        log, lineage = service.log, service.lineage
+        self.journal = ServerJournal(log, lineage, entry, name)
+        links = {
+            one.out["broker"]: one
+            for one in service.registry.consumers.values()
+            if one.out.get("kind") == KIND
+        }
+        self.broker = Broker(
+            name,
+            Space.from_definition(entry.space.definition()),
+            incarnation=incarnation,
+            subscriptions={one.name: _routed(one) for one in entry.live.values()},
+            journal=self.journal,
+            settings=SETTINGS,
+            kept=service.repeats.read_from(entry.tenant, entry.name, SOURCE),
+            marks=service.repeats.marks_from(entry.tenant, entry.name, SOURCE),
+            cursors={peer: one.cursor for peer, one in links.items()},
+            numbers_from=lineage.number_of(log.last),
+            identity=Identity(log.epoch, tuple(lineage.names)),
+            logs={peer: one.out.get("log", "") for peer, one in links.items()},
+        )
+
+    def tick(self) -> None:
+        """Let time pass."""
+        if self._clock() >= self.tick_at:
+            self.tick_at = float("inf")
+            self._handle(ports.Tick())
+
+    def end(self) -> None:
+        """Close all connections."""
+        for wire in self.wires.values():
+            wire.end()
+        self.wires.clear()
+
+    # ---- what happens here
+
+    def advance(self, written: Sequence[Written], upto: int, *, is_whole: bool) -> None:
+        """Tell the broker what is in the log by now."""
+        wanted: dict[str, str | None] = {}
+        for one in written:
+            for change in one.changes:
+                if change.entry is not self._entry:
+                    continue
+                if change.space is not None:
+                    self._fail("the space has changed")
+                    return
+                if change.gone is not None:
+                    wanted[change.gone.name] = None
+                wanted |= {version.name: _routed(version) for version in change.put}
+            if isinstance(one.request, Edits):
+                self._forget(one.request.edits)
+        self._want(wanted)
+        self.journal.note(written, upto, is_whole=is_whole)
+        if upto > self.journal.durable:
+            self._handle(ports.Durable(upto))
+
+    def _want(self, wanted: dict[str, str | None]) -> None:
+        """Let subscriptions come, change and go."""
+        known = self.broker.subscriptions
+        gone = [one for one, what in wanted.items() if what is None and one in known]
+        if gone:
+            self._handle(ports.Unsubscribe(list(gone)))
+        for kind, is_known in ((ports.Subscribe, False), (ports.Replace, True)):
+            some = {
+                one: what
+                for one, what in wanted.items()
+                if what is not None and (one in known) == is_known
+            }
+            if some:
+                self._handle(kind(some))
+
+    def _forget(self, edits: Iterable[object]) -> None:
+        """Forget the links whose consumers were deleted, and not made again since."""
+        there = self._service.registry.consumers
+        for edit in edits:
+            name = edit.name if isinstance(edit, DeleteConsumer) else ""
+            if name and (TENANT, name) not in there:
+                for peer in [*self.broker.links]:
+                    if consumer_name(peer) == name:
+                        self._handle(ports.LinkDown(peer, forget=True))
+                        self._close(peer, "this link was deleted there")
+
+    def ask(self, answer: Future[bool]) -> None:
+        """Ask all servers whether they know what is wanted here."""
+        self._question += 1
+        token = str(self._question)
+        self.questions[token] = answer
+        try:
+            self._handle(ports.AskSettled(token))
+        except RangecastError:  # too many wait
+            del self.questions[token]
+            answer.set_result(False)
+
+    def move_cursors(self) -> None:
+        """Note in the log how far neighbours have got; acknowledgements alone are no news."""
+        last = self.journal.last_event
+        for link in self.broker.links.values():
+            consumer = self._service.registry.consumers.get((TENANT, consumer_name(link.name)))
+            if consumer is not None and consumer.cursor < last:
+                self._service.acknowledge(consumer, min(link.floor, last))
+
+    # ---- connections
+
+    def wrong_with(self, wire: Wire) -> str:
+        """Return why there can't be a link to this neighbour, by its name alone."""
+        if wire.peer == self.name:
+            return (
+                f"the broker there is called {self.name!r} as well\n"
+                "  hint: give every server a --server-name of its own, and no --link to itself"
+            )
+        taken = self._service.registry.consumers.get((TENANT, consumer_name(wire.peer)))
+        if taken is not None and taken.out.get("kind") != KIND:
+            return f"the consumer {taken.name!r} is in the way: delete it, or rename the broker"
+        old = self.wires.get(wire.peer)
+        if old is None or old.url == wire.url:
+            return ""
+        if old.url and wire.url:
+            return f"{wire.peer!r} is linked by {old.url} already\n  hint: give one --link to it"
+        # Both dial each other: the one that the lesser name has made stays.
+        dialler = self.name if wire.url else wire.peer
+        if dialler == min(self.name, wire.peer):
+            return ""
+        return (
+            f"{wire.peer!r} and {self.name!r} are linked by the other's --link\n"
+            "  hint: give --link on one side only"
+        )
+
+    def up(self, wire: Wire) -> None:
+        """A connection can be used, unless something is wrong with it."""
+        why = self.wrong_with(wire) or self._conflict_of(wire)
+        if why:
+            wire.end(why)
+            return
+        old = self.wires.get(wire.peer)
+        if old is not None:
+            old.end("another connection has taken its place")
+            self._handle(ports.LinkDown(wire.peer))
+        self.wires[wire.peer] = wire
+        self._handle(ports.LinkUp(wire.peer))
+
+    def _conflict_of(self, wire: Wire) -> str:
+        """Return why a connection can't take the place of the one that is there."""
+        if wire.peer not in self.wires or not wire.first:
+            return ""
+        try:
+            hello = decode(wire.first)
+        except FrameError:
+            return ""  # it is refused for that, soon
+        why = self.broker.conflict(hello) if isinstance(hello, Hello) else ""
+        if why:
+            self._alarm(f"a second link of {wire.peer} is refused: {why}")
+        return why
+
+    def _accepted(self, output: ports.Accepted) -> None:
+        """Write that there is a link, before anything is promised over it."""
+        peer = output.link
+        out = {"kind": KIND, "broker": peer, "log": output.log}
+        there = self._service.registry.consumers.get((TENANT, consumer_name(peer)))
+        if there is not None and there.out == out:
+            return
+        try:
+            edit = PutConsumer(TENANT, consumer_name(peer), self._entry.name, out)
+            self._service.edit(edit).result()
+        except RangecastError as error:
+            self._alarm(f"link {peer}: it can't be written down: {error}")
+            self._handle(ports.LinkDown(peer, forget=there is None))
+            self._close(peer, "the link can't be written down")
+
+    def down(self, wire: Wire) -> None:
+        """A connection is gone."""
+        if self.wires.get(wire.peer) is wire:
+            del self.wires[wire.peer]
+            self._handle(ports.LinkDown(wire.peer))
+
+    def drained(self, wire: Wire) -> None:
+        """A connection that was clogged can take more."""
+        if self.wires.get(wire.peer) is wire:
+            self._handle(ports.Drained(wire.peer))
+
+    def _close(self, peer: str, why: str) -> None:
+        wire = self.wires.pop(peer, None)
+        if wire is not None:
+            wire.end(why)
+            self._handle(ports.LinkDown(peer))
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        """A frame came in."""
+        wire.handled(data)
+        if self.wires.get(wire.peer) is not wire:
+            return
+        came = None
+        try:
+            frame = decode(data)
+            if isinstance(frame, EventsFrame):
+                frame, came = self._understood(frame)
+        except Exception as error:  # whatever a frame holds, it ends its own link alone
+            said = str(error) if isinstance(error, FrameError) else repr(error)[:200]
+            self.broker.counts["frames refused"] += 1
+            self._alarm(f"link {wire.peer}: {said}")
+            self._close(wire.peer, f"a frame was refused: {said}")
+            return
+        self._handle(ports.Received(wire.peer, frame), came)
+
+    def _understood(self, frame: EventsFrame) -> tuple[EventsFrame, Encoded]:
+        """Return events with all that a broker reads of them, which is taken from their texts."""
+        space = self._entry.space
+        came, refused = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
+        if refused:
+            raise FrameError(f"an event isn't one of this space: {refused[0][1]}")
+        if any(len(one) > LONGEST_EVENT for one in came.lines):
+            raise FrameError(f"an event has at most {LONGEST_EVENT:,} bytes")
+        strings = [one.name for one in space if isinstance(one, String)]
+        words = {name: [row.get(name) for row in came.rows] for name in strings}
+        whole = msgspec.structs.replace(
+            frame,
+            ids=list(frame.numbers),
+            points=came.points.astype("<f8").tobytes(),
+            words=words,
+            priorities=[],
+        )
+        return whole, came
+
+    # ---- what the broker says
+
+    def _handle(self, given: ports.Input, came: Encoded | None = None) -> None:
+        clogged = {peer for peer, wire in self.wires.items() if wire.is_clogged}
+        for output in self.broker.handle(self._clock(), given):
+            match output:
+                case ports.Accepted():
+                    self._accepted(output)
+                case ports.Renumber():
+                    self._service.begin_epoch(output.above)
+                    self._fail(f"events get numbers above {output.above}")
+                case ports.Send():
+                    self._send(output)
+                case ports.Append():
+                    assert came is not None
+                    self._append(output, came)
+                case ports.Timer():
+                    self.tick_at = min(self.tick_at, output.at)
+                case ports.Close():
+                    self._refuse(output)
+                case ports.IsSettled():
+                    self.questions.pop(output.token).set_result(True)
+                case ports.Alarm():
+                    self._alarm(output.text)
+                    if output.kind == "refused":
+                        self._close(output.link, output.text)
+        for peer, wire in [*self.wires.items()]:
+            if wire.is_clogged and peer not in clogged:
+                self._handle(ports.Clogged(peer))
+
+    def _send(self, output: ports.Send) -> None:
+        wire = self.wires.get(output.link)
+        if wire is None:
+            return
+        frame: Frame = output.frame
+        if isinstance(frame, EventsFrame):  # the texts say all the rest
+            frame = msgspec.structs.replace(frame, ids=[], points=b"", words={})
+        wire.send(encode(frame))
+
+    def _refuse(self, output: ports.Close) -> None:
+        wire = self.wires.pop(output.link, None)
+        if wire is not None:
+            wire.end(output.why)
+        if output.link not in self.broker.links:
+            with contextlib.suppress(RangecastError):
+                self._service.edit(DeleteConsumer(TENANT, consumer_name(output.link)))
+
+    def _append(self, output: ports.Append, came: Encoded) -> None:
+        """Write events that came over a link, as the next ones of their origin."""
+        block = output.block
+        some = (
+            came
+            if len(block) == len(came.lines)
+            else came.take(range(len(came.lines) - len(block), len(came.lines)))
+        )
+        head = EventsHead(
+            self._entry.tenant,
+            self._entry.name,
+            form=block.form,
+            source=SOURCE + block.origin,
+            upto=block.upto,
+            numbers=block.numbers,
+            hops=block.hops,
+            over=block.came_over,
+            mark=block.mark.hex(),
+            lost=block.lost,
+        )
+        request = Events(self._entry, some, head, follows=block.after)
+        request.answer.add_done_callback(self._appended)
+        while not self.is_ending:
+            try:
+                self._service.pump.submit(request)
+                return
+            except RefusedError:  # too much waits to be written: so do neighbours
+                time.sleep(0.02)
+
+    def _appended(self, answer: Future[Accepted]) -> None:
+        error = answer.exception()
+        if error is not None:
+            self._fail(f"events that came couldn't be written: {error}")
+
+    # ---- how it is
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Return all links, and how they do."""
+        return [self._shown(one) for one in [*self.broker.links.values()]]
+
+    def _shown(self, link: Link) -> dict[str, Any]:
+        wire = self.wires.get(link.name)
+        state = "up" if link.is_ready else "down" if wire is None else "greeting"
+        return {
+            "broker": link.name,
+            "state": state,
+            "log": link.log or None,
+            "refused": link.refused or None,
+            "dialled": wire.url or None if wire is not None else None,
+            "behind": self._service.pump.durable - link.floor,
+            "in_flight": link.in_flight,
+            "told": len(link.told.items),
+            "wants": len(link.heard.items) if link.is_known else None,
+            "form": None if link.out is None else link.out.form,
+            "reach": list(link.reach),
+        }

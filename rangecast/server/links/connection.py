@@ -1,0 +1,155 @@
+"""One connection to another server. Binary messages are frames of `overlay.messages`; a text says
+why the connection is refused, for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rangecast.server.json_text import decode
+
+if TYPE_CHECKING:
+    from rangecast.server.links.manager import Links
+
+HEADER = "rangecast-broker"
+"""In both directions: the name of the broker that speaks."""
+REFUSED = 1008
+"""The code that closes a refused connection."""
+_ROOM = 16
+MAX_HELD_BYTES = 32 << 20
+"""Frames that may wait for the broker, and their bytes; then the connection isn't read."""
+MAX_WAITING_BYTES = 64 << 20
+"""Bytes that may wait to be sent; a neighbour that reads more slowly is cut off."""
+CLOGGED_BYTES = 8 << 20
+"""Bytes that may wait to be sent before the broker tells its neighbour less at a time."""
+CLOSE_SECONDS = 5.0
+"""Seconds that what waits to be sent has when the connection ends."""
+
+
+class Wire:
+    """A connection, for the broker's thread."""
+
+    def __init__(self, links: Links, peer: str, url: str = ""):
+        self.peer = peer
+        self.url = url
+        """Where it leads, if this server made it; "": the other one did."""
+        self.refused = ""
+        """Why this side ended it."""
+        self.first = b""
+        """The first frame that came over it, if the other server made it."""
+        self.is_clogged = False
+        """More waits to be sent than should."""
+        self._posted = self._gone = 0
+        """Bytes that were to be sent, and those that were."""
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._going: asyncio.Queue[bytes | str | None] = asyncio.Queue()
+        self._going_bytes = 0
+        self._is_over = asyncio.Event()
+        self._room = asyncio.Semaphore(_ROOM)
+        self._held_bytes, self._has_room = 0, asyncio.Event()
+
+    # ---- for the broker's thread
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, when its turn comes."""
+        self._posted += len(frame)
+        self.is_clogged = self.is_clogged or self._posted - self._gone > CLOGGED_BYTES
+        self._call(self._put, frame)
+
+    def end(self, why: str = "") -> None:
+        """Close the connection after what waits; tell the other side why, if that is given."""
+        if why:
+            self.refused = why
+            self._call(self._put, why)
+        self._call(self._put, None)
+
+    def handled(self, frame: bytes) -> None:
+        """Note that a frame doesn't wait for the broker any more."""
+        self._call(self._let_in, len(frame))
+
+    def _call(self, *what: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(*what)  # type: ignore[arg-type]
+
+    # ---- on the event loop
+
+    async def run(
+        self,
+        send: Callable[[bytes | str], Awaitable[None]],
+        receive: Callable[[], Awaitable[bytes | None]],
+    ) -> None:
+        """Carry frames until either side ends; `receive` returns `None` then."""
+        both = self._write(send), self._read(receive), self._given_up()
+        tasks = [asyncio.create_task(one) for one in both]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._links.down(self)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """End the connection at once, whatever waits."""
+        self._is_over.set()
+
+    def _let_in(self, size: int) -> None:
+        self._held_bytes -= size
+        self._has_room.set()
+        self._room.release()
+
+    def _put(self, what: bytes | str | None) -> None:
+        self._going.put_nowait(what)
+        self._going_bytes += len(what or b"")
+        if self._going_bytes > MAX_WAITING_BYTES:
+            self.refused = self.refused or "the neighbour doesn't read what is sent to it"
+            what = None
+        if what is None:
+            self._loop.call_later(CLOSE_SECONDS, self._is_over.set)
+
+    async def _given_up(self) -> None:
+        """Return when what waits to be sent has had its time."""
+        await self._is_over.wait()
+
+    async def _write(self, send: Callable[[bytes | str], Awaitable[None]]) -> None:
+        while True:
+            one = await self._going.get()
+            if one is None:
+                return
+            await send(refusal(one) if isinstance(one, str) else one)
+            self._going_bytes -= len(one)
+            if isinstance(one, bytes):
+                self._gone += len(one)
+            if self.is_clogged and self._posted - self._gone < CLOGGED_BYTES // 4:
+                self.is_clogged = False
+                self._links.drained(self)
+
+    async def _read(self, receive: Callable[[], Awaitable[bytes | None]]) -> None:
+        while True:
+            frame = await receive()
+            if frame is None:
+                return
+            await self._room.acquire()
+            while self._held_bytes > MAX_HELD_BYTES:
+                self._has_room.clear()
+                await self._has_room.wait()
+            self._held_bytes += len(frame)
+            self._links.received(self, frame)
+
+
+def refusal(why: str) -> str:
+    """Return the text that says why a connection is refused."""
+    return msgspec.json.encode({"type": "refused", "detail": why}).decode()
+
+
+def refusal_of(text: str) -> str:
+    """Return why the other side refuses."""
+    try:
+        return str(decode(text.encode())["detail"])[:1000]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return text[:200]

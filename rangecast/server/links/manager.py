@@ -1,0 +1,323 @@
+"""The links of a server: a thread with its broker, and an inbox for it.
+
+matcher's thread:  edits and events that are in the log  --.
+event loop:        frames, connections up and down, ...   --+--> inbox --> driver --> broker
+its own:           time                                   --'                |
+frames to connections, events of others to the pump, answers  <----------'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rangecast.errors import RangecastError, UsageError
+from rangecast.server.links.broker_thread import LONGEST_EVENT, TENANT, Driver
+from rangecast.server.links.connection import Wire
+from rangecast.server.links.dialer import Dial
+from rangecast.server.pipeline.apply import Written
+from rangecast.server.pipeline.commands import Events
+from rangecast.server.pipeline.encoding import Encoded
+from rangecast.server.state.edits import PutBroker
+from rangecast.server.state.registry import SpaceEntry
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+logger = logging.getLogger("rangecast.server")
+_INBOX = 32 << 20
+"""Bytes of events that may wait for the broker; past that it reads them from the log."""
+_AGAIN, _AGAIN_AT_MOST = 1.0, 60.0
+"""Seconds after which a broker that failed, or couldn't be begun, is tried again: they double."""
+STOP_SECONDS = 5.0
+"""Seconds that the broker has to end when the server stops; then it is abandoned."""
+_ALARMS = 20
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """How a server is linked to others."""
+
+    broker: str
+    """Its name among them."""
+    space: str
+    """The name of the space that links carry."""
+    urls: tuple[str, ...] = ()
+    """Servers to connect to."""
+    token: str | None = field(default=None, repr=False)
+    """For these."""
+
+
+class Links:
+    """All links of a server."""
+
+    def __init__(self, service: Service, options: LinkOptions):
+        self.name = options.broker
+        before = service.registry.broker
+        if before is not None and (before.name, before.space) != (self.name, options.space):
+            raise UsageError(
+                f"the data folder is that of the broker {before.name!r} with the space "
+                f"{before.space!r}; given: {self.name!r} with {options.space!r}\n"
+                "  hint: keep its --server-name and --space, or begin with another --data"
+            )
+        self.alarms: deque[str] = deque(maxlen=_ALARMS)
+        """The last things that a person should look at."""
+        self.dials: list[Dial] = []
+        self._options = options
+        self._service = service
+        self._entry: SpaceEntry
+        self._driver: Driver | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._thread = threading.Thread(target=self._guarded, name="rangecast-links", daemon=True)
+        # What waits for the thread, under `_news`.
+        self._news = threading.Condition()
+        self._ending = False
+        self._calls: deque[Callable[[Driver], None]] = deque()
+        self._written: list[Written] = []
+        self._written_bytes = 0
+        self._is_whole = True
+        self._upto = 0
+        self._asked: list[tuple[int, Future[bool]]] = []
+        self._unanswered: set[Future[bool]] = set()
+        """What the broker is asked now."""
+        self._failed = ""
+        """Why this life of the broker has to end."""
+        self._open: set[Wire] = set()
+        """The connections that can be used."""
+        self.failures = 0
+        """Lives of the broker that an error ended."""
+
+    # ---- starting and stopping
+
+    def start(self) -> None:
+        """Begin; the space is there. Call it on the event loop."""
+        self._entry = self._service.registry.space(TENANT, self._options.space)
+        self._service.pump.links = self._carried_out
+        self._thread.start()
+        self.dials = [Dial(self, url, self._options.token) for url in self._options.urls]
+        self._tasks = [asyncio.create_task(one.run()) for one in self.dials]
+
+    async def stop(self) -> None:
+        """End: neighbours see a connection that is cut."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with self._news:
+            self._ending = True
+            if self._driver is not None:
+                self._driver.is_ending = True
+            self._news.notify_all()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, STOP_SECONDS)
+
+    # ---- from other threads
+
+    def _carried_out(self, batch: Sequence[Written]) -> None:
+        """Take what is in the log, and matched here; called by the matcher."""
+        with self._news:
+            for one in batch:
+                size = len(one.unit.body) if isinstance(one.request, Events) else 0
+                self._written_bytes += size
+                if self._written_bytes > _INBOX and size:
+                    self._is_whole = False
+                else:
+                    self._written.append(one)
+            self._upto = batch[-1].unit.last
+            self._news.notify_all()
+
+    def _soon(self, call: Callable[[Driver], None]) -> None:
+        with self._news:
+            self._calls.append(call)
+            self._news.notify_all()
+
+    def up(self, wire: Wire) -> None:
+        """A connection can be used."""
+        with self._news:
+            self._open.add(wire)
+        self._soon(lambda driver: driver.up(wire))
+
+    def received(self, wire: Wire, frame: bytes) -> None:
+        """A frame came in."""
+        self._soon(lambda driver: driver.received(wire, frame))
+
+    def down(self, wire: Wire) -> None:
+        """A connection is gone."""
+        with self._news:
+            self._open.discard(wire)
+        self._soon(lambda driver: driver.down(wire))
+
+    def drained(self, wire: Wire) -> None:
+        """A connection that was clogged can take more."""
+        self._soon(lambda driver: driver.drained(wire))
+
+    def settled(self, seq: int) -> Future[bool]:
+        """Ask whether all servers know what subscriptions here wanted at a seq; the answer comes
+        when they do.
+        """
+        asked: Future[bool] = Future()
+        with self._news:
+            self._asked.append((seq, asked))
+            self._news.notify_all()
+        return asked
+
+    def fitting(
+        self, taken: Encoded, refused: list[tuple[int, str]]
+    ) -> tuple[Encoded, list[tuple[int, str]]]:
+        """Refuse events that are too long for a link."""
+        if all(len(line) <= LONGEST_EVENT for line in taken.lines):
+            return taken, refused
+        wrong = {at for at, _ in refused}
+        places = [at for at in range(len(taken.lines) + len(wrong)) if at not in wrong]
+        good = [at for at, line in enumerate(taken.lines) if len(line) <= LONGEST_EVENT]
+        long = [
+            (
+                place,
+                f"the event has {len(line):,} bytes; a server with links takes {LONGEST_EVENT:,}",
+            )
+            for place, line in zip(places, taken.lines, strict=True)
+            if len(line) > LONGEST_EVENT
+        ]
+        return taken.take(good), sorted(refused + long)
+
+    def wrong_with(self, wire: Wire) -> str:
+        """Return why there can't be a link to this neighbour, as far as that is known by now."""
+        return "" if self._driver is None else self._driver.wrong_with(wire)
+
+    # ---- the thread
+
+    def _guarded(self) -> None:
+        """Run brokers, one after the other, until the server stops. An error ends one of them."""
+        pause = _AGAIN
+        while not self._ending:
+            begun = time.monotonic()
+            try:
+                self._run()
+                return
+            except Exception as error:
+                logger.exception("links have failed; they begin again")
+                self._give_up(f"internal error: {error!r}"[:300])
+            if time.monotonic() - begun > _AGAIN_AT_MOST:
+                pause = _AGAIN
+            with self._news:
+                self._news.wait_for(lambda: self._ending, pause)
+            pause = min(2 * pause, _AGAIN_AT_MOST)
+
+    def _give_up(self, why: str) -> None:
+        """End a broker that an error has met: what it knows may be wrong, the log isn't."""
+        self.failures += 1
+        driver = self._driver
+        with self._news:
+            self._failed = self._failed or why
+            wires, self._calls = [*self._open], deque()
+        for wire in wires:
+            wire.end()
+        if driver is not None:
+            self._drop(driver)
+        else:
+            self._alarm(f"links can't begin: {why}")
+
+    def _run(self) -> None:
+        while True:
+            if self._driver is None:
+                self._begin()
+            driver = self._driver
+            with self._news:
+                if driver is not None and not self._has_news():
+                    self._news.wait(min(60.0, max(0.0, driver.tick_at - time.monotonic())))
+                if self._ending or driver is None:
+                    return
+                calls, self._calls = self._calls, deque()
+                written, self._written, self._written_bytes = self._written, [], 0
+                is_whole, self._is_whole, upto = self._is_whole, True, self._upto
+                asked = [answer for seq, answer in self._asked if seq <= upto]
+                self._asked = [one for one in self._asked if one[0] > upto]
+            self._unanswered = {*asked}
+            driver.advance(written, upto, is_whole=is_whole)
+            for answer in asked:
+                driver.ask(answer)
+            for call in calls:
+                call(driver)
+            driver.tick()
+            driver.move_cursors()
+            if self._failed:
+                self._drop(driver)
+
+    def _has_news(self) -> bool:
+        has_asked = any(seq <= self._upto for seq, _ in self._asked)
+        has_written = bool(self._written) or not self._is_whole
+        return bool(self._calls or has_written or has_asked or self._ending or self._failed)
+
+    def _begin(self) -> None:
+        """Begin from what the log says; try until that works."""
+        service = self._service
+        before = service.registry.broker
+        incarnation = max(time.time_ns() // 1000, 0 if before is None else before.incarnation + 1)
+        edit = PutBroker(TENANT, self.name, self._entry.name, incarnation)
+        while not self._ending:
+            try:
+                service.edit(edit).result()
+                service.pump.paused(lambda: self._make(incarnation))
+                return
+            except RangecastError as error:
+                self._alarm(f"links can't begin: {error}")
+                with self._news:
+                    self._news.wait_for(lambda: self._ending, _AGAIN)
+
+    def _make(self, incarnation: int) -> None:
+        """Nothing is written now: what waits here is in the log, and is known by that."""
+        with self._news:
+            self._written, self._written_bytes, self._is_whole = [], 0, True
+            self._upto = self._service.log.last
+            self._failed = ""
+        self._driver = Driver(
+            self._service,
+            self._entry,
+            self.name,
+            incarnation,
+            alarm=self._alarm,
+            fail=self._fail,
+        )
+
+    def _fail(self, why: str) -> None:
+        """End this life of the broker, soon."""
+        with self._news:
+            self._failed = self._failed or why
+            self._news.notify_all()
+
+    def _drop(self, driver: Driver) -> None:
+        self._alarm(f"links begin again: {self._failed}")
+        driver.end()
+        with self._news:  # what was asked is asked again
+            asked = {*driver.questions.values(), *self._unanswered}
+            self._asked += [(0, answer) for answer in asked if not answer.done()]
+            self._unanswered = set()
+        self._driver = None
+
+    def _alarm(self, text: str) -> None:
+        if not self.alarms or self.alarms[-1] != text:  # what is tried again is said once
+            logger.warning("%s", text)
+            self.alarms.append(text)
+
+    def status(self) -> dict[str, Any]:
+        """Return all links, and how they do."""
+        driver = self._driver
+        return {
+            "broker": self.name,
+            "incarnation": 0 if driver is None else driver.broker.incarnation,
+            "links": [] if driver is None else driver.shown(),
+            "dials": [
+                {"url": one.url, "broker": one.peer or None, "error": one.error or None}
+                for one in self.dials
+            ],
+            "gaps": 0 if driver is None else driver.journal.gaps,
+            "failures": self.failures,
+            "alarms": list(self.alarms),
+            "counts": {} if driver is None else dict(driver.broker.counts),
+        }

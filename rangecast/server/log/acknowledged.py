@@ -1,0 +1,107 @@
+"""How far the log is acknowledged, beside it: a log that ends earlier has lost something.
+
+    data/log.mark    two records, written in turn: epoch, last seq, its checksum, and their own
+
+Units are on the disk before the mark says so. Then a log that ends before its mark was damaged: a
+bit of SQLite's write-ahead file has changed, or a copy was made without that file. SQLite itself
+takes this for the torn end of a write that was never acknowledged, and leaves out all that follows.
+
+The mark isn't synced by itself: after a power cut it may be older than the log, never newer.
+
+The rest of the file is a reserve: on a full disk it makes room for what SQLite needs to open files.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from rangecast.model.io.durable import sync_folder
+from rangecast.server.log.base import LogError
+
+NAME = "log.mark"
+_SLOT = 512
+"""Bytes of a record: a sector, which a disk writes whole or not at all."""
+_RESERVE = 256 << 10
+
+
+class End(NamedTuple):
+    """The last unit of a log that is acknowledged."""
+
+    epoch: str
+    last: int
+    chain: bytes
+
+
+class Mark:
+    """Writes the mark of a folder."""
+
+    def __init__(self, folder: Path):
+        """Open it, or make it; a full disk raises an `OSError`."""
+        path = folder / NAME
+        is_new = not path.exists()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._turn = 0
+        if is_new:
+            os.pwrite(self._file, b"\0" * 2 * _SLOT, 0)
+            sync_folder(folder)
+
+    def write(self, end: End) -> None:
+        """Note an end."""
+        os.pwrite(self._file, _record(end), self._turn * _SLOT)
+        self._turn ^= 1
+
+    def begin(self, end: End) -> None:
+        """Note an end for good, whatever was noted before."""
+        self.write(end)
+        self.write(end)
+        os.fsync(self._file)
+
+    def reserve(self) -> None:
+        """Keep some space, if there is any."""
+        if os.fstat(self._file).st_size < _RESERVE:
+            os.posix_fallocate(self._file, 0, _RESERVE)
+
+    def close(self) -> None:
+        """Let go of the file; what was noted is on the disk then."""
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def release_reserve(folder: Path) -> None:
+    """Give the reserve back to the disk."""
+    path = folder / NAME
+    if path.exists() and path.stat().st_size > 2 * _SLOT:
+        os.truncate(path, 2 * _SLOT)
+
+
+def marked_end(folder: Path) -> End | None:
+    """Return the newest end that is noted whole; `None`: there is no mark."""
+    path = folder / NAME
+    try:
+        with path.open("rb") as file:
+            data = file.read(2 * _SLOT)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LogError(f"{path}: can't be read: {error.strerror}") from None
+    found = [_end(data[:_SLOT]), _end(data[_SLOT:])]
+    return max((one for one in found if one is not None), key=lambda end: end.last, default=None)
+
+
+def _record(end: End) -> bytes:
+    text = f"{end.epoch} {end.last} {end.chain.hex()}".encode()
+    return b"%s %08x\n" % (text, crc32(text))
+
+
+def _end(record: bytes) -> End | None:
+    try:
+        text, _, checksum = record.partition(b"\n")[0].rpartition(b" ")
+        if checksum != b"%08x" % crc32(text):
+            return None
+        epoch, last, chain = text.decode("ascii").split(" ")
+        return End(epoch, int(last), bytes.fromhex(chain))
+    except ValueError:
+        return None

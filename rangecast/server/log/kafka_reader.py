@@ -1,0 +1,143 @@
+"""The log of a server on Kafka, read by others while it grows. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rangecast.errors import UsageError
+from rangecast.server.calls import close_within
+from rangecast.server.log.base import LogError, Unit
+from rangecast.server.log.kafka import (
+    LIMIT,
+    TAKEN,
+    KafkaPlace,
+    Placed,
+    arrived,
+    connecting,
+    offset_after,
+    patiently,
+    quiet,
+    reading,
+    unit_of,
+)
+
+
+class KafkaTail:
+    """Units in their order, as far as they are committed.
+
+    `begin` says where; `end` and `some` get to any place that was acknowledged.
+    """
+
+    def __init__(self, url: str):
+        from confluent_kafka import Consumer
+        from confluent_kafka.admin import AdminClient
+
+        self._place = place = KafkaPlace.parse(url)
+        settings = connecting(place.servers)
+        reads = reading(f"{place.prefix}-tail") | {"auto.offset.reset": "error"}
+        self._reader = Consumer(settings | reads, logger=quiet)
+        self._admin = AdminClient(settings, logger=quiet)
+        self.epoch, self.first = "", 1
+        """Those of the log; of an empty one nothing is known."""
+        self.at = 0
+        """The offset up to which all has been read."""
+        with place.said("can't be read"):
+            self._open()
+
+    def _open(self) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        found = self._reader.list_topics(self._place.topic, LIMIT).topics[self._place.topic]
+        if found.error is not None:
+            if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(found.error)
+            raise UsageError(
+                f"{self._place}: no log is there: Kafka has no topic {self._place.topic!r}\n"
+                "  hint: start a server with this --log first, or correct the prefix"
+            )
+        self._partition = self._at(0)
+        partition = self._partition
+        low, _ = patiently(lambda: self._reader.get_watermark_offsets(partition, LIMIT))
+        end = patiently(self._end_now)
+        self._go_to(low)
+        while self.at < end and not self.epoch:
+            for _, epoch, unit in self._records(1.0):
+                self.epoch, self.first = epoch, unit.first
+                break
+        self._go_to(low)
+
+    def begin(self, after: int) -> None:
+        """Begin after a seq."""
+        with self._place.said("can't be read"):
+            self._go_to(offset_after(self._place, after))
+
+    def end(self) -> int:
+        """Return an offset before which everything lies that was acknowledged until now.
+
+        It is the end of what was written, not of what is committed: a commit is acknowledged a
+        moment before readers see it.
+        """
+        with self._place.said("can't be read"):
+            return patiently(self._end_now)
+
+    def some(self, seconds: float) -> list[Unit]:
+        """Return the next units; wait for one, at most so long."""
+        with self._place.said("can't be read"):
+            units = []
+            for _, epoch, unit in self._records(seconds):
+                if epoch != (self.epoch or epoch):
+                    raise LogError(f"the history changes from {self.epoch} to {epoch} in the log")
+                self.epoch = epoch
+                units.append(unit)
+            return units
+
+    def close(self) -> None:
+        """Let go of the connections, within a bounded time."""
+        close_within(self._reader)
+
+    def _end_now(self) -> int:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            return self._end()
+        except KafkaException:
+            # After a restart of the brokers it would ask for the leader that it knew, for ever.
+            self._admin = AdminClient(connecting(self._place.servers), logger=quiet)
+            raise
+
+    def _end(self) -> int:
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        latest: Any = OffsetSpec.latest
+        asked, level = {self._at(0): latest()}, IsolationLevel.READ_UNCOMMITTED
+        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=LIMIT)
+        return int(next(iter(answers.values())).result().offset)
+
+    def _at(self, offset: int) -> Any:
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self._place.topic, 0, offset)
+
+    def _go_to(self, offset: int) -> None:
+        self._reader.assign([self._at(offset)])
+        self.at = offset
+
+    def _records(self, seconds: float) -> Sequence[Placed]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        found = []
+        for one in arrived(self._reader, TAKEN, seconds):
+            error = one.error()
+            if error is None:
+                found.append(unit_of(one))
+                self.at = one.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.at = max(self.at, one.offset())
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise LogError("the log was cut, or made anew, before it was read to its end")
+            else:
+                raise KafkaException(error)
+        return found

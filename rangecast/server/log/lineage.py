@@ -1,0 +1,142 @@
+"""The lineage of a log: the epochs of its history, so that a seq can't be taken for another one's.
+
+A server that was restored from an older copy, or a follower that takes over, gives seqs that were
+given before. So every start that writes begins an *epoch*, a name for all that it writes: its first
+unit says so, and is a part of the log, of its copies and of its snapshots. A position `epoch:seq`
+is valid as long as its epoch is one of this log's, and the seq isn't past the end of that epoch
+here: up to there both histories are one. Anything else is a position of a history that was lost.
+
+Over links an event is known by a number instead, which grows from epoch to epoch: the first number
+of an epoch is the time of its beginning. So a server that lost a part of its log doesn't give a
+number a second time, as long as its clock doesn't go back; what it does then is up to
+`overlay.broker`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rangecast.server.delivery.messages import Message, PositionError, position
+from rangecast.server.log.base import new_epoch
+from rangecast.server.state.edits import BeginEpoch
+from rangecast.server.state.registry import Epoch, Registry
+
+_TICK = 100
+"""Nanoseconds per number: no server writes ten million events per second."""
+
+
+class LostPositionError(PositionError):
+    """A position of a history that parted from this log's: what lies after is lost."""
+
+    def __init__(self, given: str, upto: str, resume: int | None):
+        self.given = given
+        self.upto = upto
+        """Where both histories part, or where this log begins if that isn't known."""
+        self.resume = resume
+        """The same as a seq; `None`: it isn't known."""
+        where = f"they part after {upto}" if resume is not None else "where they part isn't known"
+        super().__init__(
+            f"the position {given[:80]!r} is of another history than this log's: {where}\n"
+            "  hint: this server was restored from a copy, or has taken the place of another; go "
+            f"on at {upto!r}, 'start' or 'now': what the other history had after that is lost"
+        )
+
+
+class Lineage:
+    """The epochs of a log, the oldest first."""
+
+    def __init__(self, root: str, registry: Registry):
+        """`root`: the name that the log began with, until the registry knows of others."""
+        self._root = (Epoch(root, 1, 1, ""),)
+        self._registry = registry
+        self.ended = ""
+        """The epoch that has ended, as long as nothing was written after it."""
+
+    @property
+    def _epochs(self) -> tuple[Epoch, ...]:
+        return self._registry.epochs or self._root
+
+    @property
+    def epoch(self) -> str:
+        """The last epoch."""
+        return self._epochs[-1].name
+
+    @property
+    def names(self) -> list[str]:
+        """All epochs, the last one first."""
+        return [one.name for one in reversed(self._epochs)]
+
+    def at(self, seq: int) -> str:
+        """Return the epoch that has written a seq."""
+        return self._of(seq).name
+
+    def _of(self, seq: int) -> Epoch:
+        for one in reversed(self._epochs):
+            if one.first <= seq:
+                return one
+        return self._epochs[0]
+
+    def shown(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return messages, ascending, as JSON objects."""
+        last = self._epochs[-1]
+        if messages and messages[0].seq >= last.first:
+            name = last.name
+            return [one.json(name) for one in messages]
+        return [one.json(self.at(one.seq)) for one in messages]
+
+    def next(self, last: int, chain: bytes, above: int = 0) -> BeginEpoch:
+        """Return the edit that begins another epoch after the last unit; its numbers are above
+        one, too.
+        """
+        number = max(self.number_of(last), above) + 1
+        number = max(number, time.time_ns() // _TICK)
+        return BeginEpoch("", new_epoch(), self.epoch, number, chain.hex())
+
+    # ---- positions
+
+    def seq_of(self, text: str, last: int, first: int = 1) -> int:
+        """Return the seq of a position; refuse one of another history, or of none.
+
+        `first` and `last` are the log's own.
+        """
+        name, _, digits = text.partition(":")
+        if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
+            raise PositionError(
+                f"a position is a text such as {self.epoch}:123, as messages carry it\n"
+                f"  given: {text[:80]!r}"
+            )
+        seq, end = int(digits), self._end_of(name, last)
+        if end is None:
+            raise LostPositionError(text, position(self.epoch, first - 1), None)
+        if seq <= end:
+            return seq
+        if name == self.epoch != self.ended:
+            raise PositionError(f"the position {text!r} lies beyond the log's last, {name}:{last}")
+        raise LostPositionError(text, position(name, end), end)
+
+    def _end_of(self, name: str, last: int) -> int | None:
+        """Return the last seq of an epoch; `None`: it isn't one of this log's."""
+        end = last
+        for one in reversed(self._epochs):
+            if one.name == name:
+                return end
+            end = one.first - 1
+        return None
+
+    # ---- numbers
+
+    def number_of(self, seq: int) -> int:
+        """Return the number by which other servers know a seq."""
+        one = self._of(seq)
+        return one.number + seq - one.first
+
+    def seq_of_number(self, number: int) -> int | None:
+        """Return the seq of a number; `None`: this log has given no such number."""
+        end: int | None = None
+        for one in reversed(self._epochs):
+            if one.number <= number:
+                seq = one.first + number - one.number
+                return seq if end is None or seq <= end else None
+            end = one.first - 1
+        return None

@@ -1,0 +1,298 @@
+"""A segment of a log: a SQLite file with a head and units, and how it is read and checked.
+
+A unit is in two checksums: one of itself, by which it is verified whenever it is read, and that of
+the log, which includes the unit before it: a start and `rangecast log check` verify this one.
+
+Reading never changes a segment, nor its write-ahead file: what is damaged stays as it was found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from rangecast.server.log.acknowledged import NAME, End, marked_end
+from rangecast.server.log.base import LogError, Unit, is_chained
+
+VERSION = 2
+"""Of a segment that begins now: its units have checksums of their own, and there is a mark."""
+VERSIONS = (1, 2)
+SCHEMA = """
+CREATE TABLE head (epoch TEXT, version INTEGER, first INTEGER, chain BLOB, mark BLOB);
+CREATE TABLE units (
+    last INTEGER PRIMARY KEY, first INTEGER, count INTEGER, kind TEXT, at INTEGER, body BLOB,
+    chain BLOB, crc INTEGER
+);
+"""
+_COLUMNS = "first, count, kind, at, body, chain"
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
+"""What reading a damaged file may raise."""
+_NAME = re.compile(r"log-(\d{20})\.db")
+_KINDS = [int, int, str, int, bytes, bytes]
+_REPAIR = "restore a backup, or cut the log there with `rangecast log repair {} --force`"
+
+
+class Head:
+    """What a segment is a part of."""
+
+    def __init__(self, path: Path, reader: sqlite3.Connection):
+        row = reader.execute("SELECT epoch, version, first, chain, mark FROM head").fetchone()
+        if row is None:
+            raise LogError(f"{path}: has no head: it isn't a segment of a log")
+        self.epoch: str
+        self.version: int
+        self.first: int
+        self.chain: bytes
+        self.epoch, self.version, self.first, self.chain, mark = row
+        if isinstance(self.version, int) and self.version not in VERSIONS:
+            raise LogError(
+                f"{path}: has format version {self.version}, this rangecast reads versions "
+                f"{VERSIONS[0]} to {VERSIONS[-1]}\n"
+                "  hint: use the version that wrote it, or restore a backup"
+            )
+        if mark != _digest(*row[:4]) or path != path_of(path.parent, self.first):
+            raise LogError(f"{path}: its head is damaged\n  hint: restore a backup")
+
+
+def write_head(segment: sqlite3.Connection, epoch: str, first: int, chain: bytes) -> None:
+    """Say what a segment is a part of."""
+    segment.execute("DELETE FROM head")
+    head = (epoch, VERSION, first, chain)
+    segment.execute("INSERT INTO head VALUES (?, ?, ?, ?, ?)", (*head, _digest(*head)))
+
+
+def _digest(epoch: str, version: int, first: int, chain: bytes) -> bytes:
+    return hashlib.blake2b(repr((epoch, version, first, chain)).encode(), digest_size=16).digest()
+
+
+def path_of(folder: Path, first: int) -> Path:
+    """Return the file of the segment that begins with a seq."""
+    return folder / f"log-{first:020}.db"
+
+
+def wal_of(path: Path) -> Path:
+    """Return the write-ahead file of a segment."""
+    return path.with_name(path.name + "-wal")
+
+
+def segments(folder: Path) -> list[int]:
+    """Return the first seq of each segment of a folder, ascending."""
+    found = (_NAME.fullmatch(one.name) for one in folder.iterdir())
+    return sorted(int(match[1]) for match in found if match)
+
+
+def read_only(path: Path, *, at_rest: bool = False) -> str:
+    """Return the address of a segment for a connection that changes nothing.
+
+    `at_rest`: nothing writes it meanwhile. Then a file without a write-ahead file is read by
+    itself, also where SQLite can't make the files that it works with.
+    """
+    wal, address = wal_of(path), f"{path.absolute().as_uri()}?mode=ro"
+    if at_rest and not (wal.exists() and wal.stat().st_size):
+        address += "&immutable=1"
+    return address
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read a segment; what can't be read is a `LogError`."""
+    reader: sqlite3.Connection | None = None
+    try:
+        reader = sqlite3.connect(read_only(path, at_rest=True), uri=True)
+        yield reader
+    except UNREADABLE as error:
+        raise LogError(unreadable(path, error)) from None
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+def unreadable(path: Path, error: BaseException) -> str:
+    """Return what to say of a segment that can't be read: whose fault it is."""
+    if not os.access(path, os.R_OK):
+        return f"{path}: may not be read by this user\n  hint: look at its owner and its mode"
+    if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
+        return (
+            f"{path}: can't be opened: {error}\n"
+            "  hint: the user needs the right to write in this folder, and the disk some space"
+        )
+    return (
+        f"{path}: is not a segment of a log, or is damaged: {error}\n"
+        "  hint: restore a backup; `rangecast log check` says how far the log is whole"
+    )
+
+
+def insertion(count: int) -> str:
+    """Return the statement that writes units, by what `row_of` says of each."""
+    return f"INSERT INTO units VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?)'] * count)}"
+
+
+def row_of(unit: Unit) -> tuple[Any, ...]:
+    """Return a unit as a segment has it."""
+    return (unit.last, *unit, _crc(unit))
+
+
+def _crc(unit: Unit) -> int:
+    first, length, kind, at, body, chain = unit
+    return crc32(body, crc32(b"%d %d %d " % (first, length, at) + kind.encode() + chain))
+
+
+def units_after(
+    path: Path, head: Head, reader: sqlite3.Connection, after: int, *, is_all: bool = False
+) -> Generator[Unit, None, None]:
+    """Yield the units after a seq; raise a `LogError` at the first that isn't as it was written.
+
+    `is_all`: verify the checksum of the log as well.
+    """
+    by_chain = is_all or head.version == 1
+    last, before = head.first - 1, head.chain
+    if by_chain and after >= head.first:
+        row = reader.execute(
+            "SELECT last, chain FROM units WHERE last <= ? ORDER BY last DESC LIMIT 1", (after,)
+        ).fetchone()
+        last, before = row or (last, before)
+    columns = _COLUMNS if head.version == 1 else f"{_COLUMNS}, crc"
+    rows = reader.execute(f"SELECT {columns} FROM units WHERE last > ? ORDER BY last", (after,))
+    expected, is_first = max(after + 1, head.first), not by_chain
+    if by_chain:
+        expected = last + 1
+    try:
+        for row in rows:
+            unit = Unit(*row[:6])
+            try:
+                is_sound = unit.first <= expected if is_first else unit.first == expected
+                if head.version > 1:
+                    is_sound = is_sound and _crc(unit) == row[6]
+                if by_chain:
+                    is_sound = is_sound and is_chained(before, unit) and is_typed(unit)
+            except (TypeError, AttributeError, OverflowError):
+                is_sound = False
+            if not is_sound:
+                raise damaged(path, expected)
+            yield unit
+            expected, before, is_first = unit.last + 1, unit.chain, False
+    finally:
+        rows.close()
+
+
+def is_typed(unit: Unit) -> bool:
+    """Whether the parts of a unit are what they have to be."""
+    return [type(one) for one in unit] == _KINDS and unit.length > 0
+
+
+def damaged(path: Path, seq: int) -> LogError:
+    """Return the error for a unit that isn't as it was written."""
+    hint = _REPAIR.format(path.parent)
+    return LogError(f"{path}: the unit at seq {seq} is damaged or missing\n  hint: {hint}")
+
+
+def looked_at(path: Path) -> tuple[Head, End]:
+    """Return the head of a segment, and its end: that of the one before, if it has no unit."""
+    with reading(path) as reader:
+        head = Head(path, reader)
+        row = reader.execute("SELECT last, chain FROM units ORDER BY last DESC LIMIT 1").fetchone()
+    if row is None:
+        return head, End(head.epoch, head.first - 1, head.chain)
+    if [type(one) for one in row] != [int, bytes]:
+        raise damaged(path, head.first)
+    return head, End(head.epoch, *row)
+
+
+def last_written(path: Path) -> float:
+    """Return when the last unit of a segment was written, in microseconds since 1970."""
+    try:
+        with reading(path) as reader:
+            row = reader.execute("SELECT at FROM units ORDER BY last DESC LIMIT 1").fetchone()
+        if row is not None and isinstance(row[0], int):
+            return float(row[0])
+    except LogError:
+        pass  # it is met when it is read
+    return path.stat().st_mtime * 1e6
+
+
+def checked_end(folder: Path, firsts: list[int]) -> End:
+    """Return the end of a log whose segments follow each other, and reach its mark.
+
+    This looks at the ends of segments alone; `checked_units` reads everything.
+    """
+    mark, end = marked_end(folder), None
+    for first in firsts:
+        path = path_of(folder, first)
+        head, after = looked_at(path)
+        if end is not None:
+            _check_follows(path, head, end)
+        end = after
+    assert end is not None
+    _check_mark(folder, mark, head, end)
+    if mark is not None and firsts[0] <= mark.last < end.last:
+        path = path_of(folder, max(first for first in firsts if first <= mark.last))
+        with reading(path) as reader:
+            row = reader.execute("SELECT chain FROM units WHERE last = ?", (mark.last,)).fetchone()
+        if row != (mark.chain,):
+            raise damaged(path, mark.last)
+    return end
+
+
+def _check_follows(path: Path, head: Head, before: End) -> None:
+    if head.first != before.last + 1:
+        raise LogError(
+            f"{path}: begins at seq {head.first}, expected {before.last + 1}: what lies between "
+            f"them is damaged or missing\n  hint: {_REPAIR.format(path.parent)}"
+        )
+    if (head.epoch, head.chain) != (before.epoch, before.chain):
+        raise LogError(
+            f"{path}: doesn't follow the segment before it\n  hint: {_REPAIR.format(path.parent)}"
+        )
+
+
+def _check_mark(folder: Path, mark: End | None, head: Head, end: End) -> None:
+    """Refuse a log that ends before its mark, or whose mark is gone."""
+    path = folder / NAME
+    begin_anew = f"or begin a new epoch with `rangecast log repair {folder} --force`"
+    if mark is None:
+        if path.exists() or head.version > 1:
+            raise LogError(
+                f"{path}: is damaged or missing: whether the log has all that was acknowledged "
+                f"isn't known; it ends at seq {end.last}\n"
+                f"  hint: restore it with the other files, {begin_anew}"
+            )
+        return  # of an earlier version, which had none
+    if mark.epoch != end.epoch:
+        raise LogError(
+            f"{path}: is of epoch {mark.epoch}, the log of epoch {end.epoch}\n"
+            f"  hint: restore both from the same backup, {begin_anew}"
+        )
+    if mark.last > end.last or (mark.last == end.last and mark.chain != end.chain):
+        where, seq = wal_of(path_of(folder, head.first)), min(end.last + 1, mark.last)
+        raise LogError(
+            f"{where}: the unit at seq {seq} is damaged or missing: the log ends at seq "
+            f"{end.last}, and was acknowledged up to {mark.last}\n"
+            f"  hint: {_REPAIR.format(folder)}"
+        )
+
+
+def checked_units(folder: Path) -> Iterator[Unit]:
+    """Yield all units of a log; raise a `LogError` that names the place of the first damage."""
+    mark, end = marked_end(folder), None
+    for first in segments(folder):
+        path = path_of(folder, first)
+        with reading(path) as reader:
+            head = Head(path, reader)
+            if end is not None:
+                _check_follows(path, head, end)
+            end = End(head.epoch, first - 1, head.chain)
+            try:
+                for unit in units_after(path, head, reader, first - 1, is_all=True):
+                    end = End(head.epoch, unit.last, unit.chain)
+                    yield unit
+            except UNREADABLE as error:
+                raise LogError(f"{path}: damaged near seq {end.last + 1}: {error}") from None
+    if end is not None:
+        _check_mark(folder, mark, head, end)

@@ -1,0 +1,455 @@
+"""A log in SQLite files, a file per segment: what `rangecast serve` writes.
+
+    data/log-00000000000000000001.db    the units from that seq on; the last one is written to
+
+A segment is closed when it has grown to `SEGMENT` bytes; retention deletes whole files. SQLite's
+write-ahead log survives kill -9 and power loss; a group of units is one transaction. Reading is
+by connections of their own, in short transactions, so that no reader holds up a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain as chain_of
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rangecast.model.io.durable import sync_file, sync_folder
+from rangecast.server.log.acknowledged import End, Mark, marked_end, release_reserve
+from rangecast.server.log.base import START, Draft, LogError, LogFullError, Unit, chained, new_epoch
+from rangecast.server.log.segment import (
+    SCHEMA,
+    UNREADABLE,
+    VERSION,
+    Head,
+    checked_end,
+    damaged,
+    insertion,
+    last_written,
+    path_of,
+    read_only,
+    row_of,
+    segments,
+    units_after,
+    unreadable,
+    wal_of,
+    write_head,
+)
+from rangecast.server.security.private_folder import create
+
+logger = logging.getLogger("rangecast.server")
+SEGMENT = 256 << 20
+"""Bytes of units after which a new segment begins."""
+DURABILITIES = {"fsync": "FULL", "interval": "NORMAL", "none": "OFF"}
+"""What an answer carries: on disk; on disk within `INTERVAL`; in the hands of the system."""
+INTERVAL = 0.05
+_ROWS = 100
+"""Units that one statement writes."""
+_PROBED = 1 << 20
+"""Bytes for which there must be space before a full disk counts as having some again."""
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MAYBE_FULL = (
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_CANTOPEN,
+)
+"""Errors of SQLite that a quota or a full disk may cause: whether it does, the disk is asked. A
+failed sync isn't among them.
+"""
+
+
+class SqliteLog:
+    """A log in a folder. One process at a time may write: `serve` holds the folder's lock."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        durability: str = "fsync",
+        segment: int = SEGMENT,
+        epoch: str | None = None,
+    ):
+        """Open a log, or begin one; `epoch`: it is a copy of the one with this name."""
+        self.folder = Path(folder)
+        self.durability = durability
+        self._segment_bytes = segment
+        self._pool = threading.local()
+        self._firsts = segments(self.folder)
+        self._writer: sqlite3.Connection | None = None
+        self._broken: str | None = None
+        self._mark: Mark | None = None
+        self._newest: dict[int, float] = {}
+        """When segments that are full were last written, by their first seq."""
+        self.damage: dict[int, str] = {}
+        """What was found damaged when it was read, by seq."""
+        if self._firsts:
+            self._open_last()
+        else:
+            self._begin(epoch or new_epoch())
+
+    # ---- opening
+
+    def _begin(self, epoch: str) -> None:
+        mark = marked_end(self.folder)
+        if mark is not None and mark.last:
+            raise LogError(
+                f"{self.folder}: the log is gone; it was acknowledged up to seq {mark.last}\n"
+                "  hint: restore the folder from a backup, or choose another one"
+            )
+        self.epoch, self.first, self.last, self.chain = epoch, 1, 0, START
+        try:
+            self._mark = Mark(self.folder)
+            self._mark.begin(self._end)
+        except OSError as error:
+            raise self._unusable(error) from None
+        try:
+            self._begin_segment()
+        except BaseException:
+            self._close_mark()
+            raise
+        self.reserve()
+
+    def _open_last(self) -> None:
+        path = self._path(self._firsts[-1])
+        for name in (self.folder, path):
+            if os.access(name, os.R_OK) and not os.access(name, os.W_OK):
+                raise LogError(
+                    f"{name}: may not be written by this user\n"
+                    "  hint: look at its owner and its mode"
+                )
+        try:
+            end = checked_end(self.folder, self._firsts)
+        except LogError:
+            if not self._made_room():
+                raise
+            end = checked_end(self.folder, self._firsts)
+        self.epoch, self.last, self.chain = end
+        self.first = self._firsts[0]
+        try:
+            self._writer = self._connect_writer(path)
+            sizes = "SELECT coalesce(sum(length(body)), 0) FROM units"
+            self._written = self._writer.execute(sizes).fetchone()[0]
+            if Head(path, self._writer).version < VERSION:
+                self._written = self._segment_bytes + 1  # the next unit begins one of this version
+        except sqlite3.Error as error:
+            self._close_writer()
+            raise LogError(unreadable(path, error)) from None
+        try:
+            self.sync()  # a killed process may have left what isn't on the disk yet
+        except BaseException:
+            self._close_writer()
+            raise
+        self.reserve()
+
+    def _connect_writer(self, path: Path) -> sqlite3.Connection:
+        writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute(f"PRAGMA synchronous = {DURABILITIES[self.durability]}")
+        return writer
+
+    def _made_room(self) -> bool:
+        """Whether the disk was full, and some space was given back to open files with."""
+        if self.has_space:
+            return False
+        with contextlib.suppress(OSError):
+            release_reserve(self.folder)
+        return True
+
+    def _unusable(self, error: OSError) -> LogError:
+        return LogError(
+            f"{self.folder}: can't be written: {error.strerror}\n"
+            "  hint: look at the disk, and at the owner and the mode of the folder and its files"
+        )
+
+    @property
+    def _end(self) -> End:
+        return End(self.epoch, self.last, self.chain)
+
+    # ---- writing
+
+    def append(self, drafts: Sequence[Draft]) -> list[Unit]:
+        """Write units in one transaction; they are durable when this returns."""
+        if self._broken is not None:
+            raise LogError(self._broken)
+        if self._written > self._segment_bytes:
+            self._begin_segment()
+        added = []
+        chain, last = self.chain, self.last
+        for draft in drafts:
+            unit = chained(chain, last + 1, draft)
+            chain, last = unit.chain, unit.last
+            added.append(unit)
+        try:
+            self._insert([row_of(unit) for unit in added])
+        except sqlite3.Error as error:
+            raise self._refusal(error) from None
+        self.chain, self.last = chain, last
+        self._written += sum(len(unit.body) for unit in added)
+        if self.durability == "fsync":
+            self._note(self._end)
+        return added
+
+    def _refusal(self, error: sqlite3.Error | OSError) -> LogError | LogFullError:
+        """Return what a failed write means: no space, or a log that takes nothing more."""
+        if self._is_full(error):
+            return LogFullError(
+                f"{self.folder}: the disk is full; nothing was accepted\n"
+                "  hint: free some space, or keep less (--retention-gb, --retention-days)"
+            )
+        return self._failed(error)
+
+    def _failed(self, error: BaseException) -> LogError:
+        """Take nothing more: what a failed sync left on the disk isn't known, and going on could
+        lose what is acknowledged later.
+        """
+        self._broken = (
+            f"{self.folder}: writing failed ({error}); nothing more is accepted\n"
+            "  hint: look at the disk, then start the server again"
+        )
+        return LogError(self._broken)
+
+    def _is_full(self, error: sqlite3.Error | OSError) -> bool:
+        if isinstance(error, OSError):
+            return error.errno in _FULL_ERRNOS
+        code = getattr(error, "sqlite_errorcode", 0)
+        return code == sqlite3.SQLITE_FULL or (code in _MAYBE_FULL and not self.has_space)
+
+    @property
+    def has_space(self) -> bool:
+        """Whether there is space for more units."""
+        return _has_space(self.folder)
+
+    def reserve(self) -> None:
+        """Keep some space for the next start, if there is any."""
+        with contextlib.suppress(OSError):
+            if self._mark is not None:
+                self._mark.reserve()
+
+    def _note(self, end: End) -> None:
+        """Note that all up to here is on the disk."""
+        try:
+            if self._mark is None:
+                self._mark = Mark(self.folder)
+            self._mark.write(end)
+        except OSError as error:  # the units themselves are there
+            logger.warning("%s: the mark of the log can't be written: %s", self.folder, error)
+
+    def _close_mark(self) -> None:
+        if self._mark is not None:
+            with contextlib.suppress(OSError):
+                self._mark.close()
+            self._mark = None
+
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+        """Write rows in one transaction.
+
+        Every step of a statement lets other threads run, and getting back from a busy one takes
+        milliseconds. So a group is one statement, and a transaction by itself, if it isn't huge.
+        """
+        assert self._writer is not None
+        if len(rows) <= _ROWS:
+            self._writer.execute(_insertion(len(rows)), list(chain_of.from_iterable(rows)))
+            return
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            for begin in range(0, len(rows), _ROWS):
+                some = rows[begin : begin + _ROWS]
+                self._writer.execute(_insertion(len(some)), list(chain_of.from_iterable(some)))
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+
+    def sync(self) -> None:
+        """Wait until all that was written is on the disk: for the durability `interval`."""
+        if self._broken is not None:
+            raise LogError(self._broken)
+        end, path = self._end, self._path(self._firsts[-1])
+        for name in (path, wal_of(path)):
+            try:
+                sync_file(name)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._failed(error) from None
+        self._note(end)
+
+    def _begin_segment(self) -> None:
+        """Begin a file for the units to come."""
+        first = self.last + 1
+        path = self._path(first)
+        # Made under another name: a segment is there with its head, or not at all.
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            for leftover in self.folder.glob(f"{partial.name}*"):
+                leftover.unlink()
+            create(partial)  # its -wal and -shm get its mode
+            with contextlib.closing(sqlite3.connect(partial)) as made:
+                made.executescript(SCHEMA)
+                with made:
+                    write_head(made, self.epoch, first, self.chain)
+            sync_file(partial)
+            partial.replace(path)
+            sync_folder(self.folder)
+            writer = self._connect_writer(path)
+        except (sqlite3.Error, OSError) as error:
+            for leftover in (partial, path):
+                with contextlib.suppress(OSError):
+                    leftover.unlink()
+            raise self._refusal(error) from None
+        self._close_writer()
+        if self._writer is not None and self.durability == "none":
+            sync_file(self._path(self._firsts[-1]))
+            self._note(self._end)
+        self._writer, self._written = writer, 0
+        self._firsts = [*self._firsts, first]
+
+    # ---- reading
+
+    def read(self, after: int, most_bytes: int) -> list[Unit]:
+        """Return the units after a seq, of one segment, as they were written.
+
+        Where one isn't, those before it are returned; without any, a `LogError` names it.
+        """
+        last, firsts = self.last, self._firsts
+        for place in range(len(firsts) - 1, -1, -1):
+            if firsts[place] <= after + 1 or place == 0:
+                break
+        for first in firsts[place:]:
+            try:
+                found = self._read_segment(first, after, most_bytes)
+            except (LogError, *UNREADABLE) as error:
+                path = self._path(first)
+                if not path.exists():
+                    continue  # retention has deleted it meanwhile
+                if not isinstance(error, LogError):
+                    error = LogError(unreadable(path, error))
+                raise self._damaged(max(first, after + 1), error) from None
+            if found:
+                return found
+        if self._firsts is not firsts:
+            return self.read(after, most_bytes)
+        after = max(after, firsts[0] - 1)
+        if after < last:
+            raise self._damaged(after + 1, damaged(self._path(firsts[-1]), after + 1))
+        return []
+
+    def _read_segment(self, first: int, after: int, most_bytes: int) -> list[Unit]:
+        reader, head = self._reader(first)
+        found: list[Unit] = []
+        size = 0
+        units = units_after(self._path(first), head, reader, after)
+        with contextlib.closing(units):
+            try:
+                for unit in units:
+                    if found and size + len(unit.body) > most_bytes:
+                        break
+                    found.append(unit)
+                    size += len(unit.body)
+            except (LogError, *UNREADABLE):
+                if not found:
+                    raise
+                # What can't be read is met again, as the first one.
+        return found
+
+    def _damaged(self, seq: int, error: LogError) -> LogError:
+        """Note what reading has met, for the readiness and the status."""
+        if seq not in self.damage:
+            self.damage[seq] = str(error)
+            logger.error("%s", error)
+        return error
+
+    def _reader(self, first: int) -> tuple[sqlite3.Connection, Head]:
+        """Return this thread's connection to a segment, and what that is."""
+        held: dict[int, tuple[sqlite3.Connection, Head]]
+        held = self._pool.__dict__.setdefault("held", {})
+        for old in [one for one in held if one != first]:
+            held.pop(old)[0].close()
+        if first not in held:
+            path = self._path(first)
+            reader = sqlite3.connect(read_only(path), uri=True, isolation_level=None)
+            try:
+                held[first] = reader, Head(path, reader)
+            except BaseException:
+                reader.close()
+                raise
+        return held[first]
+
+    def drop(self, upto: int) -> None:
+        """Delete the segments that lie wholly at or before a seq."""
+        while len(self._firsts) > 1 and self._firsts[1] <= upto + 1:
+            gone = self._path(self._firsts[0])
+            self._newest.pop(self._firsts[0], None)
+            self._firsts = self._firsts[1:]
+            self.first = self._firsts[0]
+            for seq in [one for one in self.damage if one < self.first]:
+                del self.damage[seq]
+            for name in (gone, *(gone.with_name(gone.name + end) for end in ("-wal", "-shm"))):
+                name.unlink(missing_ok=True)
+
+    @property
+    def bytes(self) -> int:
+        """What the segments take on the disk."""
+        return sum(one.stat().st_size for one in self.folder.glob("log-*.db*"))
+
+    def segment_sizes(self) -> list[tuple[int, int, float]]:
+        """Return of each segment but the last: its last seq, its bytes, when it was last written,
+        in microseconds since 1970, by the log's own clock.
+        """
+        found = []
+        for first, after in pairwise(self._firsts):
+            path = self._path(first)
+            if first not in self._newest:
+                self._newest[first] = last_written(path)
+            found.append((after - 1, path.stat().st_size, self._newest[first]))
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self._close_writer()
+        if self._broken is None and self._mark is not None:
+            with contextlib.suppress(LogError):
+                self.sync()
+        self._close_mark()
+        for reader, _ in self._pool.__dict__.get("held", {}).values():
+            reader.close()
+
+    def _close_writer(self) -> None:
+        """End a segment: its file has everything then, also while others still read it."""
+        if self._writer is not None:
+            with contextlib.suppress(sqlite3.Error):  # a full disk: it stays as it is
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._writer.close()
+
+    def _path(self, first: int) -> Path:
+        return path_of(self.folder, first)
+
+
+_insertion = cache(insertion)
+
+
+def _has_space(folder: Path) -> bool:
+    """Whether a file can be written; what else may be wrong with the disk isn't asked here."""
+    probe = folder / ".space.partial"
+    try:
+        handle = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(handle, 0, _PROBED)
+        finally:
+            os.close(handle)
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return error.errno not in _FULL_ERRNOS
+    return True

@@ -1,0 +1,232 @@
+"""What can be done with a server's folder while the server is down: check, dump, export, repair."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.io.durable import try_lock
+from rangecast.model.space import Space
+from rangecast.server.log.acknowledged import NAME as MARK
+from rangecast.server.log.acknowledged import Mark
+from rangecast.server.log.base import START, LogError, Unit, new_epoch
+from rangecast.server.log.segment import (
+    checked_units,
+    looked_at,
+    path_of,
+    segments,
+    wal_of,
+    write_head,
+)
+from rangecast.server.pipeline.encoding import rows_of
+from rangecast.server.state.boards import updates_of
+from rangecast.server.state.edits import (
+    ACKS,
+    EDITS,
+    EVENTS,
+    UPDATES,
+    PutConsumer,
+    acks_of,
+    edits_of,
+    events_of,
+    hidden,
+)
+from rangecast.server.state.registry import Registry
+from rangecast.server.state.snapshots import opened, snapshots
+
+_encode = msgspec.json.Encoder().encode
+
+
+def checked(folder: Path) -> str:
+    """Read everything; return what there is, or raise an error that names the place."""
+    _need_folder(folder)
+    units = events = edits = updates = 0
+    first = last = 0
+    for unit in checked_units(folder):
+        units += 1
+        first, last = first or unit.first, unit.last
+        events += unit.length if unit.kind == EVENTS else 0
+        edits += unit.length if unit.kind == EDITS else 0
+        updates += unit.length if unit.kind == UPDATES else 0
+    if not units:
+        return f"{folder}: the log is whole, and empty."
+    return (
+        f"{folder}: the log is whole: seqs {first:,} to {last:,} in {units:,} units, "
+        f"{events:,} events, {updates:,} updates of boards and {edits:,} edits."
+    )
+
+
+def dumped(folder: Path, after: int, *, with_secrets: bool = False) -> Iterator[str]:
+    """Yield every event and edit as a line of JSON; secrets of webhooks if they are asked for."""
+    _need_folder(folder)
+    for unit in checked_units(folder):
+        if unit.last > after:
+            lines = _lines(unit, with_secrets=with_secrets)
+            yield from (line for seq, line in lines if seq > after)
+
+
+def _lines(unit: Unit, *, with_secrets: bool) -> Iterator[tuple[int, str]]:
+    if unit.kind == EVENTS:
+        head, texts = events_of(unit)
+        for place, text in enumerate(texts):
+            told: dict[str, Any] = {"seq": unit.first + place, "at": unit.at, "space": head.space}
+            if head.numbers:
+                told |= {"source": head.source, "number": head.numbers[place]}
+            start = _encode(told | {"tenant": head.tenant})[:-1]
+            yield unit.first + place, (start + b',"event":' + text + b"}").decode()
+    elif unit.kind == EDITS:
+        for place, edit in enumerate(edits_of(unit)):
+            if isinstance(edit, PutConsumer) and not with_secrets:
+                edit = msgspec.structs.replace(edit, out=hidden(edit.out))
+            told = {"seq": unit.first + place, "at": unit.at, "edit": edit}
+            yield unit.first + place, _encode(told).decode()
+    elif unit.kind == UPDATES:
+        top, changes = updates_of(unit)
+        for place, change in enumerate(changes):
+            told = {"seq": unit.first + place, "at": unit.at, "board": top.board}
+            told |= {"tenant": top.tenant, "batch": top.is_batch, "update": change}
+            yield unit.first + place, _encode(told).decode()
+    elif unit.kind == ACKS:
+        told = {"seq": unit.first, "at": unit.at, "acks": acks_of(unit)}
+        yield unit.first, _encode(told).decode()
+
+
+def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
+    """Write a space, its events and its subscriptions as files."""
+    _need_folder(folder)
+    if output.exists():
+        raise FileError(f"{output}: already exists; remove it, or choose another folder")
+    registry, after = Registry(), 0
+    have = snapshots(folder)
+    units = checked_units(folder)
+    if have and have[0] and segments(folder)[0] > 1:
+        _, registry, _, _ = opened(folder, have[0])
+        after = have[0]
+    output.mkdir(parents=True)
+    count = 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for unit in units:
+            if unit.kind == EDITS and unit.first > after:
+                for _ in registry.apply(edits_of(unit), unit.first):
+                    pass
+            if unit.kind == EVENTS:
+                head, lines = events_of(unit)
+                if (head.tenant, head.space) == (tenant, space):
+                    where = registry.space(tenant, space).space
+                    table = _table(rows_of(lines, head.form), where, unit)
+                    writer = writer or pq.ParquetWriter(output / "events.parquet", table.schema)
+                    writer.write_table(table.cast(writer.schema))
+                    count += len(lines)
+    finally:
+        if writer is not None:
+            writer.close()
+    entry = registry.space(tenant, space)
+    entry.space.without_sources().save(output / "space.toml")
+    live = sorted(entry.live.values(), key=lambda one: one.number)
+    pq.write_table(
+        pa.table(
+            {
+                "id": pa.array([one.name for one in live], pa.string()),
+                "filter": pa.array([one.filter for one in live], pa.string()),
+                "score": pa.array([one.score for one in live], pa.float64()),
+            }
+        ),
+        output / "subscriptions.parquet",
+    )
+    return f"{output}: {count:,} events, {len(live):,} subscriptions and the space are written."
+
+
+def _table(rows: list[dict[str, Any]], space: Space, unit: Unit) -> pa.Table:
+    """Return events as texts and numbers that every reader takes; the id is the seq.
+
+    Values are under the names of attributes, also those that had a source.
+    """
+    columns: dict[str, Any] = {"id": pa.array(range(unit.first, unit.last + 1), pa.int64())}
+    for one in space:
+        values = [value_at(row, one.path or (one.name,)) for row in rows]
+        columns[one.name] = pa.array(map(_text, values), pa.string())
+    return pa.table(columns)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else _encode(value).decode()
+
+
+def repaired(folder: Path, *, force: bool) -> str:
+    """Cut a log after its last whole unit; move what comes after, with its snapshots, aside."""
+    _need_folder(folder)
+    with _locked(folder):
+        last, damage = 0, None
+        try:
+            for unit in checked_units(folder):
+                last = unit.last
+        except LogError as error:
+            damage = error
+        if damage is None:
+            return f"{folder}: the log is whole; there is nothing to repair."
+        if not force:
+            raise LogError(
+                f"{damage}\n  the log is whole up to seq {last}\n"
+                "  hint: add --force to cut it there; what comes after is moved aside"
+            )
+        aside = folder / f"damaged-{new_epoch()}"
+        aside.mkdir(mode=0o700)
+        kept = [first for first in segments(folder) if first <= max(last, 1)]
+        for first in segments(folder):
+            path = path_of(folder, first)
+            for name in (path, wal_of(path)):
+                if name.exists() and first in kept[-1:]:
+                    shutil.copy2(name, aside / name.name)
+                elif name.exists() and first not in kept:
+                    name.rename(aside / name.name)
+        if (folder / MARK).exists():
+            (folder / MARK).rename(aside / MARK)
+        for seq in snapshots(folder):
+            path = folder / f"snapshot-{seq:020}"
+            if seq > last:
+                path.rename(aside / path.name)
+        _cut(folder, kept, last, new_epoch() if not last else None)
+        return f"{folder}: cut after seq {last}; what came after is in {aside}."
+
+
+def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
+    """Drop what comes after a seq. The next start begins an epoch, so that what is dropped isn't
+    taken for what comes then; a log without any unit has to be another one for that.
+    """
+    for first in kept:
+        path = path_of(folder, first)
+        connection = sqlite3.connect(path)
+        with connection:
+            if epoch is not None:
+                write_head(connection, epoch, first, START)
+            connection.execute("DELETE FROM units WHERE last > ?", (last,))
+        connection.close()
+    if kept:
+        mark = Mark(folder)
+        mark.begin(looked_at(path_of(folder, kept[-1]))[1])
+        mark.close()
+
+
+def _need_folder(folder: Path) -> None:
+    if not folder.is_dir() or not segments(folder):
+        raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = try_lock(folder / "lock")
+    if lock is None:
+        raise LogError(f"{folder}: a server uses this folder; stop it first")
+    with lock:
+        yield

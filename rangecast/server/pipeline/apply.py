@@ -1,0 +1,137 @@
+"""What is in the log, carried out and matched in its order: runs of one kind at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rangecast.kernels.arrays import Bool
+from rangecast.server.delivery.messages import Message
+from rangecast.server.log.base import Unit
+from rangecast.server.pipeline.commands import Edits, Events, Request, Updates
+from rangecast.server.pipeline.fanout import board_messages, carry_out, fan_out, ids_by_event
+from rangecast.server.state.boards import ObjectChange
+from rangecast.server.state.registry import AnyChange, Registry
+from rangecast.server.state.space_index import SpaceIndex
+
+Mailboxes = dict[int, list[Message]]
+"""Messages, by the number of their consumer."""
+
+
+@dataclass(slots=True)
+class Written:
+    """A request that is in the log, for the matcher."""
+
+    unit: Unit
+    request: Request | None
+    changes: list[AnyChange]
+    updates: Sequence[ObjectChange] = ()
+
+
+@dataclass(slots=True)
+class Done:
+    """What was done since the start."""
+
+    events: int = 0
+    edits: int = 0
+    pairs: int = 0
+    """Of an event and a subscription that matches it."""
+    updates: int = 0
+
+
+class Matching:
+    """Brings indexes to where units of the log lead, matches events, and answers requests.
+
+    One thread calls it; how much was done may be read by any.
+    """
+
+    def __init__(self, registry: Registry, indexes: dict[int, SpaceIndex]):
+        self._registry = registry
+        self._indexes = indexes
+        self._done: dict[str, Done] = {}
+        """By tenant."""
+        self.edits = 0
+
+    def done(self, tenant: str | None) -> Done:
+        """Return what was done, for a tenant or for all."""
+        if tenant is not None:
+            return self._done.get(tenant, Done())
+        found = Done()
+        for one in list(self._done.values()):
+            found.events += one.events
+            found.edits += one.edits
+            found.pairs += one.pairs
+            found.updates += one.updates
+        return found
+
+    def _of(self, tenant: str) -> Done:
+        if tenant not in self._done:
+            self._done[tenant] = Done()
+        return self._done[tenant]
+
+    def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
+        """Carry out and match units; return what those consumers get that somebody waits for."""
+        found: Mailboxes = {}
+        place = 0
+        while place < len(batch):
+            end = place + 1
+            first = batch[place].request
+            if isinstance(first, Events):
+                while end < len(batch):
+                    other = batch[end].request
+                    if not isinstance(other, Events) or other.entry is not first.entry:
+                        break
+                    end += 1
+                self._match_events(batch[place:end], wanted, found)
+            else:
+                while end < len(batch) and not isinstance(batch[end].request, Events):
+                    end += 1
+                self._make_edits(batch[place:end], wanted, found)
+            place = end
+        return found
+
+    def _make_edits(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
+        carry_out([change for one in some for change in one.changes], self._indexes)
+
+        def is_wanted(consumer: int) -> bool:
+            return 0 <= consumer < len(wanted) and bool(wanted[consumer])
+
+        for one in some:
+            for number, message in board_messages(one.changes, is_wanted):
+                messages.setdefault(number, []).append(message)
+            if isinstance(one.request, Updates):
+                request, first = one.request, one.unit.first
+                index = request.entry.index
+                found = index.update(one.updates, first, request.is_batch, is_wanted)
+                for number, message in found:
+                    messages.setdefault(number, []).append(message)
+                self._of(request.entry.tenant).updates += len(one.updates)
+                assert request.accepted is not None
+                request.answer.set_result(request.accepted)
+            elif isinstance(one.request, Edits):
+                self.edits += one.unit.length
+                self._of(one.request.edits[0].tenant).edits += one.unit.length
+                one.request.answer.set_result(one.unit.first)
+
+    def _match_events(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
+        requests = [one.request for one in some if isinstance(one.request, Events)]
+        index = self._indexes[requests[0].entry.number]
+        space = index.engine.space
+        points = [request.encoded.points_in(space) for request in requests]
+        lines = [line for request in requests for line in request.encoded.lines]
+        seqs = np.concatenate([np.arange(one.unit.first, one.unit.last + 1) for one in some])
+        found = index.match(points[0] if len(points) == 1 else np.concatenate(points))
+        done = self._of(requests[0].entry.tenant)
+        done.events += len(lines)
+        done.pairs += len(found.numbers)
+        fan_out(found, index, wanted, self._registry.numbered, lines, seqs, messages)
+        begin = 0
+        for request in requests:
+            count = len(request.encoded.lines)
+            if request.wants_matches:
+                assert request.accepted is not None
+                request.accepted.matches = ids_by_event(found, index, begin, count)
+                request.answer.set_result(request.accepted)
+            begin += count

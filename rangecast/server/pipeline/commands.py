@@ -1,0 +1,131 @@
+"""What somebody wants of the server, on its way through the pump, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from rangecast.model.sets.members import Id
+from rangecast.server.pipeline.encoding import Encoded
+from rangecast.server.state.boards import BoardEntry, ObjectChange
+from rangecast.server.state.edits import AnyEdit, EventsHead, size_of
+from rangecast.server.state.registry import Read, SpaceEntry
+
+Conditions = str | Sequence[str] | None
+"""What must hold of subscriptions that are edited: of all of them, or of each of a run."""
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What edits came to, once they are answered."""
+
+    inserted: int = 0
+    """Subscriptions or interests that are new, of those that were put."""
+
+
+@dataclass(slots=True, eq=False)
+class Edits:
+    """Edits that somebody wants to be made, all of them or none."""
+
+    edits: Sequence[AnyEdit]
+    read: Read = None
+    """Their filters, if they are a run."""
+    if_match: Conditions = None
+    outcome: Outcome | None = None
+    answer: Future[int] = field(default_factory=Future)
+    """The seq of the first edit, once they have taken effect."""
+    size: int = field(init=False)
+    """Roughly its bytes."""
+
+    def __post_init__(self) -> None:
+        self.size = size_of(self.edits)
+
+    @property
+    def tenant(self) -> str:
+        """Whose they are."""
+        return self.edits[0].tenant
+
+
+@dataclass(slots=True, eq=False)
+class Accepted:
+    """What became of events."""
+
+    first: int
+    count: int
+    refused: list[tuple[int, str]]
+    repeated: bool = False
+    """The same request had come before; these are its seqs."""
+    skipped: int = 0
+    """Events whose id had come before."""
+    codes: dict[int, str] = field(default_factory=dict)
+    """The codes of errors by row, as far as they are known: see `errors`."""
+    matches: list[list[Id]] | None = None
+    """The ids of the subscriptions that match each event, if that was asked for."""
+
+
+@dataclass(slots=True, eq=False)
+class Events:
+    """Events that somebody publishes."""
+
+    entry: SpaceEntry
+    encoded: Encoded
+    head: EventsHead
+    wants_matches: bool = False
+    follows: int | None = None
+    """Up to where its source must have been read before, if that is to be checked."""
+    answer: Future[Accepted] = field(default_factory=Future)
+    accepted: Accepted | None = None
+
+    @property
+    def tenant(self) -> str:
+        """Whose they are."""
+        return self.head.tenant
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return sum(map(len, self.encoded.lines)) + 256
+
+
+@dataclass(slots=True, eq=False)
+class Updates:
+    """Changes of a board's objects that somebody wants to be made."""
+
+    entry: BoardEntry
+    changes: list[tuple[int, ObjectChange]]
+    """Each with its row."""
+    refused: list[tuple[int, str]]
+    """Those that can't be read."""
+    is_batch: bool = False
+    all_or_none: bool = False
+    only: str = ""
+    """`new` or `existing`: all objects must be."""
+    bytes: int = 0
+    """Of the texts that the changes were read from."""
+    answer: Future[Accepted] = field(default_factory=Future)
+    accepted: Accepted | None = None
+
+    @property
+    def tenant(self) -> str:
+        """Whose they are."""
+        return self.entry.tenant
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return 256 * len(self.changes) + 256 + self.bytes
+
+
+Request = Edits | Events | Updates
+
+
+def settle(request: Request, answer: Accepted | BaseException) -> None:
+    """Answer a request that is refused or writes nothing, if it hasn't been answered."""
+    if request.answer.done():
+        return
+    if isinstance(answer, BaseException):
+        request.answer.set_exception(answer)
+    else:
+        assert not isinstance(request, Edits)
+        request.answer.set_result(answer)

@@ -1,0 +1,296 @@
+"""Events as they come over the network: texts of JSON to points, row by row where it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from keyword import iskeyword
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rangecast.errors import InvalidValueError, RangecastError, UsageError, shown
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import Attribute, Integer, Number
+from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.attributes.text import String
+from rangecast.model.attributes.timestamps import (
+    EPOCH,
+    FINER_THAN_MICROSECONDS,
+    MICROSECOND,
+    Timestamp,
+)
+from rangecast.model.encoding.columns import coordinate
+from rangecast.model.encoding.events import encode_event, encode_events
+from rangecast.model.space import Space
+from rangecast.server.json_text import DepthError, decoder_for, shallow
+
+CLOUDEVENTS = "cloudevents"
+_ONE_BY_ONE = 6
+"""Events below this many are faster one by one than column by column."""
+_FEW = 48
+"""Events below this many are faster one by one than as a table."""
+_NUMBERS = {int, float, type(None)}
+_TEXTS = {str, type(None)}
+_EXACT = 2**53
+_anything = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True, eq=False)
+class Encoded:
+    """Events that a space takes."""
+
+    lines: list[bytes]
+    """Each as it came, on one line."""
+    rows: list[dict[str, Any]]
+    points: F64
+    space: Space
+    words: int
+    """How many words the space knew when the points were made."""
+
+    def take(self, places: Sequence[int]) -> Encoded:
+        """Return some of the events."""
+        return Encoded(
+            [self.lines[at] for at in places],
+            [self.rows[at] for at in places],
+            self.points[places],
+            self.space,
+            self.words,
+        )
+
+    def points_in(self, space: Space) -> F64:
+        """Return the points by what a space knows by now: an edit before these events may have
+        added words or attributes after they were encoded.
+        """
+        if space is not self.space:
+            self.points, self.space = points_of(self.rows, space), space
+        elif self.words != count_words(space):
+            for axis, attribute in enumerate(space):
+                if isinstance(attribute, String):
+                    values = _values(self.rows, attribute)
+                    found = [attribute.coordinate(value) for value in values]
+                    self.points[:, axis] = found
+        self.words = count_words(space)
+        return self.points
+
+
+def encoded(
+    lines: Sequence[bytes], space: Space, *, ignore_unknown: bool, form: str = ""
+) -> tuple[Encoded, list[tuple[int, str]]]:
+    """Return the events that a space takes, and the place and the fault of each other one."""
+    words = count_words(space)
+    refused: list[tuple[int, str]] = []
+    taken: list[bytes] = []
+    rows: list[dict[str, Any]] = []
+    read = decoder_for(lines)
+    for place, line in enumerate(lines):
+        try:
+            row = read(line)
+        except DepthError as error:
+            refused.append((place, f"{error}\n  given: {shown(_text(line))}"))
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            refused.append((place, f"not JSON: {error}\n  given: {shown(_text(line))}"))
+            continue
+        if not isinstance(row, dict):
+            refused.append((place, f"an event is a JSON object\n  given: {shown(_text(line))}"))
+            continue
+        try:
+            rows.append(row_of(row) if form == CLOUDEVENTS else row)
+        except UsageError as error:
+            refused.append((place, str(error)))
+            continue
+        taken.append(_encode(row) if b"\n" in line else bytes(line))
+    try:
+        points = points_of(rows, space, ignore_unknown=ignore_unknown)
+    except (RangecastError, OverflowError):
+        wrong = {place for place, _ in refused}
+        places = [at for at in range(len(lines)) if at not in wrong]
+        kept: list[int] = []
+        found: list[F64] = []
+        for at, row in enumerate(rows):
+            try:
+                found.append(encode_event(row, space, ignore_unknown=ignore_unknown))
+                kept.append(at)
+            except (RangecastError, OverflowError) as error:
+                refused.append((places[at], str(error)))
+        refused.sort()
+        taken, rows = [taken[at] for at in kept], [rows[at] for at in kept]
+        points = np.array(found).reshape(len(kept), len(space))
+    return Encoded(taken, rows, points, space, words), refused
+
+
+def code_of(line: bytes, space: Space, ignore_unknown: bool, form: str) -> str:
+    """Return the code of the error by which an event was refused: see `errors`."""
+    try:
+        row = decoder_for([line])(line)
+        encode_event(
+            row_of(row) if form == CLOUDEVENTS else row, space, ignore_unknown=ignore_unknown
+        )
+    except RangecastError as error:
+        return error.code or UsageError.code
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
+        pass
+    return InvalidValueError.code
+
+
+def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool = True) -> F64:
+    """Return events as points, (events, d)."""
+    quick = None
+    known = None if ignore_unknown else space.fields | {"id"}
+    if len(rows) >= _ONE_BY_ONE and (known is None or all(row.keys() <= known for row in rows)):
+        quick = _quick(_columns(rows, space), len(rows), space)
+    if quick is not None:
+        return quick
+    if len(rows) >= _FEW:
+        with suppress(RangecastError, OverflowError):  # together they may not make a table
+            return encode_events(rows, space, ignore_unknown=ignore_unknown).points.copy()
+    found = [encode_event(row, space, ignore_unknown=ignore_unknown) for row in rows]
+    return np.array(found).reshape(len(rows), len(space))
+
+
+def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | None:
+    """Return points if every value is plain JSON of its attribute's kind; else `None`."""
+    points = np.full((count, len(space)), np.inf)
+    for axis, (attribute, values) in enumerate(zip(space, columns, strict=True)):
+        kinds = set(map(type, values))
+        try:
+            if kinds <= _NUMBERS and isinstance(attribute, Number | Integer):
+                column = _numbers(attribute, values, are_all_given=type(None) not in kinds)
+            elif kinds <= _TEXTS and isinstance(attribute, Timestamp) and not attribute.epoch:
+                column = _moments(attribute, values)
+            else:
+                column = _each_once(attribute, values)
+        except (RangecastError, TypeError, ValueError, OverflowError):
+            return None
+        if column is None:
+            return None
+        points[:, axis] = column
+    return points
+
+
+def _columns(rows: Sequence[dict[str, Any]], space: Space) -> Iterable[Sequence[Any]]:
+    """Return what events have for each attribute."""
+    if len(space) > 1 and all(one.path is None for one in space):
+        with suppress(KeyError):  # if each event has all of them, a column takes half the time
+            return list(zip(*map(itemgetter(*space.names), rows), strict=True))
+    return [_values(rows, one) for one in space]
+
+
+def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
+    """Return what events have for an attribute."""
+    if attribute.path is None:
+        return [row.get(attribute.name) for row in rows]
+    return [value_at(row, attribute.path) for row in rows]
+
+
+def _numbers(
+    attribute: Number | Integer, values: Sequence[Any], *, are_all_given: bool
+) -> F64 | None:
+    """Return a column of numbers; `None` if one of them can't be taken as it is."""
+    given = values if are_all_given else [one for one in values if one is not None]
+    some = np.array(given, np.float64) + 0.0
+    lo, hi = attribute.domain
+    if not ((some >= lo) & (some <= hi)).all():  # so is NaN refused
+        return None
+    if (
+        isinstance(attribute, Integer)
+        and not ((np.abs(some) < 2.0**53) & (some == np.floor(some))).all()
+    ):
+        return None
+    if are_all_given:
+        return some
+    column = np.full(len(values), np.inf)
+    column[[one is not None for one in values]] = some
+    return column
+
+
+def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
+    """Return a column of moments as texts; `None` if one of them can't be taken as it is."""
+    texts = [one for one in values if one is not None]
+    if FINER_THAN_MICROSECONDS.search(" ".join(texts)) or any(map(str.isdecimal, texts)):
+        return None
+    lo, hi = attribute.domain
+    column = np.full(len(values), np.inf)
+    for place, text in enumerate(values):
+        if text is not None:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            micros = (moment - EPOCH) // MICROSECOND
+            if not (lo <= micros <= hi and -_EXACT < micros < _EXACT):
+                return None
+            column[place] = micros
+    return column
+
+
+def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
+    """Return a column, with every distinct value looked at once."""
+    # True equals 1 and 1.0, so values of several types would share a place.
+    if len({type(one) for one in values} - {type(None)}) > 1:
+        raise TypeError("mixed")
+    found = {one: coordinate(attribute, one) for one in set(values)}
+    return np.array([found[one] for one in values], np.float64)
+
+
+def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
+    """Return events of the log: each line is one JSON object.
+
+    What an earlier version accepted may be too deep to be decoded: then what lies deep is null.
+    """
+    try:
+        rows = _anything.decode(b"[%s]" % b",".join(lines))
+    except RecursionError:
+        rows = [_anything.decode(shallow(line)) for line in lines]
+    return [row_of(row) for row in rows] if form == CLOUDEVENTS else rows
+
+
+def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
+    """Return events of the log as points, (events, d)."""
+    if form != CLOUDEVENTS and len(lines) >= _ONE_BY_ONE:
+        decoder = _light(tuple([None if one.path else one.name for one in space]))
+        if decoder is not None:
+            try:
+                rows = decoder.decode(b"[%s]" % b",".join(lines))
+            except RecursionError:
+                return points_of(rows_of(lines, form), space)
+            columns = [[getattr(row, name) for row in rows] for name in space.names]
+            quick = _quick(columns, len(rows), space)
+            if quick is not None:
+                return quick
+    return points_of(rows_of(lines, form), space)
+
+
+@lru_cache(maxsize=64)
+def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
+    """Return what reads nothing but these fields of events, if they can be those of a class."""
+    fields = [(one, Any, None) for one in names if one and one.isascii() and one[0] != "_"]
+    if len(fields) < len(names) or any(iskeyword(one) for one, *_ in fields):
+        return None
+    return msgspec.json.Decoder(list[msgspec.defstruct("Light", fields, gc=False)])  # type: ignore[misc]
+
+
+def row_of(envelope: dict[str, Any]) -> dict[str, Any]:
+    """Return the event in a CloudEvents envelope: its data, under the envelope's id."""
+    data = envelope.get("data")
+    if not isinstance(data, dict) or "id" not in envelope or "specversion" not in envelope:
+        raise UsageError(
+            "a CloudEvent has a specversion, an id and, as data, a JSON object with the event's "
+            f"values\n  given: {shown(envelope)}"
+        )
+    return {**data, "id": envelope["id"]}
+
+
+def count_words(space: Space) -> int:
+    """Return how many words a space knows; it only grows."""
+    return sum(len(one.vocabulary) for one in space if isinstance(one, String))
+
+
+def _text(line: bytes) -> str:
+    return bytes(line[:200]).decode("utf-8", "replace")

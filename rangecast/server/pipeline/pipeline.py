@@ -1,0 +1,473 @@
+"""From a request to its answer: admitted, written, carried out, matched, handed out.
+
+    requests --> committer --> log --> matcher --> hand out
+                 (a thread)            (a thread)
+
+The committer takes all that waits, judges it, writes it as one group and waits for the disk; while
+it waits, the next group gathers. So there is no timer, and the busier the server, the larger the
+groups. The matcher carries out edits and matches events in the order of the log: an event is
+matched with exactly the subscriptions of its seq. What waits for either is bounded by bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.errors import RangecastError
+from rangecast.kernels.arrays import Bool
+from rangecast.server.delivery.messages import Message
+from rangecast.server.log.base import Draft, Log, LogFullError, Unit
+from rangecast.server.log.clock import Clock
+from rangecast.server.pipeline.apply import Matching, Written
+from rangecast.server.pipeline.commands import Accepted, Edits, Events, Request, Updates, settle
+from rangecast.server.state.admission import Admission
+from rangecast.server.state.boards import ObjectChange, UpdatesHead, updates_draft
+from rangecast.server.state.dedup import Repeats
+from rangecast.server.state.edits import (
+    BeginEpoch,
+    DeleteConsumer,
+    PutConsumer,
+    Run,
+    acks_draft,
+    edits_draft,
+    events_draft,
+)
+from rangecast.server.state.registry import AnyChange, Consumer, RefusedError, Registry
+from rangecast.server.state.space_index import SpaceIndex
+
+WAITING = 64 << 20
+"""Bytes that may wait to be written; more is answered by: later."""
+GROUP = 16 << 20
+"""Bytes that are written as one group."""
+_FULL_PAUSE = 0.2
+"""Seconds after which acknowledgements are written again that found the disk full."""
+UNMATCHED = 64 << 20
+"""Bytes that may be written and not matched yet; then the committer waits."""
+
+
+class Settled(NamedTuple):
+    """The answer to a request that writes nothing."""
+
+    answer: Accepted
+    is_pending: bool
+    """Whether it rests on this group: it holds once the group is written."""
+
+
+HandOut = Callable[[int, dict[int, list[Message]], int], None]
+"""(number of the batch, messages by consumer, all is matched up to this seq)"""
+
+
+class Pump:
+    """The way of every request. Any thread may submit."""
+
+    def __init__(
+        self,
+        log: Log,
+        registry: Registry,
+        indexes: dict[int, SpaceIndex],
+        repeats: Repeats,
+        hand_out: HandOut,
+        stopped: Callable[[BaseException], None],
+    ):
+        self.log = log
+        self.registry = registry
+        self.repeats = repeats
+        self.durable = log.last
+        self.matched = log.last
+        self.is_full = False
+        """Whether the disk was full at the last attempt."""
+        self.matching = Matching(registry, indexes)
+        self.groups = self.batches = 0
+        self.wanted: Bool = np.zeros(64, bool)
+        """The consumers that somebody waits for, by number."""
+        self.is_copy, self._refusal = False, ""
+        self.begins: Callable[[], BeginEpoch] | None = None
+        """Makes the edit that is written before all else, if an epoch of the log has ended."""
+        self.links: Callable[[Sequence[Written]], None] | None = None
+        """Who is told of all that is matched, to tell it to other servers."""
+        self.reread: Callable[[int], None] = lambda _: None
+        """Lets all listeners read the log up to a seq: it has something that isn't handed out."""
+        self._hand_out = hand_out
+        self._stopped = stopped
+        self._waiting: deque[Request] = deque()
+        self.waiting_bytes = 0
+        self._acks: dict[str, int] = {}
+        self._written: deque[Written] = deque()
+        self._written_bytes = 0
+        self._change = threading.RLock()
+        self._to_commit = threading.Condition(self._change)
+        self._to_match = threading.Condition(self._change)
+        self._at_rest = threading.Condition(self._change)
+        self._soon: Callable[[Callable[[], None]], object] | None = None
+        self._gathering_thread, self._is_gathering = 0, False
+        self.clock = Clock(max((unit.at for unit in log.read(log.last - 1, 1)), default=0))
+        self._now = self.clock.now()
+        """When the last group was written."""
+        self._ending = self._paused = False
+        self._committing = self._matching = self._all_is_written = False
+        self._failure: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
+            for run, name in ((self._commit, "rangecast-commit"), (self._match, "rangecast-match"))
+        ]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has stopped by an error."""
+        return self._failure is not None
+
+    def start(self) -> None:
+        """Begin to work."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Write and match all that was submitted, then end."""
+        with self._change:
+            self._ending = True
+            self._to_commit.notify()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def refuse(self, why: str) -> None:
+        """Take no requests: the log is a copy of another one, which somebody else writes."""
+        self.is_copy, self._refusal = True, why
+
+    def check_open(self) -> None:
+        """Refuse what would be written, if nothing is."""
+        if self._refusal:
+            raise RefusedError(421, self._refusal)
+
+    def advance(self, last: int) -> None:
+        """Note that all up to a seq is written and carried out. Listeners read it from the log."""
+        self.durable = self.matched = last
+        self.batches += 1
+        self._hand_out(self.batches, {}, last)
+
+    def submit(self, request: Request) -> None:
+        """Take a request; its `answer` comes later."""
+        size = request.size
+        self.check_open()
+        with self._change:
+            if self._failure is not None or self._ending:
+                raise RefusedError(503, "the server is stopping; try again later")
+            if self.waiting_bytes + size > WAITING and self._waiting:
+                raise RefusedError(
+                    503, f"{self.waiting_bytes:,} bytes wait to be written; try again in a second"
+                )
+            self._waiting.append(request)
+            self.waiting_bytes += size
+            if self._soon is None or threading.get_ident() != self._gathering_thread:
+                self._to_commit.notify()
+            elif not self._is_gathering:
+                self._is_gathering = True
+                self._soon(self._gathered)
+
+    def gather(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        """Let what this thread submits in one turn of its event loop be written together.
+
+        `soon` calls a function at the end of a turn. To wake the committer for each request of it
+        would take longer than all else that the loop does for them.
+        """
+        self._soon, self._gathering_thread = soon, threading.get_ident()
+
+    def _gathered(self) -> None:
+        with self._change:
+            self._is_gathering = False
+            self._to_commit.notify()
+
+    def note_ack(self, consumer: Consumer, seq: int) -> None:
+        """Note how far a consumer has got, to be written with the next group or `flush_acks`."""
+        with self._change:
+            is_there = self.registry.consumers.get((consumer.tenant, consumer.name)) is consumer
+            if is_there and seq > consumer.cursor:
+                consumer.cursor = self._acks[consumer.key] = seq
+
+    def flush_acks(self) -> None:
+        """Write acknowledgements that no group has taken along."""
+        with self._change:
+            if self._acks and not self._waiting:
+                self._to_commit.notify()
+
+    def least_at(self) -> int:
+        """Return a time before which nothing more is written; of a copy of a log nobody knows."""
+        with self._change:
+            if self.is_copy:
+                return 0
+            return self._now if self._committing else self._tick()
+
+    def paused(self, look: Callable[[], Any]) -> Any:
+        """Call a function between two groups, when all that is written is matched as well."""
+        with self._change:
+            self._paused = True
+            try:
+                self._at_rest.wait_for(
+                    lambda: (
+                        self._failure or not (self._committing or self._matching or self._written)
+                    )
+                )
+                if self._failure is not None:
+                    raise self._failure
+                return look()
+            finally:
+                self._paused = False
+                self._to_commit.notify()
+
+    # ---- the committer
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException, taken: Iterable[Request] = ()) -> None:
+        """Stop by an error that can't be mended here. `taken`: the requests it has met.
+
+        They are told last: whoever is told and tries again is refused.
+        """
+        with self._change:
+            self._failure = error
+            waiting = [*self._waiting, *(one.request for one in self._written if one.request)]
+            left = [*taken, *waiting]
+            self._waiting.clear()
+            for changed in (self._to_commit, self._to_match, self._at_rest):
+                changed.notify_all()
+        self._stopped(error)
+        for request in left:
+            settle(request, error)
+
+    def _commit(self) -> None:
+        while True:
+            with self._change:
+                self._to_commit.wait_for(self._may_commit)
+                if self._failure is not None:
+                    return
+                if self._ending and not self._waiting and not self._acks:
+                    self._all_is_written = True
+                    self._to_match.notify()
+                    return
+                group: list[Request] = []
+                size = 0
+                while self._waiting and size < GROUP:
+                    request = self._waiting.popleft()
+                    size += request.size
+                    group.append(request)
+                self.waiting_bytes -= size
+                acks, self._acks = self._acks, {}
+                self._committing, now = True, self._tick()
+            try:
+                self._write(group, acks, now)
+            except BaseException as error:
+                self.fail(error, group)
+                return
+            finally:
+                with self._change:
+                    self._committing = False
+                    self._at_rest.notify_all()
+
+    def _may_commit(self) -> bool:
+        if self._failure is not None or self._ending:
+            return True
+        has_work = bool(self._waiting or self._acks)
+        return has_work and not self._paused and self._written_bytes < UNMATCHED
+
+    def _tick(self) -> int:
+        """Return the time, which never goes back."""
+        self._now = self.clock.now()
+        return self._now
+
+    def _write(self, group: Sequence[Request], acks: dict[str, int], now: int) -> None:
+        admission = Admission(self.registry, self.log.last + 1)
+        admitted: list[Request] = []
+        held: list[tuple[Request, Accepted | RangecastError]] = []
+        """Answers that rest on what this group writes: known, and not given before it is there."""
+        begins = self.begins
+        begin = None if begins is None else begins()
+        drafts: list[Draft] = [] if begin is None else [edits_draft([begin], now)]
+        # Acknowledgements come first: an edit of this group may move a cursor elsewhere.
+        drafts += [acks_draft(acks, now)] if acks else []
+        admission.seq += len(drafts)
+        self.repeats.begin()
+        for request in group:
+            answer: Accepted | RangecastError
+            is_pending = bool(admitted)
+            try:
+                draft = self._admitted(request, admission, now)
+            except RangecastError as error:
+                answer = error
+            else:
+                if not isinstance(draft, Settled):
+                    drafts.append(draft)
+                    admitted.append(request)
+                    continue
+                answer = draft.answer
+                is_pending = is_pending and draft.is_pending
+            if is_pending:
+                held.append((request, answer))
+            else:
+                settle(request, answer)
+        requests: list[Request | None] = [*([None] * (len(drafts) - len(admitted))), *admitted]
+        if not (acks or admitted):
+            return
+        try:
+            units = self.log.append(drafts)
+        except LogFullError as error:
+            self._refuse_full(error, [*admitted, *(one for one, _ in held)], acks)
+            return
+        self.is_full = False
+        self.groups += 1
+        if begin is not None:
+            self.begins = None if self.begins is begins else self.begins
+            for _ in self.registry.apply([begin], units[0].first):
+                pass
+        written = []
+        for unit, origin in zip(units, requests, strict=True):
+            one = Written(unit, origin, [])
+            if isinstance(origin, Edits):
+                one.changes = self._carried_out(origin, unit)
+            elif isinstance(origin, Updates):
+                one.updates = origin.entry.take(unit)
+            if origin is not None:
+                self.registry.retained.note(origin.tenant, unit.last, len(unit.body))
+            written.append(one)
+        self.durable = self.log.last
+        with self._change:
+            failure = self._failure
+            if failure is None:
+                self._written.extend(written)
+                self._written_bytes += sum(len(one.unit.body) for one in written)
+                self._to_match.notify()
+        for request in admitted:
+            if isinstance(request, Events) and not request.wants_matches:
+                assert request.accepted is not None
+                request.answer.set_result(request.accepted)
+            elif failure is not None:  # the matcher has stopped: it answers nothing any more
+                settle(request, failure)
+        for request, answer in held:
+            settle(request, answer)
+
+    def _refuse_full(
+        self, error: LogFullError, refused: Sequence[Request], acks: dict[str, int]
+    ) -> None:
+        """Undo a group for which there is no space on the disk."""
+        self.is_full = True
+        self.repeats.undo()
+        with self._change:
+            if not self._ending:  # given up when it ends: what they say is delivered again
+                self._acks = acks | self._acks
+        for request in refused:
+            settle(request, error)
+        if not refused:  # acknowledgements alone: try again soon
+            with self._change:
+                self._to_commit.wait_for(lambda: self._ending or self._waiting, _FULL_PAUSE)
+
+    def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Settled:
+        """Return what is to be written for a request."""
+        if isinstance(request, Edits):
+            inserted = admission.check_all(request.edits, request.if_match)
+            if request.outcome is not None:
+                request.outcome.inserted = inserted
+            return edits_draft(request.edits, now)
+        if isinstance(request, Updates):
+            return self._admitted_updates(request, admission, now)
+        given, head = request.encoded, request.head
+        if head.key:
+            before = self.repeats.request(head)
+            if before is not None:
+                again = Accepted(before.first, before.length, before.refused, repeated=True)
+                return Settled(again, self.repeats.is_pending(head))
+        if request.follows is not None:
+            self.repeats.check_source(head, request.follows)
+        skipped, is_pending = 0, False
+        if head.dedup:
+            fresh, is_pending = self.repeats.fresh(head, given.rows)
+            skipped = len(given.rows) - len(fresh)
+            if skipped:
+                given = request.encoded = given.take(fresh)
+        count = len(given.lines)
+        request.accepted = Accepted(admission.seq, count, head.refused, skipped=skipped)
+        if head.key:
+            self.repeats.note(head, admission.seq, count)
+        if not count:
+            return Settled(request.accepted, is_pending)
+        if head.source:
+            self.repeats.note_source(head)
+        admission.seq += count
+        return events_draft(head, given.lines, now)
+
+    def _admitted_updates(
+        self, request: Updates, admission: Admission, now: int
+    ) -> Draft | Settled:
+        entry, first, refused = request.entry, admission.seq, request.refused
+        taken: list[ObjectChange] = []
+        codes: dict[int, str] = {}
+        if not (refused and request.all_or_none):
+            given = request.changes
+            taken, more = admission.updates(
+                entry, given, all_or_none=request.all_or_none, only=request.only
+            )
+            refused = sorted(refused + [(row, str(error)) for row, error in more])
+            codes = {row: error.code for row, error in more}
+        request.accepted = Accepted(first, len(taken), refused, codes=codes)
+        if not taken:
+            return Settled(request.accepted, True)
+        return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)
+
+    def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
+        if isinstance(request.edits, Run):
+            return [*self.registry.apply(request.edits, unit.first, request.read)]
+        with self._change:
+            changes = [*self.registry.apply(request.edits, unit.first)]
+            for edit in request.edits:
+                is_moved = isinstance(edit, PutConsumer) and edit.start >= 0
+                if is_moved or isinstance(edit, DeleteConsumer):
+                    # Its cursor is elsewhere now. Written after this edit, an acknowledgement
+                    # from before would move it back at the next start.
+                    self._acks.pop(f"{edit.tenant}/{edit.name}", None)
+        return changes
+
+    # ---- the matcher
+
+    def _match(self) -> None:
+        while True:
+            with self._change:
+                self._to_match.wait_for(
+                    lambda: self._written or self._failure or self._all_is_written
+                )
+                if self._failure is not None or not self._written:
+                    return
+                batch = list(self._written)
+                self._written.clear()
+                if self._written_bytes >= UNMATCHED:
+                    self._to_commit.notify()
+                self._written_bytes = 0
+                self._matching = True
+            try:
+                self._match_batch(batch)
+            except BaseException as error:
+                self.fail(error, [one.request for one in batch if one.request is not None])
+                return
+            finally:
+                with self._change:
+                    self._matching = False
+                    self._at_rest.notify_all()
+
+    def _match_batch(self, batch: Sequence[Written]) -> None:
+        """Carry out and match units, and hand out what was found."""
+        self.batches += 1
+        number, wanted = self.batches, self.wanted
+        messages = self.matching.messages(batch, wanted)
+        self.matched = batch[-1].unit.last
+        if self.links is not None:
+            self.links(batch)
+            for one in batch:
+                if isinstance(one.request, Events) and one.request.head.lost:
+                    self.reread(one.unit.last)
+        self._hand_out(number, messages, self.matched)

@@ -1,0 +1,430 @@
+"""The process: sockets, signals, and what is done before the first request and after the last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+
+from rangecast.errors import UsageError
+from rangecast.model.space import Space
+from rangecast.overlay.wire.frames import MOST_BYTES
+from rangecast.server.delivery.push import ENDING
+from rangecast.server.http.app import make_app
+from rangecast.server.http.auth import DEFAULT
+from rangecast.server.http.connections import ConnectionLimits, check_times
+from rangecast.server.http.fast_path import DirectProtocol
+from rangecast.server.http.stalled import Stalled
+from rangecast.server.http.websocket_protocol import LINGER, BoundedWebSocket
+from rangecast.server.links.dialer import checked_url
+from rangecast.server.links.manager import LinkOptions
+from rangecast.server.log.base import LogFullError
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.replication.follower import Leader
+from rangecast.server.security.tls import wrong_with
+from rangecast.server.service import Retention, Service
+from rangecast.server.shutdown import LAST, exit_after
+from rangecast.server.state.admission import check_name
+from rangecast.server.state.edits import DeleteConsumer, PutSpace
+
+logger = logging.getLogger("rangecast.server")
+SHUTDOWN = 10.0
+"""Seconds that connections have to end when the server stops."""
+PING = 20.0
+"""Seconds after which a WebSocket is asked whether it is there; as many later it is closed."""
+_STEP = 0.1
+"""Seconds after which connections that are closed are looked at again."""
+_SWITCH = 0.0005
+"""Seconds that a busy thread may keep the others of the process waiting: the committer comes back
+from the disk to a busy event loop several times for each group.
+"""
+_YOUNG = 20_000
+"""Objects that are made before the garbage collector looks at them: a request makes hundreds, which
+go without it.
+"""
+_LOOK = 5
+"""Tenths of a second after which connections are looked at that wait for something."""
+_RETRY = 1.0
+"""Seconds after which what a full disk has put off is tried again."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to serve."""
+
+    data: Path | None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    spaces: dict[str, Space] = field(default_factory=dict)
+    durability: str = "fsync"
+    retention: Retention = field(default_factory=Retention)
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    follow: str | None = None
+    """Another server, whose log is copied."""
+    token: str | None = field(default=None, repr=False)
+    """For that one, or for links."""
+    allow_private_webhooks: bool = False
+    nats: str | None = None
+    kafka: str | None = None
+    broker: str | None = None
+    """The name of this server among those that it is linked to."""
+    links: tuple[str, ...] = ()
+    """Servers to connect to."""
+    log: str | None = None
+    """Where the log is, if not in the data folder."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that it may be called by without tokens, beside loopback and `host`."""
+    shutdown_seconds: float = SHUTDOWN
+    """What connections have to end when the server stops; then they are cut."""
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+    def check(self) -> None:
+        """Refuse what would let strangers in."""
+        if self.follow is not None and (self.data is None or self.spaces):
+            raise UsageError("--follow needs --data, and takes its spaces from the other server")
+        if self.links and self.broker is None:
+            raise UsageError(
+                "--link needs --server-name: the name of this server among linked ones"
+            )
+        if self.broker is not None:
+            self._check_broker(self.broker)
+        if self.follow is not None and self.log is not None:
+            raise UsageError("--follow keeps its copy in --data: it goes without --log")
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("--tls-cert and --tls-key go together")
+        if self.certificate is not None:
+            self.check_certificate()
+        if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
+            raise UsageError(
+                f"--host {self.host} can be reached from elsewhere, without TLS\n"
+                "  hint: give --tls-cert and --tls-key, or --insecure if something in front of it "
+                "does TLS"
+            )
+
+    def _check_broker(self, broker: str) -> None:
+        check_name("broker", broker)
+        if self.follow is not None:
+            raise UsageError("a server that follows another one has no links of its own")
+        if self.data is None:
+            raise UsageError("--server-name needs --data: what is promised to others must be kept")
+        if len(self.spaces) != 1:
+            raise UsageError(
+                f"--server-name needs exactly one --space, the one that links carry; given: "
+                f"{len(self.spaces)}\n  hint: give one; others can be made over HTTP, and stay "
+                "with this server"
+            )
+        urls = self._urls()
+        if len(set(urls)) < len(urls):
+            raise UsageError("a --link is given twice")
+
+    def _urls(self) -> list[str]:
+        return [checked_url(one, self.token, insecure=self.insecure) for one in self.links]
+
+    def linked(self) -> LinkOptions | None:
+        """Return how it is linked to others, if it is."""
+        if self.broker is None:
+            return None
+        return LinkOptions(self.broker, next(iter(self.spaces)), tuple(self._urls()), self.token)
+
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Load the certificate and its key into a context."""
+        assert self.certificate is not None
+        try:  # a key with a password isn't asked for it: nobody may be there
+            context.load_cert_chain(self.certificate, self.key, password=lambda: b"")
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"--tls-cert {self.certificate} and --tls-key {self.key} can't be used: {error}\n"
+                "  hint: give two PEM files that belong together, the key without a password"
+            ) from None
+
+    def check_certificate(self) -> None:
+        """Refuse a certificate that can't be used; warn of one that clients refuse by its dates."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.load_certificate(context)
+        assert self.certificate is not None
+        if wrong := wrong_with(context, self.certificate):
+            logger.warning(
+                "clients will refuse --tls-cert %s: %s\n"
+                "  hint: renew it, and send SIGHUP to load it",
+                self.certificate,
+                wrong,
+            )
+
+
+class Server(uvicorn.Server):
+    """Ends all that it serves within a bounded time, and leaves signals to the caller."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, settings: Settings):
+        super().__init__(config)
+        self.service = service
+        self.settings = settings
+        self._stalled = Stalled()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            self._stalled.sweep(self.server_state.connections, time.monotonic())
+        if counter % _LOOK == 0:
+            check_times(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:  # a handshake is part of what a head's time is for
+            loop, seconds = asyncio.get_running_loop(), self.settings.limits.header_seconds
+            made = partial(loop.create_server, ssl_handshake_timeout=seconds)
+            loop.create_server = made  # type: ignore[method-assign]
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End all connections at once; cut those that haven't ended after some seconds."""
+        seconds = self.settings.shutdown_seconds
+        for one in self.servers:
+            one.close()
+        self.servers.clear()  # nor is a TLS handshake waited for that nobody goes on with
+        ways = asyncio.create_task(self.service.ways.stop())
+        await asyncio.sleep(0)  # they are cancelled now, so that none listens again
+        self.service.hub.end()
+        ending = asyncio.create_task(self._end_connections(time.monotonic() + seconds))
+        self.config.timeout_graceful_shutdown = cast(int, seconds + 2 * _STEP)
+        await super().shutdown(sockets)
+        ending.cancel()
+        await ways
+
+    async def _end_connections(self, deadline: float) -> None:
+        """Cut connections that their peers hold: those that have got everything, then all."""
+        told = set(self.server_state.connections)  # uvicorn does that
+        while (now := time.monotonic()) < deadline:
+            await asyncio.sleep(min(_STEP, deadline - now))
+            connections = set(self.server_state.connections)
+            for late in connections - told:  # its TLS handshake was under way
+                late.shutdown()
+            told |= connections
+            self._stalled.sweep(connections, time.monotonic(), LINGER)
+        left = list(self.server_state.connections)
+        if left:
+            text = "%s connections are cut: they didn't end within %g seconds"
+            logger.warning(text, len(left), self.settings.shutdown_seconds)
+        for one in left:
+            one.transport.abort()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        handlers: dict[int, Callable[[], None]] = {
+            one: partial(self._signalled, one) for one in (signal.SIGINT, signal.SIGTERM)
+        }
+        if self.settings.certificate is not None:
+            handlers[signal.SIGHUP] = self.reload_certificate
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+        try:
+            yield
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+
+    def reload_certificate(self) -> None:
+        """Read the certificate again: connections from now on get it, those that are open stay.
+
+        If the files can't be used, the server goes on with what it has, and says so.
+        """
+        try:
+            self.settings.check_certificate()
+        except UsageError as error:
+            logger.error("the certificate is not reloaded: %s", error)
+            return
+        assert self.config.ssl is not None
+        try:
+            self.settings.load_certificate(self.config.ssl)
+        except UsageError as error:  # another one was written just now
+            logger.error("the certificate is reloaded in part; send SIGHUP again: %s", error)
+        else:
+            logger.warning("the certificate is reloaded")
+
+    def stop(self) -> None:
+        """End what is under way, then the server."""
+        self.should_exit = True
+
+    def _signalled(self, number: int) -> None:
+        """Stop, within a bounded time; at the second signal end at once."""
+        if self.should_exit:
+            logger.warning("the server ends at once: a second signal came")
+            os._exit(128 + number)
+        self.stop()
+        exit_after(self.settings.shutdown_seconds + LAST)
+
+
+def serve(
+    settings: Settings,
+    ready: Callable[[str, Server], None] = lambda _url, _server: None,
+    beside: Sequence[Callable[[Service], Awaitable[None]]] = (),
+) -> None:
+    """Serve until a signal comes; `ready` is called with the address, `beside` runs meanwhile."""
+    settings.check()
+    listener = _listener(settings)
+    failure: list[BaseException] = []
+
+    def stopped(error: BaseException) -> None:
+        logger.critical("the server stops: %s", error)
+        failure.append(error)
+        server.should_exit = True
+
+    try:
+        service = Service(
+            settings.data,
+            durability=settings.durability,
+            retention=settings.retention,
+            is_open=settings.insecure,
+            allowed_hosts=(settings.host, *settings.allowed_hosts),
+            leader=None if settings.follow is None else Leader(settings.follow, settings.token),
+            allow_private_webhooks=settings.allow_private_webhooks,
+            nats=settings.nats,
+            kafka=settings.kafka,
+            links=settings.linked(),
+            log=settings.log,
+            stopped=stopped,
+        )
+    except BaseException:
+        listener.close()
+        raise
+    sys.setswitchinterval(_SWITCH)
+    limits = settings.limits.with_room()
+    config = uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        http=cast(Any, partial(DirectProtocol, service=service, limits=limits)),
+        ws=BoundedWebSocket,
+        ws_per_message_deflate=False,
+        ws_max_size=MOST_BYTES,
+        ws_ping_interval=PING,
+        ws_ping_timeout=PING,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+        server_header=False,
+    )
+    server = Server(config, service, settings)
+
+    async def run() -> None:
+        running = asyncio.create_task(server.serve([listener]))
+        while not server.started and not running.done():
+            await asyncio.sleep(0.005)
+        others: list[asyncio.Task[Any]] = []
+        if server.started and not server.should_exit:
+            scheme = "http" if settings.certificate is None else "https"
+            host, port = listener.getsockname()[:2]
+            preparing = asyncio.create_task(_prepare(service, settings))
+            await asyncio.wait([preparing, running], return_when=asyncio.FIRST_COMPLETED)
+            if preparing.done() and not server.should_exit:
+                preparing.result()
+                ready(f"{scheme}://{host}:{port}", server)
+                others = [asyncio.ensure_future(one(service)) for one in beside]
+            else:  # a signal came first: what is missing is made at the next start
+                preparing.cancel()
+                await asyncio.wait([preparing])
+        await running
+        for one in others:
+            one.cancel()
+        if others:
+            await asyncio.wait(others, timeout=ENDING)
+
+    runner = asyncio.Runner(loop_factory=config.get_loop_factory())
+    with contextlib.closing(listener), runner:
+        runner.run(run())
+    if failure:
+        raise failure[0]
+
+
+def spare_the_collector() -> None:
+    """Keep the garbage collector of this process from what stays: call it once all is loaded.
+
+    Modules and what was loaded are some 200,000 objects. To go through them takes the collector
+    0.1 s and more, during which nobody is answered.
+    """
+    import numba  # noqa: F401 - a third of them, and the first filter would load it
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, 20, 20)
+    gc.enable()
+
+
+async def _prepare(service: Service, settings: Settings) -> None:
+    """Make the spaces that were given, and end what belonged to connections that are gone."""
+    if settings.follow is not None:
+        return
+    try:
+        await _make_spaces(service, settings)
+        await _end_sessions(service)
+    except LogFullError as error:
+        if any((DEFAULT, name) not in service.registry.spaces for name in settings.spaces):
+            raise
+        logger.warning("the server starts, and takes no events yet: %s", error)
+        _later.add(task := asyncio.create_task(_prepare_later(service, settings)))
+        task.add_done_callback(_later.discard)
+    if service.links is not None:
+        service.links.start()
+
+
+_later: set[asyncio.Task[None]] = set()
+"""Tasks that nothing else refers to."""
+
+
+async def _prepare_later(service: Service, settings: Settings) -> None:
+    """Do what a full disk has put off, when there is space again."""
+    while True:
+        await asyncio.sleep(_RETRY)
+        with contextlib.suppress(LogFullError):
+            await _make_spaces(service, settings)
+            await _end_sessions(service)
+            return
+
+
+async def _make_spaces(service: Service, settings: Settings) -> None:
+    """Make the spaces that aren't as they were given: an unchanged one needs no place on a disk."""
+    for name, space in settings.spaces.items():
+        old = service.registry.spaces.get((DEFAULT, name))
+        if old is None or old.space.definition() != space.definition():
+            await answered(service.edit(PutSpace(DEFAULT, name, space.definition())))
+
+
+async def _end_sessions(service: Service) -> None:
+    gone = [one for one in service.registry.consumers.values() if one.is_session]
+    for one in gone:
+        await answered(service.edit(DeleteConsumer(one.tenant, one.name)))
+
+
+def _listener(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"{settings.host}:{settings.port} can't be listened on: {error.strerror}\n"
+            "  hint: choose another --port, or stop what uses this one"
+        ) from None
+    listener.set_inheritable(True)
+    return listener

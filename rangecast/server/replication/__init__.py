@@ -1,0 +1,1 @@
+"""Replication: a warm follower copies the log of its leader."""

@@ -1,0 +1,283 @@
+"""A warm follower: a server that copies another one's log, unit by unit, and carries it out.
+
+It checks that both logs are one history: the same epoch, and at every unit the same checksum over
+all before it. It answers what can be answered without writing. When the other one is gone for good,
+start it again without --follow: it goes on where the copy ends.
+
+Whatever else fails (the leader, the network, a proxy between them, this disk) is retried. Only
+another history stops it for good: nothing that comes later could be appended to this copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import msgspec
+
+from rangecast.errors import RangecastError
+from rangecast.server.log.base import Log, LogError, LogFullError, Unit, is_chained
+from rangecast.server.security.trust import trusted
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+logger = logging.getLogger("rangecast.server")
+WAIT = 2.0
+"""Seconds that the leader may take to answer when there is nothing new."""
+FIRST_PAUSE, LAST_PAUSE = 0.5, 10.0
+"""Seconds between two attempts that fail: they double from the first to the last."""
+MAX_AGE = 30.0
+"""Seconds without a complete copy after which a follower isn't ready."""
+MAX_ANSWER_BYTES = 256 << 20
+"""Bytes of one answer of the leader, decompressed."""
+MAX_ANSWER_SECONDS = 120.0
+"""Seconds that one answer may take from its first byte to its last."""
+STOP_SECONDS = 5.0
+"""Seconds that an attempt under way has to end when the server stops."""
+_PIECE = 4 << 20
+_SILENCE = 10.0
+"""Seconds of silence that end an attempt."""
+
+
+class HistoryError(LogError):
+    """The leader's log isn't the one that was copied."""
+
+
+class Piece(msgspec.Struct, array_like=True):
+    """A part of a log, as one server gives it to another."""
+
+    epoch: str
+    first: int
+    last: int
+    before: bytes
+    """The checksum of the unit before the first one here; empty: it is gone."""
+    units: list[Unit]
+
+
+def piece_of(log: Log, after: int) -> bytes:
+    """Return the units after a seq."""
+    before = b""
+    if log.first <= after <= log.last:
+        before = next((one.chain for one in log.read(after - 1, 1) if one.last == after), b"")
+    units = log.read(after, _PIECE) if after < log.last else []
+    return msgspec.msgpack.encode(Piece(log.epoch, log.first, log.last, before, units))
+
+
+class Leader:
+    """Another server, whose log is wanted."""
+
+    def __init__(self, url: str, token: str | None):
+        self.url = url.rstrip("/")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(
+            headers=headers, timeout=WAIT + _SILENCE, trust_env=False, verify=trusted()
+        )
+
+    def piece(self, after: int, wait: float = 0.0) -> Piece:
+        """Return the units after a seq; wait for some, at most `wait` seconds."""
+        params = {"after": after, "wait": wait}
+        with self._told(), self._http.stream("GET", f"{self.url}/v1/log", params=params) as answer:
+            body = _read(answer)
+            if answer.status_code != 200:
+                text = body[:200].decode("utf-8", "replace")
+                raise LogError(f"gives no log: {answer.status_code} {text}".rstrip())
+            return msgspec.msgpack.decode(body, type=Piece)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Name the leader in whatever goes wrong with it."""
+        try:
+            yield
+        except msgspec.DecodeError as error:
+            raise LogError(f"{self.url}: its answer isn't a part of a log: {error}") from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
+            raise LogError(f"{self.url}: {str(error) or type(error).__name__}") from None
+        except LogError as error:
+            raise LogError(f"{self.url}: {error}") from None
+
+    def epoch(self) -> str:
+        """Return the name of its history; without an answer a copy can't begin."""
+        try:
+            return self.piece(0).epoch
+        except LogError as error:
+            raise LogError(
+                f"{error}\n  hint: a new copy can't be followed from nothing: start it again once "
+                "the leader answers; a copy that exists starts without it"
+            ) from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
+def _read(answer: httpx.Response) -> bytes:
+    """Return the body of an answer; refuse one that doesn't end."""
+    parts: list[bytes] = []
+    size, deadline = 0, time.monotonic() + MAX_ANSWER_SECONDS
+    for part in answer.iter_bytes():
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            raise LogError(f"an answer has at most {MAX_ANSWER_BYTES:,} bytes")
+        if time.monotonic() > deadline:
+            raise LogError(f"an answer took more than {MAX_ANSWER_SECONDS:g} seconds")
+        parts.append(part)
+    return b"".join(parts)
+
+
+class Follower:
+    """Keeps a service's log equal to that of a leader."""
+
+    def __init__(self, service: Service, leader: Leader):
+        self._service = service
+        self._leader = leader
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rangecast-follow", daemon=True)
+        self.leader_last = 0
+        """The last seq of the leader, by its last answer."""
+        self.error = ""
+        """Why the last attempt failed; empty if it didn't."""
+        self.failures = 0
+        """Attempts that failed since the start."""
+        self._contact: float | None = None
+        """When the leader last answered with a part of its log."""
+        self._current: float | None = None
+        """When this copy last had all that the leader had."""
+        self._is_stopped = False
+        self._is_beyond = False
+        """Whether the leader has dropped what comes next here."""
+        self._has_doubt = False
+        """Whether the last answer was of another history."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End after the unit that is under way; an attempt that takes longer is abandoned."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        self._leader.close()
+
+    @property
+    def lag(self) -> int:
+        """Seqs of the leader that aren't here, by its last answer."""
+        return max(0, self.leader_last - self._service.log.last)
+
+    @property
+    def contact_age(self) -> float | None:
+        """Seconds since the leader last answered; `None`: it hasn't since the start."""
+        return None if self._contact is None else time.monotonic() - self._contact
+
+    @property
+    def state(self) -> str:
+        """`following`, `copying` (it has not all yet), `retrying` or `stopped`."""
+        if self._is_stopped:
+            return "stopped"
+        if self.error:
+            return "retrying"
+        return "copying" if self.lag or self._current is None else "following"
+
+    def status(self) -> dict[str, Any]:
+        """Return how far it is, and since when."""
+        age = self.contact_age
+        return {
+            "follows": self._leader.url,
+            "state": self.state,
+            "behind": self.lag,
+            "contact_age_seconds": None if age is None else round(age, 1),
+            "failures": self.failures,
+            "error": self.error,
+        }
+
+    def why_not_ready(self) -> str:
+        """Return why this copy must not be read from; empty: it is at most `MAX_AGE` old."""
+        if self._is_stopped:
+            return "follower stopped: the leader has another history"
+        if self._is_beyond:
+            return "follower can't catch up: the leader has dropped what comes next here"
+        if self._current is None:
+            return "follower has not caught up with its leader since its start"
+        age = time.monotonic() - self._current
+        if age <= MAX_AGE:
+            return ""
+        return f"follower is stale: its copy was complete {age:.0f} seconds ago"
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._ending.is_set() and not self._is_stopped:
+            try:
+                self._take(self._leader.piece(self._service.log.last, WAIT))
+                self.error, pause = "", FIRST_PAUSE
+                self._has_doubt = False
+                continue
+            except HistoryError as error:
+                # Told once, it may be a proxy's mistake; told again, it is so.
+                self._is_stopped, self._has_doubt = self._has_doubt, True
+                self._failed(str(error))
+            except RangecastError as error:
+                self._has_doubt = False
+                self._failed(str(error))
+            except Exception as error:
+                if self._service.pump.has_failed or self._ending.is_set():
+                    return  # the server stops
+                logger.exception("following failed")
+                self._failed(f"internal error: {type(error).__name__}")
+            self._ending.wait(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LAST_PAUSE)
+        if self._is_stopped:
+            logger.error("following has stopped: %s", self.error)
+
+    def _failed(self, why: str) -> None:
+        if why != self.error:
+            logger.warning("following waits, and tries again: %s", why)
+        self.error = why
+        self.failures += 1
+
+    def _take(self, piece: Piece) -> None:
+        """Write and carry out a part of the leader's log, if it goes on where this log ends."""
+        service, log = self._service, self._service.log
+        arrived = time.monotonic()
+        self._check(piece)
+        self._contact, self.leader_last = arrived, piece.last
+        self._is_beyond = piece.first > log.last + 1
+        if self._is_beyond:
+            raise LogError(
+                f"{self._leader.url}: its log begins at {piece.first}, after what is here\n"
+                "  hint: begin with a copy of the leader's folder"
+            )
+        for unit in piece.units:
+            if self._ending.is_set():
+                return
+            if unit.first != log.last + 1 or not is_chained(log.chain, unit):
+                raise LogError(f"{self._leader.url}: the unit at {unit.first} came damaged")
+            try:
+                service.follow(unit)
+            except LogFullError:
+                service.pump.is_full = True
+                raise
+        service.pump.is_full = False
+        if log.last >= piece.last:
+            self._current = arrived
+
+    def _check(self, piece: Piece) -> None:
+        """Refuse a part of another history."""
+        log = self._service.log
+        if piece.epoch != log.epoch or piece.last < log.last:
+            raise HistoryError(
+                f"{self._leader.url} has another history: epoch {piece.epoch} up to "
+                f"{piece.last}, here {log.epoch} up to {log.last}\n"
+                "  hint: begin with an empty folder, or with a copy of the leader's"
+            )
+        if log.last >= piece.first and piece.before != log.chain:
+            raise HistoryError(
+                f"{self._leader.url} has another history: it differs from this one before "
+                f"{log.last}\n  hint: begin with an empty folder, or with a copy of the leader's"
+            )

@@ -1,0 +1,1 @@
+"""TLS, trusted authorities, host names, and the permissions of the data folder."""

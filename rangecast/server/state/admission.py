@@ -1,0 +1,434 @@
+"""Edits that are about to be written, judged one after another: against what there is, and against
+those before them in the same group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rangecast.errors import DuplicateIdError, RangecastError, UnknownIdError, shown
+from rangecast.model.space import Space
+from rangecast.server.pipeline.commands import Conditions
+from rangecast.server.state.boards import (
+    BoardEntry,
+    Interest,
+    ObjectChange,
+    Placed,
+    board_label,
+    check_board,
+    check_object,
+    judged,
+)
+from rangecast.server.state.edits import (
+    AddLetters,
+    AnyEdit,
+    BeginEpoch,
+    DeleteBoard,
+    DeleteConsumer,
+    DeleteInterest,
+    DeleteSubscription,
+    DeleteToken,
+    DropLetters,
+    PutBoard,
+    PutBroker,
+    PutConsumer,
+    PutInterest,
+    PutSpace,
+    PutSubscription,
+    PutTenant,
+    PutToken,
+    Run,
+    StopConsumer,
+)
+from rangecast.server.state.registry import Name, RefusedError, Registry, Version
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+ONLY_NEW = "new"
+"""Instead of an ETag: there must be none."""
+_ABSENT = object()
+
+
+class ConsumerExistsError(RefusedError):
+    """A consumer that had to be new was made by another request meanwhile."""
+
+
+class ChangedError(RefusedError):
+    """A subscription isn't the one any more that an edit is about."""
+
+
+class Admission:
+    """Judges the edits of a group, each with those before it, before any of them is written."""
+
+    def __init__(self, registry: Registry, seq: int):
+        self.seq = seq
+        """The next edit's."""
+        self._registry = registry
+        self._subscriptions: dict[tuple[str, str, str], tuple[int, str] | None] = {}
+        """Those of this group: the seq of the edit, and the consumer; `None`: gone."""
+        self._consumers: dict[Name, str | None] = {}
+        self._webhooks: dict[Name, bool] = {}
+        self._spaces: dict[Name, Space] = {}
+        self._boards: dict[Name, PutBoard | None] = {}
+        self._objects: dict[tuple[BoardEntry, str], Placed | None] = {}
+        self._tokens: dict[str, bool] = {}
+        self._counts: dict[str, int] = {}
+        self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._inserted = 0
+
+    def check_all(self, edits: Sequence[AnyEdit], if_match: Conditions = None) -> int:
+        """Take edits into the group; if one can't be carried out, refuse all of them.
+
+        Return how many subscriptions and interests are new.
+        """
+        self._journal.clear()
+        self._inserted = 0
+        before, counts = self.seq, dict(self._counts)
+        try:
+            if isinstance(edits, Run):
+                self._check_subscriptions(edits, if_match)
+                self.seq += len(edits)
+            else:
+                for edit in edits:
+                    self._check(edit, if_match)
+                    self.seq += 1
+        except RangecastError:
+            self.seq, self._counts = before, counts
+            self._undo()
+            raise
+        return self._inserted
+
+    def _undo(self) -> None:
+        for table, key, old in reversed(self._journal):
+            if old is _ABSENT:
+                table.pop(key, None)
+            else:
+                table[key] = old
+
+    def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        self._journal.append((table, key, table.get(key, _ABSENT)))
+        table[key] = value
+
+    def _check(self, edit: AnyEdit, if_match: Conditions) -> None:
+        assert if_match is None or isinstance(if_match, str)  # only a run has one for each
+        match edit:
+            case PutSubscription():
+                self._check_subscriptions([edit], if_match)
+            case DeleteSubscription():
+                key = edit.tenant, edit.space, edit.name
+                if key[:2] not in self._spaces:
+                    self._registry.space(edit.tenant, edit.space)
+                self._check_match(self._version(*key), edit.name, if_match)
+                self._set(self._subscriptions, key, None)
+                self._count(edit.tenant, -1)
+            case PutInterest():
+                self._need_board((edit.tenant, edit.board))
+                self._check_puts(board_label(edit.board), [edit], if_match)
+            case DeleteInterest():
+                self._need_board((edit.tenant, edit.board))
+                key = edit.tenant, board_label(edit.board), edit.name
+                self._check_match(self._version(*key), edit.name, if_match, "interest")
+                self._set(self._subscriptions, key, None)
+                self._count(edit.tenant, -1)
+            case PutBoard() | DeleteBoard():
+                self._check_board(edit)
+            case PutSpace():
+                self._check_space(edit)
+            case PutConsumer():
+                self._check_consumer(edit)
+            case DeleteConsumer():
+                self._remove_consumer(edit)
+            case StopConsumer() | AddLetters() | DropLetters():
+                self._need_consumer((edit.tenant, edit.name))
+            case DeleteToken():
+                if not self._tokens.get(edit.name, edit.name in self._registry.tokens):
+                    raise RefusedError(404, "no such token")
+                self._set(self._tokens, edit.name, False)
+            case PutToken():
+                self._set(self._tokens, edit.name, True)
+            case PutTenant() | PutBroker() | BeginEpoch():
+                pass
+
+    def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: Conditions) -> None:
+        """Judge subscriptions of one space, each of another id."""
+        tenant, space = edits[0].tenant, edits[0].space
+        if (tenant, space) not in self._spaces:
+            self._registry.space(tenant, space)
+        self._check_puts(space, edits, if_match)
+
+    def _check_puts(
+        self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: Conditions
+    ) -> None:
+        """Judge subscriptions or interests, each of another id, of what has this label."""
+        tenant, noun = edits[0].tenant, "interest" if "/" in label else "subscription"
+        for consumer in dict.fromkeys([one.consumer for one in edits]):
+            other = self._need_consumer((tenant, consumer)) if consumer else label
+            if other != label:
+                raise RefusedError(
+                    409,
+                    f"the consumer {shown(consumer)} is of {_in_words(other)}, the {noun} of "
+                    f"{_in_words(label)}\n  hint: make a consumer for each",
+                )
+        keys = [(tenant, label, one.name) for one in edits]
+        olds = self._versions(tenant, label, keys)
+        if if_match is not None:
+            each = [if_match] * len(edits) if isinstance(if_match, str) else if_match
+            for edit, old, condition in zip(edits, olds, each, strict=True):
+                self._check_condition(old, edit.name, condition, noun)
+        if more := olds.count(None):
+            self._check_count(tenant, more)
+            self._inserted += more
+        for seq, (key, edit) in enumerate(zip(keys, edits, strict=True), self.seq):
+            self._set(self._subscriptions, key, (seq, edit.consumer))
+
+    def _check_condition(self, old: int | None, name: str, if_match: str, noun: str) -> None:
+        if if_match != ONLY_NEW:
+            self._check_match(old, name, if_match, noun)
+        elif old is not None:
+            raise DuplicateIdError(
+                f"the {noun} {shown(name)} already exists\n  hint: choose another id, or replace it"
+            )
+
+    def _check_count(self, tenant: str, more: int) -> None:
+        count = self._registry.counts.get(tenant, 0) + self._counts.get(tenant, 0)
+        _check_limit("subscriptions", self._registry.tenants.get(tenant, {}), count, more)
+        self._count(tenant, more)
+
+    def _count(self, tenant: str, change: int) -> None:
+        self._counts[tenant] = self._counts.get(tenant, 0) + change
+
+    def _check_match(
+        self, old: int | None, name: str, if_match: str | None, noun: str = "subscription"
+    ) -> None:
+        if old is None:
+            raise UnknownIdError(f"no {noun} {shown(name)}")
+        if if_match is not None and if_match.strip('"') not in (str(old), "*"):
+            raise ChangedError(
+                412,
+                f"the {noun} {shown(name)} has changed: If-Match is {if_match}, "
+                f'its ETag is "{old}"',
+            )
+
+    def _version(self, tenant: str, label: str, name: str) -> int | None:
+        """Return the seq of the edit that made a subscription or an interest, if there is one."""
+        return self._versions(tenant, label, [(tenant, label, name)])[0]
+
+    def _versions(
+        self, tenant: str, label: str, keys: Sequence[tuple[str, str, str]]
+    ) -> list[int | None]:
+        """Return the seqs of the edits that made these, where there are any."""
+        live, mine, found = self._live(tenant, label), self._subscriptions, list[int | None]()
+        for key in keys:
+            if key in mine:
+                put = mine[key]
+                found.append(None if put is None else put[0])
+                continue
+            old = live.get(key[2])
+            if old is not None and self._consumers:
+                owner = self._registry.owner(old)
+                if owner is not None and self._consumers.get((tenant, owner.name), "") is None:
+                    old = None  # gone with its consumer, earlier in this group
+            found.append(None if old is None else old.born)
+        return found
+
+    def _live(self, tenant: str, label: str) -> Mapping[str, Version | Interest]:
+        """Return the subscriptions or interests as they were before this group."""
+        space = self._registry.spaces.get((tenant, label))
+        if space is not None:
+            return space.live
+        board_name = tenant, label.partition("/")[2]
+        board = self._registry.boards.get(board_name)
+        if board is None or board_name in self._boards:
+            return {}  # another board of this name would be a new one
+        return board.live
+
+    def _need_board(self, name: Name) -> None:
+        if name not in self._boards:
+            self._registry.board(*name)
+        elif self._boards[name] is None:
+            raise RefusedError(404, f"no board {shown(name[1])}")
+
+    def _check_board(self, edit: PutBoard | DeleteBoard) -> None:
+        key = edit.tenant, edit.name
+        if isinstance(edit, DeleteBoard):
+            self._need_board(key)
+            label = board_label(edit.name)
+            for name in [*self._registry.consumers, *self._consumers]:
+                if name[0] == edit.tenant and self._consumer_space(name) == label:
+                    raise RefusedError(
+                        409,
+                        f"the consumer {shown(name[1])} is of the board {shown(edit.name)}\n"
+                        "  hint: delete its consumers first",
+                    )
+            self._set(self._boards, key, None)
+            return
+        check_name("board", edit.name)
+        before = self._registry.boards.get(key)
+        old = self._boards.get(key, None if before is None else before.made)
+        if old is not None and old != edit:
+            raise RefusedError(
+                409,
+                f"the board {shown(edit.name)} exists, with other options\n"
+                "  hint: delete it first, or choose another name",
+            )
+        check_board(edit)
+        self._set(self._boards, key, edit)
+
+    def updates(
+        self,
+        entry: BoardEntry,
+        changes: Sequence[tuple[int, ObjectChange]],
+        *,
+        all_or_none: bool,
+        only: str = "",
+    ) -> tuple[list[ObjectChange], list[tuple[int, RangecastError]]]:
+        """Take changes of a board's objects into the group.
+
+        Return those that are made, and the row and the fault of each that can't be.
+
+        only   `new` or `existing`: all objects must be
+        """
+        self._need_board((entry.tenant, entry.name))
+        if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
+            raise RefusedError(404, f"the board {shown(entry.name)} was deleted meanwhile")
+        self._journal.clear()
+        taken: list[ObjectChange] = []
+        refused: list[tuple[int, RangecastError]] = []
+        for row, change in changes:
+            key = entry, change.id
+            old = self._objects[key] if key in self._objects else entry.objects.get(change.id)
+            try:
+                check_object(change.id, only, exists=old is not None)
+                new = judged(change, old, entry.space, self.seq + len(taken))
+            except RangecastError as error:
+                refused.append((row, error))
+                continue
+            self._set(self._objects, key, new)
+            taken.append(change)
+        if refused and all_or_none:
+            self._undo()
+            return [], refused
+        self.seq += len(taken)
+        return taken, refused
+
+    def _consumer_space(self, name: Name) -> str | None:
+        """Return the label of what a consumer is of; `None`: there is no such consumer."""
+        if name in self._consumers:
+            return self._consumers[name]
+        found = self._registry.consumers.get(name)
+        return None if found is None else found.source.label
+
+    def _need_consumer(self, name: Name) -> str:
+        """Return the label of what a consumer is of; refuse a name that there isn't."""
+        space = self._consumer_space(name)
+        if space is None:
+            self._registry.consumer(*name)
+            raise RefusedError(404, f"no consumer {shown(name[1])}")
+        return space
+
+    def _check_space(self, edit: PutSpace) -> None:
+        key = edit.tenant, edit.name
+        check_name("space", edit.name)
+        new = Space.from_definition(edit.definition)
+        old = self._spaces.get(key)
+        if old is None and key in self._registry.spaces:
+            old = self._registry.spaces[key].space
+        if old is not None:
+            check_growth(old, new)
+        self._set(self._spaces, key, new)
+
+    def _check_consumer(self, edit: PutConsumer) -> None:
+        key = edit.tenant, edit.name
+        check_name("consumer", edit.name)
+        label = board_label(edit.board) if edit.board else edit.space
+        if edit.board:
+            self._need_board((edit.tenant, edit.board))
+        elif (edit.tenant, edit.space) not in self._spaces:
+            self._registry.space(edit.tenant, edit.space)
+        old = self._consumer_space(key)
+        if old is not None and old != label:
+            raise RefusedError(
+                409,
+                f"the consumer {shown(edit.name)} exists, of {_in_words(old)}\n"
+                "  hint: delete it first, or choose another name",
+            )
+        if old is not None and edit.only_new:
+            raise ConsumerExistsError(409, f"the consumer {shown(edit.name)} already exists")
+        self._set(self._consumers, key, label)
+        self._set(self._webhooks, key, edit.out.get("kind") == "webhook")
+        if limits := self._registry.tenants.get(edit.tenant):
+            self._check_consumer_counts(edit, limits, is_new=old is None)
+
+    def _check_consumer_counts(
+        self, edit: PutConsumer, limits: dict[str, int], *, is_new: bool
+    ) -> None:
+        before = self._registry.consumers
+        names = {name for name in [*before, *self._consumers] if name[0] == edit.tenant}
+        names = {name for name in names if self._consumer_space(name) is not None}
+        if is_new:
+            _check_limit("consumers", limits, len(names) - 1)
+        if edit.out.get("kind") == "webhook":
+            webhooks = sum(
+                self._webhooks.get(one, one in before and before[one].out.get("kind") == "webhook")
+                for one in names
+            )
+            _check_limit("webhooks", limits, webhooks - 1)
+
+    def _remove_consumer(self, edit: DeleteConsumer) -> None:
+        key = edit.tenant, edit.name
+        self._need_consumer(key)
+        self._set(self._consumers, key, None)
+        mine = [
+            one
+            for one, put in self._subscriptions.items()
+            if put is not None and (one[0], put[1]) == key
+        ]
+        for one in mine:
+            self._set(self._subscriptions, one, None)
+
+
+def _in_words(label: str) -> str:
+    space, _, board = label.partition("/")
+    return f"the board {shown(board)}" if board else f"the space {shown(space)}"
+
+
+def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -> None:
+    """Refuse what would be too many."""
+    if name in limits and count + more > limits[name]:
+        wanted = f"; this would be {more:,} more" if more > 1 else ""
+        raise RefusedError(
+            403,
+            f"this tenant may have {limits[name]:,} {name}, and has {count:,}{wanted}\n"
+            "  hint: delete some, or ask for a higher limit",
+        )
+
+
+def check_name(noun: str, name: str) -> None:
+    """Refuse a name that wouldn't fit into a path and a log line."""
+    if not NAME.fullmatch(name):
+        raise RefusedError(
+            422,
+            f"the name of a {noun} is made of letters, digits, '_', '.' and '-', begins with a "
+            f"letter or digit, and has at most 128 of them\n  given: {shown(name)}",
+        )
+
+
+def check_growth(old: Space, new: Space) -> None:
+    """Refuse a space that isn't the old one, with attributes or categories added at its end."""
+    wrong = None
+    if new.names[: len(old)] != old.names:
+        wrong = f"the attributes {', '.join(old.names)} come first, in this order"
+    else:
+        for was, now in zip(old, new, strict=False):
+            before, after = was.definition(), now.definition()
+            values, more = before.pop("values", []), after.pop("values", [])
+            if before != after or more[: len(values)] != values:
+                wrong = f"attribute {was.name!r} differs"
+                break
+    if wrong is not None:
+        raise RefusedError(
+            409,
+            f"the space exists, and can't become this one: {wrong}\n"
+            "  hint: add attributes, or values of a category, at the end; or make another space",
+        )

@@ -1,0 +1,153 @@
+"""The lists of a board: whose list a change of objects changes, and what it is then.
+
+A consumer gets a message for each change after which the list of one of its interests differs, with
+the whole list: it needn't know what was before. `notify.Board` says which interests a change may
+concern; their lists of before are worked out from those of after. So what is sent depends on the
+log alone, and not on how the board was built up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import UNSET
+
+from rangecast.notify.boxes.tables import PlacedColumns
+from rangecast.notify.tables import Change, ObjectColumns
+from rangecast.server.delivery.messages import BoardMessage
+from rangecast.server.state.boards import (
+    BoardEntry,
+    Interest,
+    ObjectChange,
+    Placed,
+    carried_out,
+    empty_board,
+    lies_in,
+)
+
+_encode = msgspec.json.Encoder().encode
+Addressed = tuple[int, BoardMessage]
+"""The number of a consumer, and what it gets."""
+Listened = Callable[[int], bool]
+"""Whether somebody waits for what a consumer gets."""
+
+
+class BoardIndex:
+    """Objects and interests of a board at one seq. Any thread may ask for lists."""
+
+    def __init__(
+        self, entry: BoardEntry, objects: Mapping[str, Placed], interests: Iterable[Interest]
+    ):
+        self._entry = entry
+        self._objects = dict(objects)
+        self._interests: dict[str, Interest] = {}
+        self._board = empty_board(entry.made, entry.space, _columns(entry, self._objects))
+        self._one = threading.RLock()
+        for interest in interests:
+            self.put(interest)
+
+    def __contains__(self, interest: str) -> bool:
+        return interest in self._interests
+
+    def put(self, interest: Interest) -> None:
+        """Add an interest, or replace the one of this id."""
+        with self._one:
+            self.remove(interest.id)
+            self._board.subscribe(interest.id, *interest.where, k=interest.k or None)
+            self._interests[interest.id] = interest
+
+    def remove(self, interest: str) -> None:
+        """Remove an interest, if there is one."""
+        with self._one:
+            if self._interests.pop(interest, None) is not None:
+                self._board.unsubscribe(interest)
+
+    def first_list(self, interest: Interest, seq: int) -> Addressed:
+        """Return what the consumer of a new interest gets."""
+        with self._one:
+            best = self._board.best(*interest.where, k=self._wants(interest))
+        lists = {interest.id: self._shown(best)}
+        return interest.consumer, BoardMessage.of(seq, self._entry.name, lists)
+
+    def update(
+        self, changes: Sequence[ObjectChange], first: int, is_batch: bool, listened: Listened
+    ) -> Iterator[Addressed]:
+        """Make changes, one after the other or at once; yield what consumers get."""
+        step = len(changes) if is_batch else 1
+        for at in range(0, len(changes), step):
+            some = changes[at : at + step]
+            with self._one:
+                lists = self._updated(some, first + at, is_batch, listened)
+            for consumer, found in lists.items():
+                yield consumer, BoardMessage.of(first + at + step - 1, self._entry.name, found)
+
+    def best(self, where: tuple[Any, ...], k: int | None) -> list[dict[str, Any]]:
+        """Return the k best objects of a range or filter."""
+        with self._one:
+            return self._shown(self._board.best(*where, k=k))
+
+    def _updated(
+        self, changes: Sequence[ObjectChange], first: int, is_batch: bool, listened: Listened
+    ) -> dict[int, dict[str, Any]]:
+        """Make changes; return the lists that they changed, by consumer."""
+        before: dict[str, Placed | None] = {}
+        given = []
+        for at, change in enumerate(changes):
+            old = self._objects.get(change.id)
+            before.setdefault(change.id, old)
+            carried_out(self._objects, change, first + at, self._entry.space)
+            new = self._objects.get(change.id)
+            x = None if change.x is UNSET else change.x
+            given.append(Change(change.id, None if new is None else new.y, x))
+        make = self._board.update_batch if is_batch else self._board.update_many
+        lists: dict[int, dict[str, Any]] = {}
+        for name in self._board.reached(make(given)):
+            interest = self._interests[name]
+            if not listened(interest.consumer):
+                continue
+            found = self._changed_list(interest, before)
+            if found is not None:
+                lists.setdefault(interest.consumer, {})[name] = found
+        return lists
+
+    def _changed_list(self, interest: Interest, before: Mapping[str, Placed | None]) -> Any:
+        """Return the list of an interest; `None` if it is what it was before some changes."""
+        k = self._wants(interest)
+        found = self._board.best(*interest.where, k=k + len(before))
+        old = [(entry.object, self._objects[entry.object]) for entry in found]
+        new = old[:k]
+        old = [(name, one) for name, one in old if name not in before]
+        d = 1 if self._entry.space is None else len(self._entry.space)
+        boxes = [(row[:d], row[d:]) for row in self._board.bounds(interest.id).tolist()]
+        for name, was in before.items():
+            if was is not None and any(lies_in(was.place, lo, hi) for lo, hi in boxes):
+                old.append((name, was))
+        sign = -1 if self._entry.made.descending else 1
+        old.sort(key=lambda one: (sign * one[1].y, one[1].arrival))
+        if [(name, *one[1:]) for name, one in old[:k]] == [(name, *one[1:]) for name, one in new]:
+            return None
+        return self._shown(found[:k])
+
+    def _wants(self, interest: Interest) -> int:
+        return interest.k or self._entry.made.k
+
+    def _shown(self, entries: Sequence[Any]) -> list[dict[str, Any]]:
+        place = "x" if self._entry.space is None else "values"
+        return [{"object": one.object, "y": one.y, place: getattr(one, place)} for one in entries]
+
+
+def _columns(entry: BoardEntry, objects: Mapping[str, Placed]) -> Any:
+    """Return objects as a board takes them."""
+    ids = pa.array(list(objects), pa.large_string())
+    ys = np.array([one.y for one in objects.values()], np.float64)
+    came = np.array([one.arrival for one in objects.values()], np.int64)
+    d = 1 if entry.space is None else len(entry.space)
+    at = np.array([one.place for one in objects.values()], np.float64).reshape(len(ys), d)
+    if entry.space is None:
+        return ObjectColumns(ids, at[:, 0].copy(), ys, came)
+    return PlacedColumns(ids, at, ys, came)

@@ -1,0 +1,319 @@
+"""Boards as the log has them: their objects, their interests, and changes of either.
+
+Where an object lies is a tuple of coordinates, one per attribute: x alone without a space. Of equal
+values the object that came first ranks first; its arrival is the seq that put it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from rangecast.errors import (
+    DuplicateIdError,
+    RangecastError,
+    UnknownIdError,
+    UsageError,
+    near,
+    shown,
+)
+from rangecast.model.encoding.events import encode_event
+from rangecast.model.sets.members import as_id
+from rangecast.model.space import Space
+from rangecast.model.validation.arguments import finite
+from rangecast.notify import Board
+from rangecast.notify.boxes.messages import values_of
+from rangecast.server.json_text import decode
+from rangecast.server.log.base import Draft, Unit
+from rangecast.server.state.edits import NEVER, UPDATES, PutBoard, PutInterest
+
+if TYPE_CHECKING:
+    from rangecast.server.state.board_index import BoardIndex
+
+LONGEST_BATCH = 1_000
+"""Changes that may be made at once: the lists of before are worked out from those of after."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Placed(NamedTuple):
+    """Where an object lies, and what it is worth."""
+
+    arrival: int
+    y: float
+    place: tuple[float, ...]
+
+
+class ObjectChange(msgspec.Struct, omit_defaults=True):
+    """A change of an object, as a line of the log has it: what was given, and what was before."""
+
+    id: str
+    y: float | UnsetType | None = UNSET
+    """Its new value; `None` removes it."""
+    x: Any = UNSET
+    """Its new place: a number, or over a space those values that change."""
+    was: tuple[int, float, list[float | None]] | None = None
+    """Arrival, value and place before; a missing value is null. Readers go back by it."""
+
+
+class UpdatesHead(msgspec.Struct, omit_defaults=True):
+    """What is said of all changes of a unit."""
+
+    tenant: str
+    board: str
+    is_batch: bool = False
+    """They are made at once: lists are compared before the first and after the last."""
+
+
+class Interest(msgspec.Struct, eq=False, array_like=True):
+    """An interest as it was from one edit to another."""
+
+    id: str
+    consumer: int
+    born: int
+    """The seq of the edit that made it."""
+    died: int
+    filter: str
+    x_lo: float | None
+    x_hi: float | None
+    k: int
+    """How many objects it wants; 0: as many as the board has."""
+
+    @property
+    def where(self) -> tuple[Any, ...]:
+        """As `Board.subscribe` takes it."""
+        return (self.filter,) if self.filter else (self.x_lo, self.x_hi)
+
+
+@dataclass(slots=True, eq=False)
+class BoardEntry:
+    """A board: what was put, its objects and its interests."""
+
+    made: PutBoard
+    since: int
+    """The seq of the edit that made it."""
+    objects: dict[str, Placed] = field(default_factory=dict)
+    """Up to the last unit of the log; replaced one by one, never changed in place."""
+    live: dict[str, Interest] = field(default_factory=dict)
+    space: Space | None = field(init=False)
+    index: BoardIndex = field(init=False)
+    """Up to what was matched; it belongs to the matcher."""
+
+    def __post_init__(self) -> None:
+        given = self.made.definition
+        self.space = None if given is None else Space.from_definition(given)
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        return self.made.tenant
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.made.name
+
+    @property
+    def label(self) -> str:
+        """What tells it from a space of the same name."""
+        return board_label(self.name)
+
+    def shown(self, name: str, one: Placed) -> dict[str, Any]:
+        """Return an object as a change would put it."""
+        values = {"x": one.place[0]} if self.space is None else values_of(self.space, one.place)
+        return {"id": name, **values, "y": one.y}
+
+    def take(self, unit: Unit) -> list[ObjectChange]:
+        """Carry out a unit of updates."""
+        _, changes = updates_of(unit)
+        self.take_some(changes, unit.first)
+        return changes
+
+    def take_some(self, changes: Sequence[ObjectChange], first: int) -> None:
+        """Carry out some changes."""
+        for seq, change in enumerate(changes, first):
+            carried_out(self.objects, change, seq, self.space)
+
+
+@dataclass(slots=True)
+class InterestChange:
+    """What an edit means for the lists of a board."""
+
+    entry: BoardEntry
+    seq: int
+    old: Interest | None = None
+    new: Interest | None = None
+    """Neither: the board itself was made."""
+
+
+def board_label(name: str) -> str:
+    """Return what tells a board from a space of the same name."""
+    return f"boards/{name}"
+
+
+def empty_board(made: PutBoard, space: Space | None, objects: Any = None) -> Any:
+    """Return a board of `notify` with these options, without interests."""
+    upper = made.upper or None
+    return Board(made.k, space=space, upper=upper, descending=made.descending, objects=objects)
+
+
+def check_board(made: PutBoard) -> None:
+    """Refuse options that no board has."""
+    given = made.definition
+    empty_board(made, None if given is None else Space.from_definition(given))
+
+
+def warm(made: PutBoard) -> None:
+    """Refuse options that no board has; compile what the board needs before a change waits for it.
+
+    Without this, the first change after an installation would hold up the matcher.
+    """
+    space = None if made.definition is None else Space.from_definition(made.definition)
+    board = empty_board(made, space)
+    board.subscribe("one", *(("true",) if space else (0, 1)))
+    place: Any = {} if space else 0.5
+    board.reached(board.update_many([("a", 1, place), ("b", 2, place), ("a", 3)]))
+    board.reached(board.update_batch([("a", 4), ("b", None)]))
+    board.best(*(("true",) if space else (0, 1)), k=made.k)
+
+
+def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
+    """Refuse an interest that the board can't have."""
+    if bool(edit.filter) != (entry.space is not None):
+        needs = "x_lo and x_hi" if entry.space is None else "a filter"
+        raise UsageError(f"an interest of the board {shown(entry.name)} has {needs}")
+    where = (edit.filter,) if edit.filter else (edit.x_lo, edit.x_hi)
+    empty_board(entry.made, entry.space).subscribe(edit.name, *where, k=edit.k or None)
+
+
+def interest_of(edit: PutInterest, consumer: int, seq: int) -> Interest:
+    """Return the interest that an edit makes."""
+    bounds = edit.filter, edit.x_lo, edit.x_hi
+    return Interest(edit.name, consumer, seq, NEVER, *bounds, edit.k)
+
+
+# ---- changes of objects
+
+
+def parsed_changes(
+    entry: BoardEntry, lines: Sequence[bytes]
+) -> tuple[list[tuple[int, ObjectChange]], list[tuple[int, str]]]:
+    """Return changes with their rows, and the row and the fault of each that can't be one."""
+    found, refused = [], []
+    for row, line in enumerate(lines):
+        try:
+            found.append((row, _parsed(entry.space, line)))
+        except (RangecastError, OverflowError) as error:
+            refused.append((row, str(error)))
+    return found, refused
+
+
+def _parsed(space: Space | None, line: bytes) -> ObjectChange:
+    try:
+        given = decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"not JSON: {error}") from None
+    if not isinstance(given, dict) or "id" not in given:
+        raise UsageError(
+            f'a change is a JSON object {{"id": ..., "y": ...}}\n  given: {shown(given)}'
+        )
+    known = ["id", "y", *(["x"] if space is None else space.names)]
+    for name in given:
+        if name not in known:
+            raise UsageError(f"unknown field {name!r}: {near(name, known)}")
+    change = ObjectChange(str(as_id(given["id"], "object")))
+    if "y" in given:
+        change.y = None if given["y"] is None else finite("y", given["y"])
+    rest = {name: value for name, value in given.items() if name not in ("id", "y")}
+    if rest:
+        change.x = rest if space is not None else finite("x", given["x"])
+        moved(space, change.x, None)
+    return change
+
+
+def check_object(name: str, only: str, *, exists: bool) -> None:
+    """Refuse an object that isn't `new` or `existing`, where all must be."""
+    if only == "new" and exists:
+        raise DuplicateIdError(f"object {name!r} already exists\n  hint: update it, or move it")
+    if only == "existing" and not exists:
+        raise UnknownIdError(f"no object {name!r}\n  hint: put it there first")
+
+
+def judged(
+    change: ObjectChange, old: Placed | None, space: Space | None, seq: int
+) -> Placed | None:
+    """Note in a change what was before; return what it makes of it, or refuse it."""
+    if old is None and not (isinstance(change.y, float) and change.x is not UNSET):
+        needs = "x and y" if space is None else "its attributes and y"
+        raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to put it there")
+    if change.y is UNSET and change.x is UNSET:
+        raise UsageError(f"nothing of the object {change.id!r} changes\n  hint: give y, or a place")
+    change.was = None
+    if old is not None:
+        change.was = old.arrival, old.y, [None if one == inf else one for one in old.place]
+    objects = {} if old is None else {change.id: old}
+    carried_out(objects, change, seq, space)
+    return objects.get(change.id)
+
+
+def carried_out(
+    objects: dict[str, Placed], change: ObjectChange, seq: int, space: Space | None
+) -> None:
+    """Make a change that was judged."""
+    if change.y is None:
+        del objects[change.id]
+        return
+    old = objects.get(change.id)
+    place = () if old is None else old.place
+    if change.x is not UNSET:
+        place = moved(space, change.x, old)
+    y = old.y if old is not None and change.y is UNSET else change.y
+    assert isinstance(y, float)
+    objects[change.id] = Placed(seq if old is None else old.arrival, y, place)
+
+
+def moved(space: Space | None, given: Any, old: Placed | None) -> tuple[float, ...]:
+    """Return where an object lies: over a space, values that aren't given stay."""
+    if space is None:
+        return (float(given),)
+    here = (inf,) * len(space) if old is None else old.place
+    point = encode_event(given, space, by_name=True).tolist()
+    names = space.names
+    return tuple(
+        new if name in given else was for name, new, was in zip(names, point, here, strict=True)
+    )
+
+
+def was_of(change: ObjectChange) -> Placed | None:
+    """Return what an object was before a change of the log."""
+    if change.was is None:
+        return None
+    arrival, y, place = change.was
+    return Placed(arrival, y, tuple(inf if one is None else one for one in place))
+
+
+# ---- units of the log
+
+_head = msgspec.json.Decoder(UpdatesHead)
+_line = msgspec.json.Decoder(ObjectChange)
+
+
+def updates_draft(head: UpdatesHead, changes: Sequence[ObjectChange], at: int) -> Draft:
+    """Return changes as a unit: a head, then a line each."""
+    lines = [_encode(one) for one in (head, *changes)]
+    return Draft(UPDATES, len(changes), at, b"\n".join(lines))
+
+
+def updates_of(unit: Unit) -> tuple[UpdatesHead, list[ObjectChange]]:
+    """Return the changes of a unit."""
+    head, *lines = unit.body.split(b"\n")
+    return _head.decode(head), [_line.decode(line) for line in lines]
+
+
+def lies_in(place: Sequence[float], lo: Sequence[float], hi: Sequence[float]) -> bool:
+    """Whether a place lies in a box."""
+    return all(low <= at <= high for low, at, high in zip(lo, place, hi, strict=True))

@@ -1,0 +1,154 @@
+"""Requests and events that come a second time: by `Idempotency-Key`, or by the event's id.
+
+A window of the newest is kept. It is rebuilt from a snapshot and the log after it, so that a
+restart forgets nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rangecast.server.json_text import shallow
+from rangecast.server.pipeline.encoding import rows_of
+from rangecast.server.state.edits import EventsHead
+from rangecast.server.state.registry import RefusedError
+
+REQUESTS = 100_000
+IDS = 1_000_000
+
+
+class Before(NamedTuple):
+    """A request that has been carried out."""
+
+    digest: str
+    first: int
+    length: int
+    refused: list[tuple[int, str]]
+
+
+class Repeats:
+    """The newest requests that had a key, and the newest events whose ids count."""
+
+    def __init__(self) -> None:
+        self.requests: OrderedDict[str, Before] = OrderedDict()
+        self.ids: OrderedDict[str, None] = OrderedDict()
+        self.offsets: dict[str, int] = {}
+        """How far the server has read each source of events."""
+        self.marks: dict[str, str] = {}
+        """The checksum that came with the last of them, if it is another server."""
+        self._old_offsets: dict[str, tuple[int | None, str]] = {}
+        self._new_requests: set[str] = set()
+        self._new_ids: set[str] = set()
+
+    def begin(self) -> None:
+        """Begin a group; the one before is written, so the oldest make room for it."""
+        self._old_offsets.clear()
+        self._new_requests.clear()
+        self._new_ids.clear()
+        while len(self.requests) > REQUESTS:
+            self.requests.popitem(last=False)
+        while len(self.ids) > IDS:
+            self.ids.popitem(last=False)
+
+    def undo(self) -> None:
+        """The group was not written: forget it."""
+        for key in self._new_requests:
+            self.requests.pop(key, None)
+        for key in self._new_ids:
+            self.ids.pop(key, None)
+        for key, (old, mark) in self._old_offsets.items():
+            self.marks[key] = mark
+            if old is None:
+                self.offsets.pop(key, None)
+                self.marks.pop(key, None)
+            else:
+                self.offsets[key] = old
+
+    def request(self, head: EventsHead) -> Before | None:
+        """Return what became of a request with the same key; refuse one with another body."""
+        found = self.requests.get(_key(head, head.key))
+        if found is not None and found.digest != head.digest:
+            raise RefusedError(
+                422,
+                f"the Idempotency-Key {head.key!r} was used before, with another body\n"
+                "  hint: use a new key for each request, and the same only to repeat one",
+            )
+        return found
+
+    def is_pending(self, head: EventsHead) -> bool:
+        """Whether the request with the same key is of this group, which isn't written yet."""
+        return _key(head, head.key) in self._new_requests
+
+    def note(self, head: EventsHead, first: int, count: int) -> None:
+        """Remember a request."""
+        key = _key(head, head.key)
+        self.requests[key] = Before(head.digest, first, count, head.refused)
+        self._new_requests.add(key)
+
+    def fresh(self, head: EventsHead, rows: Sequence[dict[str, Any]]) -> tuple[list[int], bool]:
+        """Return the places of the events whose ids are new, and remember them; and whether one
+        of the other ids is of this group, which isn't written yet.
+        """
+        places, is_pending = [], False
+        for place, row in enumerate(rows):
+            given = row.get("id")
+            if given is not None:
+                key = _key(head, f"{type(given).__name__}:{given}")
+                if key in self.ids:
+                    is_pending = is_pending or key in self._new_ids
+                    continue
+                self.ids[key] = None
+                self._new_ids.add(key)
+            places.append(place)
+        return places, is_pending
+
+    def check_source(self, head: EventsHead, follows: int) -> None:
+        """Refuse events of a source that aren't the next ones: each is written once, in order."""
+        before = self.offsets.get(_key(head, head.source), 0)
+        if before != follows:
+            raise RefusedError(
+                409, f"{head.source} was read up to {before}; given: what follows {follows}"
+            )
+
+    def read_from(self, tenant: str, space: str, prefix: str) -> dict[str, int]:
+        """Return how far the sources of a space were read whose names begin with this."""
+        begin = f"{tenant}/{space}/{prefix}"
+        found = self.offsets.items()
+        return {key.removeprefix(begin): at for key, at in found if key.startswith(begin)}
+
+    def marks_from(self, tenant: str, space: str, prefix: str) -> dict[str, bytes]:
+        """Return the checksums of the sources of a space whose names begin with this."""
+        begin = f"{tenant}/{space}/{prefix}"
+        found = self.marks.items()
+        return {
+            key.removeprefix(begin): bytes.fromhex(mark)
+            for key, mark in found
+            if key.startswith(begin)
+        }
+
+    def note_source(self, head: EventsHead) -> None:
+        """Remember how far a source was read."""
+        key = _key(head, head.source)
+        self._old_offsets.setdefault(key, (self.offsets.get(key), self.marks.get(key, "")))
+        self.offsets[key] = head.upto
+        if head.mark:
+            self.marks[key] = head.mark
+
+    def replay(self, first: int, head: EventsHead, lines: Sequence[bytes]) -> None:
+        """Remember what the log has."""
+        self.begin()
+        if head.key:
+            self.note(head, first, len(lines))
+        if head.source:
+            self.note_source(head)
+        if head.dedup:
+            try:
+                self.fresh(head, rows_of(lines, head.form))
+            except RecursionError:  # an id that an earlier version accepted is too deep
+                self.fresh(head, rows_of([shallow(line) for line in lines], head.form))
+
+
+def _key(head: EventsHead, name: str) -> str:
+    return f"{head.tenant}/{head.space}/{name}"

@@ -1,0 +1,329 @@
+"""What the units of the log are made of: events as they came, and edits.
+
+    events   a head, a line of JSON; then one event per line, as it was given
+    edits    a list of JSON objects, each with its `op`
+    acks     how far consumers have got, by name
+    updates  of a board's objects: see `boards`
+
+All of it can be read without this program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rangecast.server.log.base import Draft, LogError, Unit
+
+EVENTS, EDITS, ACKS, UPDATES = "events", "edits", "acks", "updates"
+KINDS = EVENTS, EDITS, ACKS, UPDATES
+NEVER = 1 << 62
+"""When something ends whose end isn't known."""
+
+
+class EventsHead(msgspec.Struct, omit_defaults=True):
+    """What is said of all events of a unit."""
+
+    tenant: str
+    space: str
+    key: str = ""
+    """The request's `Idempotency-Key`."""
+    digest: str = ""
+    """Of the request's body: the same key with another body is an error."""
+    form: str = ""
+    """What a line is: an event, or `cloudevents`: an envelope with the event as its data."""
+    dedup: bool = False
+    """The events' ids were compared with those before."""
+    source: str = ""
+    """Where the events were read from, if the server reads them itself: see `buses`."""
+    upto: int = 0
+    """How far that was read, these events included."""
+    refused: list[tuple[int, str]] = []
+    """The rows that were refused, for an answer to the same key again."""
+    numbers: list[int] = []
+    """Of events that came over a link: their seqs in the log of the server where they were
+    published, which `source` names."""
+    hops: int = 0
+    """Links that they came over."""
+    over: str = ""
+    """The last of these links: the name of the neighbour."""
+    mark: str = ""
+    """The checksum of the other server's log up to the last of them, as hexadecimal digits."""
+    lost: bool = False
+    """Events that should have come before these are gone from the log of another server."""
+
+
+class Edit(msgspec.Struct, tag_field="op", omit_defaults=True, frozen=True):
+    """A change of something that has a name, by a tenant."""
+
+    tenant: str
+    name: str
+
+
+class PutSpace(Edit, tag="put-space", frozen=True):
+    """A space is made, or gets more attributes or categories."""
+
+    definition: dict[str, Any]
+
+
+class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
+    """A subscription is made, or replaced by another of its id."""
+
+    space: str
+    filter: str
+    consumer: str = ""
+    score: float = 0.0
+    weights: dict[str, float] = {}
+    expires: int = 0
+    """When it ends by itself, in microseconds since 1970; 0: never."""
+    is_integer: bool = False
+    """Its id was given as the integer that its name writes."""
+
+    @property
+    def id(self) -> str | int:
+        """Its id as it was given."""
+        return int(self.name) if self.is_integer else self.name
+
+
+class DeleteSubscription(Edit, tag="unsubscribe", frozen=True):
+    """A subscription ends."""
+
+    space: str
+
+
+SECRETS = ("secret", "old_secret")
+"""Fields of a way out that are shown to nobody."""
+
+
+class PutConsumer(Edit, tag="put-consumer", frozen=True):
+    """A consumer is made, or gets other options; a position sets its cursor."""
+
+    space: str
+    out: dict[str, Any] = {}
+    """The way out, if the server pushes: see `webhook`, `buses`."""
+    on_gap: str = "tell"
+    start: int = -1
+    """The seq after which it reads; -1: after this edit, or from where it is."""
+    as_now: bool = False
+    """Events before this edit are matched with the subscriptions of now, not of then."""
+    best: int = 0
+    """A message has at most so many subscriptions, those of the highest scores; 0: all."""
+    board: str = ""
+    """Whose messages it gets, instead of a space's."""
+    budget: int = 0
+    """It gets at most so many messages per second, those of the highest scores; 0: all."""
+    only_new: bool = False
+    """Refused if there is a consumer of this name: it comes along with its first subscription."""
+
+    def __repr__(self) -> str:
+        """Show it without its secrets: an error may show it anywhere."""
+        return f"PutConsumer({self.tenant!r}, {self.name!r}, {self.space!r}, {hidden(self.out)!r})"
+
+
+def hidden(out: dict[str, Any]) -> dict[str, Any]:
+    """Return a way out without its secrets."""
+    return {name: "..." if name in SECRETS else value for name, value in out.items()}
+
+
+class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
+    """A consumer ends, with its subscriptions."""
+
+
+class StopConsumer(Edit, tag="stop-consumer", frozen=True):
+    """A consumer gets no more by its way out, until it is put again."""
+
+    reason: str
+
+
+class AddLetters(Edit, tag="add-dead-letters", frozen=True):
+    """No attempt to deliver these messages arrived: they are left, and the consumer goes on."""
+
+    seqs: list[int]
+    reason: str
+    at: int
+
+
+class DropLetters(Edit, tag="drop-dead-letters", frozen=True):
+    """Dead letters have been delivered after all, or are given up."""
+
+    seqs: list[int]
+
+
+class PutBoard(Edit, tag="put-board", frozen=True):
+    """A board is made."""
+
+    k: int
+    definition: dict[str, Any] | None = None
+    """The space that its objects lie in, as it was then; `None`: x alone."""
+    upper: str = ""
+    descending: bool = False
+
+
+class DeleteBoard(Edit, tag="delete-board", frozen=True):
+    """A board ends, with its objects and interests."""
+
+
+class PutInterest(Edit, tag="put-interest", frozen=True):
+    """An interest of a board is made, or replaced by another of its id."""
+
+    board: str
+    consumer: str = ""
+    filter: str = ""
+    x_lo: float | None = None
+    x_hi: float | None = None
+    k: int = 0
+
+
+class DeleteInterest(Edit, tag="delete-interest", frozen=True):
+    """An interest of a board ends."""
+
+    board: str
+
+
+class PutToken(Edit, tag="put-token", frozen=True):
+    """A token is made; its name is the digest of the secret."""
+
+    label: str
+    scopes: list[str]
+    expires: int = 0
+
+
+class DeleteToken(Edit, tag="delete-token", frozen=True):
+    """A token ends."""
+
+
+class PutBroker(Edit, tag="put-broker", frozen=True):
+    """A server begins to talk to its neighbours as the broker of this name."""
+
+    space: str
+    incarnation: int
+    """Higher at every start."""
+
+
+class BeginEpoch(Edit, tag="begin-epoch", frozen=True):
+    """A start of the server begins to write, under this name: see `lineage`."""
+
+    before: str
+    """The epoch that ends."""
+    number: int
+    """By which other servers know this seq; those after it count from there."""
+    chain: str
+    """The checksum of the unit before, as hexadecimal digits."""
+
+
+class PutTenant(Edit, tag="put-tenant", frozen=True):
+    """A tenant's limits."""
+
+    limits: dict[str, int] = {}
+
+
+AnyEdit = (
+    PutSpace
+    | PutSubscription
+    | DeleteSubscription
+    | PutConsumer
+    | DeleteConsumer
+    | StopConsumer
+    | AddLetters
+    | DropLetters
+    | PutBoard
+    | DeleteBoard
+    | PutInterest
+    | DeleteInterest
+    | PutToken
+    | DeleteToken
+    | PutTenant
+    | PutBroker
+    | BeginEpoch
+)
+
+PAID = (PutSubscription, PutInterest, PutConsumer, PutSpace, PutBoard)
+"""Edits that count against a tenant's limits: the others need one of these before, or are the
+server's own.
+"""
+_OVERHEAD = 256
+"""Bytes of an edit, about, beside its texts of any length."""
+_encoder = msgspec.json.Encoder()
+_edits = msgspec.json.Decoder(list[AnyEdit])
+_head = msgspec.json.Decoder(EventsHead)
+_acks = msgspec.json.Decoder(dict[str, int])
+
+
+def events_draft(head: EventsHead, lines: list[bytes], at: int) -> Draft:
+    """Return events as a unit."""
+    return Draft(EVENTS, len(lines), at, b"\n".join([_encoder.encode(head), *lines]))
+
+
+def events_of(unit: Unit) -> tuple[EventsHead, list[bytes]]:
+    """Return the events of a unit."""
+    head, *lines = unit.body.split(b"\n")
+    return _head.decode(head), lines
+
+
+def head_of(unit: Unit) -> EventsHead:
+    """Return what is said of all events of a unit."""
+    return _head.decode(unit.body[: unit.body.find(b"\n")])
+
+
+def is_after_loss(unit: Unit) -> bool:
+    """Whether events that should have come over a link before these are gone."""
+    return unit.kind == EVENTS and unit.body.find(b'"lost":true', 0, unit.body.find(b"\n")) > 0
+
+
+def edits_draft(edits: Sequence[AnyEdit], at: int) -> Draft:
+    """Return edits as a unit."""
+    return Draft(EDITS, len(edits), at, _encoder.encode(edits))
+
+
+def edits_of(unit: Unit) -> Sequence[AnyEdit]:
+    """Return the edits of a unit; refuse those of a rangecast that knows more than this one."""
+    try:
+        return run_or_not(_edits.decode(unit.body))
+    except msgspec.ValidationError as error:
+        raise LogError(
+            f"the log has an edit at seq {unit.first} that this rangecast doesn't know: {error}\n"
+            "  hint: use the version that wrote it, or a newer one"
+        ) from None
+
+
+def size_of(edits: Sequence[AnyEdit]) -> int:
+    """Return the bytes of edits, about."""
+    size = _OVERHEAD * len(edits)
+    if isinstance(edits, Run):
+        return size + sum([len(one.filter) + len(one.name) for one in edits])
+    for one in edits:
+        if isinstance(one, PutSubscription | PutInterest):
+            size += len(one.filter) + len(one.name)
+        elif isinstance(one, PutSpace | PutBoard | PutConsumer):
+            size += len(_encoder.encode(one))
+    return size
+
+
+class Run(list[PutSubscription]):
+    """Subscriptions of one space that are put, each once: what is done is done for all at once."""
+
+
+def run_or_not(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
+    """Return edits as a run, if they are one."""
+    puts = [one for one in edits if isinstance(one, PutSubscription)]
+    if not puts or len(puts) < len(edits):
+        return edits
+    if len(puts) > 1 and (
+        len({one.name for one in puts}) < len(puts)
+        or len({one.space for one in puts}) > 1
+        or len({one.tenant for one in puts}) > 1
+    ):
+        return edits
+    return Run(puts)
+
+
+def acks_draft(acks: dict[str, int], at: int) -> Draft:
+    """Return how far consumers have got as a unit."""
+    return Draft(ACKS, 1, at, _encoder.encode(acks))
+
+
+def acks_of(unit: Unit) -> dict[str, int]:
+    """Return how far consumers had got."""
+    return _acks.decode(unit.body)

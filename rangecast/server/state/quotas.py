@@ -1,0 +1,188 @@
+"""What a tenant may use, by the limits that an administrator has set. Without a limit: anything."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from rangecast.errors import FilterError, RangecastError
+from rangecast.model.filters.compile import MAX_BOXES
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.many import boxes_of_texts
+from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
+from rangecast.model.space import Space
+from rangecast.server.state.edits import PAID, AnyEdit, size_of
+from rangecast.server.state.registry import RefusedError, Registry
+
+LIMITS = {
+    "events_per_second": "events that are published in a second",
+    "edits_per_second": "subscriptions, interests, consumers and spaces that are put in a second",
+    "bytes_per_second": "bytes of events and edits in a second",
+    "subscriptions": "subscriptions",
+    "filter_length": "characters of a filter",
+    "filter_boxes": "boxes that a filter becomes",
+    "consumers": "consumers",
+    "webhooks": "consumers with a webhook",
+    "sessions": "WebSockets and streams that are open",
+    "retained_bytes": "bytes of events and edits that the log keeps",
+}
+DEFAULTS = {"filter_length": 64 << 10, "filter_boxes": MAX_BOXES}
+"""What holds without a limit of the tenant's own, which may be higher or lower."""
+INLINE_LENGTH = 2 << 10
+"""Characters of a filter that is read on the event loop: another thread would take longer."""
+
+
+class Quotas:
+    """Counts what tenants do; what they have is in the registry. Any thread may publish."""
+
+    def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic):
+        self._registry = registry
+        self._clock = clock
+        self._left: dict[tuple[str, str], tuple[float, float]] = {}
+        """What may be used of a rate, and when that was so; below 0 after a large request."""
+        self._one = threading.Lock()
+        self._sessions: Counter[str] = Counter()
+
+    def limit(self, tenant: str, name: str) -> int | None:
+        """Return a tenant's limit, if there is one."""
+        return self._registry.tenants.get(tenant, {}).get(name, DEFAULTS.get(name))
+
+    def publish(self, tenant: str, events: int, size: int) -> None:
+        """Count events that are about to be published; refuse them if too many came before.
+
+        What one request brings is taken whole: a large one is paid for by those after it.
+        """
+        self._count(tenant, {"events_per_second": events, "bytes_per_second": size})
+
+    def edit(self, tenant: str, edits: Sequence[AnyEdit]) -> None:
+        """Count edits that are about to be made, as `publish` does; to delete is always free."""
+        if self._registry.tenants.get(tenant):
+            puts = [one for one in edits if isinstance(one, PAID)]
+            if puts:
+                used = {"edits_per_second": len(puts), "bytes_per_second": size_of(puts)}
+                self._count(tenant, used)
+
+    def _count(self, tenant: str, used: dict[str, int]) -> None:
+        if not self._registry.tenants.get(tenant):
+            return
+        size = used["bytes_per_second"]
+        most, kept = self.limit(tenant, "retained_bytes"), self._registry.retained.of(tenant)
+        if most is not None and kept + size > most:
+            raise RefusedError(
+                403,
+                f"the log may keep {most:,} bytes of this tenant, and has {kept:,}\n"
+                "  hint: wait until the log drops old ones, or ask for a higher limit",
+            )
+        with self._one:
+            self._use(tenant, used)
+
+    def _use(self, tenant: str, used: dict[str, int]) -> None:
+        now = self._clock()
+        left: dict[str, float] = {}
+        for name in used:
+            limit = self.limit(tenant, name)
+            if limit is None:
+                continue
+            before, at = self._left.get((tenant, name), (float(limit), now))
+            left[name] = min(float(limit), before + (now - at) * limit)
+            if left[name] <= 0 or limit == 0:
+                wait = f"in {-left[name] / limit:.1f} seconds" if limit else "never"
+                what = name.partition("_")[0]
+                raise RefusedError(
+                    429,
+                    f"this tenant may send {limit:,} {what} per second, and has sent more\n"
+                    f"  hint: send this again {wait}, or ask for a higher limit",
+                )
+        for name, value in left.items():
+            self._left[tenant, name] = value - used[name], now
+
+    def parsed(self, tenant: str, text: str, space: Space) -> Filter:
+        """Return a filter; refuse one that is longer, or has more boxes, than the tenant may."""
+        self.check_length(tenant, text)
+        max_boxes = self._max_boxes(tenant)
+        wanted = Filter.parse(text, space, max_boxes=max(max_boxes, MAX_BOXES))
+        _check_boxes(len(wanted.boxes), max_boxes)
+        return wanted
+
+    def check_length(self, tenant: str, text: str) -> None:
+        """Refuse a filter that is longer than the tenant may have."""
+        _check_length(text, self._max_length(tenant))
+
+    def _max_length(self, tenant: str) -> int:
+        return self.limit(tenant, "filter_length") or 0
+
+    def _max_boxes(self, tenant: str) -> int:
+        return self.limit(tenant, "filter_boxes") or 0
+
+    def read_many(
+        self, tenant: str, texts: Sequence[str], space: TentativeSpace
+    ) -> tuple[BoxesRead, dict[int, RangecastError]]:
+        """Return the filters of texts, without those that are refused; why, by their places."""
+        longest, most = self._max_length(tenant), self._max_boxes(tenant)
+        refused: dict[int, RangecastError] = {}
+        if max(map(len, texts), default=0) > longest:
+            for place, text in enumerate(texts):
+                try:
+                    _check_length(text, longest)
+                except RefusedError as error:
+                    refused[place] = error
+            texts = ["" if place in refused else text for place, text in enumerate(texts)]
+
+        def refuse(place: int, error: FilterError) -> None:
+            refused.setdefault(place, error)
+
+        def parse(_place: int, text: str) -> Filter:
+            return Filter.parse(text, space, max_boxes=max(most, MAX_BOXES))
+
+        lo, hi, sizes = boxes_of_texts(texts, space, refuse, parse)
+        if most < MAX_BOXES:
+            good = [place for place in range(len(texts)) if place not in refused]
+            for place, size in zip(good, sizes.tolist(), strict=True):
+                try:
+                    _check_boxes(size, most)
+                except RefusedError as error:
+                    refused[place] = error
+            kept = sizes <= most
+            rows = np.repeat(kept, sizes)
+            lo, hi, sizes = lo[rows], hi[rows], sizes[kept]
+        return BoxesRead(space, lo, hi, sizes), refused
+
+    def check_session(self, tenant: str) -> None:
+        """Refuse one connection too many."""
+        limit, count = self.limit(tenant, "sessions"), self._sessions[tenant]
+        if limit is not None and count >= limit:
+            raise RefusedError(
+                429,
+                f"this tenant may have {limit:,} connections open, and has {count:,}\n"
+                "  hint: close some, or ask for a higher limit",
+            )
+
+    @contextmanager
+    def session(self, tenant: str) -> Iterator[None]:
+        """Count a connection as long as it is open."""
+        self._sessions[tenant] += 1
+        try:
+            yield
+        finally:
+            self._sessions[tenant] -= 1
+
+
+def _check_length(text: str, longest: int) -> None:
+    if len(text) > longest:
+        raise RefusedError(
+            403,
+            f"a filter of this tenant has at most {longest:,} characters, not {len(text):,}\n"
+            "  hint: make several subscriptions of it, or ask for a higher limit",
+        )
+
+
+def _check_boxes(count: int, most: int) -> None:
+    if count > most:
+        raise RefusedError(
+            403, f"a filter of this tenant has at most {most:,} boxes, not {count:,}"
+        )

@@ -1,0 +1,479 @@
+"""What there is: spaces, boards, subscriptions, consumers, tokens, tenants: a function of the log.
+
+`Registry.apply` carries out what was written (`admission` has judged it before); it can't fail, and
+gives the same on every machine. What it means for the index of a space comes back as a `Change`,
+which the matcher carries out before it matches an event with a larger seq.
+
+A subscription has a *number* for as long as it lives; each filter that it has had is a *version*,
+which is kept as long as the log has an event that it could have matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rangecast.errors import RangecastError, UnknownIdError, near, shown
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import BoxesRead
+from rangecast.model.space import Space
+from rangecast.server.state.boards import BoardEntry, Interest, InterestChange, interest_of
+from rangecast.server.state.edits import (
+    NEVER,
+    AddLetters,
+    AnyEdit,
+    BeginEpoch,
+    DeleteBoard,
+    DeleteConsumer,
+    DeleteInterest,
+    DeleteSubscription,
+    DeleteToken,
+    DropLetters,
+    PutBoard,
+    PutBroker,
+    PutConsumer,
+    PutInterest,
+    PutSpace,
+    PutSubscription,
+    PutTenant,
+    PutToken,
+    Run,
+    StopConsumer,
+)
+from rangecast.server.state.retained import Retained
+
+MAX_EPOCHS = 1_000
+"""Epochs of the log that are remembered; positions of older ones count as lost."""
+
+NOBODY = -1
+"""The consumer of a subscription that has none."""
+Name = tuple[str, str]
+"""A tenant, and the name of something of his."""
+
+
+class RefusedError(RangecastError):
+    """A request that can't be carried out, with the HTTP status that says so."""
+
+    def __init__(self, status: int, text: str):
+        super().__init__(text)
+        self.status = status
+
+
+class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
+    """A subscription as it was from one edit to another."""
+
+    number: int
+    name: str
+    """Its id as a text, which tells it from others."""
+    filter: str
+    consumer: int
+    born: int
+    """The seq of the edit that made it: events after it are matched with it."""
+    died: int = NEVER
+    score: float = 0.0
+    weights: dict[str, float] = {}
+    expires: int = 0
+    is_integer: bool = False
+    """Its id was given as an integer."""
+
+    @property
+    def id(self) -> str | int:
+        """Its id as it was given."""
+        return int(self.name) if self.is_integer else self.name
+
+    def lives_at(self, seq: int) -> bool:
+        """Whether an event of this seq is matched with it."""
+        return self.born < seq < self.died
+
+
+@dataclass(slots=True, eq=False)
+class SpaceEntry:
+    """A space and its subscriptions."""
+
+    tenant: str
+    name: str
+    number: int
+    space: Space
+    since: int
+    live: dict[str, Version] = field(default_factory=dict)
+    next_number: int = 0
+    expiring: dict[str, int] = field(init=False)
+    """When those that end by themselves do, by id."""
+
+    @property
+    def label(self) -> str:
+        """What tells it from a board of the same name."""
+        return self.name
+
+    def __post_init__(self) -> None:
+        self.expiring = {name: one.expires for name, one in self.live.items() if one.expires}
+
+
+class Letter(msgspec.Struct, array_like=True):
+    """A dead letter: a message that couldn't be delivered."""
+
+    seq: int
+    reason: str
+    at: int
+    """When it was given up, in microseconds since 1970."""
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """Who gets messages: a cursor in the log, and subscriptions or interests."""
+
+    tenant: str
+    name: str
+    number: int
+    source: SpaceEntry | BoardEntry
+    """What its messages are of."""
+    since: int
+    cursor: int
+    """All up to this seq has been acknowledged."""
+    out: dict[str, Any] = field(default_factory=dict, repr=False)
+    on_gap: str = "tell"
+    best: int = 0
+    """A message has at most so many subscriptions, those of the highest scores; 0: all."""
+    now_from: int = 0
+    """Events before this seq are matched with the subscriptions that lived at it."""
+    versions: list[Version] = field(default_factory=list)
+    """All that it has had, as far as the log still has events for them; by birth."""
+    stopped: str = ""
+    """Why its way out delivers no more."""
+    letters: dict[int, Letter] = field(default_factory=dict)
+    """The messages that its way out couldn't deliver, by seq."""
+    moved: int = 0
+    """The seq of the edit that made it, or moved its cursor elsewhere."""
+    interests: list[Interest] = field(default_factory=list)
+    """All that it has had on its board, as `versions`."""
+    budget: int = 0
+    """It gets at most so many messages per second, those of the highest scores; 0: all."""
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it ends with a connection, as the live tail of a page does."""
+        return self.out.get("kind") == "session"
+
+    def as_put(self) -> PutConsumer:
+        """Return the edit that leaves it as it is."""
+        board = self.source.name if isinstance(self.source, BoardEntry) else ""
+        return PutConsumer(
+            self.tenant,
+            self.name,
+            "" if board else self.source.name,
+            self.out,
+            self.on_gap,
+            best=self.best,
+            board=board,
+            budget=self.budget,
+        )
+
+    @property
+    def key(self) -> str:
+        """Its name in the log's acknowledgements."""
+        return f"{self.tenant}/{self.name}"
+
+
+class Epoch(NamedTuple):
+    """A stretch of the log that one start of a server has written: see `lineage`."""
+
+    name: str
+    first: int
+    """Its first seq."""
+    number: int
+    """The number of that seq for other servers."""
+    chain: str
+    """The checksum of the unit before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What somebody who knows a secret may do."""
+
+    tenant: str
+    digest: str
+    label: str
+    scopes: tuple[str, ...]
+    expires: int
+    since: int
+
+
+Read = Filter | BoxesRead | None
+"""What filters mean, if that was read already: that of one subscription, or those of several."""
+
+
+@dataclass(slots=True)
+class Change:
+    """What an edit means for the index of a space."""
+
+    entry: SpaceEntry
+    put: Sequence[Version] = ()
+    """New, or in place of an earlier one of the same number."""
+    gone: Version | None = None
+    read: Read = None
+    space: Space | None = None
+    """The space itself has changed: all is made anew."""
+
+
+AnyChange = Change | InterestChange
+
+
+class Registry:
+    """All that has a name. Only the committer changes it; anybody may look."""
+
+    def __init__(self) -> None:
+        self.spaces: dict[Name, SpaceEntry] = {}
+        self.boards: dict[Name, BoardEntry] = {}
+        self.consumers: dict[Name, Consumer] = {}
+        self.tokens: dict[str, Token] = {}
+        self.tenants: dict[str, dict[str, int]] = {}
+        self.numbered: list[Consumer | None] = []
+        """Consumers by number."""
+        self.counts: dict[str, int] = {}
+        """Live subscriptions and interests by tenant."""
+        self.retained = Retained()
+        self.space_count = 0
+        self.broker: PutBroker | None = None
+        """As what this server last began to talk to its neighbours."""
+        self.epochs: tuple[Epoch, ...] = ()
+        """Of the log, the oldest first; none: it has only had its first one."""
+        self.had_token = False
+        """Whether a token was ever made: from then on one is needed."""
+        self.token_version = 0
+        """Changes whenever a token is made or ended."""
+
+    # ---- looking
+
+    def space(self, tenant: str, name: str) -> SpaceEntry:
+        """Return a space; refuse a name that there isn't."""
+        found = self.spaces.get((tenant, name))
+        if found is None:
+            mine = [one for owner, one in self.spaces if owner == tenant]
+            raise RefusedError(404, f"no space {shown(name)}: {near(name, mine)}")
+        return found
+
+    def subscription(self, tenant: str, space: str, name: str) -> Version:
+        """Return a subscription as it is."""
+        found = self.space(tenant, space).live.get(name)
+        if found is None:
+            raise UnknownIdError(f"no subscription {shown(name)} in the space {shown(space)}")
+        return found
+
+    def board(self, tenant: str, name: str) -> BoardEntry:
+        """Return a board; refuse a name that there isn't."""
+        found = self.boards.get((tenant, name))
+        if found is None:
+            mine = [one for owner, one in self.boards if owner == tenant]
+            raise RefusedError(404, f"no board {shown(name)}: {near(name, mine)}")
+        return found
+
+    def interest(self, tenant: str, board: str, name: str) -> Interest:
+        """Return an interest as it is."""
+        found = self.board(tenant, board).live.get(name)
+        if found is None:
+            raise UnknownIdError(f"no interest {shown(name)} on the board {shown(board)}")
+        return found
+
+    def consumer(self, tenant: str, name: str) -> Consumer:
+        """Return a consumer."""
+        found = self.consumers.get((tenant, name))
+        if found is None:
+            mine = [one for owner, one in self.consumers if owner == tenant]
+            raise RefusedError(404, f"no consumer {shown(name)}: {near(name, mine)}")
+        return found
+
+    def owner(self, version: Version | Interest) -> Consumer | None:
+        """Return the consumer of a subscription."""
+        return None if version.consumer == NOBODY else self.numbered[version.consumer]
+
+    # ---- carrying out
+
+    def apply(self, edits: Sequence[AnyEdit], first: int, read: Read = None) -> Iterator[AnyChange]:
+        """Carry out edits that are in the log from this seq on; yield what they mean for indexes.
+
+        `read`: the filters, if they are a run and that was done already.
+        """
+        if isinstance(edits, Run):
+            yield self._subscribe(edits, first, read)
+        else:
+            for seq, edit in enumerate(edits, first):
+                yield from self._apply(edit, seq)
+
+    def _apply(self, edit: AnyEdit, seq: int) -> Iterator[AnyChange]:
+        match edit:
+            case PutSubscription():
+                yield self._subscribe([edit], seq)
+            case DeleteSubscription():
+                entry = self.spaces[edit.tenant, edit.space]
+                yield self._unsubscribe(entry, entry.live[edit.name], seq)
+            case PutSpace():
+                yield from self._put_space(edit, seq)
+            case PutConsumer():
+                self._put_consumer(edit, seq)
+            case DeleteConsumer():
+                yield from self._delete_consumer(edit, seq)
+            case StopConsumer():
+                self.consumers[edit.tenant, edit.name].stopped = edit.reason
+            case AddLetters():
+                owner = self.consumers[edit.tenant, edit.name]
+                owner.letters |= {one: Letter(one, edit.reason, edit.at) for one in edit.seqs}
+                owner.cursor = max(owner.cursor, *edit.seqs)
+            case DropLetters():
+                for one in edit.seqs:
+                    self.consumers[edit.tenant, edit.name].letters.pop(one, None)
+            case PutBoard() | DeleteBoard() | PutInterest() | DeleteInterest():
+                yield from self._edit_board(edit, seq)
+            case PutToken():
+                given = edit.tenant, edit.name, edit.label, tuple(edit.scopes), edit.expires
+                self.tokens[edit.name] = Token(*given, seq)
+                self.had_token = True
+                self.token_version += 1
+            case DeleteToken():
+                del self.tokens[edit.name]
+                self.token_version += 1
+            case PutTenant():
+                self.tenants[edit.name] = dict(edit.limits)
+            case PutBroker():
+                self.broker = edit
+            case BeginEpoch():
+                before = self.epochs or (Epoch(edit.before, 1, 1, ""),)
+                new = Epoch(edit.name, seq, edit.number, edit.chain)
+                self.epochs = (*before, new)[-MAX_EPOCHS:]
+
+    def _delete_consumer(self, edit: DeleteConsumer, seq: int) -> Iterator[AnyChange]:
+        gone = self.consumers.pop((edit.tenant, edit.name))
+        for version in [one for one in gone.versions if one.died == NEVER]:
+            assert isinstance(gone.source, SpaceEntry)
+            yield self._unsubscribe(gone.source, version, seq)
+        for interest in [one for one in gone.interests if one.died == NEVER]:
+            assert isinstance(gone.source, BoardEntry)
+            yield self._end_interest(gone.source, interest, seq)
+        self.numbered[gone.number] = None
+
+    def _edit_board(
+        self, edit: PutBoard | DeleteBoard | PutInterest | DeleteInterest, seq: int
+    ) -> Iterator[InterestChange]:
+        match edit:
+            case PutBoard():
+                if (edit.tenant, edit.name) in self.boards:
+                    return  # put again, with the same options
+                made = BoardEntry(edit, seq)
+                self.boards[edit.tenant, edit.name] = made
+                yield InterestChange(made, seq)
+            case DeleteBoard():
+                gone = self.boards.pop((edit.tenant, edit.name))
+                self.counts[edit.tenant] = self.counts.get(edit.tenant, 0) - len(gone.live)
+            case PutInterest():
+                entry = self.boards[edit.tenant, edit.board]
+                owner = self.consumers.get((edit.tenant, edit.consumer))
+                old = entry.live.get(edit.name)
+                if old is None:
+                    self.counts[edit.tenant] = self.counts.get(edit.tenant, 0) + 1
+                else:
+                    old.died = seq
+                new = interest_of(edit, NOBODY if owner is None else owner.number, seq)
+                entry.live[edit.name] = new
+                if owner is not None:
+                    owner.interests.append(new)
+                yield InterestChange(entry, seq, old, new)
+            case DeleteInterest():
+                entry = self.boards[edit.tenant, edit.board]
+                yield self._end_interest(entry, entry.live[edit.name], seq)
+
+    def _end_interest(self, entry: BoardEntry, interest: Interest, seq: int) -> InterestChange:
+        interest.died = seq
+        del entry.live[interest.id]
+        self.counts[entry.tenant] -= 1
+        return InterestChange(entry, seq, interest)
+
+    def _subscribe(self, edits: Sequence[PutSubscription], first: int, read: Read = None) -> Change:
+        """Put subscriptions of one space."""
+        tenant, entry = edits[0].tenant, self.spaces[edits[0].tenant, edits[0].space]
+        consumers = {one: self.consumers.get((tenant, one)) for one in {e.consumer for e in edits}}
+        live, expiring, before = entry.live, entry.expiring, entry.next_number
+        put: list[Version] = []
+        for seq, edit in enumerate(edits, first):
+            old, owner = live.get(edit.name), consumers[edit.consumer]
+            if old is None:
+                number = entry.next_number
+                entry.next_number += 1
+            else:
+                number, old.died = old.number, seq
+            new = live[edit.name] = Version(
+                number,
+                edit.name,
+                edit.filter,
+                NOBODY if owner is None else owner.number,
+                seq,
+                NEVER,
+                edit.score,
+                edit.weights,
+                edit.expires,
+                edit.is_integer,
+            )
+            put.append(new)
+            if edit.expires:
+                expiring[edit.name] = edit.expires
+            elif old is not None:
+                expiring.pop(edit.name, None)
+            if owner is not None:
+                owner.versions.append(new)
+        self.counts[tenant] = self.counts.get(tenant, 0) + entry.next_number - before
+        return Change(entry, put, read=read)
+
+    def _unsubscribe(self, entry: SpaceEntry, version: Version, seq: int) -> Change:
+        version.died = seq
+        del entry.live[version.name]
+        entry.expiring.pop(version.name, None)
+        self.counts[entry.tenant] -= 1
+        return Change(entry, gone=version)
+
+    def _put_space(self, edit: PutSpace, seq: int) -> Iterator[Change]:
+        old = self.spaces.get((edit.tenant, edit.name))
+        if old is None:
+            space = Space.from_definition(edit.definition)
+            made = SpaceEntry(edit.tenant, edit.name, self.space_count, space, seq)
+            self.spaces[edit.tenant, edit.name] = made
+            self.space_count += 1
+            yield Change(made, space=space)
+        elif old.space.definition() != edit.definition:
+            words = old.space.vocabularies
+            old.space, old.since = Space.from_definition(edit.definition, words), seq
+            yield Change(old, space=old.space)
+
+    def _put_consumer(self, edit: PutConsumer, seq: int) -> None:
+        old = self.consumers.get((edit.tenant, edit.name))
+        if old is not None:
+            old.out, old.on_gap, old.since, old.stopped = edit.out, edit.on_gap, seq, ""
+            old.best, old.budget = edit.best, edit.budget
+            if edit.start >= 0:
+                old.cursor, old.now_from = edit.start, seq if edit.as_now else 0
+                old.moved = seq
+            return
+        found = (self.spaces, edit.space) if not edit.board else (self.boards, edit.board)
+        made = Consumer(
+            edit.tenant,
+            edit.name,
+            len(self.numbered),
+            found[0][edit.tenant, found[1]],
+            seq,
+            seq if edit.start < 0 else edit.start,
+            edit.out,
+            edit.on_gap,
+            edit.best,
+            moved=seq,
+            budget=edit.budget,
+        )
+        self.consumers[edit.tenant, edit.name] = made
+        self.numbered.append(made)
+
+    def forget(self, first: int) -> None:
+        """Drop what is about the log before this seq: versions that no event can match any more."""
+        self.retained.forget(first)
+        self.epochs = self.epochs[sum(one.first < first for one in self.epochs[1:]) :]
+        for consumer in list(self.consumers.values()):
+            consumer.versions = [one for one in consumer.versions if one.died > first]
+            consumer.interests = [one for one in consumer.interests if one.died > first]

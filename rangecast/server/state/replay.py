@@ -1,0 +1,111 @@
+"""What a log says: its units carried out one after the other, after a snapshot if there is one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from rangecast.errors import SnapshotError
+from rangecast.server.log.base import START, LogError, Unit, is_chained
+from rangecast.server.state.boards import updates_of
+from rangecast.server.state.dedup import Repeats
+from rangecast.server.state.edits import (
+    ACKS,
+    EDITS,
+    EVENTS,
+    UPDATES,
+    acks_of,
+    edits_of,
+    events_of,
+    head_of,
+)
+from rangecast.server.state.registry import AnyChange, Registry
+from rangecast.server.state.snapshots import opened, snapshots
+from rangecast.server.state.space_index import SpaceIndex
+
+logger = logging.getLogger("rangecast.server")
+
+
+class Replay:
+    """All that there is at one place of a log. `indexes` are brought there by the caller."""
+
+    def __init__(self, where: object):
+        """`where`: what the log is called in errors."""
+        self._where = where
+        self.registry, self.repeats = Registry(), Repeats()
+        self.indexes: dict[int, SpaceIndex] = {}
+        self.seq = 0
+        self.chain = START
+
+    def begin(
+        self,
+        folder: Path | None,
+        epoch: str,
+        first: int,
+        chain_at: Callable[[int], bytes | None] = lambda _seq: None,
+    ) -> None:
+        """Begin with the newest whole snapshot in a folder, or with nothing; refuse a log that
+        begins later than that ends. `chain_at`: the checksum of the log at a seq, if it is known.
+        """
+        unread: list[str] = []
+        for seq in reversed(snapshots(folder)) if folder is not None else ():
+            assert folder is not None
+            try:
+                state, registry, indexes, repeats = opened(folder, seq)
+            except SnapshotError as error:
+                logger.warning("%s; the one before it, or the log, serves instead", error)
+                unread.append(str(error))
+                continue
+            chain = bytes.fromhex(state.chain)
+            if state.epoch != epoch or chain_at(seq) not in (None, chain):
+                logger.warning("snapshot %s is of another history: not used", seq)
+                unread.append(f"the snapshot at seq {seq} is of another history")
+                continue
+            self.registry, self.indexes, self.repeats = registry, indexes, repeats
+            self.seq, self.chain = seq, chain
+            break
+        if self.seq < first - 1:
+            lines = [f"the log begins at seq {first}, and no snapshot has what was before"]
+            lines += [f"  {reason}" for reason in unread]
+            lines += ["  hint: restore the folder from a backup, or use the version that wrote it"]
+            raise LogError(f"{self._where}: " + "\n".join(lines))
+
+    def take(self, unit: Unit) -> list[AnyChange]:
+        """Carry out the next unit; refuse one that isn't as it was written, or isn't the next."""
+        if not is_chained(self.chain, unit):
+            raise LogError(
+                f"{self._where}: the log is damaged at seq {unit.first}\n"
+                "  hint: restore a backup; `rangecast log check` says how far it is whole"
+            )
+        return self.carried_out(unit)
+
+    def carried_out(self, unit: Unit) -> list[AnyChange]:
+        """Carry out a unit that is in the log; return what it means for indexes."""
+        registry = self.registry
+        changes: list[AnyChange] = []
+        if unit.kind == EDITS:
+            edits = edits_of(unit)
+            registry.retained.note(edits[0].tenant, unit.last, len(unit.body))
+            changes += registry.apply(edits, unit.first)
+        elif unit.kind == ACKS:
+            consumers = {one.key: one for one in registry.consumers.values()}
+            for key, seq in acks_of(unit).items():
+                if key in consumers:
+                    consumers[key].cursor = max(consumers[key].cursor, seq)
+        elif unit.kind == UPDATES:
+            told = updates_of(unit)[0]
+            registry.retained.note(told.tenant, unit.last, len(unit.body))
+            registry.boards[told.tenant, told.board].take(unit)
+        elif unit.kind == EVENTS:
+            head = head_of(unit)
+            registry.retained.note(head.tenant, unit.last, len(unit.body))
+            if head.key or head.dedup or head.source:
+                self.repeats.replay(unit.first, *events_of(unit))
+        else:
+            raise LogError(
+                f"the log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't know that\n"
+                "  hint: use the version that wrote it, or a newer one"
+            )
+        self.seq, self.chain = unit.last, unit.chain
+        return changes

@@ -1,0 +1,356 @@
+"""Snapshots: what there is at one seq, so that a start needs only the log after it.
+
+    data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, repeats
+    data/snapshot-<seq>/space-<n>/     the boxes of a space's subscriptions
+    data/snapshot-<seq>/sums.json      the checksums of these
+
+A snapshot is there whole or not at all. One that was damaged since isn't used: an earlier one, or
+the log from its beginning, serves instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rangecast.engine import Engine
+from rangecast.errors import SnapshotError
+from rangecast.model.io.durable import sync_folder, write_bytes
+from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
+from rangecast.server.security.private_folder import FOLDER, tighten
+from rangecast.server.state.boards import BoardEntry, Interest, Placed
+from rangecast.server.state.dedup import Before, Repeats
+from rangecast.server.state.edits import NEVER, PutBoard, PutBroker
+from rangecast.server.state.registry import (
+    Consumer,
+    Epoch,
+    Letter,
+    Registry,
+    SpaceEntry,
+    Token,
+    Version,
+)
+from rangecast.server.state.retained import Retained
+from rangecast.server.state.space_index import SpaceIndex
+
+VERSION = 2
+"""Since 2 there are checksums."""
+VERSIONS = (1, 2)
+_STATE, _SUMS = "state.json", "sums.json"
+KEPT = 2
+"""Snapshots that stay: the newest, and one before it."""
+_NAME = re.compile(r"snapshot-(\d{20})")
+
+
+class _Space(msgspec.Struct, array_like=True):
+    tenant: str
+    name: str
+    number: int
+    since: int
+    next_number: int
+    live: list[Version]
+
+
+class _Board(msgspec.Struct, array_like=True):
+    made: PutBoard
+    since: int
+    objects: list[tuple[str, int, float, list[float | None]]]
+    """Id, arrival, value and place of each; a missing value is null."""
+    live: list[Interest]
+
+
+class _Consumer(msgspec.Struct, array_like=True):
+    tenant: str
+    name: str
+    number: int
+    source: tuple[str, str]
+    """Its tenant, and the label of its space or board."""
+    since: int
+    cursor: int
+    out: dict[str, Any]
+    on_gap: str
+    best: int
+    now_from: int
+    dead: list[Version]
+    stopped: str
+    letters: list[Letter]
+    moved: int
+    ended: list[Interest] = []
+    budget: int = 0
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class State(msgspec.Struct):
+    """All that there is at one seq, but for the boxes."""
+
+    version: int
+    epoch: str
+    seq: int
+    chain: str
+    spaces: list[_Space]
+    consumers: list[_Consumer]
+    consumer_count: int
+    tokens: list[Token]
+    had_token: bool
+    tenants: dict[str, dict[str, int]]
+    requests: dict[str, Before]
+    ids: list[str]
+    offsets: dict[str, int]
+    boards: list[_Board] = []
+    broker: PutBroker | None = None
+    kept: dict[str, list[tuple[int, int]]] | None = None
+    """What the log keeps, by tenant; `None`: an earlier version wrote it, which didn't count, or
+    counted events alone (`retained`).
+    """
+    epochs: list[Epoch] = []
+    marks: dict[str, str] = {}
+
+
+class Picture:
+    """Everything at one seq, in memory: quickly taken, written later."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        indexes: dict[int, SpaceIndex],
+        repeats: Repeats,
+        place: tuple[str, int, bytes],
+    ):
+        epoch, seq, chain = place
+        self.seq = seq
+        self.state = State(
+            VERSION,
+            epoch,
+            seq,
+            chain.hex(),
+            [
+                _Space(*_fields(one), live=[msgspec.structs.replace(v) for v in one.live.values()])
+                for one in registry.spaces.values()
+            ],
+            [
+                _Consumer(
+                    one.tenant,
+                    one.name,
+                    one.number,
+                    (one.source.tenant, one.source.label),
+                    one.since,
+                    one.cursor,
+                    one.out,
+                    one.on_gap,
+                    one.best,
+                    one.now_from,
+                    [msgspec.structs.replace(v) for v in one.versions if v.died != NEVER],
+                    one.stopped,
+                    list(one.letters.values()),
+                    one.moved,
+                    [msgspec.structs.replace(v) for v in one.interests if v.died != NEVER],
+                    one.budget,
+                )
+                for one in registry.consumers.values()
+            ],
+            len(registry.numbered),
+            list(registry.tokens.values()),
+            registry.had_token,
+            dict(registry.tenants),
+            dict(repeats.requests),
+            list(repeats.ids),
+            dict(repeats.offsets),
+            [_board(one) for one in registry.boards.values()],
+            registry.broker,
+            {tenant: list(parts) for tenant, parts in registry.retained.parts.items()},
+            list(registry.epochs),
+            dict(repeats.marks),
+        )
+        self._boxes = [
+            (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
+        ]
+
+    def write(self, folder: Path) -> None:
+        """Write a snapshot, and delete older ones."""
+        target = folder / f"snapshot-{self.seq:020}"
+        partial = folder / f".{target.name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir(mode=FOLDER)
+            for number, boxes, space in self._boxes:
+                save_boxes(partial / f"space-{number}", boxes, space)
+            write_bytes(partial / _STATE, msgspec.json.encode(self.state))
+            names = [_STATE, *(f"space-{number}/{MANIFEST}" for number, _, _ in self._boxes)]
+            sums = {name: _digest((partial / name).read_bytes()) for name in names}
+            write_bytes(partial / _SUMS, msgspec.json.encode(sums))
+            tighten(partial)
+            sync_folder(partial)
+            shutil.rmtree(target, ignore_errors=True)  # if there is one, it can't be read
+            partial.rename(target)
+            sync_folder(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        for seq in snapshots(folder)[:-KEPT]:
+            shutil.rmtree(folder / f"snapshot-{seq:020}", ignore_errors=True)
+
+
+def _fields(entry: SpaceEntry) -> tuple[str, str, int, int, int]:
+    return entry.tenant, entry.name, entry.number, entry.since, entry.next_number
+
+
+def _board(entry: BoardEntry) -> _Board:
+    objects = [
+        (name, one.arrival, one.y, [None if at == inf else at for at in one.place])
+        for name, one in entry.objects.items()
+    ]
+    live = [msgspec.structs.replace(one) for one in entry.live.values()]
+    return _Board(entry.made, entry.since, objects, live)
+
+
+def _board_entry(board: _Board) -> BoardEntry:
+    objects = {
+        name: Placed(arrival, y, tuple(inf if at is None else at for at in place))
+        for name, arrival, y, place in board.objects
+    }
+    live = {one.id: one for one in board.live}
+    return BoardEntry(board.made, board.since, objects, live)
+
+
+def snapshots(folder: Path) -> list[int]:
+    """Return the seqs of the snapshots in a folder, ascending."""
+    found = (_NAME.fullmatch(one.name) for one in folder.iterdir())
+    return sorted(int(match[1]) for match in found if match)
+
+
+Opened = tuple[State, Registry, dict[int, SpaceIndex], Repeats]
+
+
+def opened(folder: Path, seq: int) -> Opened:
+    """Return what there was at the seq of a snapshot; refuse one that isn't as it was written."""
+    path = folder / f"snapshot-{seq:020}"
+    try:
+        text = (path / _STATE).read_bytes()
+        has_sums = _check_sums(path, text)
+        state = _state(path, text)
+        if state.version > 1 and not has_sums:
+            raise SnapshotError(f"{path}: {_SUMS} is missing")
+        if state.seq != seq:
+            raise SnapshotError(f"{path}: is of seq {state.seq}")
+        bytes.fromhex(state.chain)
+        return _built(path, state)
+    except SnapshotError:
+        raise
+    except (OSError, msgspec.DecodeError) as error:
+        raise SnapshotError(f"{path}: can't be read: {error}") from None
+    except Exception as error:  # what one without checksums may say is anything
+        raise SnapshotError(f"{path}: is damaged: {type(error).__name__}: {error}") from error
+
+
+def _check_sums(path: Path, text: bytes) -> bool:
+    """Whether there are checksums; refuse files that don't have theirs."""
+    try:
+        sums = msgspec.json.decode((path / _SUMS).read_bytes(), type=dict[str, str])
+    except FileNotFoundError:
+        return False
+    except msgspec.DecodeError:
+        raise SnapshotError(f"{path}: {_SUMS} is damaged") from None
+    for name, expected in (sums or {_STATE: ""}).items():
+        found = _digest(text if name == _STATE else (path / name).read_bytes())
+        if found != expected:
+            raise SnapshotError(f"{path}: {name} is damaged")
+    return True
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _built(path: Path, state: State) -> Opened:
+    """Return what a state says."""
+    registry, repeats = Registry(), Repeats()
+    indexes: dict[int, SpaceIndex] = {}
+    owned: dict[int, list[Version]] = {}
+    for one in state.spaces:
+        boxes, space = load_boxes(path / f"space-{one.number}")
+        live = {version.name: version for version in one.live}
+        if state.version == 1 and sorted(v.number for v in one.live) != sorted(
+            boxes.ids.to_pylist()
+        ):
+            raise SnapshotError(f"{path}: space-{one.number} has other subscriptions than {_STATE}")
+        entry = SpaceEntry(
+            one.tenant, one.name, one.number, space, one.since, live, one.next_number
+        )
+        registry.spaces[one.tenant, one.name] = entry
+        registry.counts[one.tenant] = registry.counts.get(one.tenant, 0) + len(live)
+        engine = Engine(space)
+        engine.subscribe_many(boxes)
+        indexes[one.number] = SpaceIndex(entry, engine)
+        for version in one.live:
+            owned.setdefault(version.consumer, []).append(version)
+    interests: dict[int, list[Interest]] = {}
+    for saved in state.boards:
+        board = _board_entry(saved)
+        registry.boards[board.tenant, board.name] = board
+        registry.counts[board.tenant] = registry.counts.get(board.tenant, 0) + len(board.live)
+        for interest in saved.live:
+            interests.setdefault(interest.consumer, []).append(interest)
+    registry.space_count = 1 + max((one.number for one in state.spaces), default=-1)
+    registry.numbered = [None] * state.consumer_count
+    for given in state.consumers:
+        consumer = Consumer(
+            given.tenant,
+            given.name,
+            given.number,
+            _source(registry, *given.source),
+            given.since,
+            given.cursor,
+            given.out,
+            given.on_gap,
+            given.best,
+            given.now_from,
+            sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
+            given.stopped,
+            {one.seq: one for one in given.letters},
+            given.moved,
+            sorted(given.ended + interests.get(given.number, []), key=lambda one: one.born),
+            given.budget,
+        )
+        registry.consumers[given.tenant, given.name] = consumer
+        registry.numbered[given.number] = consumer
+    registry.tokens = {token.digest: token for token in state.tokens}
+    registry.had_token = state.had_token
+    registry.tenants = state.tenants
+    registry.broker = state.broker
+    registry.epochs = tuple(state.epochs)
+    registry.retained = Retained(state.kept, is_counted=state.kept is not None)
+    repeats.requests.update(state.requests)
+    repeats.ids.update(dict.fromkeys(state.ids))
+    repeats.offsets.update(state.offsets)
+    repeats.marks.update(state.marks)
+    return state, registry, indexes, repeats
+
+
+def _state(path: Path, text: bytes) -> State:
+    try:
+        state = msgspec.json.decode(text, type=State)
+        written = state.version
+    except msgspec.ValidationError:
+        written = msgspec.json.decode(text, type=_Version).version
+        if written in VERSIONS:
+            raise
+    if written not in VERSIONS:
+        raise SnapshotError(
+            f"{path}: has format version {written}, this rangecast reads versions "
+            f"{VERSIONS[0]} to {VERSIONS[-1]}"
+        )
+    return state
+
+
+def _source(registry: Registry, tenant: str, label: str) -> SpaceEntry | BoardEntry:
+    """Return the space or board of a label."""
+    board = label.partition("/")[2]
+    return registry.boards[tenant, board] if board else registry.spaces[tenant, label]

@@ -1,0 +1,260 @@
+"""The subscriptions of a space as the matcher sees them: an `Engine` over their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from rangecast.engine import Engine
+from rangecast.errors import FilterError
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.compile import ANY_BOXES
+from rangecast.model.filters.filter import Filter, boxes_of
+from rangecast.model.filters.many import boxes_of_texts
+from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.server.state.registry import Change, SpaceEntry, Version
+
+Bounds = tuple[F64, F64, I64]
+"""Of subscriptions: the bounds of all their boxes, (boxes, d), and how many boxes each has."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Found(NamedTuple):
+    """All matches of a batch, by event: its place, and the number of a subscription."""
+
+    events: I64
+    numbers: I64
+
+
+class SpaceIndex:
+    """The live subscriptions of one space, and to whom they belong."""
+
+    def __init__(self, entry: SpaceEntry, engine: Engine | None = None):
+        self.entry = entry
+        self.engine = Engine(entry.space) if engine is None else engine
+        self.owners: I32 = np.full(1024, -1, np.int32)
+        """The consumer of each subscription, by number."""
+        self.scores: F64 = np.zeros(1024)
+        """By number."""
+        self.names: list[bytes] = []
+        """The id of each subscription as JSON, by number."""
+        self._note(entry.live.values())
+
+    def match(self, points: F64) -> Found:
+        """Return the subscriptions that match each point."""
+        matches = self.engine.match_points(points)
+        return Found(matches.matches.events, matches.ids.astype(np.int64, copy=False))
+
+    def name(self, number: int) -> Id:
+        """Return the id of a subscription."""
+        found: Id = msgspec.json.decode(self.names[number])
+        return found
+
+    def carry_out(self, changes: Sequence[Change]) -> None:
+        """Bring the index to where all these changes lead; nobody matches in between."""
+        if any(change.space is not None for change in changes):
+            self._make_anew()
+            return
+        put: list[Version] = []
+        last: dict[int, int | None] = {}  # by number: the place of what is put, `None`: it is gone
+        for change in changes:
+            if change.gone is not None:
+                last[change.gone.number] = None
+            for version in change.put:
+                last[version.number] = len(put)
+                put.append(version)
+        gone = [one for one, place in last.items() if place is None and one in self.engine]
+        if gone:
+            self.engine.unsubscribe_many(gone)
+        places = [place for place in last.values() if place is not None]
+        if not places:
+            return
+        self._note(put if len(places) == len(put) else [put[place] for place in places])
+        if len(put) == 1:
+            self._put_one(put[0], next(change for change in changes if change.put))
+        else:
+            boxes = version_boxes(self.engine.space, put, self._bounds(changes))
+            self.engine.upsert_many(boxes if len(places) == len(put) else boxes.take(places))
+
+    def _make_anew(self) -> None:
+        """The space has changed: all filters mean boxes of the new one."""
+        self.engine = Engine(self.entry.space)
+        live = sorted(self.entry.live.values(), key=lambda one: one.number)
+        self._note(live)
+        if live:
+            bounds = bounds_of([one.filter for one in live], self.engine.space)
+            self.engine.subscribe_many(version_boxes(self.engine.space, live, bounds))
+
+    def _put_one(self, version: Version, change: Change) -> None:
+        space = self.engine.space
+        wanted = _settled(change, space)
+        if wanted is None:
+            wanted = Filter.parse(version.filter, space, max_boxes=ANY_BOXES)
+        self.engine.upsert(version.number, wanted, score=version.score, weights=version.weights)
+
+    def _bounds(self, changes: Sequence[Change]) -> Bounds:
+        """Return the boxes of what changes put: as they were read, if that was in this space."""
+        space, found = self.engine.space, []
+        for is_many, some in groupby(changes, lambda one: isinstance(one.read, BoxesRead)):
+            if is_many:
+                found += [self._many(one) for one in some]
+                continue
+            texts: list[str] = []
+            known: list[Filter | None] = []
+            for change in some:
+                texts += [one.filter for one in change.put]
+                known += [_settled(change, space)] * len(change.put)
+            found.append(bounds_of(texts, space, known))
+        lo, hi, sizes = map(np.concatenate, zip(*found, strict=True))
+        return lo, hi, sizes
+
+    def _many(self, change: Change) -> Bounds:
+        read, space = change.read, self.engine.space
+        if isinstance(read, BoxesRead) and read.space.is_settled_in(space):
+            return read.lo, read.hi, read.sizes
+        return bounds_of([one.filter for one in change.put], space)
+
+    def _note(self, versions: Collection[Version]) -> None:
+        """Note to whom subscriptions belong, their scores and their names."""
+        if not versions:
+            return
+        numbers = [one.number for one in versions]
+        size, least = len(self.owners), max(numbers) + 1
+        if least > size:
+            more = max(2 * size, least) - size
+            self.owners = np.append(self.owners, np.full(more, -1, np.int32))
+            self.scores = np.append(self.scores, np.zeros(more))
+        self.owners[numbers] = [one.consumer for one in versions]
+        self.scores[numbers] = [one.score for one in versions]
+        self.names += [b""] * (least - len(self.names))
+        for number, version in zip(numbers, versions, strict=True):
+            self.names[number] = _encode(version.id)
+
+
+def _settled(change: Change, space: Space) -> Filter | None:
+    """Return the filter of a change, once its words are learned; `None`: it is to parse again."""
+    if isinstance(change.read, Filter):
+        read_in = change.read.space
+        if isinstance(read_in, TentativeSpace) and read_in.is_settled_in(space):
+            return Filter(space, change.read.boxes)
+    return None
+
+
+def bounds_of(texts: Sequence[str], space: Space, known: Sequence[Filter | None] = ()) -> Bounds:
+    """Return the boxes of texts that were accepted before; some may be known.
+
+    Words may have other numbers by now: what was one box may be many, and is taken all the same.
+    """
+    if known and None not in known:
+        lo, hi, owner = boxes_of(space, [one for one in known if one is not None])
+        return lo, hi, np.bincount(owner)
+
+    def parse(place: int, text: str) -> Filter:
+        found = known[place] if known else None
+        return found or Filter.parse(text, space, max_boxes=ANY_BOXES)
+
+    def refuse(_: int, error: FilterError) -> None:
+        raise error
+
+    return boxes_of_texts(texts, space, refuse, parse)
+
+
+def version_boxes(
+    space: Space,
+    versions: Sequence[Version],
+    bounds: Bounds,
+    numbers: Sequence[int] | None = None,
+) -> Boxes:
+    """Return subscriptions, each under a number, its own if none is given, as boxes."""
+    lo, hi, sizes = bounds
+    weights = None
+    if any(version.weights for version in versions):
+        weights = np.ones((len(versions), len(space)))
+        for row, version in enumerate(versions):
+            for name, weight in version.weights.items():
+                weights[row, space.axis(name)] = weight
+    return Boxes.of(
+        lo,
+        hi,
+        owner=np.repeat(np.arange(len(versions)), sizes),
+        ids=[version.number for version in versions] if numbers is None else numbers,
+        scores=[version.score for version in versions],
+        weights=weights,
+        space=space,
+    )
+
+
+class History:
+    """All versions that a consumer has had, to match events of the log with those of their time."""
+
+    def __init__(self, space: Space):
+        self.engine = Engine(space)
+        self._versions: list[Version] = []
+        self._names: list[bytes] = []
+        self._numbers: I64 = np.zeros(0, np.int64)
+        self._scores: F64 = np.zeros(0)
+        self._born: I64 = np.zeros(0, np.int64)
+        self._last = -1
+
+    def learn(self, versions: Sequence[Version]) -> None:
+        """Take the versions that weren't there before; they are in order of birth."""
+        fresh = [one for one in versions if one.born > self._last]
+        if not fresh:
+            return
+        space, begin = self.engine.space, len(self._versions)
+        bounds = bounds_of([one.filter for one in fresh], space)
+        numbers = range(begin, begin + len(fresh))
+        self.engine.subscribe_many(version_boxes(space, fresh, bounds, numbers))
+        self._versions += fresh
+        self._names += [_encode(one.id) for one in fresh]
+        self._numbers = np.array([one.number for one in self._versions], np.int64)
+        self._scores = np.array([one.score for one in self._versions])
+        self._born = np.array([one.born for one in self._versions], np.int64)
+        self._last = fresh[-1].born
+
+    def match(
+        self, points: F64, seqs: I64, now_from: int = 0, best: int = 0
+    ) -> Iterator[tuple[int, bytes, float]]:
+        """Yield the events that matched in their time: the place of each, the ids as JSON, and the
+        highest score.
+
+        For those before `now_from`, what lived at that seq counts.
+        """
+        if not self._versions:
+            return
+        matches = self.engine.match_points(points)
+        rows, events = matches.ids.astype(np.int64, copy=False), matches.matches.events
+        died = np.array([one.died for one in self._versions], np.int64)
+        at = np.maximum(seqs[events], now_from)
+        alive = (self._born[rows] < at) & (at < died[rows])
+        rows, events = rows[alive], events[alive]
+        order = by_event(events, self._numbers[rows], self._scores[rows], best)
+        rows, events = rows[order], events[order]
+        names = [self._names[row] for row in rows.tolist()]
+        starts = np.flatnonzero(np.diff(events, prepend=-1))
+        scores = np.maximum.reduceat(self._scores[rows], starts) if len(rows) else self._scores[:0]
+        for (place, ids), score in zip(grouped(events, names, best), scores.tolist(), strict=True):
+            yield place, ids, score
+
+
+def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:
+    """Return the order of matches: by event, then by arrival; or by score, if the best count."""
+    keys = (numbers, -scores, events) if best else (numbers, events)
+    return np.lexsort(keys)
+
+
+def grouped(events: I64, names: list[bytes], best: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield each event once, with its part of the names, or the first few of them, joined."""
+    ends = [*(np.flatnonzero(np.diff(events)) + 1).tolist(), len(events)]
+    begin = 0
+    for end in ends if len(events) else ():
+        some = names[begin : min(end, begin + best) if best else end]
+        yield int(events[begin]), b",".join(some)
+        begin = end

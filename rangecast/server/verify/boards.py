@@ -1,0 +1,116 @@
+"""Proof of what a consumer of a board got: lists by sorting all objects, after every change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import Any
+
+from rangecast.errors import RangecastError
+from rangecast.model.filters.filter import Filter
+from rangecast.server.log.base import Unit
+from rangecast.server.state.boards import BoardEntry, lies_in, updates_of
+from rangecast.server.state.edits import (
+    AnyEdit,
+    DeleteBoard,
+    DeleteConsumer,
+    DeleteInterest,
+    PutBoard,
+    PutConsumer,
+    PutInterest,
+)
+
+Expected = tuple[int, list[str]]
+"""A seq, and the lists that changed by it, in words."""
+
+
+def in_words(interest: str, best: Iterable[tuple[str, float]]) -> str:
+    """Return a list as a text."""
+    return f"{interest}: " + ", ".join(f"{one}={y:g}" for one, y in best)
+
+
+class BoardProof:
+    """The interests of one consumer, as the edits of a log make them, and their lists."""
+
+    def __init__(self, tenant: str, consumer: str):
+        self.board: str | None = None
+        """The board of the consumer, if it is of one."""
+        self._tenant = tenant
+        self._consumer = consumer
+        self._start = 0
+        self._boards: dict[str, BoardEntry] = {}
+        self._interests: dict[str, PutInterest] = {}
+        self._lists: dict[str, list[Any]] = {}
+
+    def edits(self, edits: Sequence[AnyEdit], first: int) -> Iterator[Expected]:
+        """Carry out edits; yield the lists of new interests."""
+        for seq, edit in enumerate(edits, first):
+            if edit.tenant != self._tenant:
+                continue
+            self._apply(edit, seq)
+            is_mine = isinstance(edit, PutInterest) and edit.name in self._interests
+            if is_mine and isinstance(edit, PutInterest) and edit.board == self.board:
+                self._lists[edit.name] = self._list(edit)
+                if seq > self._start:
+                    yield seq, [self._told(edit.name)]
+
+    def _apply(self, edit: AnyEdit, seq: int) -> None:
+        match edit:
+            case PutBoard():
+                self._boards.setdefault(edit.name, BoardEntry(edit, seq))
+            case DeleteBoard():
+                del self._boards[edit.name]
+            case PutConsumer() if edit.name == self._consumer and edit.board:
+                if self.board is None:
+                    self.board = edit.board
+                    self._start = seq if edit.start < 0 else edit.start
+                elif edit.start >= 0:
+                    raise RangecastError(
+                        f"the consumer was moved at seq {seq}: what it got can't be proved"
+                    )
+            case DeleteConsumer() if edit.name == self._consumer:
+                self._interests.clear()
+            case PutInterest() | DeleteInterest() if edit.board == self.board:
+                self._interests.pop(edit.name, None)
+                if isinstance(edit, PutInterest) and edit.consumer == self._consumer:
+                    self._interests[edit.name] = edit
+
+    def updates(self, unit: Unit) -> Iterator[Expected]:
+        """Carry out changes of objects; yield the lists that differ after them."""
+        head, changes = updates_of(unit)
+        if head.tenant != self._tenant:
+            return
+        entry = self._boards[head.board]
+        step = len(changes) if head.is_batch else 1
+        for at in range(0, len(changes), step):
+            entry.take_some(changes[at : at + step], unit.first + at)
+            if head.board != self.board:
+                continue
+            changed = []
+            for name, interest in self._interests.items():
+                before, self._lists[name] = self._lists[name], self._list(interest)
+                if self._lists[name] != before:
+                    changed.append(self._told(name))
+            seq = unit.first + at + step - 1
+            if changed and seq > self._start:
+                yield seq, changed
+
+    def _list(self, interest: PutInterest) -> list[Any]:
+        entry = self._boards[interest.board]
+        if entry.space is None:
+            lo, hi = interest.x_lo, interest.x_hi
+            boxes = [([-inf if lo is None else lo], [inf if hi is None else hi])]
+        else:
+            bounds = Filter.parse(interest.filter, entry.space).arrays()
+            boxes = [*zip(*(one.tolist() for one in bounds), strict=True)]
+        sign = -1 if entry.made.descending else 1
+        inside = [
+            (sign * one.y, one.arrival, name, one)
+            for name, one in entry.objects.items()
+            if any(lies_in(one.place, lo, hi) for lo, hi in boxes)
+        ]
+        best = sorted(inside)[: interest.k or entry.made.k]
+        return [(name, one.y, one.place) for _, _, name, one in best]
+
+    def _told(self, name: str) -> str:
+        return in_words(name, [(one, y) for one, y, _ in self._lists[name]])

@@ -1,0 +1,208 @@
+"""Proof of deliveries: what a consumer got, compared with what its log says it had to get.
+
+It goes through the log once more with a `Judge`: another way than the server's own, which matches
+with an index, by numbers, or by versions of the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from rangecast.errors import FileError, RangecastError, UsageError
+from rangecast.server.delivery.budget_reader import SECOND
+from rangecast.server.log.segment import checked_units, segments
+from rangecast.server.pipeline.encoding import rows_of
+from rangecast.server.state.edits import (
+    EDITS,
+    EVENTS,
+    UPDATES,
+    AnyEdit,
+    DeleteConsumer,
+    PutConsumer,
+    edits_of,
+    events_of,
+)
+from rangecast.server.verify.boards import BoardProof, in_words
+from rangecast.server.verify.oracle import Judge
+
+
+class _Object(msgspec.Struct):
+    object: str
+    y: float
+
+
+class _List(msgspec.Struct):
+    interest: str
+    best: list[_Object]
+
+
+class _Delivered(msgspec.Struct):
+    position: str
+    subscriptions: list[str | int] | None = None
+    lists: list[_List] | None = None
+
+    def names(self) -> list[str]:
+        """Return what it is about: subscriptions, or lists in words."""
+        if self.subscriptions is not None:
+            return [str(one) for one in self.subscriptions]
+        if self.lists is None:
+            raise ValueError("has neither")
+        return [in_words(one.interest, [(o.object, o.y) for o in one.best]) for one in self.lists]
+
+
+@dataclass
+class Verdict:
+    """What was found."""
+
+    expected: int = 0
+    """Messages that the consumer had to get."""
+    missing: int = 0
+    extra: int = 0
+    differing: int = 0
+    repeated: int = 0
+    samples: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything came, and nothing else."""
+        return not (self.missing or self.extra or self.differing)
+
+    def note(self, text: str) -> None:
+        """Keep the first few differences."""
+        if len(self.samples) < 5:
+            self.samples.append(text)
+
+
+def proved(folder: Path, tenant: str, consumer: str, delivered: Path) -> Verdict:
+    """Compare messages in a file, JSON lines as they came, with the log."""
+    if not folder.is_dir() or not segments(folder):
+        raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
+    if segments(folder)[0] > 1:
+        raise UsageError(
+            f"{folder}: the log has lost its beginning to retention; deliveries can be proved only "
+            "from the first seq on"
+        )
+    got, verdict = _read(delivered), Verdict()
+    came: dict[int, list[str]] = {}
+    for seq, names in got:
+        verdict.repeated += seq in came
+        came[seq] = names
+    for seq, wanted in _expected(folder, tenant, consumer):
+        verdict.expected += 1
+        found = came.pop(seq, None)
+        if found is None:
+            verdict.missing += 1
+            verdict.note(f"seq {seq} never came; it is for {', '.join(wanted[:5])}")
+        elif sorted(found) != sorted(wanted):
+            verdict.differing += 1
+            verdict.note(f"seq {seq} came for {found[:5]}, and is for {wanted[:5]}")
+    verdict.extra = len(came)
+    for seq in sorted(came)[:5]:
+        verdict.note(f"seq {seq} came, and isn't for this consumer")
+    return verdict
+
+
+def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
+    decode = msgspec.json.Decoder(_Delivered).decode
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    one = decode(line)
+                    yield int(one.position.partition(":")[2]), one.names()
+                except (msgspec.DecodeError, ValueError) as error:
+                    raise FileError(
+                        f"{path}, line {number}: not a message with position and subscriptions, "
+                        f"or lists: {error}"
+                    ) from None
+    except OSError as error:
+        raise FileError(f"{path}: can't be read: {error.strerror}") from None
+
+
+def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield each event that a consumer had to get, with the subscriptions that it matches."""
+    judge, mine = Judge(tenant, consumer), _Consumer(tenant, consumer)
+    board = BoardProof(tenant, consumer)
+    for unit in checked_units(folder):
+        if unit.kind == EDITS:
+            edits = edits_of(unit)
+            judge.apply(edits, unit.first)
+            mine.apply(edits, unit.first)
+            yield from board.edits(edits, unit.first)
+        elif unit.kind == UPDATES:
+            yield from board.updates(unit)
+        elif unit.kind == EVENTS and mine.is_there:
+            head, lines = events_of(unit)
+            if (head.tenant, head.space) == (tenant, mine.space):
+                found = judge.wanted(head.space, rows_of(lines, head.form))
+                for seq, wanted in enumerate(found, unit.first):
+                    if wanted is None:
+                        raise RangecastError(f"{folder}: the event of seq {seq} can't be used")
+                    names = wanted.get(consumer)
+                    if names and seq > mine.start:
+                        score = judge.score(head.space, names[0])
+                        yield from mine.due(seq, unit.at // SECOND, names, score)
+    yield from mine.rest()
+    if not mine.space and board.board is None:
+        raise UsageError(f"{folder}: the log knows no consumer {consumer!r} of tenant {tenant!r}")
+
+
+class _Consumer:
+    """A consumer of a space, as the edits of a log make it: what it has to get, and when."""
+
+    def __init__(self, tenant: str, name: str):
+        self.space = ""
+        self.is_there = False
+        self.start = 0
+        self._options = 0, 0
+        """Its best, and its budget."""
+        self._second = -1
+        self._waiting: list[tuple[float, int, list[str]]] = []
+        """What a budget may still shed: score, seq, names."""
+        self._tenant = tenant
+        self._name = name
+
+    def apply(self, edits: Iterable[AnyEdit], first: int) -> None:
+        """Carry out edits, as far as they matter to this consumer."""
+        for seq, edit in enumerate(edits, first):
+            if (edit.tenant, edit.name) == (self._tenant, self._name):
+                self._apply(edit, seq)
+
+    def _apply(self, edit: AnyEdit, seq: int) -> None:
+        match edit:
+            case PutConsumer(board="") if not self.is_there:
+                self.is_there, self.space = True, edit.space
+                self.start = seq if edit.start < 0 else edit.start
+                self._options = edit.best, edit.budget
+            case PutConsumer(board=""):
+                if edit.start >= 0 or (edit.best, edit.budget) != self._options:
+                    raise RangecastError(
+                        f"the consumer was moved, or got another 'best' or 'budget', at seq {seq}: "
+                        "what it got can't be proved"
+                    )
+            case DeleteConsumer():
+                self.is_there = False
+
+    def due(
+        self, seq: int, second: int, names: list[str], score: float
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Take an event with what it matches; yield what is known to be due by that."""
+        _, budget = self._options
+        if not budget:
+            yield seq, names
+            return
+        if second != self._second:
+            yield from self.rest()
+        self._second = second
+        self._waiting.append((-score, seq, names))
+
+    def rest(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield what is due of the last second."""
+        _, budget = self._options
+        kept = sorted(self._waiting)[:budget]
+        self._waiting.clear()
+        yield from sorted((seq, names) for _, seq, names in kept)

@@ -1,0 +1,182 @@
+"""Who has to get an event, by the edits of a log: what proofs of deliveries compare with.
+
+It is plain, and apart from what it judges: subscriptions are known by their ids, filters and events
+are read one by one, and every event is compared with each box. Time is events x boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.errors import RangecastError, UsageError, near, shown
+from rangecast.kernels.arrays import F64
+from rangecast.match.scan import Scan
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import encode_event
+from rangecast.model.filters.compile import ANY_BOXES
+from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
+from rangecast.server.state.edits import (
+    AnyEdit,
+    DeleteConsumer,
+    DeleteSubscription,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+)
+
+Wanted = dict[str, list[str]]
+"""Who gets an event: by consumer, the ids of the subscriptions, the best first."""
+
+
+class Judge:
+    """The subscriptions of a tenant at one place of a log.
+
+    only   a consumer: what the others get isn't asked for
+    """
+
+    def __init__(self, tenant: str, only: str | None = None):
+        self._tenant = tenant
+        self._only = only
+        self._sets: dict[str, _Set] = {}
+        self._best: dict[str, int] = {}
+
+    def apply(self, edits: Iterable[AnyEdit], first: int) -> None:
+        """Carry out edits, the first of which has this seq."""
+        for seq, edit in enumerate(edits, first):
+            if edit.tenant == self._tenant:
+                self._apply(edit, seq)
+
+    def wanted(self, space: str, events: Sequence[object]) -> list[Wanted | None]:
+        """Return who has to get each event; `None`: it can't be used."""
+        if space not in self._sets:
+            raise UsageError(
+                f"the log has no space {shown(space)} of the tenant {self._tenant}: "
+                f"{near(space, [*self._sets])}"
+            )
+        return [
+            None if names is None else self._by_consumer(space, names)
+            for names in self._sets[space].holding(events)
+        ]
+
+    def score(self, space: str, name: str) -> float:
+        """Return the score of a subscription."""
+        return self._sets[space].known[name].put.score
+
+    def _by_consumer(self, space: str, names: Iterable[str]) -> Wanted:
+        known, found = self._sets[space].known, Wanted()
+        for name in sorted(names, key=lambda one: (-known[one].put.score, known[one].came)):
+            owner = known[name].put.consumer
+            if owner:
+                found.setdefault(owner, []).append(name)
+        return {owner: some[: self._best.get(owner) or None] for owner, some in found.items()}
+
+    def _apply(self, edit: AnyEdit, seq: int) -> None:
+        match edit:
+            case PutSpace():
+                known = self._sets[edit.name].known if edit.name in self._sets else {}
+                self._sets[edit.name] = made = _Set(Space.from_definition(edit.definition))
+                for one in known.values():  # the same filters, in what the space is by now
+                    self._put(made, one)
+            case PutConsumer():
+                self._best[edit.name] = edit.best
+            case DeleteConsumer():
+                for some in self._sets.values():
+                    gone = [one for one, has in some.known.items() if has.put.consumer == edit.name]
+                    for name in gone:
+                        some.end(name)
+            case PutSubscription():
+                some = self._sets[edit.space]
+                came = some.known[edit.name].came if edit.name in some.known else seq
+                some.end(edit.name)
+                self._put(some, _Known(edit, came))
+            case DeleteSubscription():
+                self._sets[edit.space].end(edit.name)
+
+    def _put(self, some: _Set, one: _Known) -> None:
+        some.put(one, is_asked_for=self._only in (None, one.put.consumer))
+
+
+class _Known(NamedTuple):
+    put: PutSubscription
+    came: int
+    """The seq that first put it."""
+
+
+class _Set:
+    """The subscriptions of a space, and the boxes of those that are asked for."""
+
+    def __init__(self, space: Space):
+        self.known: dict[str, _Known] = {}
+        self._space = space
+        self._unread: dict[str, PutSubscription] = {}
+        """Those that are asked for, and whose filters nobody has needed yet."""
+        self._rows: dict[str, list[int]] = {}
+        """The rows of the arrays that are a subscription's; the others are free."""
+        self._free: list[int] = []
+        self._lo, self._hi = np.empty((2, 0, len(space)))
+        self._is_used = np.zeros(0, bool)
+        self._names: list[str] = []
+        """Whose each row is, or was."""
+
+    def put(self, one: _Known, *, is_asked_for: bool) -> None:
+        """Take a subscription that isn't there."""
+        self.known[one.put.name] = one
+        if is_asked_for:
+            self._unread[one.put.name] = one.put
+
+    def end(self, name: str) -> None:
+        """Let go of a subscription, if it is there."""
+        self.known.pop(name, None)
+        self._unread.pop(name, None)
+        rows = self._rows.pop(name, [])
+        self._is_used[rows] = False
+        self._free += rows
+
+    def holding(self, events: Sequence[object]) -> Iterator[set[str] | None]:
+        """Yield the subscriptions that hold each event; `None`: it can't be used."""
+        for put in self._unread.values():
+            self._read(put)
+        self._unread.clear()
+        points = [self._point(event) for event in events]
+        used = np.array([one for one in points if one is not None]).reshape(-1, len(self._space))
+        rows = np.flatnonzero(self._is_used)
+        found = Scan(Boxes.of(self._lo[rows], self._hi[rows])).match(used)
+        place = 0
+        for point in points:
+            if point is None:
+                yield None
+            else:
+                yield {self._names[row] for row in rows[found.of(place)]}
+                place += 1
+
+    def _read(self, put: PutSubscription) -> None:
+        # It was accepted: however many boxes its words make by now, all of them count.
+        lo, hi = Filter.parse(put.filter, self._space, max_boxes=ANY_BOXES).arrays()
+        self._make_room(len(lo))
+        rows = self._rows[put.name] = [self._free.pop() for _ in lo]
+        self._lo[rows], self._hi[rows], self._is_used[rows] = lo, hi, True
+        for row in rows:
+            self._names[row] = put.name
+
+    def _point(self, event: object) -> F64 | None:
+        if not isinstance(event, Mapping):
+            return None
+        try:
+            return encode_event(event, self._space, ignore_unknown=True)
+        except (RangecastError, OverflowError):
+            return None
+
+    def _make_room(self, count: int) -> None:
+        """Have so many free rows."""
+        if len(self._free) < count:
+            size = len(self._names)
+            more = max(count, size, 64)
+            self._free += range(size, size + more)
+            self._names += [""] * more
+            empty = np.empty((more, len(self._space)))
+            self._lo, self._hi = np.append(self._lo, empty, 0), np.append(self._hi, empty, 0)
+            self._is_used = np.append(self._is_used, np.zeros(more, bool))

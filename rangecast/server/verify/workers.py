@@ -1,0 +1,242 @@
+"""Proof of what workers wrote: each record, by the subscriptions of its place in the log.
+
+The topic of batches says which events were matched with which place. The log is gone through once
+more with a `Judge`: another way than the workers' own. All that is compared is held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rangecast.errors import RangecastError, UsageError
+from rangecast.server.log.base import Unit
+from rangecast.server.log.kafka import LIMIT, KafkaPlace, arrived, connecting, quiet, reading
+from rangecast.server.log.kafka_reader import KafkaTail
+from rangecast.server.state.edits import EDITS, edits_of
+from rangecast.server.verify.deliveries import Verdict
+from rangecast.server.verify.oracle import Judge, Wanted
+from rangecast.server.workers.worker import BatchRecord, WorkerSettings
+
+Place = tuple[int, int]
+"""A partition, and an offset in it."""
+
+
+class _Data(msgspec.Struct):
+    edits: str
+    event: Any
+    subscriptions: list[str | int]
+
+
+class _Match(msgspec.Struct):
+    data: _Data
+
+
+@dataclass
+class WorkerVerdict(Verdict):
+    """What was found."""
+
+    events: int = 0
+    refused: int = 0
+    waiting: int = 0
+    """Events that nobody has matched yet."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether each match is there, once, and nothing else."""
+        return super().holds and not self.repeated
+
+
+def proved(settings: WorkerSettings) -> WorkerVerdict:
+    """Compare the topic of matches with what events, batches and log say has to be there."""
+    servers, verdict = KafkaPlace.parse(settings.log).servers, WorkerVerdict()
+    # In this order: what is matched meanwhile has its event, and its place in the log.
+    claims = _claims(servers, settings, verdict)
+    batches = _batches(servers, settings)
+    events = {
+        (one.partition(), one.offset()): one.value() or b""
+        for one in _committed(servers, settings.events, is_whole=False)
+    }
+    _check_cover(batches, events, verdict)
+    judge = Judge(settings.tenant)
+    for batch in _with_log(settings.log, batches, judge):
+        every = ((batch.partition, offset) for offset in range(batch.first, batch.upto))
+        places = [place for place in every if place in events]
+        found = judge.wanted(settings.space, [_decoded(events[place]) for place in places])
+        for place, wanted in zip(places, found, strict=True):
+            _compare(batch, place, wanted, claims.pop(place, {}), verdict)
+    for place, came in claims.items():
+        verdict.extra += len(came)
+        verdict.note(f"{_told(place)}: {', '.join(came)} got it, and no batch has it")
+    return verdict
+
+
+def _decoded(value: bytes) -> object:
+    """Return an event; `None`: it is no JSON."""
+    try:
+        return msgspec.json.decode(value)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return None
+
+
+def _told(place: Place) -> str:
+    return f"partition {place[0]}, offset {place[1]}"
+
+
+def _claims(
+    servers: str, settings: WorkerSettings, verdict: WorkerVerdict
+) -> dict[Place, dict[str, tuple[str, _Data]]]:
+    """Return what was written for each event: by consumer, the place of the log and the rest."""
+    found: dict[Place, dict[str, tuple[str, _Data]]] = {}
+    for one in _committed(servers, settings.matches):
+        try:
+            head = dict(one.headers() or [])
+            place, edits = (int(head["partition"]), int(head["offset"])), head["edits"].decode()
+            data, consumer = msgspec.json.decode(one.value(), type=_Match).data, one.key().decode()
+        except (KeyError, ValueError, TypeError, AttributeError, msgspec.DecodeError) as error:
+            verdict.extra += 1
+            verdict.note(f"{settings.matches}: {_told((one.partition(), one.offset()))}: {error!r}")
+            continue
+        if head.get("topic") != settings.events.encode():
+            continue  # of another topic of events
+        mine = found.setdefault(place, {})
+        if consumer in mine:
+            verdict.repeated += 1
+            verdict.note(f"{_told(place)}: {consumer} got it twice")
+        mine[consumer] = edits, data
+    return found
+
+
+def _batches(servers: str, settings: WorkerSettings) -> list[BatchRecord]:
+    records = _committed(servers, settings.batches)
+    found = [msgspec.json.decode(one.value(), type=BatchRecord) for one in records]
+    return [one for one in found if one.topic == settings.events]
+
+
+def _check_cover(
+    batches: list[BatchRecord], events: dict[Place, bytes], verdict: WorkerVerdict
+) -> None:
+    """Each event is in one batch, from the first that was matched to the last."""
+    reached: dict[int, int] = {}
+    for one in sorted(batches, key=lambda one: (one.partition, one.first)):
+        number, at = one.partition, reached.get(one.partition, one.first)
+        missed = sum((number, offset) in events for offset in range(at, one.first))
+        if missed:
+            verdict.missing += missed
+            verdict.note(f"partition {number}: {missed} events from {at} on were never matched")
+        if one.first < at:
+            verdict.repeated += min(at, one.upto) - one.first
+            verdict.note(f"partition {number}: events from {one.first} on were matched twice")
+        reached[number] = max(at, one.upto)
+    verdict.waiting = sum(offset >= reached.get(number, 0) for number, offset in events)
+
+
+def _compare(
+    batch: BatchRecord,
+    place: Place,
+    wanted: Wanted | None,
+    came: dict[str, tuple[str, _Data]],
+    verdict: WorkerVerdict,
+) -> None:
+    """Compare what came of one event with what had to come; `None`: it can't be used."""
+    verdict.events += 1
+    is_refused = place[1] in {offset for offset, _ in batch.refused}
+    verdict.refused += is_refused
+    if is_refused != (wanted is None):
+        verdict.differing += 1
+        verdict.note(f"{_told(place)}: {'refused' if is_refused else 'taken'} against the space")
+    for consumer, names in (wanted or {}).items():
+        verdict.expected += 1
+        edits, data = came.pop(consumer, ("", None))
+        if data is None:
+            verdict.missing += 1
+            verdict.note(f"{_told(place)}: {consumer} never got it; it is for {names[:5]}")
+        elif sorted(map(str, data.subscriptions)) != sorted(names) or {edits, data.edits} != {
+            batch.edits
+        }:
+            verdict.differing += 1
+            verdict.note(
+                f"{_told(place)}: {consumer} got it for {data.subscriptions[:5]} by {edits}; "
+                f"it is for {names[:5]} by {batch.edits}"
+            )
+    verdict.extra += len(came)
+    if came:
+        verdict.note(f"{_told(place)}: {', '.join(came)} got it, and it isn't for them")
+
+
+def _with_log(url: str, batches: list[BatchRecord], judge: Judge) -> Iterator[BatchRecord]:
+    """Yield batches in the order of their places in the log, each when the judge is there."""
+    tail = KafkaTail(url)
+    try:
+        if tail.first > 1:
+            raise UsageError(
+                f"{url}: the log has lost its beginning; matches can be proved only from the first "
+                "seq on"
+            )
+        units, reached = _units(tail), 0
+        for seq, one in sorted(((_seq(one, tail), one) for one in batches), key=lambda it: it[0]):
+            while reached < seq:
+                unit = next(units, None)
+                if unit is None or unit.last > seq:
+                    raise RangecastError(f"{url}: no edit ends at {one.edits}, of a batch")
+                if unit.kind == EDITS:
+                    judge.apply(edits_of(unit), unit.first)
+                reached = unit.last
+            yield one
+    finally:
+        tail.close()
+
+
+def _units(tail: KafkaTail) -> Iterator[Unit]:
+    end = tail.end()
+    while tail.at < end:
+        yield from tail.some(1.0)
+
+
+def _seq(batch: BatchRecord, tail: KafkaTail) -> int:
+    epoch, _, seq = batch.edits.partition(":")
+    if epoch != tail.epoch:
+        raise UsageError(
+            f"a batch was matched with {batch.edits}; this log's epoch is {tail.epoch!r}: they are "
+            "of two histories"
+        )
+    return int(seq)
+
+
+def _committed(servers: str, topic: str, *, is_whole: bool = True) -> Iterator[Any]:
+    """Yield all records of a topic that are committed now."""
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+    reader = Consumer(connecting(servers) | reading("rangecast-verify"), logger=quiet)
+    try:
+        found = reader.list_topics(topic, LIMIT).topics[topic]
+        if found.error is not None:
+            raise UsageError(f"Kafka: {topic!r}: {found.error.str()}")
+        places, left = [], set[int]()
+        for number in found.partitions:
+            low, high = reader.get_watermark_offsets(TopicPartition(topic, number), LIMIT)
+            if low and is_whole:
+                raise UsageError(
+                    f"the topic {topic!r} has lost its beginning to retention: what it says can't "
+                    "be proved"
+                )
+            if high > low:
+                places.append(TopicPartition(topic, number, low))
+                left.add(number)
+        reader.assign(places)
+        while left:
+            for one in arrived(reader, 10_000, LIMIT):
+                error = one.error()
+                if error is None and one.partition() in left:
+                    yield one
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(one.partition())
+                elif error is not None:
+                    raise KafkaException(error)
+    except KafkaException as error:
+        raise RangecastError(f"Kafka: {error.args[0].str()}") from None
+    finally:
+        reader.close()

@@ -1,0 +1,324 @@
+"""A member of a consumer group that answers in transactions: events in, records out, each once.
+
+What a batch has come to and how far it was read are committed together. The group's coordinator
+checks that the batch was fetched in the group's present generation; so a member that was thought
+dead, and has lost its partitions, can commit nothing. It is the old, eager way of rebalancing: all
+partitions are given up, then given anew. Nothing is under way between two batches, and that is when
+it happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from rangecast.errors import RangecastError, UsageError
+from rangecast.server.calls import Caller, StuckError, close_within
+from rangecast.server.log.kafka import (
+    LIMIT,
+    arrived,
+    connecting,
+    is_fence,
+    patiently,
+    quiet,
+)
+from rangecast.server.workers.matcher import Event
+
+logger = logging.getLogger("rangecast.server")
+SESSION = 10.0
+"""Seconds of silence after which a member is thought dead, and others get its partitions."""
+OPEN = 10.0
+"""Seconds that a transaction may be open: so long readers wait for one whose writer was killed."""
+
+
+STUCK = 2 * LIMIT + 15
+"""Seconds after which a commit is given up that doesn't return by its own limits."""
+
+
+class FencedError(RangecastError):
+    """Somebody else does this member's work."""
+
+
+class UndoneError(RangecastError):
+    """A batch came to nothing: it has to be fetched again, by whoever has its partitions now."""
+
+
+class Record(NamedTuple):
+    """What is written."""
+
+    topic: str
+    key: str
+    body: bytes
+    headers: dict[str, str | bytes | None]
+
+
+class Batch(NamedTuple):
+    """Events that were fetched together, and what is committed with them."""
+
+    events: list[Event]
+    begins: dict[int, int]
+    """Where each partition was before, by offset."""
+    ends: dict[int, int]
+    """Where it is after."""
+    generation: Any
+
+
+class Member:
+    """Fetches batches and commits what they come to."""
+
+    def __init__(self, servers: str, topic: str, group: str, name: str):
+        from confluent_kafka import Consumer, Producer
+
+        self._topic = topic
+        self._group = group
+        self._name = name
+        writing = {
+            "transactional.id": f"{group}-{name}",
+            "transaction.timeout.ms": int(OPEN * 1000),
+            "acks": "all",
+        }
+        self._producer = Producer(connecting(servers) | writing, logger=quiet)
+        # What another process of this name has begun is undone before this returns.
+        self._told(lambda: self._producer.init_transactions(LIMIT))
+        joining = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",  # where to begin is said when partitions come
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": int(SESSION * 1000),
+            "heartbeat.interval.ms": int(SESSION * 300),
+        }
+        self._consumer = Consumer(connecting(servers) | joining, logger=quiet)
+        self._commits = Caller("rangecast-commit")
+        self._is_closing = False
+        self._generation: Any = None
+        self.times_given = 0
+        """How often the group gave it partitions, or none."""
+        self._next: dict[int, int] = {}
+        """Of each partition that it has: what comes next."""
+        self._seen_end: dict[int, int] = {}
+
+    # ---- joining
+
+    def join(self, *, from_start: bool) -> None:
+        """Become a member; a group that is new begins at the start or at the end of the topic."""
+        self._told(lambda: self._join(from_start=from_start))
+
+    def _join(self, *, from_start: bool) -> None:
+        places = self._all()
+        if self._is_new(places):
+            # All partitions at once: one that is added later begins at its start.
+            for one in places:
+                one.offset = self._consumer.get_watermark_offsets(one, LIMIT)[not from_start]
+            patiently(lambda: self._begin_at(places))
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
+        )
+
+    def _is_new(self, places: Sequence[Any]) -> bool:
+        return all(one.offset < 0 for one in self._committed(places))
+
+    def _begin_at(self, places: Sequence[Any]) -> None:
+        """Say where a group begins, unless another member was quicker: that counts."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._consumer.commit(offsets=[*places], asynchronous=False)
+        except KafkaException:
+            if self._is_new(places):
+                raise
+
+    def _committed(self, places: Sequence[Any]) -> list[Any]:
+        """Return how far the group has committed; what others have begun ends first."""
+        from confluent_kafka import KafkaException
+
+        found: list[Any] = patiently(lambda: self._consumer.committed([*places], LIMIT))
+        for one in found:
+            if one.error is not None:
+                raise KafkaException(one.error)
+        return found
+
+    def ends(self) -> dict[int, int]:
+        """Return where each partition of the topic ends now."""
+        found = {}
+        for one in self._all():
+            found[one.partition] = self._consumer.get_watermark_offsets(one, LIMIT)[1]
+        return found
+
+    def _all(self) -> list[Any]:
+        """Return all partitions of the topic."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        found = self._consumer.list_topics(self._topic, LIMIT).topics[self._topic]
+        if found.error is not None:
+            if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(found.error)
+            raise UsageError(
+                f"Kafka has no topic {self._topic!r}\n"
+                "  hint: make it, with a partition per worker or more, or correct --events"
+            )
+        return [TopicPartition(self._topic, number) for number in sorted(found.partitions)]
+
+    def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        from confluent_kafka import TopicPartition
+
+        if self._is_closing:
+            return  # closing serves what the group gave last; nothing can be asked any more
+        generation = consumer.consumer_group_metadata()
+        self.times_given += 1
+        self._next.clear()
+        self._seen_end.clear()
+        # Without an id it is no member any more: another call will tell that all is lost.
+        self._generation = generation if consumer.memberid() else None
+        for one in self._committed(partitions) if partitions else ():
+            low, _ = consumer.get_watermark_offsets(one, LIMIT)
+            if 0 <= one.offset < low:
+                logger.warning(
+                    "partition %s: events %s to %s are gone before they were matched",
+                    *(one.partition, one.offset, low - 1),
+                )
+            self._next[one.partition] = max(low, one.offset)
+        consumer.assign([TopicPartition(self._topic, *place) for place in self._next.items()])
+        logger.info("has partitions %s", ", ".join(map(str, self._next)) or "none")
+
+    def _gone(self, _consumer: Any, _partitions: Any) -> None:
+        self._generation = None
+        self._next.clear()
+        self._seen_end.clear()
+
+    # ---- batches
+
+    def fetch(self, most: int, seconds: float) -> Batch:
+        """Return the next events, and no more than these; wait for one, at most so long."""
+        begins: dict[int, int] = {}
+        events = []
+        for one in self._told(lambda: self._fetched(most, seconds)):
+            number, offset = one.partition(), one.offset()
+            # What was fetched before partitions came and went may still be among it.
+            if offset >= self._next.get(number, offset + 1):
+                begins.setdefault(number, self._next[number])
+                events.append(Event(number, offset, one.value() or b""))
+                self._next[number] = offset + 1
+        ends = {number: self._next[number] for number in begins}
+        return Batch(events, begins, ends, self._generation)
+
+    def _fetched(self, most: int, seconds: float) -> list[Any]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        found = []
+        for one in arrived(self._consumer, most, seconds):
+            error = one.error()
+            if error is None:
+                found.append(one)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._seen_end[one.partition()] = one.offset()
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._MAX_POLL_EXCEEDED):
+                raise UndoneError(error.str())
+            else:
+                raise KafkaException(error)
+        return found
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the group has given it its partitions, which may be none."""
+        return self._generation is not None
+
+    def lags(self) -> dict[int, int]:
+        """Return how much of each partition that it has isn't fetched yet, as far as is known."""
+        from confluent_kafka import TopicPartition
+
+        found = {}
+        for number, at in self._next.items():
+            place = TopicPartition(self._topic, number)
+            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            # The end has records that aren't data: of those, only their end is seen.
+            found[number] = max(0, end - max(at, self._seen_end.get(number, 0)))
+        return found
+
+    def has_reached(self, ends: dict[int, int]) -> bool:
+        """Whether all partitions that it has are committed up to given ends."""
+        return self.has_joined and all(
+            max(at, self._seen_end.get(number, 0)) >= ends.get(number, 0)
+            for number, at in self._next.items()
+        )
+
+    def commit(self, batch: Batch, records: Iterable[Record]) -> None:
+        """Write records and how far the batch goes, both or neither.
+
+        `UndoneError`: neither; leave, and join again.
+        """
+        if batch.generation is None:
+            raise UndoneError("the partitions were lost")
+        try:
+            self._told(lambda: self._commits.wait(STUCK, self._commit, batch, records))
+        except StuckError as error:
+            raise UndoneError(f"Kafka: {error}") from None
+
+    def _commit(self, batch: Batch, records: Iterable[Record]) -> None:
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        producer = self._producer
+        is_ending = False
+        try:
+            producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            producer.flush(LIMIT)
+            places = [TopicPartition(self._topic, *place) for place in batch.ends.items()]
+            producer.send_offsets_to_transaction(places, batch.generation, LIMIT)
+            is_ending = True
+            self._end_transaction()
+        except KafkaException as failure:
+            error = failure.args[0]
+            is_known = not is_ending or error.txn_requires_abort()
+            if error.fatal() or is_fence(error) or not is_known:
+                raise  # what became of it isn't known: whoever is started next sees what is there
+            producer.abort_transaction(LIMIT)
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise UsageError(
+                    "an event with all its subscriptions of one consumer is larger than a record "
+                    "of Kafka may be\n  hint: raise max.message.bytes of the topic of matches, "
+                    "and message.max.bytes of the brokers"
+                ) from None
+            raise UndoneError(error.str()) from None
+
+    def _produce(self, record: Record) -> None:
+        topic, key, body, headers = record
+        while True:
+            try:
+                self._producer.produce(topic, body, key, headers=headers)
+                self._producer.poll(0)
+                return
+            except BufferError:  # more than may wait
+                self._producer.poll(1.0)
+
+    def _end_transaction(self) -> None:
+        self._producer.commit_transaction(LIMIT)
+
+    def close(self) -> None:
+        """Leave the group, within a bounded time."""
+        self._is_closing = True
+        self._commits.end()
+        close_within(self._consumer)
+
+    def _told(self, call: Callable[[], Any]) -> Any:
+        """Call something of Kafka's; say what its errors mean."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return call()
+        except KafkaException as failure:
+            error = failure.args[0]
+            if is_fence(error) or error.fatal():
+                raise FencedError(
+                    f"this worker is fenced off ({error.str()}): another one runs under its name, "
+                    f"{self._name!r}, or it or the brokers stood still for more than {OPEN:g} "
+                    "seconds\n"
+                    "  hint: give every worker a --name of its own, or none; start it again"
+                ) from None
+            raise RangecastError(
+                f"Kafka: {error.str()}\n  hint: look at the brokers, then start the worker again"
+            ) from None

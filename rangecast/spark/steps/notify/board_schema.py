@@ -1,0 +1,163 @@
+"""Where objects and interests lie: on the line of x, or in a space; and the columns that say so.
+
+An interest is one or more boxes. A box is a point: its lower bounds, then its upper ones, as
+coordinates. So one code keeps the lists of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from rangecast.errors import BadRow, UsageError
+from rangecast.kernels.arrays import F64
+from rangecast.model.io.records import table_source
+from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.space import Space
+from rangecast.notify import tables
+from rangecast.notify.boxes.tables import SpaceTables
+from rangecast.notify.interest_set import NewInterests, Regions
+from rangecast.spark.columns import need, refuse_dots, refuse_unknown
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What objects and interests of a board are, with or without a space."""
+
+    space: Space | None
+
+    def __post_init__(self) -> None:
+        """Refuse a space that objects can't lie in."""
+        _ = self.files
+
+    @property
+    def files(self) -> Any:
+        """What reads objects, updates and interests."""
+        return tables if self.space is None else SpaceTables(self.space)
+
+    @property
+    def places(self) -> Sequence[str]:
+        """The columns that say where an object lies."""
+        return ("x",) if self.space is None else self.space.names
+
+    @property
+    def _interest(self) -> list[str]:
+        """The columns that interests may have."""
+        bounds = [f"{name}_{end}" for name in self.places for end in ("lo", "hi")]
+        return ["id", *([] if self.space is None else ["filter"]), *bounds, "k"]
+
+    def check_interests(self, given: DataFrame, what: str, more: Sequence[str] = ()) -> None:
+        """Refuse columns of interests that are missing or mean nothing."""
+        needed = ("id", "x_lo", "x_hi") if self.space is None else ("id",)
+        need(given, (*needed, *more), what)
+        known = [*self._interest[:1], *more, *self._interest[1:]]
+        refuse_unknown(given, known, what)
+        refuse_dots(given.columns)
+        nothing = {name: pa.nulls(0) for name in given.columns if name not in more}
+        self.read(pa.table(nothing), what, BadRows(), 1)  # refuses a filter beside bounds
+
+    def objects(self, given: DataFrame) -> pa.Table:
+        """Return the objects of a DataFrame, in order of arrival."""
+        columns = ("id", *self.places, "y")
+        need(given, columns, "objects")
+        refuse_unknown(given, (*columns, "seq", "arrival"), "objects")
+        refuse_dots(given.columns)
+        came = [name for name in ("seq", "arrival") if name in given.columns]
+        if len(came) > 1:
+            raise UsageError("objects: both 'seq' and 'arrival' are given\n  hint: drop one")
+        return given.orderBy(*came, "id").select(*columns).toArrow()
+
+    def read(self, interests: pa.Table, what: str, bad: BadRows, most: int) -> NewInterests:
+        """Return the interests of a table, in at most this many objects each.
+
+        A bound that is NaN or infinite is none, as a null is.
+        """
+        for place, name in enumerate(interests.column_names):
+            column = interests[name]
+            if name[-3:] in ("_lo", "_hi") and pa.types.is_floating(column.type):
+                end = -np.inf if name.endswith("_lo") else np.inf
+                none = pc.or_(pc.is_nan(column), pc.equal(column, end))
+                bounds = pc.if_else(none, pa.scalar(None, column.type), column)
+                interests = interests.set_column(place, name, bounds)
+        source = table_source(interests, what)
+        found: NewInterests = self.files.read_interests(source, bad, most=most)
+        return found
+
+    def boxes(self, interests: DataFrame, kind: str, k: int) -> DataFrame:
+        """Return the boxes of interests with ids of this kind, as `boxes_of` does."""
+
+        def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                bad = KeptRows()
+                found = self.read(pa.Table.from_batches([batch]), "interests", bad, k)
+                wrong = [worded(*one) for one in bad.kept]
+                yield from boxes_of(found, k, kind, wrong).to_batches()
+
+        schema = f"id {kind}, point array<double>, k int, boxes int, error string"
+        return interests.mapInArrow(encode, schema)
+
+
+def id_type(kind: str) -> pa.DataType:
+    """Return the Arrow type of ids of a kind, as Spark names it."""
+    return pa.string() if kind == "string" else pa.int64()
+
+
+def worded(wrong: BadRow, data: Any) -> str:
+    """Return what is wrong with a row."""
+    return f"column {wrong.column!r}: {wrong.reason}; given: {data}"
+
+
+def box_table(interests: NewInterests, k: int, kind: str) -> pa.Table:
+    """Return the boxes of interests: id, point, k. Who doesn't say how many it wants, wants k."""
+    wanted = np.full(len(interests.ids), k, np.int32)
+    for place, own in interests.wanted.items():
+        wanted[place] = own
+    whose = pa.array(np.repeat(np.arange(len(wanted)), interests.regions.sizes))
+    return pa.table(
+        {
+            "id": interests.ids.cast(id_type(kind)).take(whose),
+            "point": as_points(interests.regions.points),
+            "k": pa.array(wanted).take(whose),
+        }
+    )
+
+
+def as_points(points: F64) -> pa.Array:
+    """Return points as a column."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), points.shape[1])
+
+
+def boxes_of(interests: NewInterests, k: int, kind: str, wrong: Sequence[str] = ()) -> pa.Table:
+    """Return the boxes of interests as Spark takes them: id, point, k, boxes, error.
+
+    Each knows how many boxes its interest has. What is wrong with others is in rows of its own.
+    """
+    table = box_table(interests, k, kind)
+    sizes = interests.regions.sizes.astype(np.int32)
+    points = table["point"].cast(pa.list_(pa.float64()))
+    boxes = table.set_column(1, "point", points).append_column(
+        "boxes", pa.array(np.repeat(sizes, sizes))
+    )
+    errors = pa.table({"error": pa.array(wrong, pa.string())})
+    return pa.concat_tables([boxes, errors], promote_options="default")
+
+
+def points_of(table: pa.Table) -> F64:
+    """Return the points of a table of boxes."""
+    column = table["point"].combine_chunks()
+    points: F64 = column.flatten().to_numpy(zero_copy_only=False)
+    return points.reshape(len(table), column.type.list_size)
+
+
+def interests_of(tables: Sequence[pa.Table]) -> NewInterests:
+    """Return the interests of tables of boxes, in no particular order."""
+    table = pa.concat_tables(tables).sort_by("id")
+    runs = pc.run_end_encode(table["id"].combine_chunks())
+    sizes = np.diff(runs.run_ends.to_numpy(), prepend=0).astype(np.int64)
+    return NewInterests(runs.values, Regions(points_of(table), sizes), {})

@@ -1,0 +1,160 @@
+"""From a DataFrame of events to one of answers: what `match` and `rank` have in common.
+
+Events stay where they are: every worker maps the structures of the set (`prepared`, `shards`) and
+answers its own. Nothing is shuffled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from rangecast.errors import UsageError, near
+from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.events import PLAIN
+from rangecast.model.space import Space
+from rangecast.spark.columns import id_kind, kept_fields, need_attributes
+from rangecast.spark.events import encode_batch
+from rangecast.spark.shipped import ShippedObject
+from rangecast.spark.steps.prepared import WORKER_BYTES
+from rangecast.spark.steps.results import Form, answer, result_schema
+from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
+
+Finish = Callable[
+    [Iterator[pa.RecordBatch], Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]],
+    Iterator[pa.RecordBatch],
+]
+"""Takes the batches of a task, and what answers one; gives the batches that the task gives."""
+
+
+class Answering(Protocol):
+    """What answers the events of a question: `Prepared`, or something that has no subscriptions."""
+
+    @property
+    def shipped_space(self) -> ShippedObject:
+        """The space that events are read by."""
+
+    @property
+    def answerer(self) -> Any:
+        """What a task carries: it is `fitted` to a question, has a `schema`, and `answers`."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Events, and what is asked about them."""
+
+    events: DataFrame
+    """The columns that are needed, ids of one of two types."""
+    form: Form
+    space: Space
+    nan: str
+    columns: EventColumns
+    """What columns events may have beside values."""
+
+    @classmethod
+    def of(
+        cls,
+        events: DataFrame,
+        space: Space,
+        *,
+        taken: Sequence[str],
+        arrays: bool = False,
+        keep: Sequence[str] = (),
+        event_id: str = "id",
+        errors: str = "raise",
+        allow_missing: bool = False,
+        nan: str = "refuse",
+        columns: EventColumns = PLAIN,
+    ) -> Question:
+        """Check the columns before anything runs; `taken` are those of the result itself."""
+        need_one_of("errors", errors, ("raise", "column"))
+        need_frame(events)
+        attributes = need_attributes(events, space, columns, allow_missing=allow_missing)
+        event_kind = id_kind(events, event_id, "events")
+        events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
+        kept = kept_fields(events, keep, ("event", "error", *taken))
+        form = Form(arrays, event_id, event_kind, kept, errors == "column")
+        wanted = dict.fromkeys([event_id, *attributes, *kept.names])
+        events = events.select([events[f"`{name}`"] for name in wanted])
+        return cls(events, form, space, nan, columns)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the events."""
+        return self.events.sparkSession
+
+    def answer(
+        self,
+        prepared: Answering,
+        settings: Settings = as_it_is,
+        *,
+        sieves: Sequence[ShippedObject] = (),
+        finish: Finish | None = None,
+        schema: str | None = None,
+    ) -> DataFrame:
+        """Let every worker answer its events.
+
+        settings   fits the set to this question
+        sieves     objects with `holds(points)`: only events that all of them hold are answered
+        finish     what a task does with its answers instead of handing them on, and gives, with
+                   the columns of `schema`
+        """
+        sharded, space = prepared.answerer.fitted(settings), prepared.shipped_space
+        form, nan, columns = self.form, self.nan, self.columns
+
+        def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            known = space.open()
+
+            def answer_one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+                encoded = encode_batch(
+                    known, batch, form.event_id, columns, nan=nan, raising=not form.errors
+                )
+                for sieve in sieves:
+                    encoded = encoded.only(sieve.open().holds(encoded.points))
+                yield from answer(sharded, batch, encoded, form)
+
+            if finish is not None:
+                yield from finish(batches, answer_one)
+                return
+            for batch in batches:
+                yield from answer_one(batch)
+
+        return self.events.mapInArrow(answer_all, schema or self.schema(prepared, settings))
+
+    def schema(self, prepared: Answering, settings: Settings = as_it_is) -> StructType:
+        """Return the columns of the answers."""
+        return result_schema(self.form, prepared.answerer.fitted(settings).schema)
+
+
+def need_frame(events: Any) -> None:
+    """Refuse events that are no DataFrame of Spark."""
+    if not hasattr(events, "sparkSession"):
+        raise UsageError(
+            f"events are a DataFrame of Spark; given: {str(events)[:80]!r}\n"
+            "  hint: read a file with session.read.parquet(path), session.read.csv(...)"
+        )
+
+
+def refuse_ignored(index: str, worker_bytes: int) -> None:
+    """Refuse options that mean nothing for a set that is prepared."""
+    if index != "auto":
+        ignored = f"index={index!r}"
+    elif worker_bytes != WORKER_BYTES:
+        ignored = f"worker_bytes={worker_bytes!r}"
+    else:
+        return
+    raise UsageError(
+        f"{ignored} would be ignored: these subscriptions are prepared\n"
+        "  hint: give it where they are prepared"
+    )
+
+
+def need_one_of(name: str, given: str, known: Sequence[str]) -> None:
+    """Refuse a choice that isn't one."""
+    if given not in known:
+        raise UsageError(f"no {name} {given!r}: {near(given, known)}")

@@ -1,0 +1,194 @@
+"""Shards built by the workers: subscriptions go to the task of their shard, which builds it.
+
+A sample of the boxes says where shards lie (`placing`). Every row gets the number of its shard and
+of its arrival; one shuffle brings the rows of a shard together; a task reads them, builds the
+structure, and saves it as a snapshot. On a local master that is all: the workers map what one of
+them wrote. On a cluster the snapshot stays on the host that built it and travels once through the
+driver, which hands it to Spark and never holds more than one shard.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, LongType, StructType
+
+from rangecast.model.answers.answerer import Choice
+from rangecast.model.boxes import Boxes
+from rangecast.spark.columns import as_spark_ids
+from rangecast.spark.session import is_local
+from rangecast.spark.shipped import (
+    build_folder,
+    hosts_folder,
+    packed,
+    save,
+    ship_archive,
+    ship_folder,
+)
+from rangecast.spark.steps.shards.placing import Placing, hulls, place
+from rangecast.spark.steps.shards.sharded_set import Shard
+from rangecast.spark.subscriptions import SetSize, boxes_in_order, boxes_of_table
+
+SAMPLE = 20_000
+"""Subscriptions that space is cut by."""
+_PIECE = 32 << 20
+"""Bytes of a shard that a worker hands over at a time."""
+_BUILT = (
+    "digest string, rows bigint, memory bigint, lo binary, hi binary, index string, why string, "
+    "data binary"
+)
+_COLUMNS = ("id", "seq", "score", "weights", "boxes")
+
+Make = Callable[[Boxes], Any]
+"""Builds an answerer over some subscriptions."""
+
+
+def build_shards(
+    session: SparkSession,
+    encoded: DataFrame,
+    make: Make,
+    size: SetSize,
+    wanted: int,
+    *,
+    by_row: bool,
+) -> tuple[Shard, ...]:
+    """Let the workers build the shards of encoded subscriptions, about `wanted` of them.
+
+    by_row   their `seq` are the rows of one set: these are the numbers of their arrival
+    """
+    dimensions = size.dimensions
+    some = encoded.select("id", "seq", "boxes")
+    if size.rows > SAMPLE:
+        some = some.sample(fraction=SAMPLE / size.rows, seed=1)
+    placing = place(boxes_of_table(some.toArrow(), dimensions), wanted)
+    by_seq = F.col("seq").cast("long").alias("arrival")
+    numbered = encoded.select(*_COLUMNS, by_seq) if by_row else _numbered(encoded)
+    placed = _placed(numbered, dimensions, placing)
+    ordered = placed.repartition(placing.shards, "shard").sortWithinPartitions("shard")
+    folder = build_folder() if is_local(session) else None
+
+    def build_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _by_shard(batches):
+            yield from _built(table, dimensions, make, folder)
+
+    built = ordered.mapInArrow(build_all, _BUILT).persist(StorageLevel.DISK_ONLY)
+    try:
+        built.select(F.count("digest")).collect()  # all at once; what follows goes one by one
+        return tuple(_shards(session, built, folder))
+    except BaseException:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        built.unpersist()
+
+
+def _numbered(encoded: DataFrame) -> DataFrame:
+    """Return the subscriptions with a number each that says which of two arrived first."""
+    whole = isinstance(encoded.schema["id"].dataType, LongType)
+    if whole and encoded.filter("seq is not null").isEmpty():
+        return encoded.select(*_COLUMNS, F.col("id").alias("arrival"))
+    order = [F.asc_nulls_last("seq"), F.asc("id")]
+    tasks = encoded.sparkSession.conf.get("spark.sql.shuffle.partitions")
+    ordered = encoded.repartitionByRange(int(tasks or 2), *order).sortWithinPartitions(*order)
+    return ordered.select(*_COLUMNS, F.monotonically_increasing_id().alias("arrival"))
+
+
+def _placed(numbered: DataFrame, dimensions: int, placing: Placing) -> DataFrame:
+    """Return the subscriptions with the number of their shard."""
+
+    def place_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            deal = batch.column("arrival").to_numpy()
+            boxes = boxes_in_order(pa.Table.from_batches([batch]), dimensions)
+            shard = placing.shards_of(*hulls(boxes), deal).astype(np.int32)
+            yield batch.append_column("shard", pa.array(shard))
+
+    schema = StructType([*numbered.schema.fields]).add("shard", IntegerType())
+    return numbered.mapInArrow(place_all, schema)
+
+
+def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of one shard after the other; they are sorted by shard."""
+    number: int | None = None
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        shard = batch.column("shard").to_numpy()
+        ends = [*np.flatnonzero(np.diff(shard)) + 1, len(shard)] if len(shard) else []
+        begin = 0
+        for end in ends:
+            if shard[begin] != number and held:
+                yield pa.Table.from_batches(held)
+                held = []
+            number = shard[begin]
+            held.append(batch.slice(begin, end - begin))
+            begin = end
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _built(
+    table: pa.Table, dimensions: int, make: Make, folder: Path | None
+) -> Iterator[pa.RecordBatch]:
+    """Build and save one shard; yield what is known of it, and its bytes if they must travel."""
+    table = table.sort_by("arrival")
+    arrival = table.column("arrival").to_numpy()
+    boxes = boxes_in_order(table, dimensions)
+    boxes = replace(boxes, ids=as_spark_ids(boxes.ids))
+    lo, hi = hull_of(boxes)
+    answerer = replace(make(boxes), arrival=arrival)
+    saved = save(folder or hosts_folder(), answerer)
+    data = b"" if folder else packed(saved)
+    for begin in range(0, max(1, len(data)), _PIECE):
+        yield pa.record_batch(
+            {
+                "digest": [saved.name],
+                "rows": [boxes.rows],
+                "memory": [answerer.memory],
+                "lo": [lo.tobytes()],
+                "hi": [hi.tobytes()],
+                "index": [answerer.choice.name],
+                "why": [answerer.choice.why],
+                "data": [data[begin : begin + _PIECE]],
+            }
+        )
+
+
+def hull_of(boxes: Boxes) -> tuple[Any, Any]:
+    """Return the hull of all boxes."""
+    if not len(boxes.lo):
+        return np.full(boxes.dimensions, -np.inf), np.full(boxes.dimensions, np.inf)
+    return boxes.lo.min(axis=0), boxes.hi.max(axis=0)
+
+
+def _shards(session: SparkSession, built: DataFrame, folder: Path | None) -> Iterator[Shard]:
+    """Hand the shards to Spark, one at a time."""
+    pieces: list[bytes] = []
+    row: Any = None
+    for following in built.toLocalIterator(prefetchPartitions=True):
+        if row is not None and following["digest"] != row["digest"]:
+            yield _shard(session, row, pieces, folder)
+            pieces = []
+        row = following
+        pieces.append(bytes(row["data"]))
+    if row is not None:
+        yield _shard(session, row, pieces, folder)
+
+
+def _shard(session: SparkSession, row: Any, pieces: list[bytes], folder: Path | None) -> Shard:
+    if folder is not None:
+        shipped = ship_folder(session, folder / row["digest"])
+    else:
+        shipped = ship_archive(session, row["digest"], b"".join(pieces))
+    lo, hi = (np.frombuffer(row[name], np.float64) for name in ("lo", "hi"))
+    choice = Choice(row["index"], row["why"])
+    return Shard(shipped, row["rows"], row["memory"], lo, hi, choice)

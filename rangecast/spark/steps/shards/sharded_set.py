@@ -1,0 +1,123 @@
+"""A set in shards: each subscription in exactly one, so that a worker need not hold the whole set.
+
+A shard is an answerer over some of the subscriptions, shipped on its own (`shipped`), with the hull
+of its boxes. A task takes its events in pieces; for each shard whose hull holds some of them it
+maps the shard, answers these events, and merges what the shards found. Nothing is shuffled, no box
+is in two places, and a worker has at most so many bytes of shards open as it was allowed. A set of
+one shard is answered by that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.answers.answerer import Answerer, Answers, Choice
+from rangecast.model.answers.merge_parts import ARRIVAL, PartAnswers, merge
+from rangecast.spark.columns import as_spark_ids
+from rangecast.spark.shipped import ROOM, ShippedObject
+
+_FIRST, _LEAST = 4096, 64
+"""Events that are answered at first, and at least."""
+_ROWS = 1 << 21
+"""Answers that are held before they are merged, about."""
+
+Settings = Callable[[Any], Answerer]
+"""Fits an answerer to a question: how many answers it takes, for instance."""
+
+
+def as_it_is(answerer: Any) -> Answerer:
+    """Return an answerer that needs no settings."""
+    fitting: Answerer = answerer
+    return fitting
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard: where it is, and what is known of it without opening it."""
+
+    shipped: ShippedObject
+    rows: int
+    memory: int
+    """Bytes of its structure."""
+    lo: F64
+    hi: F64
+    """The hull of its boxes: none of them holds an event outside it."""
+    choice: Choice
+    gone: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """When the subscriptions arrived that answer no more, ascending."""
+
+    def met_by(self, points: F64) -> I64:
+        """Return the events (n, d) that lie in the hull."""
+        inside = np.ones(len(points), np.bool_)
+        for axis in np.flatnonzero((self.lo > -np.inf) | (self.hi < np.inf)).tolist():
+            values = points[:, axis]
+            inside &= (self.lo[axis] <= values) & (values <= self.hi[axis])
+        return np.flatnonzero(inside)
+
+
+@dataclass(frozen=True)
+class ShardedSet:
+    """Shards that answer as one: what a task carries."""
+
+    shards: tuple[Shard, ...]
+    empty: Answerer
+    """Over no subscriptions: it has the columns of the answers, and the options."""
+    room: int = ROOM
+    """Bytes of shards that a worker keeps open."""
+    settings: Settings = as_it_is
+
+    def fitted(self, settings: Settings) -> ShardedSet:
+        """Return it, fitted to a question."""
+        return replace(self, settings=settings)
+
+    def with_ids(self, kind: pa.DataType) -> ShardedSet:
+        """Return it with ids of this type: a set that was empty may go on with others."""
+        empty: Any = self.empty
+        return replace(self, empty=replace(empty, ids=as_spark_ids(pa.array([], kind))))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answers."""
+        return self.settings(self.empty).schema
+
+    def answers(self, points: F64) -> Iterator[Answers]:
+        """Yield the answers to events (n, d) in pieces of bounded size, all of an event in one."""
+        if len(self.shards) == 1 and not len(self.shards[0].gone):
+            yield from self._open(self.shards[0]).answers(points)
+            return
+        fitted = self.settings(self.empty)
+        first, rows, take = 0, 0, _FIRST
+        while first < len(points):
+            some = points[first : first + take]
+            parts = (
+                part
+                for shard in self.shards
+                for part in self._parts(shard, some, everywhere=not fitted.only_holders)
+            )
+            found = [part for part in parts if len(part.events)] or [self._nothing()]
+            merged = merge(first, len(some), found, fitted.best)
+            yield merged
+            first += len(some)
+            rows += int(merged.offsets[-1])
+            take = max(_LEAST, _ROWS * first // max(1, rows))
+
+    def _parts(self, shard: Shard, points: F64, *, everywhere: bool) -> Iterator[PartAnswers]:
+        """Yield what a shard finds; `everywhere`: also for events outside its hull."""
+        events = np.arange(len(points)) if everywhere else shard.met_by(points)
+        if len(events):
+            some = points if len(events) == len(points) else points[events]
+            for found in self._open(shard).as_part(shard.gone).answers(some):
+                yield PartAnswers(events[found.events], found.columns)
+
+    def _open(self, shard: Shard) -> Answerer:
+        return self.settings(shard.shipped.open(self.room))
+
+    def _nothing(self) -> PartAnswers:
+        columns = {field.name: pa.nulls(0, field.type) for field in self.schema}
+        return PartAnswers(np.empty(0, np.int64), {**columns, ARRIVAL: pa.nulls(0, pa.int64())})

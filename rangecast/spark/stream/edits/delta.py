@@ -1,0 +1,115 @@
+"""A Delta table of subscriptions as the source of edits: its changes, version by version.
+
+The first call puts all rows of the table into the folder of edits, each later one what changed
+since (delta-rs reads it from the change data feed, or from the files that came and went). A file of
+edits is named by the version of the table up to which it goes, and is put in place by a rename: so
+nothing is applied twice, whatever crashes. A version of the table is applied whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.io.atomic import atomic_file
+
+_PREFIX = "delta-"
+_COLUMNS = ("id", "filter", "score")
+_UPSERTS = ("insert", "update_postimage")
+
+
+class DeltaEdits:
+    """Follows a table `id, filter[, score]`; a call brings what is new into a folder of edits."""
+
+    def __init__(self, table: str, folder: Path, options: Mapping[str, Any] | None = None):
+        self._path = table
+        self._folder = folder
+        self._options = {key: str(value) for key, value in (options or {}).items()}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self) -> None:
+        """Put the changes up to the newest version of the table into the folder."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table = self._table()
+            version, last = table.version(), self._last()
+            if last is None:
+                rows = table.to_pyarrow_table(columns=self._columns(table.schema().to_arrow()))
+                edits = _upserts(_plain(rows))
+            elif version < last:
+                raise UsageError(
+                    f"{self._path}: has the version {version}, and {last} was applied already: "
+                    "it is another table\n  hint: go on with a new checkpoint"
+                )
+            elif version == last:
+                return
+            else:
+                changes = _plain(pa.table(table.load_cdf(starting_version=last + 1)))
+                edits = _edits(changes, self._columns(changes.schema))
+        except (DeltaError, OSError) as error:
+            raise FileError(
+                f"{self._path}: its changes can't be read: {error}\n"
+                "  hint: if they were vacuumed, go on with a new checkpoint; the property "
+                "delta.enableChangeDataFeed = true lets the table keep them"
+            ) from None
+        with atomic_file(self._folder / f"{_PREFIX}{version:020}.parquet") as file:
+            pq.write_table(edits, file)
+
+    def _table(self) -> Any:
+        try:
+            from deltalake import DeltaTable
+        except ModuleNotFoundError:
+            raise UsageError(
+                "a Delta table needs delta-rs, which isn't installed\n"
+                "  hint: pip install 'rangecast[delta]'"
+            ) from None
+        return DeltaTable(self._path, storage_options=self._options)
+
+    def _last(self) -> int | None:
+        """Return the version of the table up to which its changes are in the folder."""
+        names = sorted(path.stem for path in self._folder.glob(f"{_PREFIX}*.parquet"))
+        return int(names[-1].removeprefix(_PREFIX)) if names else None
+
+    def _columns(self, schema: Any) -> list[str]:
+        present = [name for name in _COLUMNS if name in pa.schema(schema).names]
+        if "id" not in present or "filter" not in present:
+            raise FileError(
+                f"{self._path}: a table of subscriptions has the columns id, filter and perhaps "
+                f"score; given: {', '.join(pa.schema(schema).names)}"
+            )
+        return present
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Return rows whose texts are of the type that all functions of Arrow take."""
+    view = pa.string_view()
+    kinds = [pa.string() if field.type == view else field.type for field in rows.schema]
+    return rows.cast(pa.schema(list(zip(rows.column_names, kinds, strict=True))))
+
+
+def _upserts(rows: pa.Table) -> pa.Table:
+    return rows.append_column("op", pa.array(["upsert"] * rows.num_rows, pa.string()))
+
+
+def _edits(changes: pa.Table, columns: list[str]) -> pa.Table:
+    """Return the edits that a change feed tells of, in the order of the table's versions."""
+    parts = []
+    for version in sorted(set(changes["_commit_version"].to_pylist())):
+        of_version = changes.filter(pc.equal(changes["_commit_version"], version))
+        kind = of_version["_change_type"]
+        new = of_version.filter(pc.is_in(kind, pa.array(_UPSERTS))).select(columns)
+        gone = of_version.filter(pc.equal(kind, "delete")).select(columns)
+        # A row that is only copied to another file is both; its place in the set stays.
+        gone = gone.filter(pc.invert(pc.is_in(gone["id"], new["id"].combine_chunks())))
+        op = pa.array(["remove"] * gone.num_rows, pa.string())
+        parts += [gone.append_column("op", op), _upserts(new)]
+    if not parts:
+        return _upserts(changes.select(columns).slice(0, 0))
+    return pa.concat_tables(parts)

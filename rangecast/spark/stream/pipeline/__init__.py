@@ -1,0 +1,1 @@
+"""Pipelines: TOML settings -> graph of tables -> streams or batch jobs."""

@@ -1,0 +1,235 @@
+"""How the tables of a pipeline hang together: who takes what from whom, by name.
+
+Sources give events, subscriptions are sets. A step takes events (match, rank, filter, notify) or a
+set (cover, merge), and names what stands above it in the file; so there are no circles. `from`,
+`subscriptions` and `by` may be left out where only one thing fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rangecast.errors import FileError, near
+from rangecast.spark.stream.kafka import KafkaSink
+from rangecast.spark.stream.pipeline.settings import (
+    AnySink,
+    AnySource,
+    AnyStep,
+    CoverStep,
+    FilterStep,
+    MatchStep,
+    MergeStep,
+    NotifyStep,
+    RankStep,
+    Settings,
+    Subscriptions,
+)
+
+EventStep = MatchStep | RankStep | FilterStep | NotifyStep
+
+
+class Node(NamedTuple):
+    """A step, with what it takes and who takes its rows."""
+
+    step: AnyStep
+    takes: str
+    """A source, a set, or a step."""
+    of: str | None
+    """match, rank: a set or a step `cover`; filter: a step `merge`."""
+    sinks: list[AnySink]
+
+
+class Graph(NamedTuple):
+    """A pipeline with all names resolved."""
+
+    sources: dict[str, AnySource]
+    sets: dict[str, Subscriptions]
+    nodes: dict[str, Node]
+    """The steps, in the order of the file."""
+
+    def source_of(self, name: str) -> str:
+        """Return the source whose events a step takes, through filters."""
+        takes = self.nodes[name].takes
+        return takes if takes in self.sources else self.source_of(takes)
+
+    def filters_of(self, name: str) -> list[str]:
+        """Return the steps `merge` that filter the events of a step."""
+        node = self.nodes[name]
+        own = [node.of] if isinstance(node.step, FilterStep) and node.of else []
+        return own + (self.filters_of(node.takes) if node.takes in self.nodes else [])
+
+    def steps_on(self, source: str) -> list[str]:
+        """Return the steps that answer events of a source and have sinks or lists of their own."""
+        return [
+            name
+            for name, node in self.nodes.items()
+            if isinstance(node.step, EventStep)
+            and self.source_of(name) == source
+            and (node.sinks or isinstance(node.step, NotifyStep))
+        ]
+
+
+def graph_of(settings: Settings) -> Graph:
+    """Resolve all names; raise an error that names the key where that can't be done."""
+    sources = {one.name: one for one in settings.source}
+    sets = {one.name: one for one in settings.subscriptions}
+    names = [
+        *((f"source[{i}]", one.name) for i, one in enumerate(settings.source)),
+        *((f"subscriptions[{i}]", one.name) for i, one in enumerate(settings.subscriptions)),
+        *((f"step[{i}]", one.called) for i, one in enumerate(settings.step)),
+    ]
+    seen: dict[str, str] = {}
+    for at, name in names:
+        if name in seen:
+            raise FileError(
+                f"{at}.name: {seen[name]} has the name {name!r} already\n  hint: give it another"
+            )
+        seen[name] = at
+    for place, given in enumerate(settings.subscriptions):
+        if given.edits_from is not None:
+            at = f"subscriptions[{place}].edits_from"
+            _chosen(at, given.edits_from, list(sources), (), "a source")
+    graph = Graph(sources, sets, {})
+    for place, step in enumerate(settings.step):
+        graph.nodes[step.called] = _node(graph, f"step[{place}]", step)
+    for place, sink in enumerate(settings.sink):
+        graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].sinks.append(sink)
+    problem = next(_problems(graph, settings), None)
+    if problem is not None:
+        raise FileError(problem)
+    return graph
+
+
+def _node(graph: Graph, at: str, step: AnyStep) -> Node:
+    def above(*kinds: type) -> list[str]:
+        return [name for name, node in graph.nodes.items() if isinstance(node.step, kinds)]
+
+    of: str | None = None
+    if isinstance(step, CoverStep | MergeStep):
+        some = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
+        takes = _chosen(f"{at}.from", step.takes_from, some, list(graph.sets), "a set")
+    else:
+        feeding = {given.edits_from for given in graph.sets.values()}
+        events = [name for name in graph.sources if name not in feeding]
+        some = events if isinstance(step, NotifyStep) else events + above(FilterStep)
+        takes = _chosen(f"{at}.from", step.takes_from, some, events, "a source")
+    if isinstance(step, MatchStep | RankStep):
+        sets = list(graph.sets)
+        some = sets + above(CoverStep)
+        of = _chosen(f"{at}.subscriptions", step.subscriptions, some, sets, "a set")
+    elif isinstance(step, FilterStep):
+        some = above(MergeStep)
+        of = _chosen(f"{at}.by", step.by, some, some, "a step of type 'merge' above it")
+    return Node(step, takes, of, [])
+
+
+def _chosen(
+    at: str, given: str | None, some: Sequence[str], usual: Sequence[str], what: str
+) -> str:
+    """Return the name that is given, or the only one that fits."""
+    if given is None:
+        if len(usual) == 1:
+            return usual[0]
+        if not usual:
+            raise FileError(f"{at}: there is nothing to take\n  expected: {what}")
+        raise FileError(f"{at}: is missing\n  expected: one of {', '.join(map(repr, some))}")
+    if given not in some:
+        raise FileError(f"{at}: there is no {given!r}: {near(given, some)}\n  expected: {what}")
+    return given
+
+
+def _sink_of(graph: Graph, at: str, sink: AnySink) -> str:
+    used = {name for node in graph.nodes.values() for name in (node.takes, node.of)}
+    ends = [name for name in graph.nodes if name not in used]
+    return _chosen(f"{at}.from", sink.takes_from, list(graph.nodes), ends, "a step")
+
+
+def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
+    used = {name for node in graph.nodes.values() for name in (node.takes, node.of)}
+    for place, (name, node) in enumerate(graph.nodes.items()):
+        of_set = isinstance(node.step, CoverStep | MergeStep)
+        if node.sinks and of_set and settings.mode == "stream":
+            yield (
+                f"step[{place}]: the rows of a step {node.step.called!r} are written by batch jobs "
+                "alone\n  hint: let other steps take it, or set mode = 'batch'"
+            )
+        if not node.sinks and name not in used and not isinstance(node.step, NotifyStep):
+            yield (
+                f"step[{place}]: nothing takes what it gives\n"
+                f"  hint: add a table [[sink]] with from = {name!r}"
+            )
+    yield from _sink_problems(graph, settings)
+    feeding = {given.edits_from for given in graph.sets.values()}
+    for place, name in enumerate(graph.sources):
+        steps = [graph.nodes[one].step for one in graph.steps_on(name)]
+        if not steps and name not in feeding:
+            yield f"source[{place}]: no step takes its events"
+        if getattr(graph.sources[name], "compacted", False) and name not in feeding:
+            yield f"source[{place}].compacted: is for a source that edits_from names"
+        if steps and name in feeding:
+            yield f"source[{place}]: gives edits of a set; no step can take it as events"
+        if len(steps) > 1 and any(isinstance(step, NotifyStep) for step in steps):
+            yield f"source[{place}]: a source of updates is for one step 'notify' alone"
+    for place, name in enumerate(graph.sets):
+        if name not in used:
+            yield f"subscriptions[{place}]: no step takes them"
+
+
+def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
+    paths = [str(getattr(sink, "path", None)) for sink in settings.sink]
+    if settings.quarantine is not None:
+        paths.append(str(settings.quarantine.path))
+    for place, sink in enumerate(settings.sink):
+        if hasattr(sink, "path") and paths.count(paths[place]) > 1:
+            yield f"sink[{place}].path: {paths[place]} is given twice\n  hint: give each its own"
+        if isinstance(sink, KafkaSink):
+            step = graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].step
+            if not isinstance(step, MatchStep | RankStep | FilterStep):
+                yield (
+                    f"sink[{place}]: Kafka takes answers about events\n"
+                    "  expected: from = a step of type match, rank or filter"
+                )
+            pairs = isinstance(step, RankStep) or (
+                isinstance(step, MatchStep) and step.output == "pairs"
+            )
+            if sink.key == "subscription" and not pairs:
+                at = f"sink[{place}].key"
+                yield f"{at}: the rows have no column 'subscription'\n  expected: 'event'"
+
+
+def described(graph: Graph) -> list[str]:
+    """Return a line for each step: what it takes, and where its rows go."""
+    lines = []
+    for name, node in graph.nodes.items():
+        takes = node.takes if node.of is None else f"{node.takes}, {node.of}"
+        users = [one for one, other in graph.nodes.items() if name in (other.takes, other.of)]
+        to = [*users, *(one.sink.name for one in node.sinks)]
+        if isinstance(node.step, NotifyStep):
+            to.append(f"lists in {node.step.lists}")
+        lines.append(f"{takes} -> {name} -> {', '.join(to)}")
+    return lines
+
+
+def missing_files(graph: Graph) -> list[str]:
+    """Return which files on this machine are named and aren't there, with their keys."""
+    named: list[tuple[str, str | Path | None]] = [
+        (f"source[{place}].path", getattr(one, "path", None))
+        for place, one in enumerate(graph.sources.values())
+    ]
+    for place, given in enumerate(graph.sets.values()):
+        keys = [key for key in _SET_FILES if key != "edits" or given.edits_from is None]
+        named += [(f"subscriptions[{place}].{key}", getattr(given, key)) for key in keys]
+    for place, node in enumerate(graph.nodes.values()):
+        if isinstance(node.step, NotifyStep):
+            named += [(f"step[{place}].{key}", getattr(node.step, key)) for key in _NOTIFY_FILES]
+    return [
+        f"{key}: no such file or folder: {path}"
+        for key, path in named
+        if path is not None and "://" not in str(path) and not Path(path).exists()
+    ]
+
+
+_SET_FILES = ("file", "table", "edits", "delta")
+_NOTIFY_FILES = ("objects", "interests", "space")

@@ -1,0 +1,338 @@
+"""A pipeline from a TOML file: sources of events, sets, steps between them, sinks; batch or stream.
+
+`settings` has all keys, `graph` resolves their names, docs/STREAMING.md explains them. The file is
+read whole and checked before Spark is started. Both modes do the same: a batch job is a stream of
+one batch, without a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from rangecast.errors import FileError, SpaceError, UsageError
+from rangecast.match.choose import check_index as check_match_index
+from rangecast.merge.cells import Cells
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import PLAIN
+from rangecast.model.encoding.subscriptions import read_subscriptions
+from rangecast.model.space import Space
+from rangecast.notify.tables import X
+from rangecast.rank.choose import check_index as check_rank_index
+from rangecast.rank.combine import check_combine
+from rangecast.rank.rate_limit import limits
+from rangecast.spark.session import need_classic
+from rangecast.spark.steps.notify.board_schema import Ground
+from rangecast.spark.steps.prepared import gathered_set
+from rangecast.spark.stream.batch import BatchRunner, Done
+from rangecast.spark.stream.edits.delta import DeltaEdits
+from rangecast.spark.stream.edits.files import EDITS, EditsRunner
+from rangecast.spark.stream.kafka import KafkaSource
+from rangecast.spark.stream.lists import NotifyRunner
+from rangecast.spark.stream.pipeline.graph import Graph, graph_of
+from rangecast.spark.stream.pipeline.settings import (
+    CoverStep,
+    FilterStep,
+    MatchStep,
+    MergeStep,
+    NotifyStep,
+    RankStep,
+    Settings,
+)
+from rangecast.spark.stream.pipeline.settings import Subscriptions as SetTable
+from rangecast.spark.stream.pipeline.toml_file import read_toml
+from rangecast.spark.stream.run import Drain, Flow, Runner, run_all
+from rangecast.spark.stream.set_rows import write_covered, write_merged
+from rangecast.spark.stream.sets import (
+    CoveredSet,
+    FixedSet,
+    MergedSet,
+    Subscriptions,
+    VersionedSet,
+)
+from rangecast.spark.stream.sinks.base import Sink
+from rangecast.spark.stream.sources import Files, read_table
+from rangecast.spark.stream.steps import AnswerStep
+from rangecast.spark.stream.steps import FilterStep as Filtering
+from rangecast.spark.stream.steps import MatchStep as Matching
+from rangecast.spark.stream.steps import RankStep as Ranking
+from rangecast.store.commits import BATCH_JOB
+from rangecast.store.edits import Edits
+from rangecast.store.versions import Versions
+
+Report = Callable[[Done], None]
+_UPDATES = ("seq", "y")
+"""Columns of updates beside the id and where an object lies."""
+_OF_IDS = (_UPDATES, EDITS)
+"""Columns of rows whose id says what they are about: it can't be made up."""
+_LINE = Space([X])
+"""Where objects lie if a step `notify` has no space."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline, as its TOML file describes it. Make one with `Pipeline.load`."""
+
+    space: Space
+    settings: Settings
+    graph: Graph
+
+    @classmethod
+    def load(cls, path: str | Path) -> Pipeline:
+        """Read a TOML file and check it, before Spark is started."""
+        settings = read_toml(path, Settings)
+        try:
+            problem = settings.problem()
+            if problem is not None:
+                raise FileError(problem)
+            graph = graph_of(settings)
+            space = Space.load(settings.space)
+            _check_steps(settings, space)
+        except FileError as error:
+            raise FileError(f"{path}: {error}") from None
+        return cls(space, settings, graph)
+
+    @cached_property
+    def sinks(self) -> dict[str, list[Sink]]:
+        """Where the rows of each step go."""
+        return {name: [one.sink for one in node.sinks] for name, node in self.graph.nodes.items()}
+
+    def run(self, session: SparkSession, report: Report = lambda _: None) -> None:
+        """Run the pipeline until it ends; `report` is called with each batch when it is done."""
+        need_classic(session, "a pipeline")
+        build = _Build(self, session)
+        stream = self.settings.stream
+        runners = {name: self._runner(build, name, report) for name in self.graph.sources}
+        if stream is not None:
+            flows = {
+                name: Flow(
+                    build.events(name, stream=True),
+                    runner,
+                    f"{stream.checkpoint}/sources/{name}",
+                    name,
+                )
+                for name, runner in runners.items()
+            }
+            feeding = {one.edits_from for one in self.graph.sets.values()}
+            drains = [Drain(flow) for name, flow in flows.items() if name in feeding]
+            for runner in runners.values():
+                if isinstance(runner, BatchRunner):
+                    runner.drains = [*drains, *build.followed]
+            answered = [flow for name, flow in flows.items() if name not in feeding]
+            run_all(answered, stream.trigger, drains)
+            return
+        for name, runner in runners.items():
+            self._answer_once(build, name, runner)
+        for name, node in self.graph.nodes.items():
+            if node.sinks and isinstance(node.step, CoverStep):
+                write_covered(session, build.set_of(node.takes), self.sinks[name], name, report)
+            if node.sinks and isinstance(node.step, MergeStep):
+                write_merged(session, build.merged(name), self.sinks[name], name, report)
+
+    def _runner(self, build: _Build, source: str, report: Report) -> Runner:
+        given = self.settings.quarantine
+        alone = len(self.graph.sources) == 1
+        quarantine = None if given is None else given.sink(None if alone else source)
+        fed = [given for given in self.graph.sets.values() if given.edits_from == source]
+        if fed:
+            return EditsRunner([build.edits_folder(given) for given in fed], quarantine, report)
+        names = self.graph.steps_on(source)
+        first = self.graph.nodes[names[0]].step
+        if isinstance(first, NotifyStep):
+            sinks, space = self.sinks[names[0]], _space_of(first)
+            return NotifyRunner(first, space, names[0], sinks, quarantine, report)
+        steps = [build.step(name) for name in names]
+        return BatchRunner(steps, quarantine, self.graph.sources[source].nan, report)
+
+    def _answer_once(self, build: _Build, source: str, runner: Runner) -> None:
+        """Answer a source as a batch job."""
+        events = build.events(source, stream=False)
+        with runner.closing as closing:
+            if not self.graph.sources[source].is_replayable:
+                # bad rows are found in a second pass, over the same events
+                events = events.persist(StorageLevel.DISK_ONLY)
+                closing.callback(events.unpersist)
+            runner.check(events.sparkSession, events)
+            runner.answer(events, f"{BATCH_JOB} {uuid4()}", 0)
+
+
+class _Build:
+    """The parts of a pipeline that is run, each made once."""
+
+    def __init__(self, pipeline: Pipeline, session: SparkSession):
+        self._pipeline = pipeline
+        self._session = session
+        self._sets: dict[str, Subscriptions] = {}
+        self._merged: dict[tuple[str, str], MergedSet] = {}
+        self.followed: list[DeltaEdits] = []
+        """Tables of subscriptions that are looked at before each batch."""
+
+    def events(self, source: str, *, stream: bool) -> DataFrame:
+        """Return the events of a source, with the columns that steps ask for."""
+        graph = self._pipeline.graph
+        steps = [graph.nodes[name].step for name in graph.steps_on(source)]
+        keep = [getattr(step, "keep", _UPDATES) for step in steps] or [EDITS]
+        space = self._pipeline.space
+        if steps and isinstance(steps[0], NotifyStep):
+            space = _space_of(steps[0]) or _LINE
+        names = list(dict.fromkeys(name for some in keep for name in some))
+        given = graph.sources[source]
+        more = {"named": False} if isinstance(given, KafkaSource) and keep[0] in _OF_IDS else {}
+        events = given.read(self._session, space, names, stream=stream, **more)
+        if isinstance(given, Files) and given.schema is None and keep[0] not in _OF_IDS:
+            _need_columns(given, events, space)
+        return events
+
+    def step(self, name: str) -> AnswerStep:
+        """Return a step that answers events."""
+        graph = self._pipeline.graph
+        given, of = graph.nodes[name].step, graph.nodes[name].of
+        sinks, filters = (
+            self._pipeline.sinks[name],
+            [self.merged(one, graph.source_of(name)) for one in graph.filters_of(name)],
+        )
+        if isinstance(given, FilterStep):
+            return Filtering(filters, sinks, keep=given.keep, name=name)
+        assert isinstance(given, MatchStep | RankStep)
+        assert of is not None
+        how: dict[str, Any] = {
+            "keep": given.keep,
+            "filters": filters,
+            "index": given.index,
+            "worker_bytes": given.worker_bytes,
+            "name": name,
+        }
+        if isinstance(given, MatchStep):
+            return Matching(self.set_of(of), sinks, output=given.output, **how)
+        return Ranking(
+            self.set_of(of),
+            sinks,
+            k=given.k,
+            relaxed=given.relaxed,
+            combine=given.combine,
+            limit=given.limit,
+            clock=given.clock,
+            **how,
+        )
+
+    def merged(self, name: str, source: str = "") -> MergedSet:
+        """Return the summary that a step `merge` makes; each source is at a version of its own."""
+        if (source, name) not in self._merged:
+            node = self._pipeline.graph.nodes[name]
+            step = node.step
+            assert isinstance(step, MergeStep)
+            of = self.set_of(node.takes)
+            self._merged[source, name] = MergedSet(
+                of, bits=step.bits, attributes=step.attributes, gap=step.gap
+            )
+        return self._merged[source, name]
+
+    def set_of(self, name: str) -> Subscriptions:
+        """Return a set, or what a step `cover` leaves of one."""
+        if name not in self._sets:
+            graph = self._pipeline.graph
+            if name in graph.nodes:
+                self._sets[name] = CoveredSet(self.set_of(graph.nodes[name].takes))
+            elif self._pipeline.settings.stream is not None:
+                self._sets[name] = self._pinned(graph.sets[name])
+            else:
+                self._sets[name] = self._fixed(graph.sets[name])
+        return self._sets[name]
+
+    def _pinned(self, given: SetTable) -> VersionedSet:
+        """Return a set of a stream; a file that has changed is a new version."""
+        stream, space = self._pipeline.settings.stream, self._pipeline.space
+        assert stream is not None
+        own = Path(stream.checkpoint) / "sets" / given.name
+        versions = Versions(given.versions or own / "versions")
+        folder = self.edits_folder(given)
+        edits = None if folder is None else Edits(folder, versions, space)
+        if given.delta is not None and folder is not None:
+            self.followed.append(DeltaEdits(given.delta, folder))
+            self.followed[-1]()
+        if (given.file or given.table) and (edits is None or not versions.all()):
+            versions.publish_file(*self._read(given))
+        elif given.edits_from is not None and not versions.all():
+            none = np.zeros((0, len(space)))  # the first edits come by a stream that isn't started
+            versions.publish(Boxes.of(none, none), space)
+        return VersionedSet(versions, space, edits=edits, keep_versions=given.keep_versions)
+
+    def edits_folder(self, given: SetTable) -> Path | None:
+        """Return the folder of a set's edits; those of a source are put there."""
+        if given.edits is not None or (given.edits_from is None and given.delta is None):
+            return given.edits
+        stream = self._pipeline.settings.stream
+        assert stream is not None
+        return Path(stream.checkpoint) / "sets" / given.name / "edits"
+
+    def _fixed(self, given: SetTable) -> FixedSet:
+        """Return a set of a batch job."""
+        space = self._pipeline.space
+        if given.table is not None:
+            return FixedSet(self._table(given), space)
+        if given.file is not None:
+            return FixedSet(*self._read(given))
+        assert given.versions is not None
+        versions = Versions(given.versions)
+        version = versions.latest()
+        return FixedSet(*versions.load(version), version=version)
+
+    def _read(self, given: SetTable) -> tuple[Boxes, Space]:
+        """Return the subscriptions of a file or a table on the driver."""
+        space = self._pipeline.space
+        if given.file is not None:
+            return read_subscriptions(given.file, space), space
+        return gathered_set(self._table(given), space)
+
+    def _table(self, given: SetTable) -> DataFrame:
+        return read_table(self._session, given.format, given.table, {})
+
+
+def _need_columns(source: Files, events: DataFrame, space: Space) -> None:
+    """Refuse files without the columns of attributes: newer ones may have them."""
+    present = {*events.columns}
+    absent = [one for one in space if not {*PLAIN.names(one)} & present]
+    if absent and source.format == "parquet":
+        names = ", ".join(repr(PLAIN.names(one)[0]) for one in absent)
+        raise FileError(
+            f"{source.path}: the file from which Spark learns the columns lacks {names}\n"
+            f"  present: {', '.join(map(repr, events.columns))}\n"
+            "  hint: if other files of the folder have them, name all columns by the source's "
+            "schema = 'id long, ...'; rows of older files have no values there"
+        )
+
+
+def _space_of(step: NotifyStep) -> Space | None:
+    """Return the space of a step `notify`, if it has one."""
+    return None if step.space is None else Space.load(step.space)
+
+
+def _check_steps(settings: Settings, space: Space) -> None:
+    """Refuse options of steps that don't fit together or don't fit the space."""
+    for place, step in enumerate(settings.step):
+        key = "index"
+        try:
+            if isinstance(step, MatchStep):
+                check_match_index(step.index)
+            elif isinstance(step, RankStep):
+                check_rank_index(step.index)
+                key = "combine"
+                check_combine(step.combine, relaxed=step.relaxed)
+                key = "clock"
+                limits(space, step.k, step.limit, step.clock)
+            elif isinstance(step, NotifyStep):
+                key = "space"
+                Ground(_space_of(step))
+            elif isinstance(step, MergeStep):
+                key = "attributes"
+                Cells.chosen(space, step.bits, step.attributes, None)
+        except (UsageError, SpaceError) as error:
+            raise FileError(f"step[{place}].{key}: {error}") from None

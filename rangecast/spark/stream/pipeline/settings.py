@@ -1,0 +1,303 @@
+"""The keys of a pipeline's TOML file: their names, types, defaults and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta, field
+
+from rangecast.rank.combine import Combine
+from rangecast.spark.steps.match import OUTPUTS
+from rangecast.spark.steps.prepared import WORKER_BYTES
+from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
+from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
+from rangecast.spark.stream.run import AVAILABLE_NOW
+from rangecast.spark.stream.sinks.base import Console, FileSink, Folder, JsonFolder, Sink, SinkTable
+from rangecast.spark.stream.sinks.delta import Delta
+from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES
+from rangecast.spark.stream.sources import Files, Options, Rate, TableSource
+
+if TYPE_CHECKING:
+    Output = str
+else:
+    Output = Literal[*OUTPUTS]
+
+
+Count = Annotated[int, Meta(ge=1)]
+Column = Annotated[str, takes("the name of a column")]
+Keep = Annotated[tuple[Column, ...], takes("a list of columns")]
+Named = Annotated[str | None, takes("the name of a source, a set or a step")]
+Index = Annotated[str, takes("the name of an index, such as 'auto'")]
+Bytes = Annotated[Count, takes("a number of bytes")]
+Replace = Annotated[bool, takes("true or false")]
+"""Whether a batch job takes the place of what an earlier run wrote."""
+
+
+class Subscriptions(Table):
+    """Where a set comes from, and its changes."""
+
+    name: Annotated[str, takes("a name")] = "subscriptions"
+    file: Annotated[Path | None, takes("a file of subscriptions")] = None
+    table: Annotated[Location | None, takes("a table of subscriptions that Spark reads")] = None
+    format: Annotated[str, takes("the format of the table, as Spark names it")] = "parquet"
+    versions: Annotated[Path | None, takes("a folder of versions")] = None
+    edits: Annotated[Path | None, takes("a folder of files of edits")] = None
+    edits_from: Annotated[str | None, takes("the name of a source of edits")] = None
+    delta: Annotated[Location | None, takes("a Delta table whose changes are followed")] = None
+    keep_versions: Annotated[Count | None, takes("how many versions to keep")] = None
+
+
+class Step(Table, kw_only=True, tag_field="type"):
+    """What all steps have."""
+
+    name: Annotated[str | None, takes("a name")] = None
+    """Its type, if not given."""
+
+    @property
+    def called(self) -> str:
+        return self.name or str(self.__struct_config__.tag)
+
+
+class MatchStep(Step, tag="match"):
+    """Which subscriptions hold each event."""
+
+    takes_from: Named = field(name="from", default=None)
+    subscriptions: Named = None
+    output: Output = "pairs"
+    keep: Keep = ()
+    index: Index = "auto"
+    worker_bytes: Bytes = WORKER_BYTES
+
+
+class RankStep(Step, tag="rank"):
+    """The k best subscriptions of each event."""
+
+    takes_from: Named = field(name="from", default=None)
+    subscriptions: Named = None
+    k: Annotated[Count, takes("a whole number")] = 10
+    relaxed: Annotated[bool, takes("true or false")] = False
+    combine: Combine = "sum"
+    limit: Annotated[Count | None, takes("a whole number")] = None
+    clock: Annotated[str | None, takes("the name of a timestamp attribute")] = None
+    keep: Keep = ()
+    index: Index = "auto"
+    worker_bytes: Bytes = WORKER_BYTES
+
+
+class FilterStep(Step, tag="filter"):
+    """The events that may match a subscription, by the summary of a step `merge`."""
+
+    takes_from: Named = field(name="from", default=None)
+    by: Named = None
+    keep: Keep = ()
+
+
+class CoverStep(Step, tag="cover"):
+    """The subscriptions of a set that no other one covers, as a set."""
+
+    takes_from: Named = field(name="from", default=None)
+
+
+class MergeStep(Step, tag="merge"):
+    """The union of a set, as ranges."""
+
+    takes_from: Named = field(name="from", default=None)
+    attributes: Annotated[tuple[str, ...] | None, takes("a list of attributes")] = None
+    bits: Annotated[Count, takes("how many bits each attribute has")] = 8
+    gap: Annotated[int, takes("a whole number", ge=0)] = 0
+
+
+class NotifyStep(Step, kw_only=True, tag="notify"):
+    """Top-k lists of interests, kept up to date by the updates of a source."""
+
+    takes_from: Named = field(name="from", default=None)
+    objects: Annotated[Path, takes("a file of objects: id, x, y")]
+    interests: Annotated[Path, takes("a file of interests: id, x_lo, x_hi")]
+    space: Annotated[Path | None, takes("a file: the attributes of objects, if not x")] = None
+    lists: Annotated[Path, takes("a folder for the lists")]
+    k: Annotated[Count, takes("a whole number")] = 10
+    descending: Annotated[bool, takes("true or false")] = False
+
+
+AnyStep = MatchStep | RankStep | FilterStep | CoverStep | MergeStep | NotifyStep
+
+
+PartitionBy = Annotated[tuple[Column, ...], takes("a list of columns")]
+FileBytes = Annotated[int, takes("a number of bytes, 0 for one file per task", ge=0)]
+
+
+class ParquetSink(SinkTable, tag="parquet"):
+    """A folder of Parquet files."""
+
+    path: Annotated[Path, takes("a folder")]
+    replace: Replace = False
+    partition_by: PartitionBy = ()
+    target_file_bytes: FileBytes = TARGET_FILE_BYTES
+
+    @property
+    def sink(self) -> Sink:
+        return Folder(
+            self.path,
+            replace=self.replace,
+            partition_by=self.partition_by,
+            target_file_bytes=self.target_file_bytes,
+        )
+
+
+class JsonSink(SinkTable, tag="json"):
+    """A folder of files of JSON Lines."""
+
+    path: Annotated[Path, takes("a folder")]
+    replace: Replace = False
+    partition_by: PartitionBy = ()
+    target_file_bytes: FileBytes = TARGET_FILE_BYTES
+
+    @property
+    def sink(self) -> Sink:
+        return JsonFolder(
+            self.path,
+            replace=self.replace,
+            partition_by=self.partition_by,
+            target_file_bytes=self.target_file_bytes,
+        )
+
+
+class DeltaSink(SinkTable, tag="delta"):
+    """A Delta table, in a folder or at a URL."""
+
+    path: Annotated[Location, takes("a folder, or the URL of an object store")]
+    options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
+        default_factory=dict
+    )
+    replace: Replace = False
+    shared: Annotated[bool, takes("true or false")] = False
+    """Whether several streams write to the table."""
+    partition_by: PartitionBy = ()
+    target_file_bytes: FileBytes = TARGET_FILE_BYTES
+
+    @property
+    def sink(self) -> FileSink:
+        return Delta(
+            self.path,
+            self.options,
+            replace=self.replace,
+            shared=self.shared,
+            partition_by=self.partition_by,
+            target_file_bytes=self.target_file_bytes,
+        )
+
+
+class ConsoleSink(SinkTable, tag="console"):
+    """The standard output."""
+
+    rows: Annotated[Count, takes("how many rows to show")] = 20
+
+    @property
+    def sink(self) -> Sink:
+        return Console(self.rows)
+
+
+AnySink = ParquetSink | JsonSink | DeltaSink | ConsoleSink | KafkaSink
+
+
+class Quarantine(Table):
+    """Where bad rows go."""
+
+    path: Annotated[Location, takes("a folder for bad rows, or the URL of a Delta table")]
+    type: Literal["parquet", "delta"] = "parquet"
+    options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
+        default_factory=dict
+    )
+
+    def sink(self, source: str | None) -> FileSink:
+        """Return where the bad rows of a source go; `None`: there is only one."""
+        path = self.path if source is None else f"{self.path}/{source}"
+        return Delta(path, self.options) if self.type == "delta" else Folder(path)
+
+
+class Stream(Table):
+    """What only a stream has."""
+
+    checkpoint: Annotated[Location, takes("the folder where Spark notes how far it is")]
+    trigger: Annotated[
+        str,
+        takes(
+            f"{AVAILABLE_NOW!r}, or the time between batches such as '10 seconds'",
+            pattern=rf"^({AVAILABLE_NOW}|\d+ (millisecond|second|minute|hour)s?)$",
+        ),
+    ] = AVAILABLE_NOW
+
+
+class Spark(Table):
+    """Where to run."""
+
+    master: Annotated[str | None, takes("a master URL such as 'local[4]'")] = None
+    conf: Annotated[Options, takes("a table of texts and numbers")] = field(default_factory=dict)
+
+
+AnySource = Files | Rate | KafkaSource | TableSource
+
+
+class Settings(Table):
+    """A whole file."""
+
+    mode: Literal["batch", "stream"]
+    space: Annotated[Path, takes("the file of the space")]
+    step: Annotated[list[AnyStep], takes("tables [[step]]", min_length=1)]
+    sink: Annotated[list[AnySink], takes("tables [[sink]]")] = field(default_factory=list)
+    source: Annotated[list[AnySource], takes("tables [[source]]")] = field(default_factory=list)
+    subscriptions: Annotated[list[Subscriptions], takes("tables [[subscriptions]]")] = field(
+        default_factory=list
+    )
+    quarantine: Annotated[Quarantine | None, takes("a table with a path")] = None
+    stream: Annotated[Stream | None, takes("a table with a checkpoint and a trigger")] = None
+    spark: Annotated[Spark, takes("a table with master and conf")] = field(default_factory=Spark)
+
+    def problem(self) -> str | None:
+        """Return what is wrong with keys that are of the right type, one by one or together."""
+        if self.quarantine and self.quarantine.type != "delta" and "://" in self.quarantine.path:
+            return "quarantine.type: a URL takes a table\n  expected: type = 'delta'"
+        problems = self._stream_problems() if self.mode == "stream" else self._batch_problems()
+        return next(problems, None)
+
+    def _batch_problems(self) -> Iterator[str]:
+        for place, source in enumerate(self.source):
+            if isinstance(source, Rate):
+                at = f"source[{place}].type"
+                yield f"{at}: the rate source has no end\n  expected: mode = 'stream'"
+        if self.stream is not None:
+            yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
+        for place, given in enumerate(self.subscriptions):
+            at = f"subscriptions[{place}]"
+            for key in ("edits", "edits_from", "delta", "keep_versions"):
+                if getattr(given, key) is not None:
+                    yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
+            if sum(one is not None for one in (given.file, given.table, given.versions)) != 1:
+                yield f"{at}.file: give either a file, a table or a folder of versions"
+
+    def _stream_problems(self) -> Iterator[str]:
+        if self.stream is None:
+            yield "stream: is missing\n  expected: a table with a checkpoint"
+            return
+        for place, given in enumerate(self.subscriptions):
+            at = f"subscriptions[{place}]"
+            if given.file is not None and given.table is not None:
+                yield f"{at}.table: give either a file or a table"
+            others = (given.file, given.table, given.edits, given.edits_from)
+            if given.delta is not None and any(others):
+                yield f"{at}.delta: the table has the whole set; leave out the other places of it"
+            if not any((*others, given.versions, given.delta)):
+                yield f"{at}.file: give a file, a table, a folder of versions, or a folder of edits"
+            if "://" in self.stream.checkpoint:
+                needed = "a folder on a file system, as the checkpoint is none"
+                if given.versions is None:
+                    yield f"{at}.versions: is missing\n  expected: {needed}"
+                if given.edits_from is not None and given.edits is None:
+                    yield f"{at}.edits: is missing\n  expected: {needed}"
+                if given.delta is not None:
+                    yield f"{at}.delta: the checkpoint is a URL\n  expected: {needed}"
+        for place, sink in enumerate(self.sink):
+            if getattr(sink, "replace", False):
+                yield f"sink[{place}].replace: is for batch jobs\n  expected: mode = 'batch'"

@@ -1,0 +1,1 @@
+"""Sinks of a stream: files, Delta tables; one commit per batch."""

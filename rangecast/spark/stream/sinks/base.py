@@ -1,0 +1,349 @@
+"""Where answers go, a batch at a time.
+
+A sink writes a batch and gives back what commits it. Folders and tables (`delta`) are exactly once:
+nothing is seen before the commit, and a batch that is committed is skipped when Spark repeats it.
+The others have no memory of what they wrote: they are at least once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import pyarrow.parquet as pq
+from msgspec import field as msgspec_field
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.validation.flags import flag
+from rangecast.spark.columns import arrow_schema, need_among
+from rangecast.spark.stream.pipeline.toml_file import Table, takes
+from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES, join_lines, join_parquet
+from rangecast.spark.stream.sinks.written import (
+    LocalFolder,
+    Target,
+    WrittenFile,
+    partition_folder,
+    write_rows,
+)
+from rangecast.store.commits import CommittedFolder
+
+_IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
+"""The columns with ids of subscriptions, and their types by that of an id."""
+MOMENTS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How Spark writes moments as JSON: its default drops all below a millisecond."""
+_NO_ROWS = "part-00000.parquet"
+_BATCH = "batch"
+"""The column that readers make of the names of folders."""
+_TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "string": StringType(),
+    "array<bigint>": ArrayType(LongType()),
+    "array<string>": ArrayType(StringType()),
+}
+
+
+class Batch(NamedTuple):
+    """Which batch it is, and the version of the subscriptions that answers it."""
+
+    stream: str
+    number: int
+    version: int
+    subscriptions: int
+    """How many that version has."""
+
+
+Counts = dict[str, int]
+"""Of a batch: rows (that were written), and whatever else is worth keeping."""
+Commit = Callable[[Counts], None]
+
+
+class Sink(ABC):
+    """Where the answers of a stream go; the base of all sinks."""
+
+    name: str
+    promise = "at least once"
+
+    def check(self, session: SparkSession) -> None:  # noqa: B027
+        """Raise an error if this sink can't work; called before anything runs."""
+
+    def check_columns(self, columns: StructType) -> None:  # noqa: B027
+        """Raise an error if rows of these columns can't be written; called before anything runs."""
+
+    def open(self, stream: str, closing: ExitStack) -> None:  # noqa: B027
+        """Prepare for the batches of a stream; `closing` takes what must be closed at its end."""
+
+    def has(self, number: int) -> bool:
+        """Return whether a batch was committed before."""
+        return False
+
+    @abstractmethod
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        """Write a batch; return a function that commits it."""
+
+
+class FileSink(Sink):
+    """A sink of Parquet files that the workers write; nobody sees them before the commit."""
+
+    promise = "exactly once"
+
+    @abstractmethod
+    def target(self, columns: StructType, batch: Batch) -> Target:
+        """Return what the workers write, for rows of these columns."""
+
+    @abstractmethod
+    def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
+        """Return what commits the files that the workers wrote."""
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        target = self.target(rows.schema, batch)
+        return self.written(target, write_rows(rows, target), batch)
+
+
+class _Batches(Sink):
+    """A folder of batches that readers may read at any time: see `commits`."""
+
+    promise = "exactly once"
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        replace: bool = False,
+        partition_by: Sequence[str] = (),
+        target_file_bytes: int = TARGET_FILE_BYTES,
+    ):
+        self.name = str(path)
+        self.path = Path(path)
+        self._replace = flag("replace", replace)
+        self._partition_by = partition_columns(partition_by)
+        self._target_bytes = target_file_bytes
+        self._batches: CommittedFolder
+
+    def open(self, stream: str, closing: ExitStack) -> None:
+        batches = CommittedFolder(self.path, stream, replace=self._replace)
+        self._batches = closing.enter_context(batches)
+
+    def check_columns(self, columns: StructType) -> None:
+        for name in columns.names:
+            if name.lower() == _BATCH:
+                raise UsageError(
+                    f"{self.name}: the column {name!r} can't be written: readers take the number "
+                    "of the batch for it, which the folder is named by\n"
+                    "  hint: give it another name by `columns` of the source"
+                )
+        check_partitions(columns, self._partition_by, self.name)
+
+    def has(self, number: int) -> bool:
+        return self._batches.is_committed(number)
+
+    def _settled(self, columns: StructType, batch: Batch) -> StructType:
+        """Return the columns with ids of the sink's type; refuse others than those of before."""
+        self.check_columns(columns)
+        wanted = with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
+        given = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in wanted)
+        held = self._batches.settled("columns", given)
+        if held != given:
+            raise UsageError(
+                f"{self.name}: its batches have the columns {held}; given: {given}\n"
+                "  hint: write to a new folder with a new checkpoint, or undo the change of the "
+                "step (its type, output or kept columns)"
+            )
+        by = ", ".join(self._partition_by)
+        held = self._batches.settled("partition_by", by)
+        if held != by:
+            raise UsageError(
+                f"{self.name}: its batches are partitioned by {held or 'nothing'}; given: "
+                f"{by or 'nothing'}\n  hint: write to a new folder with a new checkpoint"
+            )
+        return wanted
+
+
+class Folder(_Batches, FileSink):
+    """A folder of batches in Parquet that readers may read at any time: see `commits`.
+
+    replace            a batch job takes the place of the one before, instead of being refused
+    partition_by       columns by whose values each batch is cut into folders <column>=<value>
+    target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
+    """
+
+    def target(self, columns: StructType, batch: Batch) -> Target:
+        staged = LocalFolder(str(self._batches.stage(batch.number).absolute()))
+        wanted = self._settled(columns, batch)
+        return Target(staged, wanted, self._partition_by, name=self.name, by_folder=True)
+
+    def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
+        assert isinstance(target.place, LocalFolder)
+        staged = Path(target.place.path)
+        staged.mkdir(exist_ok=True)
+        files = join_parquet(target.place, files, self._target_bytes)
+        names = {file.name for file in files}
+        if not files:  # readers learn the columns from a file without rows
+            none = arrow_schema(target.columns).empty_table().drop_columns(self._partition_by)
+            folder = partition_folder(self._partition_by, [None] * len(self._partition_by))
+            with target.place.create(f"{folder}{_NO_ROWS}") as file:
+                pq.write_table(none, file)
+            names = {f"{folder}{_NO_ROWS}"}
+
+        def commit(counts: Counts) -> None:
+            for path in staged.rglob("part-*"):  # of tasks that failed, or ran twice
+                if str(path.relative_to(staged)) not in names:
+                    path.unlink()
+            _need_all_rows(staged, _parquet_rows, counts["rows"])
+            self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
+
+        return commit
+
+
+class JsonFolder(_Batches):
+    """A folder of batches as JSON Lines that readers may read at any time: see `commits`.
+
+    replace            a batch job takes the place of the one before, instead of being refused
+    partition_by       columns by whose values each batch is cut into folders <column>=<value>
+    target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
+    """
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        columns = self._settled(rows.schema, batch)
+        rows = rows.select([F.col(f"`{one.name}`").cast(one.dataType) for one in columns])
+        staged = self._batches.stage(batch.number)
+        writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer = writer.partitionBy(*self._partition_by).options(**MOMENTS)
+        writer.json(f"file://{staged.absolute()}")  # not the file system that is Spark's default
+
+        def commit(counts: Counts) -> None:
+            _need_all_rows(staged, _lines, counts["rows"])
+            join_lines(staged, self._target_bytes)
+            self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
+
+        return commit
+
+
+_PARTITION_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
+
+
+def partition_columns(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns to partition by."""
+    if isinstance(given, str):
+        raise UsageError(
+            f"partition_by is a list of columns\n  given: str {given!r}\n"
+            f"  hint: give partition_by=[{given!r}]"
+        )
+    return tuple(given)
+
+
+def check_partitions(columns: StructType, partition_by: Sequence[str], name: str) -> None:
+    """Refuse columns that rows can't be partitioned by."""
+    need_among(partition_by, columns.names, f"{name}: partition_by: the rows")
+    if partition_by and len(partition_by) == len(columns.names):
+        raise UsageError(
+            f"{name}: partition_by names all columns of the rows\n"
+            "  hint: leave at least one of them to the files"
+        )
+    for column in partition_by:
+        kind = columns[column].dataType.simpleString()
+        if kind not in _PARTITION_TYPES:
+            raise UsageError(
+                f"{name}: partition_by: the column {column!r} has the type {kind}; expected: "
+                f"{', '.join(_PARTITION_TYPES)}\n  hint: cast it by `columns` of the source"
+            )
+
+
+def with_ids(
+    columns: StructType, batch: Batch, sink: str, settled: Callable[[str], str]
+) -> StructType:
+    """Return columns whose ids of subscriptions have the type of the sink.
+
+    The first batch settles whether they are integers or texts, as readers of all batches need one
+    type. A set without subscriptions counts as texts there, and fits any type later.
+    """
+    fields = []
+    for field in columns:
+        kind, form = field.dataType, _IDS.get(field.name)
+        if form is not None:
+            whole = kind.simpleString() == form.format("bigint") and batch.subscriptions > 0
+            found = settled("bigint" if whole else "string")
+            if found == "bigint" and not whole and batch.subscriptions:
+                raise UsageError(
+                    f"{sink}: holds subscriptions with integers as ids, and version "
+                    f"{batch.version} has texts\n  hint: write to a new place"
+                )
+            kind = _TYPES[form.format(found)]
+        fields.append(StructField(field.name, kind))
+    return StructType(fields)
+
+
+def _need_all_rows(staged: Path, rows_of: Callable[[Path], int], rows: int) -> None:
+    """Refuse to commit a batch whose files stayed on the disks of other hosts."""
+    there = sum(rows_of(path) for path in staged.rglob("part-*") if path.stat().st_size)
+    if there != rows:
+        raise FileError(
+            f"{staged}: {rows:,} rows were written, and {there:,} of them are there\n"
+            "  hint: give a folder on a file system that the driver and all workers mount"
+        )
+
+
+def _parquet_rows(path: Path) -> int:
+    return int(pq.read_metadata(path).num_rows)
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+class Console(Sink):
+    """The first rows of each batch, on the standard output."""
+
+    name = "console"
+
+    def __init__(self, rows: int = 20):
+        self._rows = rows
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        from rich.console import Console as Terminal
+        from rich.table import Table
+        from rich.text import Text
+
+        title = f"batch {batch.number}, version {batch.version}"
+        shown = Table(title=title, title_justify="left")
+        for name in rows.columns:
+            shown.add_column(Text(name))  # not str: what is in brackets would be markup
+        for row in rows.take(self._rows):
+            shown.add_row(*(Text(str(value)) for value in row))
+        Terminal().print(shown)
+        return no_commit
+
+
+class Callback(Sink):
+    """A function that is given each batch as a DataFrame."""
+
+    name = "callback"
+
+    def __init__(self, function: Callable[[DataFrame, Batch], None]):
+        self._function = function
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        self._function(rows, batch)
+        return no_commit
+
+
+def no_commit(counts: Counts) -> None:
+    """Do nothing: a commit for sinks that write at once."""
+
+
+class SinkTable(Table, kw_only=True, tag_field="type"):
+    """What all sinks have in the file of a pipeline."""
+
+    takes_from: Annotated[str | None, takes("the name of a step")] = msgspec_field(
+        name="from", default=None
+    )

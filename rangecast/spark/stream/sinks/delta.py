@@ -1,0 +1,268 @@
+"""A Delta table as a sink: the workers write Parquet files, one commit of delta-rs adds them.
+
+The commit carries the stream and the number of the batch as Delta's application transaction, so
+that a batch that Spark repeats is known and skipped. It needs no connector in the JVM, and works on
+a file system and on the object stores that delta-rs knows. Files of tasks that failed are never
+part of the table; `vacuum` removes them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.io.durable import sync_file, sync_folder
+from rangecast.model.validation.flags import flag
+from rangecast.spark.columns import arrow_schema
+from rangecast.spark.stream.sinks.base import (
+    Batch,
+    Commit,
+    Counts,
+    FileSink,
+    check_partitions,
+    partition_columns,
+    with_ids,
+)
+from rangecast.spark.stream.sinks.delta_rules import TableRules
+from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES, join_parquet
+from rangecast.spark.stream.sinks.written import LocalFolder, Target, WrittenFile
+from rangecast.store.commits import BATCH_JOB
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+_LOOKED_AT = 100
+"""Commits of a table that tell which streams write to it."""
+
+
+class StoredTable(NamedTuple):
+    """The root of a table in an object store."""
+
+    uri: str
+    options: dict[str, str]
+
+    def create(self, name: str) -> pa.NativeFile:
+        return self._files().open_output_stream(name)
+
+    def has(self, name: str) -> bool:
+        return bool(self._files().get_file_info(name).type == fs.FileType.File)
+
+    def read(self, name: str) -> pa.Table:
+        with self._files().open_input_file(name) as file:
+            return pq.ParquetFile(file).read()
+
+    def remove(self, name: str) -> None:
+        self._files().delete_file(name)
+
+    def _files(self) -> fs.PyFileSystem:
+        from deltalake.fs import DeltaStorageHandler
+
+        return fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
+
+
+class Delta(FileSink):
+    """A Delta table, in a folder or at the URL of an object store.
+
+    path      a folder that the driver and all workers mount, or a URL: s3://..., gs://..., abfss://...
+    options   what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
+    replace   a batch job takes the place of all that the table holds
+    shared    several streams write to the table; without, one that meets the batches of another
+              stream is refused: its checkpoint may have been lost
+    partition_by       columns to partition a new table by; an existing one has its own
+    target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        options: Mapping[str, Any] | None = None,
+        *,
+        replace: bool = False,
+        shared: bool = False,
+        partition_by: Sequence[str] = (),
+        target_file_bytes: int = TARGET_FILE_BYTES,
+    ):
+        self.name = str(path)
+        self._is_local = "://" not in self.name
+        self._options = {key: str(value) for key, value in (options or {}).items()}
+        self._replace = flag("replace", replace)
+        self._shared = flag("shared", shared)
+        self._partition_by = partition_columns(partition_by)
+        self._target_bytes = target_file_bytes
+        self._stream = ""
+
+    def check(self, session: SparkSession) -> None:
+        try:
+            import deltalake  # noqa: F401
+        except ModuleNotFoundError:
+            raise UsageError(
+                "a Delta table needs delta-rs, which isn't installed\n"
+                "  hint: pip install 'rangecast[delta]'"
+            ) from None
+        with self._errors():
+            self._rules(self._table())
+
+    def check_columns(self, columns: StructType) -> None:
+        with self._errors():
+            table = self._table()
+            rules = self._rules(table)
+        check_partitions(columns, self._partition_by, self.name)
+        if rules is not None:
+            rules.check(_with_table_ids(columns, table), self.name)
+            self._check_partitioning(rules)
+
+    def open(self, stream: str, closing: ExitStack) -> None:
+        self._stream = stream
+        if self._shared or self._replace or BATCH_JOB in stream:
+            return
+        with self._errors():
+            table = self._table()
+            if table is None or table.transaction_version(stream) is not None:
+                return
+            noted = [commit.get("stream", BATCH_JOB) for commit in table.history(_LOOKED_AT)]
+        others = [one for one in noted if BATCH_JOB not in one]
+        if others:
+            raise UsageError(
+                f"{self.name}: holds the batches of another stream, {others[0]}; this one is "
+                f"{stream}, and would write all its events again\n"
+                "  hint: go on with the old checkpoint, write to a new table, or say that several "
+                "streams share this one (shared = true)"
+            )
+
+    def has(self, number: int) -> bool:
+        with self._errors():
+            table = self._table()
+            last = None if table is None else table.transaction_version(self._stream)
+        return last is not None and last >= number
+
+    def target(self, columns: StructType, batch: Batch) -> Target:
+        from deltalake import DeltaTable
+
+        with self._errors():
+            table = self._table()
+            rules = self._rules(table)
+            wanted = with_ids(columns, batch, self.name, lambda kind: _ids(table) or kind)
+            if rules is not None:
+                rules.check(wanted, self.name)
+            else:
+                DeltaTable.create(
+                    self.name,
+                    arrow_schema(wanted),
+                    mode="ignore",
+                    partition_by=list(self._partition_by) or None,
+                    storage_options=self._options,
+                )
+        place = LocalFolder(self.name) if self._is_local else StoredTable(self.name, self._options)
+        if rules is None:
+            return Target(place, wanted, self._partition_by, name=self.name)
+        return Target(place, wanted, rules.partition_by, rules.not_null, self.name)
+
+    def _check_partitioning(self, rules: TableRules) -> None:
+        if self._partition_by and self._partition_by != rules.partition_by:
+            held = ", ".join(rules.partition_by) or "nothing"
+            raise UsageError(
+                f"{self.name}: the table is partitioned by {held}; given: partition_by = "
+                f"{list(self._partition_by)}\n  hint: leave it out, or write to another table"
+            )
+
+    def _rules(self, table: DeltaTable | None) -> TableRules | None:
+        return None if table is None else TableRules.of(table, self.name, replace=self._replace)
+
+    def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
+        with self._errors():
+            files = join_parquet(target.place, files, self._target_bytes)
+
+        def commit(counts: Counts) -> None:
+            from deltalake import CommitProperties, Transaction
+            from deltalake.transaction import AddAction
+
+            if self._is_local:
+                self._flush(files)
+            now = int(time.time() * 1000)
+            added: list[Any] = [
+                AddAction(
+                    file.name,
+                    file.size,
+                    dict(zip(target.partition_by, file.partition, strict=True)),
+                    now,
+                    True,
+                    json.dumps({"numRecords": file.rows}),
+                )
+                for file in files
+            ]
+            facts = {"stream": self._stream, "batch": batch.number, "set_version": batch.version}
+            about = CommitProperties(
+                custom_metadata={key: str(value) for key, value in (facts | counts).items()},
+                app_transactions=[Transaction(self._stream, batch.number)],
+            )
+            with self._errors():
+                table = self._table()
+                assert table is not None
+                table.create_write_transaction(
+                    added,
+                    "overwrite" if self._replace else "append",
+                    arrow_schema(target.columns),
+                    list(target.partition_by) or None,
+                    commit_properties=about,
+                )
+
+        return commit
+
+    def _flush(self, files: Sequence[WrittenFile]) -> None:
+        """Bring what the workers wrote to the disk; a file on another host isn't there."""
+        for file in files:
+            path = Path(self.name) / file.name
+            if not path.exists():
+                raise FileError(
+                    f"{self.name}: a worker wrote {file.name}, and it isn't there\n"
+                    "  hint: give a folder that the driver and all workers mount, or a URL"
+                )
+            sync_file(path)
+        sync_folder(Path(self.name))
+
+    def _table(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self.name, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise what delta-rs says as an error of ours."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            raise FileError(f"{self.name}: Delta table: {error}") from None
+
+
+def _with_table_ids(columns: StructType, table: DeltaTable | None) -> StructType:
+    """Return columns whose ids of subscriptions have the type that a table has for them."""
+    any_batch = Batch("", 0, 0, 0)  # an empty set fits any type
+    return with_ids(columns, any_batch, "", lambda kind: _ids(table) or kind)
+
+
+def _ids(table: DeltaTable | None) -> str | None:
+    """Return what ids of subscriptions are in a table; `None`: it doesn't tell."""
+    if table is None:
+        return None
+    for field in table.schema().fields:
+        if field.name in ("subscription", "subscriptions"):
+            return "bigint" if '"long"' in field.to_json() else "string"
+    return None
