@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 OLDEST := .venv-oldest
 # make site: its virtual environment
 SITE := .venv-site
-SHORT := $(addprefix tests/test_,package.py space.py filters.py snapshot.py columns.py kernel_cache.py conformance.py)
+SHORT := $(addprefix tests/,docs/test_package.py model/test_space.py model/test_filters.py model/test_snapshot.py model/test_columns.py kernels/test_kernel_cache.py match/test_conformance.py)
 # make run's size; larger: make run EVENTS=2000000
 SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
@@ -75,34 +75,34 @@ api: setup  ## write docs/API.md from the docstrings
 	$(BIN)/python docs/make_api.py
 
 kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
-	KILLS=$(KILLS) $(BIN)/python -m pytest -m soak tests/test_spark_crashes.py
+	KILLS=$(KILLS) $(BIN)/python -m pytest -m soak tests/spark/stream/test_crashes.py
 
 spark-matrix: setup  ## every step, mode, sink and odd batch of a pipeline, compared with the local engine: minutes
-	$(BIN)/python -m pytest -m "soak or not soak" tests/test_spark_matrix.py
+	$(BIN)/python -m pytest -m "soak or not soak" tests/spark/test_matrix.py
 
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
-	$(BIN)/python -m tests.server_kills --kills $(SERVER_KILLS)
+	$(BIN)/python -m tests.soak.server_kills --kills $(SERVER_KILLS)
 
 link-kills: setup  ## five linked servers, cut, delayed and killed: nothing settled is lost
-	$(BIN)/python -m tests.link_kills --faults $(LINK_FAULTS)
+	$(BIN)/python -m tests.soak.link_kills --faults $(LINK_FAULTS)
 
 chaos: setup  ## faults of all kinds against a model of the server's promises: SECONDS=14400 SEED=7
-	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(CHAOS)
+	$(BIN)/python -m tests.soak.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
 chaos-plants: setup  ## plant bugs in the server, and see that make chaos finds each: a quarter of an hour
-	$(BIN)/python -m tests.chaos --plants --seconds 120 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.soak.chaos --plants --seconds 120 $(if $(SEED),--seed $(SEED))
 
 bus-chaos: setup  ## Kafka and NATS restarted, killed, held, cut: each match once, gaps reported: minutes
-	$(BIN)/python -m tests.bus_chaos $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.soak.bus_chaos $(if $(SEED),--seed $(SEED))
 
 simulate-nightly: setup  ## 10,000 seeds of a network that breaks, 1,000 of the servers' links, and all planted mistakes: hours
 	$(BIN)/rangecast route simulate --seeds 10000
-	$(BIN)/python -m tests.link_world --seeds 1000
-	$(BIN)/python -m tests.broken_brokers
-	$(BIN)/python -m tests.link_world --broken
+	$(BIN)/python -m tests.soak.link_world --seeds 1000
+	$(BIN)/python -m tests.support.broken_brokers
+	$(BIN)/python -m tests.soak.link_world --broken
 
 bench-quick: setup  ## every benchmark at a tiny size and every picture of the docs, to see that they run: minutes
-	$(BIN)/python -m pytest tests/bench_quick.py
+	$(BIN)/python -m pytest tests/tools/bench_quick.py
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks
@@ -120,12 +120,12 @@ lower-bounds:  ## a short part of the suite with the oldest dependencies that py
 	rm -rf $(OLDEST)
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
-		$$($(PYTHON) tests/lower_bounds.py) $$(grep -E '^(pytest|hypothesis)==' requirements.lock)
+		$$($(PYTHON) tests/tools/lower_bounds.py) $$(grep -E '^(pytest|hypothesis)==' requirements.lock)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	$(OLDEST)/bin/python -m pytest $(SHORT)
 
 dist: setup  ## build the wheel and the sdist, and try them in an empty environment of each of PYTHONS
-	$(BIN)/python tests/wheel_check.py $(PYTHONS)
+	$(BIN)/python tests/tools/wheel_check.py $(PYTHONS)
 
 site: $(SITE)/.ready  ## the pages as a site, out/site: nothing in it is loaded from elsewhere
 	$(SITE)/bin/python docs/make_site.py

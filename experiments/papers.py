@@ -58,7 +58,7 @@ PAPERS = (
         "vcr",
         "virtual construct rectangles",
         ("side", "overlap", "hashing", "decomposition"),
-        {"Figures 1 to 5": "drawings; tests/test_vcr.py has their examples"},
+        {"Figures 1 to 5": "drawings; tests/match/test_vcr.py has their examples"},
     ),
     Paper(
         "003",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.examples import NIGHTLY
+from tests.support.examples import NIGHTLY
 
 # Structures are judged, not the plain scan that answers while their kernels are compiled.
 os.environ.setdefault("RANGECAST_COMPILE", "first")
@@ -24,7 +24,7 @@ settings.load_profile("suite")
 def spark() -> Iterator[Any]:
     """One local session for all tests that need one; they share a process (`xdist_group`)."""
     from rangecast.spark import start
-    from tests.servers import LIGHT
+    from tests.support.server.servers import LIGHT
 
     conf = {
         "spark.driver.memory": "2g",
@@ -39,7 +39,7 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker, for all tests that need one: they are of the group "kafka"."""
-    from tests.servers import kafka_broker
+    from tests.support.server.servers import kafka_broker
 
     with kafka_broker(tmp_path_factory.mktemp("kafka")) as servers:
         yield servers

@@ -1,0 +1,781 @@
+"""One table of calls over Engine, Client, AsyncClient and HTTP: the same results and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from rangecast import AsyncClient, Client, Engine, Filter, Number, Space, String
+from rangecast.client import AsyncClientBoard, ClientBoard
+from rangecast.errors import (
+    BadRowError,
+    DuplicateIdError,
+    FileError,
+    FilterError,
+    InvalidValueError,
+    RangecastError,
+    SpaceError,
+    UnknownIdError,
+    UsageError,
+)
+from rangecast.model.boxes import Boxes
+from rangecast.model.sets.base import Subscription, UpsertResult
+from rangecast.notify import Board
+from tests.server.http.test_http import Served
+
+
+def space() -> Space:
+    """Return a space of its own: a string attribute learns words."""
+    return Space([Number("price"), String("sector"), Number("size")])
+
+
+NAN = float("nan")
+ROWS = [
+    {"id": "b", "filter": "price < 10", "score": 1.0},
+    {"id": "a", "filter": "price < 20 and sector = 'tech'", "score": 5.0, "weight_price": 2.0},
+    {"id": "c", "filter": "price < 5 or size > 100", "score": 3.0},
+]
+"""Not in the order of their ids; each case begins with these."""
+EVENT = {"price": 4.0, "sector": "tech"}
+MANY = [EVENT, {"price": 15.0, "sector": "tech"}, {"size": 200.0}, {"price": 50.0}]
+TABLE = pa.table({name: [one.get(name) for one in MANY] for name in ("price", "sector", "size")})
+MATCHED = [["b", "a", "c"], ["a"], ["c"], []]
+RANKED = [[("a", 5.0), ("c", 3.0)], [("a", 5.0)], [("c", 3.0)], []]
+
+
+class Case(NamedTuple):
+    """A call and what it comes to, on every interface."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+    options: dict[str, Any] = {}  # noqa: RUF012
+    result: Any = None
+    """A value, or the class of an error."""
+    after: dict[str | int, Any] | None = None
+    """Members as they are afterwards, those that are not as before; `None`: it is gone."""
+
+
+def case(method: str, *args: Any, result: Any = None, after: Any = None, **options: Any) -> Case:
+    return Case(method, args, options, result, after)
+
+
+def wanted(one: Any, text: str, score: float = 0.0, **weights: float) -> Subscription:
+    return Subscription(one, text, score, weights)
+
+
+NEW = {"id": "d", "filter": "price < 1"}
+CASES = {
+    # ---- edits
+    "subscribe": case("subscribe", "d", "price < 1", after={"d": wanted("d", "price < 1")}),
+    "subscribe with a Filter": case(
+        "subscribe",
+        "d",
+        Filter.parse("price < 1", space()),
+        score=2,
+        weights={"price": 3, "size": 1},
+        after={"d": wanted("d", "price < 1", 2.0, price=3.0)},
+    ),
+    "subscribe a known id": case("subscribe", "a", "price < 1", result=DuplicateIdError),
+    "subscribe a wrong filter": case("subscribe", "d", "prise < 1", result=FilterError),
+    "subscribe no filter": case("subscribe", "d", 5, result=UsageError),
+    "subscribe a float": case("subscribe", 1.5, "price < 1", result=UsageError),
+    "subscribe a score that is none": case(
+        "subscribe", "d", "price < 1", score=NAN, result=UsageError
+    ),
+    "subscribe weights of no attribute": case(
+        "subscribe", "d", "price < 1", weights={"prise": 1}, result=SpaceError
+    ),
+    "subscribe a negative weight": case(
+        "subscribe", "d", "price < 1", weights={"price": -1}, result=UsageError
+    ),
+    "replace": case(
+        "replace", "a", "price < 1", after={"a": wanted("a", "price < 1", 5.0, price=2.0)}
+    ),
+    "replace with a score": case(
+        "replace", "a", "price < 1", score=0, after={"a": wanted("a", "price < 1", price=2.0)}
+    ),
+    "replace with a weight": case(
+        "replace",
+        "a",
+        "price < 1",
+        weights={"size": 4},
+        after={"a": wanted("a", "price < 1", 5.0, price=2.0, size=4.0)},
+    ),
+    "replace an unknown id": case("replace", "z", "price < 1", result=UnknownIdError),
+    "replace by a wrong filter": case("replace", "a", "price <", result=FilterError),
+    "rescore": case("rescore", "b", 7, after={"b": wanted("b", "price < 10", 7.0)}),
+    "rescore weights": case(
+        "rescore",
+        "b",
+        weights={"size": 4},
+        after={"b": wanted("b", "price < 10", 1.0, size=4.0)},
+    ),
+    "rescore an unknown id": case("rescore", "z", 1, result=UnknownIdError),
+    "upsert a new one": case(
+        "upsert", "d", "price < 1", result=True, after={"d": wanted("d", "price < 1")}
+    ),
+    "upsert a known one": case(
+        "upsert", "a", "price < 1", result=False, after={"a": wanted("a", "price < 1")}
+    ),
+    "unsubscribe": case("unsubscribe", "a", after={"a": None}),
+    "unsubscribe an unknown id": case("unsubscribe", "z", result=UnknownIdError),
+    "subscribe_many": case(
+        "subscribe_many", [NEW], result=1, after={"d": wanted("d", "price < 1")}
+    ),
+    "subscribe_many of columns": case(
+        "subscribe_many",
+        {"id": ["d"], "price_hi": [1.0], "weight_size": [2.0]},
+        result=1,
+        after={"d": wanted("d", "price <= 1", size=2.0)},
+    ),
+    "subscribe_many of a table": case(
+        "subscribe_many",
+        pa.Table.from_pylist([NEW]),
+        result=1,
+        after={"d": wanted("d", "price < 1")},
+    ),
+    "subscribe_many of pandas": case(
+        "subscribe_many", pd.DataFrame([NEW]), result=1, after={"d": wanted("d", "price < 1")}
+    ),
+    "subscribe_many of Polars": case(
+        "subscribe_many", pl.DataFrame([NEW]), result=1, after={"d": wanted("d", "price < 1")}
+    ),
+    "subscribe_many with ids of another name": case(
+        "subscribe_many",
+        [{"name": "d", "filter": "price < 1"}],
+        id="name",
+        result=1,
+        after={"d": wanted("d", "price < 1")},
+    ),
+    "subscribe_many of a table with ids of another name": case(
+        "subscribe_many",
+        pa.table({"name": ["d"], "filter": ["price < 1"]}),
+        id="name",
+        result=1,
+        after={"d": wanted("d", "price < 1")},
+    ),
+    "subscribe_many of a known id": case(
+        "subscribe_many", [NEW, {"id": "a", "filter": "price < 1"}], result=DuplicateIdError
+    ),
+    "subscribe_many of a wrong filter": case(
+        "subscribe_many", [NEW, {"id": "e", "filter": "prise < 1"}], result=BadRowError
+    ),
+    "subscribe_many of an id twice": case("subscribe_many", [NEW, NEW], result=BadRowError),
+    "subscribe_many of ids of two kinds": case(
+        "subscribe_many", [NEW, {"id": 7, "filter": "price < 1"}], result=UsageError
+    ),
+    "subscribe_many of no rows": case("subscribe_many", 5, result=UsageError),
+    "subscribe_many of an unknown column": case(
+        "subscribe_many", [NEW | {"colour": 1}], result=FileError
+    ),
+    "subscribe_many without filters": case("subscribe_many", [{"id": "d"}], result=FileError),
+    "subscribe_many of a score that is none": case(
+        "subscribe_many", [NEW | {"score": "x"}], result=BadRowError
+    ),
+    "replace_many": case(
+        "replace_many",
+        [{"id": "a", "filter": "price < 1"}, {"id": "b", "filter": "price < 2", "score": 9.0}],
+        result=2,
+        after={"a": wanted("a", "price < 1", 5.0, price=2.0), "b": wanted("b", "price < 2", 9.0)},
+    ),
+    "replace_many of a table": case(
+        "replace_many",
+        pa.table({"id": ["a", "c"], "filter": ["price < 1", "price < 2"], "score": [None, 8.0]}),
+        result=2,
+        after={"a": wanted("a", "price < 1", 5.0, price=2.0), "c": wanted("c", "price < 2", 8.0)},
+    ),
+    "replace_many of an unknown id": case("replace_many", [NEW], result=UnknownIdError),
+    "upsert_many": case(
+        "upsert_many",
+        [NEW, {"id": "a", "filter": "price < 1"}],
+        result=UpsertResult(1, 1),
+        after={"d": wanted("d", "price < 1"), "a": wanted("a", "price < 1")},
+    ),
+    "upsert_many of an id twice": case("upsert_many", [NEW, NEW], result=BadRowError),
+    "unsubscribe_many": case(
+        "unsubscribe_many", ["a", "b", "a"], result=2, after={"a": None, "b": None}
+    ),
+    "unsubscribe_many of none": case("unsubscribe_many", [], result=0),
+    "unsubscribe_many of a text": case("unsubscribe_many", "ab", result=UsageError),
+    "unsubscribe_many of an unknown id": case(
+        "unsubscribe_many", ["a", "z"], result=UnknownIdError
+    ),
+    # ---- the set
+    "get": case("get", "a", result=wanted("a", "price < 20 and sector = 'tech'", 5.0, price=2.0)),
+    "get no id": case("get", None, result=UnknownIdError),
+    "get an unknown id": case("get", "z", result=UnknownIdError),
+    "contains": case("contains", "a", result=True),
+    "contains no longer": case("contains", "z", result=False),
+    "contains no id": case("contains", 1.5, result=False),
+    "count": case("count", result=3),
+    "select": case("select", ["c", "b"], result=(["c", "b"], [2, 0])),
+    "select an unknown id": case("select", ["c", "z"], result=UnknownIdError),
+    "select a text": case("select", "cb", result=UsageError),
+    # ---- matching
+    "match": case("match", EVENT, result=MATCHED[0]),
+    "match NumPy's values": case(
+        "match", {"price": np.float64(4), "size": np.int64(0)}, result=["b", "c"]
+    ),
+    "match no value": case("match", {"price": "x"}, result=InvalidValueError),
+    "match NaN": case("match", {"price": NAN}, result=InvalidValueError),
+    "match NaN as missing": case("match", EVENT | {"size": NAN}, nan="missing", result=MATCHED[0]),
+    "match infinity": case("match", {"price": float("inf")}, result=InvalidValueError),
+    "match NumPy's NaN": case("match", {"price": np.float32("nan")}, result=InvalidValueError),
+    "match bytes": case("match", {"sector": b"tech"}, result=InvalidValueError),
+    "match a lone surrogate": case("match", {"sector": "\ud800"}, result=InvalidValueError),
+    "match an unknown attribute": case("match", {"prise": 1}, result=UsageError),
+    "match and ignore unknown": case(
+        "match", EVENT | {"x": 1}, ignore_unknown=True, result=MATCHED[0]
+    ),
+    "match a list": case("match", [EVENT], result=UsageError),
+    "match with a wrong flag": case("match", EVENT, ignore_unknown="yes", result=UsageError),
+    "match_many": case("match_many", MANY, result=MATCHED),
+    "match_many of columns": case("match_many", {"price": [4.0, 50.0]}, result=[["b", "c"], []]),
+    "match_many of a table": case("match_many", TABLE, result=MATCHED),
+    "match_many of pandas": case(
+        "match_many", pd.DataFrame({"price": [4.0, 50.0]}), result=[["b", "c"], []]
+    ),
+    "match_many of Polars": case(
+        "match_many", pl.DataFrame({"price": [4.0, 50.0]}), result=[["b", "c"], []]
+    ),
+    "match_many of no value": case("match_many", [EVENT, {"price": "x"}], result=BadRowError),
+    "match_many of NaN": case("match_many", [EVENT, {"price": NAN}], result=BadRowError),
+    "match_many of an unknown attribute": case(
+        "match_many", [EVENT, {"prise": 1}], result=UsageError
+    ),
+    "match_many of a number": case("match_many", 5, result=UsageError),
+    "match_many of nothing": case("match_many", [], result=[]),
+    "match_each": case(
+        "match_each",
+        [EVENT, {"price": "x"}, {"prise": 1}, {"price": 15.0, "sector": "tech"}],
+        result=[MATCHED[0], InvalidValueError, UsageError, ["a"]],
+    ),
+    "rank": case("rank", EVENT, 2, result=RANKED[0]),
+    "rank relaxed": case(
+        "rank", {"price": 15.0, "sector": "tech"}, 1, relaxed=True, result=[("a", 3.0)]
+    ),
+    "rank by the largest weight": case(
+        "rank",
+        {"price": 15.0, "sector": "tech"},
+        1,
+        relaxed=True,
+        combine="max",
+        result=[("a", 2.0)],
+    ),
+    "rank by no number": case("rank", EVENT, "5", result=UsageError),
+    "rank by another word": case(
+        "rank", EVENT, 1, relaxed=True, combine="prodct", result=UsageError
+    ),
+    "rank_many": case("rank_many", MANY, 2, result=RANKED),
+    "rank_many of no value": case("rank_many", [{"price": "x"}], result=BadRowError),
+    # ---- explaining
+    "why": case("why", {"price": 30.0}, "b", result="b does not match: price < 10 fails at 30.0."),
+    "why of alternatives": case(
+        "why",
+        {"price": 30.0},
+        "c",
+        result="c does not match (nearest of its alternatives): price < 5 fails at 30.0.",
+    ),
+    "why of an unknown id": case("why", EVENT, "z", result=UnknownIdError),
+    "why_not": case(
+        "why_not",
+        {"price": 15.0, "sector": "tech"},
+        1,
+        result=["b does not match: price < 10 fails at 15.0."],
+    ),
+    "why_not of no value": case("why_not", {"price": "x"}, result=InvalidValueError),
+}
+
+
+# ---- the interfaces
+
+
+class ByEngine:
+    """The library."""
+
+    def __init__(self) -> None:
+        self.set: Any = Engine(space())
+
+    def call(self, method: str, *args: Any, **options: Any) -> Any:
+        special = {
+            "get": lambda one: self.set[one],
+            "contains": lambda one: one in self.set,
+            "count": lambda: len(self.set),
+        }
+        return special.get(method, getattr(self.set, method, None))(*args, **options)
+
+    def members(self) -> list[Subscription]:
+        return [self.call("get", one) for one in self.set]
+
+
+class ByClient(ByEngine):
+    """A client, which has the same names."""
+
+    def __init__(self, url: str, name: str):
+        self.set = Client(url, space=name)
+        self.set.put_space(name, space())
+
+    def close(self) -> None:
+        self.set.close()
+
+
+class ByAsyncClient:
+    """A client that is awaited."""
+
+    def __init__(self, url: str, name: str):
+        self._loop = asyncio.Runner()
+        self.set = AsyncClient(url, space=name)
+        self.call("put_space", name, space())
+
+    def call(self, method: str, *args: Any, **options: Any) -> Any:
+        return self._loop.run(getattr(self.set, method)(*args, **options))
+
+    def members(self) -> list[Subscription]:
+        async def work() -> list[Subscription]:
+            return [await self.set.get(one) async for one in self.set]
+
+        return self._loop.run(work())
+
+    def close(self) -> None:
+        self._loop.run(self.set.close())
+        self._loop.close()
+
+
+class ByHttp:
+    """Requests as a program in another language makes them."""
+
+    def __init__(self, url: str, name: str):
+        self._http = httpx.Client(trust_env=False)
+        self._url = f"{url}/v1/spaces/{name}"
+        self._ask("PUT", "", space().definition())
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        answer = self._http.request(method, self._url + path, json=body, **more)
+        found = answer.json()
+        if answer.is_success:
+            return found
+        code = found["code"] if "code" in found else found["refused"][0]["code"]
+        code = BadRowError.code if "refused" in found and code == FilterError.code else code
+        raise next(one for one in KINDS if one.code == code)(found.get("detail", ""))
+
+    def call(self, method: str, *args: Any, **options: Any) -> Any:
+        return getattr(self, method)(*args, **options)
+
+    def members(self) -> list[Subscription]:
+        return [_shown(one) for one in self._ask("GET", "/subscriptions")["items"]]
+
+    @staticmethod
+    def _path(one: Any) -> str:
+        return f"/subscriptions/{quote(str(one), safe='')}"
+
+    def subscribe(self, one: Any, text: Any, **more: Any) -> None:
+        new = {"If-None-Match": "*"}
+        self._ask("PUT", self._path(one), {"filter": str(text), **more}, headers=new)
+
+    def upsert(self, one: Any, text: str) -> bool:
+        return bool(self._ask("PUT", self._path(one), {"filter": text})["created"])
+
+    def replace(self, one: Any, text: str, **more: Any) -> None:
+        self._ask("PATCH", self._path(one), {"filter": text, **more})
+
+    def rescore(self, one: Any, score: Any = None, **more: Any) -> None:
+        self._ask("PATCH", self._path(one), {"score": score, **more})
+
+    def unsubscribe(self, one: Any) -> None:
+        self._ask("DELETE", self._path(one))
+
+    def subscribe_many(self, rows: Any) -> int:
+        path, new = "/subscriptions:bulk?strict=true", {"If-None-Match": "*"}
+        return int(self._ask("POST", path, rows, headers=new)["accepted"])
+
+    def replace_many(self, rows: Any) -> int:
+        return int(self._ask("PATCH", "/subscriptions:bulk?strict=true", rows)["accepted"])
+
+    def upsert_many(self, rows: Any) -> UpsertResult:
+        found = self._ask("POST", "/subscriptions:bulk?strict=true", rows)
+        return UpsertResult(found["inserted"], found["accepted"] - found["inserted"])
+
+    def unsubscribe_many(self, ids: Any) -> int:
+        return int(self._ask("POST", "/subscriptions:delete", {"ids": ids})["deleted"])
+
+    def get(self, one: Any) -> Subscription:
+        return _shown(self._ask("GET", self._path(one)))
+
+    def contains(self, one: Any) -> bool:
+        return self._http.get(self._url + self._path(one)).is_success
+
+    def count(self) -> int:
+        return int(self._ask("GET", "/subscriptions?limit=1")["count"])
+
+    def select(self, ids: Any) -> tuple[list[Any], list[int]]:
+        items = self._ask("POST", "/subscriptions:select", {"ids": ids})["items"]
+        return [one["id"] for one in items], [one["arrival"] for one in items]
+
+    def match(self, event: Any, **more: Any) -> Any:
+        found = self._ask("POST", "/events:match", [event], params=_params(more))
+        _raise_refused(found, is_row=False)
+        return found["matches"][0]
+
+    def match_many(self, events: Any, **more: Any) -> Any:
+        found = self._ask("POST", "/events:match", events, params=_params(more))
+        _raise_refused(found, is_row=True)
+        return found["matches"]
+
+    def match_each(self, events: Any) -> Any:
+        found = self._ask("POST", "/events:match", events)
+        wrong = {one["row"]: one["code"] for one in found["refused"]}
+        matches = iter(found["matches"])
+        kinds = {one.code: one for one in KINDS}
+        return [kinds[wrong[at]] if at in wrong else next(matches) for at in range(len(events))]
+
+    def rank(self, event: Any, k: Any = 10, **more: Any) -> Any:
+        return self.rank_many([event], k, **more)[0]
+
+    def rank_many(self, events: Any, k: Any = 10, **more: Any) -> Any:
+        found = self._ask("POST", "/events:rank", events, params=_params({"k": k, **more}))
+        _raise_refused(found, is_row=True)
+        return [[(one["subscription"], one["score"]) for one in best] for best in found["best"]]
+
+    def why(self, event: Any, one: Any) -> str:
+        asked = {"event": event, "subscription": one, "boxes": True}
+        return str(self._ask("POST", "/why", asked)["verdict"])
+
+    def why_not(self, event: Any, k: int = 5) -> list[str]:
+        found = self._ask("POST", "/why-not", {"event": event, "k": k, "boxes": True})
+        return [one["verdict"] for one in found["nearest"]]
+
+
+KINDS: tuple[Any, ...] = (
+    FileError,
+    InvalidValueError,
+    DuplicateIdError,
+    FilterError,
+    SpaceError,
+    UnknownIdError,
+    UsageError,
+    type("AnyBadRowError", (BadRowError,), {"__init__": RangecastError.__init__}),
+)
+
+
+def _params(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: str(value).lower() for name, value in given.items()}
+
+
+def _raise_refused(found: Any, *, is_row: bool) -> None:
+    if found["refused"]:
+        code = found["refused"][0]["code"]
+        code = BadRowError.code if is_row and code == InvalidValueError.code else code
+        raise next(one for one in KINDS if one.code == code)("")
+
+
+def _shown(one: Any) -> Subscription:
+    weights = {name: weight for name, weight in one["weights"].items() if weight != 1}
+    return Subscription(one["id"], one["filter"], one["score"], weights)
+
+
+PYTHON_ALONE: dict[str, str] = {
+    "subscribe no filter": "JSON has a text",
+    "subscribe a float": "a path has a text",
+    "subscribe a score that is none": "JSON has no NaN",
+    "subscribe_many of columns": "a body has rows",
+    "subscribe_many of a table": "a table is sent as Arrow",
+    "subscribe_many of pandas": "a table is sent as Arrow",
+    "subscribe_many of Polars": "a table is sent as Arrow",
+    "replace_many of a table": "a table is sent as Arrow",
+    "subscribe_many with ids of another name": "a body has `id`",
+    "subscribe_many of a table with ids of another name": "a body has `id`",
+    "subscribe_many of ids of two kinds": "a server may have both",
+    "unsubscribe_many of a text": "it is no list of JSON, which the body needs",
+    "select a text": "it is no list of JSON, which the body needs",
+    **dict.fromkeys(
+        ("match infinity", "match NumPy's NaN", "match bytes", "match a lone surrogate"),
+        "JSON has none",
+    ),
+    "get no id": "a path has a text",
+    "subscribe_many of no rows": "a body has rows",
+    "subscribe_many of an unknown column": "a body has rows: each is refused",
+    "subscribe_many without filters": "a body has rows: each is refused",
+    "subscribe_many of a score that is none": "the row is refused as the fields of one are",
+    "contains no id": "a path has a text",
+    "match NumPy's values": "JSON has none",
+    "match NaN": "JSON has none",
+    "match NaN as missing": "JSON has none",
+    "match a list": "a body may be a list",
+    "match with a wrong flag": "FastAPI reads a flag",
+    "match_many of columns": "a body has rows",
+    "match_many of a table": "a table is sent as Arrow",
+    "match_many of pandas": "a table is sent as Arrow",
+    "match_many of Polars": "a table is sent as Arrow",
+    "match_many of NaN": "JSON has none",
+    "match_many of a number": "it isn't a list of events",
+    "rank by no number": "FastAPI reads a number",
+}
+"""Cases that HTTP can't have, and why."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    served = Served(spaces={})
+    yield served.url
+    served.stop()
+
+
+@pytest.fixture(scope="module")
+def fresh(server: str) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Makes the interfaces, each over a set of its own."""
+    made: list[Any] = []
+
+    def make() -> dict[str, Any]:
+        found: dict[str, Any] = {"Engine": ByEngine()}
+        for kind in (ByClient, ByAsyncClient, ByHttp):
+            one = kind(server, f"space-{len(made)}")
+            made.append(one)
+            found[kind.__name__.removeprefix("By")] = one
+        for one in found.values():
+            rows = ROWS
+            if isinstance(one, ByHttp):
+                rows = [_as_json(row) for row in ROWS]
+            assert one.call("subscribe_many", rows) == 3
+        return found
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    weights = {name[7:]: value for name, value in row.items() if name.startswith("weight_")}
+    rest = {name: value for name, value in row.items() if not name.startswith("weight_")}
+    return rest | ({"weights": weights} if weights else {})
+
+
+def outcome(one: Any, given: Case) -> tuple[Any, Any]:
+    """Return the type and the value of a result; of an error its class."""
+    try:
+        found = one.call(given.method, *given.args, **given.options)
+    except RangecastError as error:
+        kinds = [kind for kind in KINDS if isinstance(error, kind)]
+        kind = BadRowError if isinstance(error, BadRowError) else type(error)
+        return ("error", kind) if kinds or isinstance(error, BadRowError) else ("other", error)
+    return type(found), plain(found)
+
+
+def plain(found: Any) -> Any:
+    if isinstance(found, tuple) and isinstance(found[0], list | Boxes):
+        boxes, places = found
+        return (boxes.ids.to_pylist() if isinstance(boxes, Boxes) else boxes), list(places)
+    if isinstance(found, RangecastError):
+        return type(found)
+    if isinstance(found, list):
+        return [plain(one) for one in found]
+    if hasattr(found, "verdict"):
+        return found.verdict
+    return list(found) if hasattr(found, "table") else found
+
+
+@pytest.fixture(scope="module")
+def unchanged(fresh: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The interfaces for calls that change nothing."""
+    return fresh()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_is_the_same_on_every_interface(
+    fresh: Callable[[], dict[str, Any]], unchanged: dict[str, Any], name: str
+) -> None:
+    given = CASES[name]
+    found = unchanged if given.after is None else fresh()
+    expected = {row["id"]: found["Engine"].call("get", row["id"]) for row in ROWS}
+    for one, after in (given.after or {}).items():
+        expected[one] = after
+    kinds = {}
+    for interface, one in found.items():
+        if interface == "Http" and name in PYTHON_ALONE:
+            continue
+        kinds[interface], result = outcome(one, given)
+        is_error = isinstance(given.result, type) and issubclass(given.result, RangecastError)
+        assert (kinds[interface] == "error") == is_error, (interface, result)
+        assert result == given.result, interface
+        members = [each for each in expected.values() if each is not None]
+        assert one.members() == members, interface
+    if given.method != "match_each":
+        assert kinds["Client"] == kinds["AsyncClient"] == kinds["Engine"]
+
+
+def test_results_of_many_have_the_same_tables(unchanged: dict[str, Any]) -> None:
+    events = [{"id": f"e{at}", **event} for at, event in enumerate(MANY)]
+    for method, more in (("match_many", ()), ("rank_many", (2,))):
+        for given in (MANY, events):
+            tables = [
+                sorted(unchanged[one].call(method, given, *more).table().to_pylist(), key=str)
+                for one in ("Engine", "Client", "AsyncClient")
+            ]
+            assert tables[0] == tables[1] == tables[2]
+    keeping = [{"name": f"e{at}", "note": at, **event} for at, event in enumerate(MANY)]
+    for method, more in (("match_many", ()), ("rank_many", (2,))):
+        tables = [
+            unchanged[one].call(method, keeping, *more, id="name", keep="note").table()
+            for one in ("Engine", "Client", "AsyncClient")
+        ]
+        assert tables[0].column_names == tables[1].column_names
+        rows = [sorted(one.to_pylist(), key=str) for one in tables]
+        assert rows[0] == rows[1] == rows[2]
+    whys = [unchanged[one].call("why", EVENT, "c") for one in ("Engine", "Client", "AsyncClient")]
+    assert whys[0] == whys[1] == whys[2]
+    boxes = [unchanged[one].call("select", ["a", "c"])[0] for one in ("Engine", "Client")]
+    assert [one.scores.tolist() for one in boxes] == [[5.0, 3.0]] * 2
+    assert [one.weights.tolist() for one in boxes] == [[[2.0, 1.0, 1.0], [1.0, 1.0, 1.0]]] * 2
+    for one in ("Client", "AsyncClient"):
+        assert unchanged[one].call("explain").startswith("<Engine: 3 subscriptions")
+
+
+def test_files_are_read_alike(
+    fresh: Callable[[], dict[str, Any]], unchanged: dict[str, Any], tmp_path: Any
+) -> None:
+    (tmp_path / "events.csv").write_text("price,sector\n4,tech\n15,tech\n50,\n")
+    for one in ("Engine", "Client", "AsyncClient"):
+        found = list(unchanged[one].call("match_many", tmp_path / "events.csv"))
+        assert found == [["b", "a", "c"], ["a"], []], one
+    (tmp_path / "set.csv").write_text("id,filter\n3,price < 10\n2,price < 20\n")
+    for one in ("Engine", "Client", "AsyncClient"):
+        made = fresh()[one]
+        made.call("unsubscribe_many", ["a", "b", "c"])
+        if one == "Engine":  # the kind of ids is that of its first member
+            made = ByEngine()
+        assert made.call("subscribe_many", tmp_path / "set.csv") == 2
+        assert [each.id for each in made.members()] == [3, 2], one
+
+
+def test_ids_come_back_as_they_were_given(fresh: Callable[[], dict[str, Any]]) -> None:
+    """Integers stay integers, and what was replaced keeps its place."""
+    found = fresh()
+    for name, one in found.items():
+        made: Any = one
+        if name == "Engine":
+            made = ByEngine()
+        else:
+            made.call("unsubscribe_many", ["a", "b", "c"])
+        if name == "Http":
+            made.subscribe(30, "price < 10", id=30)
+            made.subscribe_many([{"id": 7, "filter": "price < 10"}])
+            made.subscribe_many([{"id": 5, "filter": "price < 1", "weights": {"size": 2}}])
+        else:
+            made.call("subscribe", 30, "price < 10")
+            made.call("subscribe_many", [{"id": 7, "filter": "price < 10"}])
+            made.call("subscribe", np.int64(5), "price < 1", weights={"size": 2})
+        made.call("replace", 30, "price < 11")
+        assert [each.id for each in made.members()] == [30, 7, 5], name
+        assert made.call("match", {"price": 0.5}) == [30, 7, 5], name
+        assert made.call("rank", {"price": 5.0}, 2) == [(30, 0.0), (7, 0.0)], name
+        assert made.call("get", 7) == wanted(7, "price < 10"), name
+        assert made.call("unsubscribe_many", [7, 30]) == 2, name
+        assert [each.id for each in made.members()] == [5], name
+
+
+def test_an_error_of_a_filter_is_whole(unchanged: dict[str, Any]) -> None:
+    texts = []
+    for one in ("Engine", "Client", "AsyncClient"):
+        with pytest.raises(FilterError) as caught:
+            unchanged[one].call("subscribe", "d", "price < 1 and prise < 3")
+        error = caught.value
+        texts.append((str(error), error.reason, error.hint, error.span))
+    assert texts[0] == texts[1] == texts[2]
+    assert "^^^^^" in texts[0][0]
+
+
+# ---- the members of the classes
+
+NOT_REMOTE = {
+    "index": "the server chooses its structures",
+    "rank_index": "the server chooses its structures",
+    "space": "the argument `space` names it; `put_space` makes it",
+    "match_points": "coordinates are numbers of words in one process",
+    "rank_points": "coordinates are numbers of words in one process",
+    "boxes": "a set may be larger than a client's memory; `select` has some",
+    "id_type": "a server may have ids of both kinds",
+    "memory": "`explain` and `status` have it",
+    "rebuild_count": "the server's own",
+    "wait_for_rebuild": "the server's own",
+    "save": "the server keeps it",
+    "open": "a client is opened by a URL",
+}
+"""Public members of `Engine` that make no sense remotely, each with the reason."""
+NOT_REMOTE_OPTIONS = {
+    "threads": "the server's own",
+    "bad_rows": "`rejected` gets the rows, as the server numbers them",
+    "span": "a request has plain events",
+    "factor": "a function can't be sent",
+    "between": "goes with `factor`",
+    "chances": "a request has plain events",
+    "limit": "a consumer has `budget`",
+    "clock": "goes with `limit`",
+}
+"""Options of methods that make no sense remotely, or have another name there."""
+SPOKEN = {
+    "__len__": "count",
+    "__contains__": "contains",
+    "__iter__": "__aiter__",
+    "__getitem__": "get",
+}
+"""What isn't awaited in Python, and its name in `AsyncClient`."""
+
+
+def test_what_an_engine_has_a_client_has() -> None:
+    public = {name for name in dir(Engine(space())) if name[0] != "_"} | SPOKEN.keys()
+    assert NOT_REMOTE.keys() <= public
+    for kind in (Client, AsyncClient):
+        names = {
+            SPOKEN.get(name, name) if kind is AsyncClient else name
+            for name in public - {*NOT_REMOTE}
+        }
+        missing = {name for name in names if not hasattr(kind, name)}
+        assert not missing, f"{kind.__name__} lacks {missing}: add it, or say why in NOT_REMOTE"
+    options = set()
+    for name in public - NOT_REMOTE.keys() - SPOKEN.keys():
+        own = inspect.signature(getattr(Engine, name)).parameters
+        for kind in (Client, AsyncClient):
+            there = inspect.signature(getattr(kind, name)).parameters
+            lacks = {one for one in own if one != "self"} - there.keys()
+            assert lacks <= NOT_REMOTE_OPTIONS.keys(), (kind.__name__, name, lacks)
+            shared = [one for one in own if one in there]
+            assert [there[one].default for one in shared] == [own[one].default for one in shared]
+            options |= lacks
+    assert options == NOT_REMOTE_OPTIONS.keys()
+    same = {name for name in dir(Client) if name[0] != "_"} - {"watch"}
+    assert {name for name in dir(AsyncClient) if name[0] != "_"} - {*SPOKEN.values()} == same
+
+
+BOARD_NOT_REMOTE = {
+    **dict.fromkeys(("k", "space", "upper", "descending"), "`put_board` has it, GET returns it"),
+    **dict.fromkeys(("algorithm", "epsilon", "sketch", "plan", "work", "memory"), "the server's"),
+    **dict.fromkeys(("seq", "reached"), "consumers get lists, not messages with numbers"),
+    **dict.fromkeys(("bounds", "region"), "coordinates are of one process"),
+    **dict.fromkeys(("lists", "wrong", "list_table"), "to check a board; `board[id]` has a list"),
+    **dict.fromkeys(("objects", "table"), "a board may be larger than a client's memory; `best`"),
+    **dict.fromkeys(("save", "open"), "the server keeps it"),
+}
+"""Public members of `Board` that make no sense remotely, each with the reason."""
+
+
+def test_what_a_board_has_a_board_of_a_client_has() -> None:
+    public = {name for name in dir(Board(1)) if name[0] != "_"} | SPOKEN.keys()
+    public -= {"index", "line", "tree"}  # structures inside
+    assert BOARD_NOT_REMOTE.keys() <= public
+    for kind in (ClientBoard, AsyncClientBoard):
+        names = public - BOARD_NOT_REMOTE.keys()
+        if kind is AsyncClientBoard:
+            names = {SPOKEN.get(name, name) for name in names}
+        assert not {name for name in names if not hasattr(kind, name)}

@@ -1,0 +1,215 @@
+"""Percolator queries: a plain evaluator of their meaning and our answers agree."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rangecast import Number, Space, String
+from rangecast.errors import UsageError
+from rangecast.interop import percolator
+from tests.interop.test_import import agree, matches, refusal, same_after_the_way_back
+from tests.support.examples import examples
+
+
+def query_holds(query, event):
+    ((kind, body),) = query.items()
+    if kind == "match_all":
+        return True
+    if kind == "match_none":
+        return False
+    if kind == "exists":
+        return event.get(body["field"]) is not None
+    if kind == "constant_score":
+        return query_holds(body["filter"], event)
+    if kind == "bool":
+        return bool_holds(body, event)
+    ((name, wanted),) = body.items()
+    value = event.get(name)
+    if value is None:
+        return False
+    if kind == "range":
+        signs = {"gt": "__gt__", "gte": "__ge__", "lt": "__lt__", "lte": "__le__"}
+        return all(
+            getattr(moment(value), signs[key])(moment(bound, late=key in ("gt", "lte")))
+            for key, bound in wanted.items()
+        )
+    if kind == "term":
+        wanted = [wanted["value"] if isinstance(wanted, dict) else wanted]
+    return value in wanted
+
+
+def moment(value, late=False):
+    """A bound or a value; what a date leaves out is its last or its first millisecond."""
+    if not isinstance(value, str):
+        return float(value)
+    if len(value) == 10:
+        value += "T23:59:59.999" if late else "T00:00:00.000"
+    elif "." not in value and late:
+        value = value[:19] + ".999" + value[19:]
+    found = datetime.fromisoformat(value)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def bool_holds(body, event):
+    def clauses(key):
+        given = body.get(key, [])
+        return [query_holds(one, event) for one in (given if isinstance(given, list) else [given])]
+
+    needed = clauses("must") + clauses("filter")
+    least = body.get("minimum_should_match", 0 if needed or not clauses("should") else 1)
+    return all(needed) and not any(clauses("must_not")) and sum(clauses("should")) >= least
+
+
+FLAG = {"term": {"flag": True}}
+QUERIES = {
+    "all": {"match_all": {}},
+    "user": {"term": {"user": {"value": "kim", "boost": 1.0}}},
+    "users": {"terms": {"user": ["kim", "o'b"]}},
+    "adult": {"range": {"age": {"gte": 10, "lt": 20.5}}},
+    "there": {"constant_score": {"filter": {"exists": {"field": "age"}}}},
+    "not there": {"bool": {"must_not": {"exists": {"field": "age"}}}},
+    "not kim": {"bool": {"must_not": [{"term": {"user": "kim"}}]}},
+    "tree": {
+        "bool": {
+            "must": {"term": {"user": "kim"}},
+            "filter": [{"range": {"age": {"gt": 10}}}],
+            "must_not": [{"bool": {"must": [{"term": {"flag": True}}]}}],
+            "should": [{"term": {"age": 11}}],
+        }
+    },
+    "either": {"bool": {"should": [{"term": {"age": 11}}, {"term": {"flag": False}}]}},
+    "both": {
+        "bool": {
+            "should": [{"term": {"age": 11}}, {"term": {"flag": False}}],
+            "minimum_should_match": 2,
+        }
+    },
+    "not both": {
+        "bool": {
+            "must_not": {"bool": {"filter": [{"term": {"age": 11}}, {"term": {"flag": True}}]}}
+        }
+    },
+    "that day": {"range": {"at": {"gte": "2026-01-31", "lte": "2026-01-31"}}},
+    "after that day": {"range": {"at": {"gt": "2026-01-31"}}},
+    "before that second": {"range": {"at": {"lt": "2026-01-31T09:30:00Z"}}},
+    "up to that second": {"range": {"at": {"lte": "2026-01-31T10:30:00+01:00"}}},
+    "that millisecond": {"range": {"at": {"gte": "2026-01-31T09:30:00.250", "lte": "2026-02-01"}}},
+}
+DOCUMENTS = [
+    {},
+    {"user": "kim", "age": 11, "flag": True},
+    {"user": "kim", "age": 11, "flag": False},
+    {"user": "kim", "age": 20.5},
+    {"user": "o'b", "age": 10, "flag": None},
+    {"user": "lee", "flag": False},
+    {"at": "2026-01-31T00:00:00Z"},
+    {"at": "2026-01-31T09:30:00Z"},
+    {"at": "2026-01-31T09:30:00.500Z"},
+    {"at": "2026-01-31T23:59:59.999Z"},
+    {"at": "2026-02-01T00:00:00Z", "user": "kim"},
+]
+
+
+def test_queries_hold_where_they_held():
+    carried = percolator.read(QUERIES)
+    agree(carried, QUERIES, DOCUMENTS, query_holds)
+    unwritten = [{"id": "us", "filter": "at = '2026-01-31T09:30:00.000001Z'"}]
+    said = percolator.write(unwritten, carried.space).refused[0].reason
+    assert "a date has milliseconds there" in said
+    whole = [one for one in carried.subscriptions if one["id"] != "up to that second"]
+    done = same_after_the_way_back(percolator, carried.__class__(whole, [], carried.space, []))
+    assert done.refused == []
+    for event in DOCUMENTS:
+        for id_, query in done.rules.items():
+            assert query_holds(query, event) == query_holds(QUERIES[id_], event), (id_, event)
+
+
+@pytest.mark.parametrize(
+    ("query", "place", "reason"),
+    [
+        ({"match": {"a": "x"}}, "query.match", "whole values: use term or terms"),
+        ({"match_phrase": {"a": "x y"}}, "query.match_phrase", "words that an analyzer makes"),
+        ({"geo_distance": {"a": "1,2"}}, "query.geo_distance", "use a range per coordinate"),
+        ({"script": {"script": "x"}}, "query.script", "carry its result in a field"),
+        ({"nested": {"path": "a"}}, "query.nested", "publish an event per element"),
+        ({"trem": {"a": "x"}}, "query.trem", "has no exact counterpart: did you mean 'term'"),
+        ({"range": {"a": {"gte": "now-1d/d"}}}, "query.range", "date math moves"),
+        ({"range": {"a": {"gte": "2026-01-31||/M"}}}, "query.range", "date math moves"),
+        ({"range": {"a": {"gte": "abc"}}}, "query.range", "only if they are dates"),
+        ({"range": {"a": {"gte": "2026-01"}}}, "query.range", "only if they are dates"),
+        ({"range": {"a": {"gte": 1, "lt": "2026-01-31"}}}, "query.range", "of several types"),
+        ({"range": {"a": {"gte": 1, "time_zone": "+01:00"}}}, "query.range", "'time_zone' changes"),
+        ({"range": {"a": {}}}, "query.range", "takes an object of bounds"),
+        ({"terms": {"a": "x"}}, "query.terms", "takes a list"),
+        ({"terms": {"a": [1, "x"]}}, "query.terms", "several types"),
+        (
+            {"bool": {"must": [{"wildcard": {"a": "x*"}}]}},
+            "query.bool.must[0].wildcard",
+            "list them in terms",
+        ),
+        ({"bool": {"mustnt": []}}, "query.bool.mustnt", "did you mean 'must_not' or 'must'"),
+        (
+            {"bool": {"should": [], "minimum_should_match": "75%"}},
+            "query.bool.minimum_should_match",
+            "takes 0, 1 or",
+        ),
+        ({"term": {"a": 1}, "exists": {"field": "a"}}, "query", "a query has one kind"),
+        ({"match_none": {}}, "", "can never hold"),
+    ],
+)
+def test_queries_without_an_exact_counterpart_are_refused(query, place, reason):
+    found = refusal(percolator, query)
+    assert found[0] == place
+    assert reason in found[1]
+    assert "match_all" not in found[1]
+
+
+def test_the_answer_of_a_search_is_read():
+    hits = [{"_id": "7", "_source": {"query": {"term": {"a": 1}}, "owner": "ann"}}]
+    carried = percolator.read({"hits": {"hits": hits}})
+    assert carried.subscriptions == [{"id": "7", "filter": "a = 1"}]
+    for bad in ({"hits": {"hits": [{"_id": 1}]}}, [1]):
+        with pytest.raises(UsageError, match="no rules are found"):
+            percolator.read(bad)
+
+
+LEAVES = st.one_of(
+    st.sampled_from([{"match_all": {}}, {"exists": {"field": "n"}}, {"exists": {"field": "s"}}]),
+    st.builds(lambda v: {"terms": {"n": v}}, st.lists(st.integers(0, 3), max_size=2)),
+    st.builds(lambda v: {"term": {"s": v}}, st.sampled_from(["p", "q"])),
+    st.builds(
+        lambda low, high: {"range": {"n": {"gt": low, "lte": high}}},
+        st.integers(0, 3),
+        st.integers(0, 3),
+    ),
+)
+
+
+def combined(queries):
+    clause = st.lists(queries, min_size=1, max_size=2)
+    keys = dict.fromkeys(("must", "filter", "should", "must_not"), clause)
+    return st.fixed_dictionaries({}, optional=keys).map(lambda body: {"bool": body})
+
+
+RANDOM = st.recursive(LEAVES, combined, max_leaves=8)
+ROWS = [
+    {key: value for key, value in (("n", n), ("s", s)) if value is not None}
+    for n in (None, 0, 1, 2, 3)
+    for s in (None, "p", "q", "r")
+]
+
+
+@examples(60)
+@given(st.lists(RANDOM, min_size=1, max_size=4))
+def test_random_queries_hold_where_they_held(queries):
+    rules = {str(number): query for number, query in enumerate(queries)}
+    carried = percolator.read(rules, Space([Number("n"), String("s")]))
+    assert all("can never hold" in one.reason for one in carried.refused)
+    held = [[i for i, one in rules.items() if query_holds(one, event)] for event in ROWS]
+    if not carried.subscriptions:
+        assert not any(held)
+        return
+    assert matches(carried, ROWS) == held
+    assert same_after_the_way_back(percolator, carried).refused == []

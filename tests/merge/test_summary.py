@@ -1,0 +1,643 @@
+"""The table of ranges against arrays of counts, place by place: never too little, never stale."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rangecast import Integer, Number, Space, String, UsageError
+from rangecast.merge import Cells, RangeForward, Ranges, Summary, convert, kept
+from rangecast.merge.levels.tree import FAN, HEIGHT, LEAVES, SIZE
+from rangecast.merge.ranges import (
+    RangeSets,
+    difference,
+    range_sets,
+    tree_of_ranges,
+    union,
+    union_of_boxes,
+    within_budget,
+)
+from rangecast.model.boxes import Boxes
+from tests.support import adversarial, strategies
+from tests.support.examples import examples
+
+LINE = Space([Integer("x", min=0, max=(1 << 12) - 1)])
+PLACES = 1 << 12
+
+
+def runs(mask):
+    """Maximal runs of true places, as pairs."""
+    padded = np.concatenate([[False], mask, [False]])
+    edges = np.flatnonzero(padded[1:] != padded[:-1])
+    return list(zip(edges[::2].tolist(), (edges[1::2] - 1).tolist(), strict=True))
+
+
+def closed(counts, gap):
+    """Held places, with gaps between two ranges that are no longer than `gap`."""
+    mask = counts > 0
+    for first, last in runs(~mask):
+        if first and last + 1 < len(mask) and last - first < gap:
+            mask[first : last + 1] = True
+    return mask
+
+
+def pairs(ranges):
+    return list(zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True))
+
+
+def some_ranges(rng, most, longest):
+    cuts = np.sort(rng.choice(PLACES, 2 * rng.integers(1, most + 1), replace=False))
+    starts, ends = cuts[::2], np.minimum(cuts[1::2], cuts[::2] + rng.integers(0, longest))
+    apart = np.append(True, starts[1:] > ends[:-1] + 1)
+    return Ranges(starts[apart].astype(np.uint64), ends[apart].astype(np.uint64))
+
+
+def shift(table, ranges, by):
+    """Let a neighbour add ranges or drop them; return what the union gained or lost."""
+    add = table.receive(RangeForward(add=ranges) if by > 0 else RangeForward(drop=ranges))
+    assert not len(add.drop if by > 0 else add.add)
+    return add.add if by > 0 else add.drop
+
+
+class Counted:
+    """The oracle: how many hold each place, and what was told."""
+
+    def __init__(self, gap):
+        self.counts = np.zeros(PLACES, np.int64)
+        self.gap = gap
+
+    def shift(self, ranges, by):
+        before = closed(self.counts, self.gap)
+        for first, last in pairs(ranges):
+            self.counts[first : last + 1] += by
+        return runs(before != closed(self.counts, self.gap))
+
+    def agrees(self, table):
+        held = closed(self.counts, self.gap)
+        assert pairs(table.ranges()) == runs(held)
+        points = np.arange(PLACES, dtype=float)[:, None]
+        levels = table._levels
+        bits, levels._bits = levels._bits, None
+        halves = [table.holds_many(half) for half in np.array_split(points, 2)]  # by the tree
+        np.testing.assert_array_equal(np.concatenate(halves), held)
+        levels._bits = bits
+        np.testing.assert_array_equal(table.holds_many(points), held)  # by bits, kept up since
+        assert levels._bits is not None
+        steps = np.count_nonzero(np.diff(self.counts)) + 1
+        assert table.steps == steps
+
+
+def check_nodes(table):
+    """Sizes of all nodes are in bounds; so the tree is as flat as it claims to be."""
+    tree = table._levels._tree
+    leaf, leaves, steps = 0, 0, 0
+    while leaf >= 0:
+        size = tree.leaf[leaf, SIZE]
+        assert size >= FAN // 4 or tree.state[0, HEIGHT] == 0
+        leaves, steps, leaf = leaves + 1, steps + size, int(tree.leaf[leaf, 1])
+    assert (leaves, steps) == (tree.state[0, LEAVES], table.steps)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("gap", [0, 3, 40])
+@pytest.mark.parametrize(("most", "longest"), [(8, 4), (60, 200), (3, PLACES)])
+def test_a_long_history_leaves_exactly_what_is_live(gap, most, longest):
+    rng = np.random.default_rng(most + gap)
+    table, oracle = Summary(LINE, bits=12, gap=gap), Counted(gap)
+    live = []
+    for turn in range(900):
+        if live and rng.random() < (0.3 if turn < 450 else 0.7):
+            ranges, by = live.pop(rng.integers(len(live))), -1
+        else:
+            ranges, by = some_ranges(rng, most, longest), 1
+            live.append(ranges)
+        touched, looked = table.work
+        change = shift(table, ranges, by)
+        assert pairs(change) == oracle.shift(ranges, by)
+        assert table.work.touched - touched <= 2 * len(ranges)
+        assert table.work.looked - looked <= 2 * len(ranges) + len(change)
+        if turn % 150 == 0:
+            oracle.agrees(table)
+            check_nodes(table)
+    for ranges in live:
+        assert pairs(shift(table, ranges, -1)) == oracle.shift(ranges, -1)
+    oracle.agrees(table)
+    assert table.steps == 1
+    assert not len(table.ranges())
+
+
+def test_a_deep_tree_grows_and_shrinks_and_is_the_same_as_one_built_at_once():
+    space = Space([Integer("x", min=0, max=(1 << 20) - 1)])
+    rng = np.random.default_rng(1)
+    table = Summary(space, bits=20)
+    starts = np.sort(rng.choice(1 << 19, 40_000, replace=False)).astype(np.uint64) * np.uint64(2)
+    order = rng.permutation(40_000)
+    for block in np.array_split(order, 400):
+        some = np.sort(starts[block])
+        shift(table, Ranges(some, some), 1)
+    assert table._levels._tree.state[0, HEIGHT] >= 2
+    check_nodes(table)
+    built = Summary(space, bits=20)
+    built._levels._tree = tree_of_ranges(starts, starts, table.cells.top)
+    check_nodes(built)
+    assert pairs(built.ranges()) == pairs(table.ranges()) == [(s, s) for s in starts.tolist()]
+    for one in (table, built):
+        for block in np.array_split(rng.permutation(40_000)[:39_990], 400):
+            some = np.sort(starts[block])
+            shift(one, Ranges(some, some), -1)
+        check_nodes(one)
+        assert one._levels._tree.state[0, HEIGHT] == 0
+        assert len(one.ranges()) == 10
+
+
+@st.composite
+def histories(draw):
+    """Boxes that come, and for some of them when they go."""
+    boxes = draw(strategies.boxes(dimensions=st.integers(1, 3), max_rows=12))
+    goes = draw(st.lists(st.booleans(), min_size=boxes.rows, max_size=boxes.rows))
+    return boxes, goes, draw(strategies.points(boxes.dimensions))
+
+
+def matched(boxes, rows, points):
+    """Which points a live subscription holds, by comparing coordinates."""
+    mine = np.isin(boxes.owner, rows)
+    inside = (boxes.lo[mine] <= points[:, None]) & (points[:, None] <= boxes.hi[mine])
+    return inside.all(axis=2).any(axis=1)
+
+
+def space_of(dimensions):
+    kinds = [Number("a", min=-3, max=7), Number("b"), Integer("c", min=-8, max=8), Number("e")]
+    return Space(kinds[:dimensions])
+
+
+def cells_for(kind, space, bits, boxes, points, names):
+    if kind == "uniform":
+        return Cells.uniform(space, bits, names)
+    if kind == "quantiles":
+        return Cells.quantiles(space, bits, points, names)
+    return Cells.bounds(space, bits, boxes, names)
+
+
+@pytest.mark.conformance
+@examples(150)
+@given(
+    histories(),
+    st.sampled_from(["uniform", "quantiles", "bounds"]),
+    st.integers(1, 5),
+    st.sampled_from([1, 2, 64]),
+    st.sampled_from([0, 1, 7]),
+    st.data(),
+)
+def test_whatever_the_options_nothing_is_lost(history, kind, bits, limit, gap, data):
+    """The one law; and what is told, taken together, is what the table holds."""
+    boxes, goes, points = history
+    space = space_of(boxes.dimensions)
+    names = data.draw(st.lists(st.sampled_from(space.names), min_size=1, unique=True))
+    cells = cells_for(kind, space, bits, boxes, points, names)
+    table = Summary(space, cells=cells, limit=limit, gap=gap)
+    neighbour = Summary(space, cells=cells)
+    for forward in table.subscribe_many(boxes):
+        neighbour.receive(forward)
+    live = list(range(boxes.rows))
+    ids = boxes.ids.to_pylist()
+    for row, gone in enumerate(goes):
+        if gone:
+            alone = table.exclusive(ids[row])
+            forward = table.unsubscribe(ids[row])
+            assert pairs(alone) == pairs(forward.drop)
+            neighbour.receive(forward)
+            live.remove(row)
+        assert table.passive() == [one for one in table if not len(table.exclusive(one))]
+        assert pairs(table.ranges()) == pairs(neighbour.ranges())
+        held = table.holds_many(points)
+        assert (held >= matched(boxes, live, points)).all()
+    rebuilt = Summary.of(boxes.take(live), space, cells=cells, limit=limit, gap=gap)
+    assert pairs(rebuilt.ranges()) == pairs(table.ranges())
+    assert rebuilt.steps == table.steps
+    assert len(table) == len(live) == len(list(table))
+
+
+def cell_numbers(cells, values):
+    """Cells by NumPy's own search, (n, axes)."""
+    columns = []
+    for axis, edges in zip(cells.axes, cells.edges, strict=True):
+        column = np.searchsorted(edges, values[:, axis], side="right") + np.isposinf(
+            values[:, axis]
+        )
+        columns.append(np.minimum(column, (1 << cells.bits) - 1))
+    return np.stack(columns, axis=1)
+
+
+@examples(100)
+@given(strategies.boxes_and_points(dimensions=st.integers(1, 3), max_rows=8), st.integers(1, 4))
+def test_without_bounds_a_table_holds_exactly_the_cells_of_its_boxes(case, bits):
+    boxes, points = case
+    space = space_of(boxes.dimensions)
+    table = Summary.of(boxes, space, bits=bits, limit=1 << 12)
+    first, last = (cell_numbers(table.cells, some) for some in (boxes.lo, boxes.hi))
+    last[boxes.hi == np.inf] = (1 << bits) - 1  # what no value has goes with the missing one
+    at = cell_numbers(table.cells, points)
+    meets = ((first <= at[:, None]) & (at[:, None] <= last)).all(axis=2)
+    np.testing.assert_array_equal(table.holds_many(points), meets.any(axis=1))
+    grid = np.indices((1 << bits,) * boxes.dimensions).reshape(boxes.dimensions, -1).T
+    cells = ((first <= grid[:, None]) & (grid[:, None] <= last)).all(axis=2).any(axis=1).sum()
+    assert table.ranges().cells == cells
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", adversarial.cases())
+def test_adversarial_sets(name):
+    boxes, points = adversarial.cases()[name]
+    space = Space(Number(f"a{i}") for i in range(boxes.dimensions))
+    names = space.names[:3]
+    for cells in (
+        Cells.uniform(space, 4, names),
+        Cells.bounds(space, 8, boxes, names),
+        Cells.quantiles(space, 3, points, names),
+    ):
+        table = Summary(space, cells=cells, limit=16)
+        table.subscribe_many(boxes)
+        ids = boxes.ids.to_pylist()
+        expected = matched(boxes, np.arange(boxes.rows), points)
+        assert (table.holds_many(points) >= expected).all()
+        for row in ids[: boxes.rows // 2]:
+            table.unsubscribe(row)
+        left = np.arange(boxes.rows // 2, boxes.rows)
+        assert (table.holds_many(points) >= matched(boxes, left, points)).all()
+        again = Summary.of(boxes.take(left), space, cells=cells, limit=16)
+        assert pairs(again.ranges()) == pairs(table.ranges())
+
+
+def test_the_example_of_the_paper():
+    """Figure 3; our curve happens to run as the paper's does."""
+    space = Space([Integer("x", min=0, max=7), Integer("y", min=0, max=7)])
+    table = Summary(space, bits=3)
+    forward = table.subscribe("s2", "x between 4 and 6 and y between 2 and 5")
+    assert pairs(forward.add) == pairs(table.ranges()) == [(32, 35), (45, 46), (50, 55)]
+    grid = np.indices((8, 8)).reshape(2, -1).T.astype(float)
+    places = table.cells.places(grid).tolist()
+    held = dict(zip(places, table.holds_many(grid).tolist(), strict=True))
+    assert [held[place] for place in (28, 52, 50)] == [False, True, True]
+    assert sum(held.values()) == 12
+
+
+def test_covering_subsumption_and_merging_in_one_look_up():
+    space = Space([Integer("x", min=0, max=255)])
+    table = Summary(space, bits=8)
+    assert pairs(table.subscribe("a", "x between 10 and 19").add) == [(10, 19)]
+    assert not table.subscribe("covered", "x between 12 and 15")
+    assert pairs(table.subscribe("touching", "x between 20 and 29").add) == [(20, 29)]
+    assert pairs(table.ranges()) == [(10, 29)]  # perfect merging
+    assert not table.subscribe("subsumed", "x between 15 and 25")  # by two together
+    assert pairs(table.subscribe("partly", "x between 25 and 34").add) == [(30, 34)]
+    assert pairs(table.subscribe("around", "x between 0 and 99").add) == [(0, 9), (35, 99)]
+    assert table.passive() == ["a", "covered", "touching", "subsumed", "partly"]
+    assert pairs(table.unsubscribe("around").drop) == [(0, 9), (35, 99)]
+    assert pairs(table.unsubscribe("a").drop) == [(10, 11)]  # the covered one takes over
+    assert pairs(table.exclusive("covered")) == [(12, 14)]
+    imperfect = Summary(space, bits=8, gap=5)
+    imperfect.subscribe("a", "x between 10 and 19")
+    assert pairs(imperfect.subscribe("b", "x between 25 and 29").add) == [(20, 29)]
+    assert imperfect.holds({"x": 22})
+    assert not imperfect.subscribe("c", "x between 21 and 23")
+    assert pairs(imperfect.subscribe("d", "x between 36 and 39").add) == [(36, 39)]
+
+
+def told_of(table, ranges):
+    """What a table says of ranges: held whole or not, and the gaps that it looked for."""
+    before = table.work
+    held = bool(table._levels.covered(RangeSets.single(ranges))[0])
+    assert table.work.touched == before.touched
+    return held, table.work.looked - before.looked
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("gap", [0, 3, 40])
+def test_whether_a_subscription_is_covered_is_asked_without_adding_it(gap):
+    rng = np.random.default_rng(gap)
+    table, oracle = Summary(LINE, bits=12, gap=gap), Counted(gap)
+    answers = set()
+    for turn in range(600):
+        ranges = some_ranges(rng, 6, 120 if turn % 2 else 6)
+        held = closed(oracle.counts, gap)
+        holes = [
+            sum(1 for first, last in runs(oracle.counts == 0) if first <= high and low <= last)
+            for low, high in pairs(ranges)
+        ]
+        expected = all(held[first : last + 1].all() for first, last in pairs(ranges))
+        covered, looked = told_of(table, ranges)
+        assert covered == expected == (not len(table.missing(ranges)))
+        assert looked <= len(ranges) + sum(holes)
+        assert gap or looked <= len(ranges)  # one look-up per range
+        answers.add(covered)
+        if not covered or turn % 3:
+            shift(table, ranges, 1)
+            oracle.shift(ranges, 1)
+        if turn % 100 == 99:
+            oracle.agrees(table)
+            dropped = Ranges(np.array([0], np.uint64), np.array([PLACES - 1], np.uint64))
+            table, oracle = Summary(LINE, bits=12, gap=gap), Counted(gap)
+            assert told_of(table, dropped) == (False, 1)
+    assert answers == {False, True}
+
+
+def test_filters_and_sets_that_are_covered():
+    space = Space([Integer("x", min=0, max=255), Number("y")])
+    table = Summary(space, bits=8, attributes=["x"])
+    table.subscribe("a", "x between 10 and 19")
+    table.subscribe("b", "x between 20 and 29")
+    looked = table.work.looked
+    assert table.covers("x between 12 and 25")
+    assert table.covers("x = 12 or x = 29 and y > 3")
+    assert not table.covers("x between 12 and 30")
+    assert not table.covers("y = 3")
+    assert table.work.looked == looked + 1 + 2 + 1 + 1
+    filters = ["x = 10", "x = 9", "x between 15 and 29"]
+    assert table.covers_many({"id": [1, 2, 3], "filter": filters}).tolist() == [True, False, True]
+    assert len(table.covers_many({"id": [], "filter": []})) == 0
+    assert list(table) == ["a", "b"]
+    assert not Summary(space).covers("x = 1")
+    assert Summary(space).passive() == []
+
+
+@given(st.data())
+def test_the_gaps_that_are_closed_are_those_that_cost_least(data):
+    """Every choice of gaps is tried: none lets fewer of the sample through, or is shorter then."""
+    cuts = data.draw(st.lists(st.integers(0, 60), min_size=2, max_size=14, unique=True))
+    cuts = sorted(cuts)[: len(cuts) // 2 * 2]
+    ranges = union(np.array(cuts[::2], np.uint64), np.array(cuts[1::2], np.uint64))
+    budget = data.draw(st.integers(1, 8))
+    sample = data.draw(st.none() | st.lists(st.integers(0, 60), max_size=40))
+    places = None if sample is None else np.array(sample, np.uint64)
+    few, widest = within_budget(ranges, budget, places)
+    gaps = [range(end + 1, start) for (_, end), (start, _) in pairwise(pairs(ranges))]
+    held = {place for first, last in pairs(few) for place in range(first, last + 1)}
+    before = {place for first, last in pairs(ranges) for place in range(first, last + 1)}
+    assert before <= held
+    assert len(few) == min(budget, len(ranges))
+    closed = [gap for gap in gaps if gap[0] in held]
+    assert held - before == {place for gap in closed for place in gap}
+    assert widest == max(map(len, closed), default=0)
+
+    def cost(some):
+        return sum((sample or []).count(place) for gap in some for place in gap)
+
+    choices = [*combinations(gaps, len(closed))]
+    least = min(map(cost, choices))
+    assert cost(closed) == least
+    shortest = min(sum(map(len, some)) for some in choices if cost(some) == least)
+    assert sum(map(len, closed)) == shortest
+
+
+def test_the_last_place_of_the_largest_curve():
+    space = Space(Number(name, min=0, max=1) for name in "abcd")
+    table = Summary(space, bits=16)
+    top = 2**64 - 1
+    assert pairs(table.subscribe("all", "true").add) == [(0, top)]
+    assert table.holds({})
+    assert table.share() == 1.0
+    end = Ranges(np.array([5, top - 3], np.uint64), np.array([9, top], np.uint64))
+    assert not len(shift(table, end, 1))
+    assert pairs(table.unsubscribe("all").drop) == [(0, 4), (10, top - 4)]
+    assert pairs(table.missing(Ranges(np.zeros(1, np.uint64), np.full(1, top, np.uint64)))) == [
+        (0, 4),
+        (10, top - 4),
+    ]
+    assert pairs(shift(table, end, -1)) == pairs(end)
+    assert table.steps == 1
+
+
+@pytest.mark.parametrize(("axes", "bits"), [(1, 64), (2, 32), (3, 21), (7, 9), (16, 4), (64, 1)])
+def test_any_resolution_that_fits_64_bits(axes, bits):
+    rng = np.random.default_rng(axes)
+    space = Space(Integer(f"a{i}", min=0, max=40) for i in range(axes))
+    lo = rng.integers(0, 35, (30, axes)).astype(float)
+    boxes = Boxes.of(lo, lo + 5)
+    table = Summary(space, bits=bits, limit=8)
+    table.subscribe_many(boxes)
+    points = np.concatenate([lo + rng.integers(0, 6, lo.shape), rng.integers(0, 41, (50, axes))])
+    for gone in range(30):
+        live = np.arange(gone, 30)
+        assert (table.holds_many(points) >= matched(boxes, live, points)).all()
+        table.unsubscribe(gone)
+    assert table.steps == 1
+
+
+def test_work_depends_on_the_subscription_and_not_on_the_table():
+    rng = np.random.default_rng(2)
+    space = Space(Number(name, min=0, max=1) for name in "xyz")
+    lo = rng.random((3000, 3)) * 0.97
+    boxes = Boxes.of(lo, lo + 0.02)
+    table = Summary(space, bits=8)
+    sets = range_sets(table.cells, boxes.lo, boxes.hi, boxes.owner, 64)
+    counts = np.diff(sets.offsets)
+    table.subscribe_many(boxes)
+    assert table.work.touched <= 2 * counts.sum()
+    for row in rng.permutation(3000)[:300].tolist():
+        touched, looked = table.work
+        lost = table.unsubscribe(row).drop
+        assert table.work.touched - touched <= 2 * counts[row]
+        assert table.work.looked - looked <= 2 * counts[row] + len(lost)
+
+
+def test_a_bound_on_ranges_coarsens_and_never_narrows():
+    rng = np.random.default_rng(3)
+    space = Space(Number(name, min=0, max=1) for name in "xyz")
+    lo = rng.random((200, 3)) * 0.7
+    boxes = Boxes.of(lo, lo + 0.3 * rng.random((200, 3)))
+    cells = Cells.uniform(space, 7)
+    exact = range_sets(cells, boxes.lo, boxes.hi, boxes.owner, 1 << 14)
+    for limit in (1, 5, 40):
+        few = range_sets(cells, boxes.lo, boxes.hi, boxes.owner, limit)
+        assert np.diff(few.offsets).max() <= limit
+        for row in range(200):
+            mine = slice(*few.offsets[row : row + 2])
+            for i in range(*exact.offsets[row : row + 2]):
+                at = np.searchsorted(few.starts[mine], exact.starts[i], side="right") - 1
+                assert at >= 0
+                assert exact.ends[i] <= few.ends[mine][at]
+
+
+def test_many_boxes_of_one_subscription_count_once():
+    space = Space([Integer("x", min=0, max=255)])
+    table = Summary(space, bits=8, limit=3)
+    gained = table.subscribe(
+        "s", "x between 1 and 9 or x between 5 and 20 or x in (30, 33, 40, 99)"
+    ).add
+    assert pairs(gained) == [(1, 20), (30, 40), (99, 99)]  # 3 ranges: two gaps are closed
+    assert pairs(table.unsubscribe("s").drop) == pairs(gained)
+    assert table.steps == 1
+
+
+def test_union_by_one_sort_and_one_scan():
+    rng = np.random.default_rng(4)
+    for gap in (0, 2, 50):
+        starts = rng.integers(0, PLACES - 60, 300).astype(np.uint64)
+        ends = starts + rng.integers(0, 9, 300).astype(np.uint64)
+        counts = np.zeros(PLACES, np.int64)
+        for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
+            counts[first : last + 1] += 1
+        assert pairs(union(starts, ends, gap)) == runs(closed(counts, gap))
+    exact = union(starts, ends)
+    few, gap = within_budget(exact, 10)
+    gaps = np.sort(exact.starts[1:] - exact.ends[:-1] - np.uint64(1))[: len(exact) - 10]
+    assert len(few) == 10
+    assert gap == gaps[-1]
+    assert few.cells == exact.cells + gaps.sum()
+    enough, none = within_budget(exact, 10_000)
+    assert pairs(enough) == pairs(exact)
+    assert none == 0
+    space = Space(Number(name, min=0, max=1) for name in "xy")
+    lo = rng.random((70_000, 2)) * 0.999
+    cells = Cells.uniform(space, 10)
+    boxes = Boxes.of(lo, lo + 0.0005, owner=np.arange(70_000) // 3)
+    together = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=3)
+    table = Summary.of(boxes, space, cells=cells, limit=3)
+    assert pairs(together) == pairs(table.ranges())
+
+
+def test_a_client_converts_as_the_broker_does():
+    space = space_of(3)
+    broker = Summary(space, bits=5)
+    plain = Summary(space, bits=5)
+    client = pickle.loads(pickle.dumps(broker.cells))  # what a client is sent
+    texts = ["a > 2 and c between 1 and 3", "b is null", "a < 0 or c = 7", "true"]
+    for number, text in enumerate(texts):
+        sent = broker.subscribe_ranges(number, convert(text, space, client))
+        assert pairs(sent.add) == pairs(plain.subscribe(number, text).add)
+    assert pairs(broker.unsubscribe(3).drop) == pairs(plain.unsubscribe(3).drop)
+    for table in (broker, plain):
+        table.subscribe(9, "c = 5")
+    several = broker.unsubscribe_many([1, 9, 0]), plain.unsubscribe_many([1, 9, 0])
+    for one, other in zip(*several, strict=True):
+        assert pairs(one.drop) == pairs(other.drop)
+    assert pairs(broker.ranges()) == pairs(plain.ranges())
+    assert len(broker) == len(plain) == 1
+    with pytest.raises(UsageError, match="other cells"):
+        broker.subscribe_ranges(5, convert("true", space, Cells.uniform(space, 4)))
+    assert pairs(broker.replace(2, "a < 0").drop) == pairs(plain.replace(2, "a < 0").drop)
+    assert broker[2].filter == "a < 0"
+
+
+def test_ranges_over_words_that_a_client_numbers_otherwise_are_refused():
+    """The same cells and ranges would mean other words: a wanted event would be lost."""
+    here, there = (Space([String("symbol", words)]) for words in (["IBM", "AAPL"], ["AAPL"]))
+    broker = Summary(here, bits=4)
+    sent = convert("symbol = 'AAPL'", there, broker.cells)
+    with pytest.raises(UsageError, match="other words"):
+        broker.subscribe_ranges(1, sent)
+    there = Space([String("symbol", ["IBM"])])
+    broker.subscribe_ranges(1, convert("symbol != 'IBM'", there, broker.cells))
+    assert broker.holds({"symbol": "AAPL"})
+    assert not broker.holds({"symbol": "IBM"})
+    with pytest.raises(UsageError, match="other words"):  # the broker doesn't know this word yet
+        broker.subscribe_ranges(2, convert("symbol = 'MSFT'", there, broker.cells))
+    with pytest.raises(UsageError, match="came as ranges"):
+        broker[1]
+
+
+@pytest.mark.parametrize("gap", [0, 6])
+def test_a_replaced_one_comes_before_the_old_one_goes(gap):
+    """What a neighbour hears, applied in order, always leaves it with exactly the union."""
+    rng = np.random.default_rng(gap)
+    table, neighbour = Summary(LINE, bits=12, gap=gap), Summary(LINE, bits=12)
+    held = {}
+
+    def boxes(ids):
+        lo = rng.integers(0, 300, (len(ids), 1)).astype(float)
+        held.update({one: (a, a + 9) for one, (a,) in zip(ids, lo.tolist(), strict=True)})
+        return Boxes.of(lo, lo + 9, ids=ids)
+
+    for forward in table.subscribe_many(boxes(list(range(12)))):
+        neighbour.receive(forward)
+    for turn in range(150):
+        some = rng.choice(12, 3, replace=False).tolist()
+        if turn % 2:
+            a = int(rng.integers(0, 300))
+            held[some[0]] = a, a + 9
+            forwards = [table.replace(some[0], f"x between {a} and {a + 9}")]
+        else:
+            forwards = table.replace_many(boxes(some))
+        for forward in forwards:
+            before = neighbour.ranges().hold(forward.drop.starts)
+            assert before.all(), "nothing is dropped that it never knew"
+            assert not neighbour.ranges().hold(forward.add.starts).any()
+            neighbour.receive(forward)
+        counts = np.zeros(PLACES, np.int64)
+        for a, b in held.values():
+            counts[int(a) : int(b) + 1] += 1
+        assert pairs(table.ranges()) == pairs(neighbour.ranges()) == runs(closed(counts, gap))
+    assert list(table) == list(range(12))
+
+
+def test_what_one_set_of_ranges_holds_and_another_does_not():
+    rng = np.random.default_rng(11)
+    top = 2**64 - 1
+    for _ in range(200):
+        some, others = some_ranges(rng, 12, 300), some_ranges(rng, 12, 300)
+        held = [np.zeros(PLACES, np.bool_) for _ in range(2)]
+        for mask, ranges in zip(held, (some, others), strict=True):
+            for first, last in pairs(ranges):
+                mask[first : last + 1] = True
+        assert pairs(difference(some, others)) == runs(held[0] & ~held[1])
+    whole = Ranges(np.zeros(1, np.uint64), np.full(1, top, np.uint64))
+    ends = Ranges(np.array([0, top], np.uint64), np.array([0, top], np.uint64))
+    assert pairs(difference(whole, ends)) == [(1, top - 1)]
+    assert pairs(difference(ends, whole)) == []
+
+
+def test_many_subscriptions_that_fail_half_way_leave_nothing_behind(monkeypatch):
+    table = Summary(LINE, bits=12)
+    table.subscribe(-1, "x = 3")
+    lo = np.arange(6.0)[:, None] * 10
+    monkeypatch.setattr(kept, "BLOCK", 2)
+    convert_block, calls = kept.range_sets, []
+
+    def failing(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise MemoryError
+        return convert_block(*given)
+
+    monkeypatch.setattr(kept, "range_sets", failing)
+    with pytest.raises(MemoryError):
+        table.subscribe_many(Boxes.of(lo, lo))
+    assert pairs(table.ranges()) == [(3, 3)]
+    assert list(table) == [-1]
+    assert len(table.subscribe_many(Boxes.of(lo, lo))) == 6
+    del calls[:]
+    with pytest.raises(MemoryError):
+        table.unsubscribe_many(range(6))
+    assert len(table) == 7
+    assert len(table.ranges()) == 7
+
+
+def test_what_makes_no_sense_is_refused():
+    table = Summary(LINE, bits=12)
+    table.subscribe("s", "x = 3")
+    one = np.ones(1, np.uint64)
+    for call in (
+        lambda: shift(table, Ranges(one * 5, one * 4), 1),
+        lambda: shift(table, Ranges(np.array([3, 4], np.uint64), np.array([3, 4], np.uint64)), 1),
+        lambda: shift(table, Ranges(one, one * PLACES), 1),
+        lambda: shift(table, Ranges(one, one * 4), -1),
+        lambda: table.exclusive("t"),
+        lambda: table.holds_many(np.zeros((2, 3))),
+        lambda: table.refresh(np.zeros((2, 1))),
+        lambda: Summary(LINE, bits=65),
+        lambda: Summary(space_of(4), bits=17),
+        lambda: Summary(LINE, bits=12, limit=0),
+        lambda: Summary(LINE, bits=12, gap=-1),
+        lambda: Summary(LINE, bits=12, attributes=[]),
+        lambda: Summary(LINE, bits=12, attributes=["x"], cells=table.cells),
+        lambda: Summary(LINE, cells=Cells.uniform(space_of(2), 4)),
+        lambda: within_budget(table.ranges(), 0),
+    ):
+        with pytest.raises(UsageError):
+            call()
+    assert pairs(table.ranges()) == [(3, 3)]

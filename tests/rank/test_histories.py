@@ -1,0 +1,216 @@
+"""Long random histories of edits: the answer is that of a set built anew, in every structure."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rangecast import liveset as liveset_module
+from rangecast.engine import Engine
+from rangecast.errors import UsageError
+from rangecast.model.attributes.base import Number
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
+from rangecast.model.simplest import simplest
+from rangecast.model.space import Space
+from rangecast.rank.scan import Scan
+from tests.support.examples import examples
+from tests.support.strategies import boxes, intervals, points
+
+INF = np.inf
+D = 2
+
+
+def plane():
+    return Space([Number(f"a{j}") for j in range(D)])
+
+
+class History(RuleBasedStateMachine):
+    """Random edits on an engine and on a plain dict; ranked after each."""
+
+    rank_index = "slabs"
+
+    @initialize()
+    def start(self):
+        self.engine = Engine(plane(), index="scan", rank_index=self.rank_index)
+        self.model = {}  # id -> lo, hi, score, weights, in order of arrival
+        self.next = 0
+
+    def add(self, lo, hi, score, weights):
+        name = f"s{self.next}"
+        self.next += 1
+        self.model[name] = lo, hi, score, weights
+        return name
+
+    @rule(some=boxes(dimensions=st.just(D), max_rows=9))
+    def subscribe_many(self, some):
+        weights = np.ones((some.rows, D)) if some.weights is None else some.weights
+        names = [
+            self.add(
+                some.lo[some.owner == row],
+                some.hi[some.owner == row],
+                float(some.scores[row]),
+                weights[row : row + 1],
+            )
+            for row in range(some.rows)
+        ]
+        ids = pa.array(names, pa.large_string())
+        self.engine.subscribe_many(
+            Boxes.of(
+                some.lo,
+                some.hi,
+                owner=some.owner,
+                ids=ids,
+                scores=some.scores,
+                weights=some.weights,
+            )
+        )
+
+    @rule(data=st.data(), box=st.lists(intervals(), min_size=D, max_size=D))
+    def subscribe_or_replace(self, data, box):
+        lo, hi = np.array(box).T
+        score, weight = data.draw(st.sampled_from([(0.0, 1.0), (2.0, 0.3)]))
+        told = Filter.from_boxes(self.engine.space, lo, hi)
+        value = lo[None], hi[None], score, np.array([[weight, 1.0]])
+        if self.model and data.draw(st.booleans()):
+            name = data.draw(st.sampled_from(sorted(self.model)))
+            if data.draw(st.booleans()):
+                self.engine.replace(name, told, score=score, weights={"a0": weight})
+                kept = np.array([[weight, self.model[name][3][0, 1]]])
+                self.model[name] = *value[:3], kept
+            else:  # score and weights stay
+                self.engine.replace(name, told)
+                self.model[name] = *value[:2], *self.model[name][2:]
+        else:
+            name = self.add(*value)
+            self.engine.subscribe(name, told, score=score, weights={"a0": weight})
+
+    @rule(data=st.data(), score=st.sampled_from([None, 0.0, 3.0]))
+    def rescore(self, data, score):
+        if self.model:
+            name = data.draw(st.sampled_from(sorted(self.model)))
+            lo, hi, old, weights = self.model[name]
+            given = data.draw(st.sampled_from([None, {"a1": 0.2}]))
+            self.engine.rescore(name, score, weights=given)
+            weights = weights.copy()
+            if given:
+                weights[0, 1] = 0.2
+            self.model[name] = lo, hi, old if score is None else score, weights
+
+    @rule(data=st.data())
+    def unsubscribe(self, data):
+        if self.model:
+            name = data.draw(st.sampled_from(sorted(self.model)))
+            self.engine.unsubscribe(name)
+            del self.model[name]
+
+    @rule()
+    def wait(self):
+        self.engine.wait_for_rebuild()
+
+    @rule(events=points(D, max_events=4), k=st.integers(1, 5), relaxed=st.booleans())
+    def rank(self, events, k, relaxed):
+        best = self.engine.rank_points(events, k, relaxed=relaxed)
+        if not self.model:
+            assert not any(best)
+            return
+        names = list(self.model)
+        lo, hi, scores, weights = zip(*self.model.values(), strict=True)
+        anew = Boxes.of(
+            np.concatenate(lo),
+            np.concatenate(hi),
+            owner=np.repeat(np.arange(len(lo)), [len(one) for one in lo]),
+            scores=scores,
+            weights=np.concatenate(weights),
+        )
+        anew = simplest(anew, self.engine.space)
+        for event, right in enumerate(Scan(anew).rank(events, k, relaxed=relaxed)):
+            rows, scores = right.rows.tolist(), right.scores.tolist()
+            expected = [(names[row], score) for row, score in zip(rows, scores, strict=True)]
+            assert best[event] == expected
+
+    @invariant()
+    def size(self):
+        assert len(self.engine) == len(self.model)
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("name", ["slabs", "sopt", "ir"])
+def test_a_live_set_ranks_as_a_set_built_anew(monkeypatch, name):
+    monkeypatch.setattr(liveset_module, "RECENT", 3)
+    monkeypatch.setattr(liveset_module, "FAN", 2)
+    monkeypatch.setattr(liveset_module, "SMALL", 16)
+    machine = type("Ranked", (History,), {"rank_index": name})
+    machine.TestCase.settings = examples(25, stateful_step_count=25)
+    machine.TestCase().runTest()
+
+
+def test_a_replacement_keeps_its_place_in_ties():
+    engine = Engine(plane())
+    for name in ("first", "second"):
+        engine.subscribe(name, "a0 < 5", score=1)
+    engine.replace("first", "a0 < 7", score=1)
+    assert engine.rank({"a0": 3}, 2) == [("first", 1.0), ("second", 1.0)]
+    engine.rescore("second", 2)
+    assert engine.rank({"a0": 3}, 1) == [("second", 2.0)]
+    assert engine.rank({"a0": 9}, 1) == []
+    assert engine.rank({"a0": 3}, 1, relaxed=True) == [("first", 1.0)]
+    with pytest.raises(UsageError, match="a score is a finite number"):
+        engine.rescore("first", INF)
+
+
+def test_a_set_grows_row_by_row_past_what_it_was_filled_with():
+    some = np.zeros((2000, D))
+    engine = Engine(plane())
+    engine.subscribe_many(Boxes.of(some, some + 1))
+    for row in range(40):
+        engine.rescore(row, float(row))
+    assert engine.rank({"a0": 0.5, "a1": 0.5}, 2) == [(39, 39.0), (38, 38.0)]
+
+
+def test_one_attribute_is_ranked_right_while_it_is_edited():
+    """By lists, in which the dead and the replaced still are."""
+    rng = np.random.default_rng(6)
+    n = 6_000
+    lo = rng.random((n, 1))
+    engine = Engine(Space([Number("a0")]))
+    engine.subscribe_many(Boxes.of(lo, lo + 0.05 * rng.random((n, 1)), scores=rng.random(n)))
+    events = rng.random((300, 1))
+    for _ in range(6):
+        engine.rank_points(events, 20)
+        best = {one for found in engine.rank_points(events[:60], 3) for one, _ in found}
+        for one in sorted(best):  # those in front of every list
+            edit = rng.integers(0, 3)
+            if edit == 0:
+                engine.unsubscribe(one)
+            elif edit == 1:
+                engine.rescore(one, float(rng.random()))
+            else:
+                engine.replace(one, f"a0 > {rng.random()}")
+        boxes = engine.boxes()
+        ids = boxes.ids.to_pylist()
+        for k in (1, 20):
+            found = engine.rank_points(events, k)
+            for event, right in enumerate(Scan(boxes).rank(events, k)):
+                rows, scores = right.rows.tolist(), right.scores.tolist()
+                expected = [(ids[row], score) for row, score in zip(rows, scores, strict=True)]
+                assert found[event] == expected
+
+
+def test_rankings_name_events_and_subscriptions():
+    engine = Engine(plane())
+    engine.subscribe("a", "a0 < 5", score=1)
+    engine.subscribe("b", "a0 < 3", score=2)
+    found = engine.rank_many([{"id": "x", "a0": 2}, {"id": "y", "a0": 4}, {"id": "z"}], 3)
+    assert len(found) == 3
+    assert found[0] == [("b", 2.0), ("a", 1.0)]
+    assert found.table().to_pylist() == [
+        {"event": "x", "rank": 1, "subscription": "b", "score": 2.0},
+        {"event": "x", "rank": 2, "subscription": "a", "score": 1.0},
+        {"event": "y", "rank": 1, "subscription": "a", "score": 1.0},
+    ]
+    with pytest.raises(UsageError, match="at least 1"):
+        engine.rank({"a0": 1}, 0)
+    with pytest.raises(UsageError, match="no index 'slab' for ranking"):
+        Engine(plane(), rank_index="slab")

@@ -1,0 +1,168 @@
+"""Damaged snapshots: an earlier one or the log serves instead, or the start is refused clearly."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rangecast.server.log.base import LogError
+from rangecast.server.pipeline.futures import answered
+from rangecast.server.service import Service
+from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.state.snapshots import snapshots
+from tests.support.server.serving import SPACE, T, publish, run, serving
+
+FILTERS = {f"s{number}": f"price > {number}" for number in range(8)}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two snapshots, and a log that has everything."""
+    folder = tmp_path_factory.mktemp("made") / "data"
+
+    async def work() -> None:
+        service = Service(folder)
+        service.start()
+        await answered(service.edit(PutSpace(T, "s", SPACE.definition())))
+        await answered(service.edit(PutConsumer(T, "out", "s")))
+        for name, text in FILTERS.items():
+            await answered(service.edit(PutSubscription(T, name, "s", text, "out")))
+            if name == "s3":
+                service.snapshot()
+            await publish(service, 5)
+        service.stop()
+
+    run(work)
+    assert len(snapshots(folder)) == 2
+    return folder
+
+
+def copied(made: Path, tmp_path: Path) -> Path:
+    shutil.rmtree(tmp_path / "data", ignore_errors=True)
+    return Path(shutil.copytree(made, tmp_path / "data"))
+
+
+def newest(folder: Path) -> Path:
+    return folder / f"snapshot-{snapshots(folder)[-1]:020}"
+
+
+def live_of(folder: Path) -> tuple[int, dict[str, str]]:
+    """Return the seq of the snapshot that a start has used, and what there is then."""
+    service = Service(folder)
+    live = service.registry.space(T, "s").live
+    found = service.snapshot_seq, {name: one.filter for name, one in live.items()}
+    matched = service.indexes[0].match(np.array([[3.5]]))
+    assert len(matched.numbers) == 4
+    service.close()
+    return found
+
+
+def test_whole_snapshots_are_used(made: Path, tmp_path: Path) -> None:
+    folder = copied(made, tmp_path)
+    assert live_of(folder) == (snapshots(folder)[-1], FILTERS)
+
+
+def test_a_flipped_bit_in_any_file_is_found(
+    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dice = random.Random(3)
+    names = [one.relative_to(newest(made)) for one in newest(made).rglob("*") if one.is_file()]
+    assert len(names) > 4
+    for name in names:
+        size = (newest(made) / name).stat().st_size
+        for place in dice.sample(range(size), min(size, 6)):
+            folder = copied(made, tmp_path)
+            path = newest(folder) / name
+            data = bytearray(path.read_bytes())
+            data[place] ^= 1 << dice.randrange(8)
+            path.write_bytes(data)
+            caplog.clear()
+            assert live_of(folder) == (snapshots(folder)[0], FILTERS), (name, place)
+            assert newest(folder).name in caplog.text
+
+
+def test_missing_files_and_other_contents_are_found(made: Path, tmp_path: Path) -> None:
+    names = [one.relative_to(newest(made)) for one in newest(made).rglob("*") if one.is_file()]
+    for name in names:
+        folder = copied(made, tmp_path)
+        (newest(folder) / name).unlink()
+        assert live_of(folder) == (snapshots(folder)[0], FILTERS), name
+    folder = copied(made, tmp_path)
+    seqs = snapshots(folder)
+    for part in ("state.json", "sums.json"):  # those of another snapshot
+        other = folder / f"snapshot-{seqs[0]:020}" / part
+        shutil.copy(other, newest(folder) / part)
+    assert live_of(folder) == (seqs[0], FILTERS)
+
+
+def without_sums(folder: Path) -> dict[str, Any]:
+    """Let a snapshot be one of before there were checksums; return its state."""
+    (newest(folder) / "sums.json").unlink()
+    state: dict[str, Any] = json.loads((newest(folder) / "state.json").read_text())
+    return state | {"version": 1}
+
+
+def test_an_older_snapshot_with_wrong_numbers_is_no_reason_to_fail(
+    made: Path, tmp_path: Path
+) -> None:
+    folder = copied(made, tmp_path)
+    state = without_sums(folder)
+    (newest(folder) / "state.json").write_text(json.dumps(state))
+    assert live_of(folder) == (snapshots(folder)[-1], FILTERS)  # as it was written
+    consumer = state["consumers"][0]
+    wrong: list[dict[str, Any]] = [
+        state | {"consumer_count": 0},
+        state | {"seq": state["seq"] - 1},
+        state | {"chain": "00" * 16},
+        state | {"chain": "zz"},
+        state | {"spaces": []},
+        state | {"spaces": [[*state["spaces"][0][:5], state["spaces"][0][5][:3]]]},
+        state | {"consumers": [[*consumer[:3], ["x", "y"], *consumer[4:]]]},
+        {"version": 1},
+    ]
+    for text in ["", "[]", "{", *map(json.dumps, wrong)]:
+        (newest(folder) / "state.json").write_text(text)
+        assert live_of(folder) == (snapshots(folder)[0], FILTERS), text[:200]
+
+
+def test_where_the_log_is_cut_the_reasons_are_named(made: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        folder = copied(made, tmp_path)
+        async with serving(folder) as service:
+            log: Any = service.log
+            log._segment_bytes = 1
+            await publish(service, 1)
+            await publish(service, 1)
+            service.snapshot()
+            service.drop(log.last - 1)
+            assert log.first > 1
+        for seq in snapshots(folder):
+            (folder / f"snapshot-{seq:020}" / "state.json").write_text("{")
+        with pytest.raises(LogError, match="no snapshot has what was before") as e:
+            Service(folder)
+        assert str(e.value).count("state.json is damaged") == 2
+
+    run(work)
+
+
+def test_retention_relies_on_no_snapshot_that_could_not_be_read(made: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        folder = copied(made, tmp_path)
+        for seq in snapshots(folder):
+            (folder / f"snapshot-{seq:020}" / "state.json").write_text("{")
+        service = Service(folder)
+        assert service.snapshot_seq == 0
+        service.start()
+        service.snapshot()  # of the same seq as one that can't be read
+        service.house.stop()
+        service.pump.stop()
+        service.close()
+        assert live_of(folder) == (snapshots(folder)[-1], FILTERS)
+
+    run(work)

@@ -1,0 +1,174 @@
+"""Who gets an event, who nearly does, and what covers a filter: judged by plain definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rangecast.cover.batch import earliest_coverers
+from rangecast.errors import FilterError, RangecastError
+from rangecast.model.attributes.text import String
+from rangecast.model.boxes import Boxes
+from rangecast.model.encoding.events import encode_event
+from rangecast.model.explain import explain_match
+from rangecast.model.filters.filter import Filter
+from rangecast.server import explain
+from rangecast.server.state.registry import Change, SpaceEntry, Version
+from rangecast.server.state.space_index import SpaceIndex
+from rangecast.workloads import generate
+from tests.support.server.serving import Client, T, run, serving
+
+MADE = generate("market", seed=3, subscriptions=300, events=40)
+ROWS = MADE.tables["subscriptions"].to_pylist()
+EVENTS = MADE.tables["events"].drop_columns(["id"]).to_pylist()
+MORE = [
+    "price < 500",
+    "price < 500 and risk < 0.9",
+    "price < 20 or pe > 30",
+    "price < 10 or pe > 40",
+    "price < 10 or pe > 40",
+    "symbol = 'NEW' and (price < 5 or price > 600)",
+]
+
+
+@pytest.fixture(scope="module")
+def index() -> SpaceIndex:
+    entry = SpaceEntry("default", "market", 0, MADE.space, 1)
+    made = SpaceIndex(entry)
+    texts = {row["id"]: row["filter"] for row in ROWS} | {
+        f"more-{at}": text for at, text in enumerate(MORE)
+    }
+    for number, (name, text) in enumerate(texts.items()):
+        entry.live[name] = Version(number, name, text, -1, number + 2)
+    made.carry_out([Change(entry, [one]) for one in entry.live.values()])
+    return made
+
+
+def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
+    space, boxes = MADE.space, index.engine.boxes()
+    for event in EVENTS[::8]:
+        point = encode_event(event, space)
+        explained = [explain_match(space, boxes, row, point, event) for row in range(boxes.rows)]
+        lacks = {
+            index.name(one.subscription): sum(not line.holds for line in one.boxes[one.nearest])
+            for one in explained
+        }
+        found = explain.who(index, explain.Asked(event), nearest=12)
+        assert set(found["matches"]) == {name for name, count in lacks.items() if not count}
+        assert found["count"] == len(found["matches"])
+        near = [one["subscription"] for one in found["nearest"]]
+        counts = [lacks[name] for name in near]
+        assert counts == sorted(count for count in lacks.values() if count)[:12]
+        for one in found["nearest"]:
+            broken = [line for line in one["lines"] if not line["holds"]]
+            assert len(broken) == lacks[one["subscription"]]
+            assert not one["matches"]
+
+
+def test_why_says_the_same(index: SpaceIndex) -> None:
+    event = EVENTS[0]
+    found = explain.who(index, explain.Asked(event))
+    for name in [*found["matches"], *(one["subscription"] for one in found["nearest"])]:
+        said = explain.why(MADE.space, index.entry.live[name], explain.Asked(event))
+        assert said["matches"] == (name in found["matches"])
+        assert said["verdict"].startswith(name)
+    with pytest.raises(RangecastError, match="pric"):
+        explain.who(index, explain.Asked({"pric": 3}))
+
+
+def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
+    boxes = index.engine.boxes()
+    arrival = np.arange(boxes.rows)
+    expected = earliest_coverers(boxes, arrival, boxes, arrival).tolist()
+    names = [index.name(number) for number in boxes.ids.to_pylist()]
+    found = [
+        explain.covered(index, Filter.parse(index.entry.live[name].filter, MADE.space), number)
+        for name, number in zip(names, boxes.ids.to_pylist(), strict=True)
+    ]
+    wanted = [None if place < 0 else names[place] for place in expected]
+    assert [one["covered_by"] for one in found] == wanted
+    assert len({*wanted}) > 3
+    unsaved = Filter.parse("price < 10 or pe > 40", MADE.space)
+    lo, hi = unsaved.arrays()
+    one = Boxes.of(lo, hi, owner=[0, 0], ids=[0])
+    place = int(earliest_coverers(boxes, arrival, one, np.array([boxes.rows]))[0])
+    assert explain.covered(index, unsaved)["covered_by"] == names[place]
+    number = boxes.ids[place].as_py()
+    assert explain.covered(index, unsaved, passing={number})["covered_by"] != names[place]
+
+
+def test_a_large_set_is_looked_at_in_part(
+    index: SpaceIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain, "LOOKED_AT", 10)
+    first = [index.name(number) for number in index.engine.boxes(10).ids.to_pylist()]
+    found = explain.who(index, explain.Asked(EVENTS[0]), nearest=50)
+    assert (found["looked_at"], found["subscriptions"]) == (10, len(index.engine))
+    assert {one["subscription"] for one in found["nearest"]} <= {*first}
+    drawn = explain.plane(index, "price", "risk")
+    assert {one["subscription"] for one in drawn["boxes"]} <= {*first}
+
+
+def test_boxes_on_two_attributes(index: SpaceIndex) -> None:
+    drawn = explain.plane(index, "sector", "price", most=1000)
+    by_name = {one["subscription"]: one for one in drawn["boxes"]}
+    assert by_name["more-0"]["x"] == [None, None]
+    assert by_name["more-0"]["y"][1] == pytest.approx(500)
+    labels = drawn["axes"][0]["labels"]
+    assert labels[:2] == ["tech", "semiconductors"]
+    assert explain.plane(index, "symbol", "price")["axes"][0]["labels"] is None
+    words = explain.plane(index, "symbol", "pe", most=2000)["boxes"]
+    assert ["NEW", "NEW"] in [one["x"] for one in words]
+    with pytest.raises(RangecastError, match="did you mean 'price'"):
+        explain.plane(index, "prise", "pe")
+
+
+def test_the_plane_opens_on_what_most_boxes_bound(index: SpaceIndex) -> None:
+    bounded = dict(zip(MADE.space.names, index.engine.boxes().mentions.sum(axis=0), strict=True))
+    texts = {one.name for one in MADE.space if isinstance(one, String)}
+    most = sorted(bounded.keys() - texts, key=lambda name: -bounded[name])
+    drawn = [one["name"] for one in explain.plane(index)["axes"]]
+    assert {*drawn} == {*most[:2]}
+    assert [one["name"] for one in explain.plane(index, "pe")["axes"]] == ["pe", most[0]]
+    assert [one["name"] for one in explain.plane(index, y=most[0])["axes"]] == [most[1], most[0]]
+
+
+def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex) -> None:
+    event = next(one for one in EVENTS if explain.who(index, explain.Asked(one))["count"] > 1)
+    before = explain.who(index, explain.Asked(event))
+    numbers = {index.name(one): one for one in index.engine.boxes().ids.to_pylist()}
+    passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
+    found = explain.who(index, explain.Asked(event), passing)
+    assert found["matches"] == before["matches"][1:]
+    assert found["count"] == before["count"] - 1
+    assert found["nearest"][0] == before["nearest"][1]
+    assert found["subscriptions"] == before["subscriptions"] - 2
+    drawn = explain.plane(index, passing=passing, most=2000)["boxes"]
+    assert passing.isdisjoint(numbers[one["subscription"]] for one in drawn)
+
+
+def test_a_fault_knows_its_place() -> None:
+    with pytest.raises(FilterError) as caught:
+        Filter.parse("price < 20 and\n sectr = 3", MADE.space)
+    assert caught.value.span == (16, 21)
+
+
+def test_a_filter_that_is_not_saved_leaves_no_words() -> None:
+    async def work() -> None:
+        async with serving() as service:
+            client = Client(service)
+            words = {"attribute": [{"name": "who", "type": "string"}]}
+            await client("PUT", "spaces/words", words)
+            await client("PUT", "spaces/words/subscriptions/a", {"filter": "who in ('x', 'y')"})
+            events = [{"who": "x"}, {"who": "new"}, {"who": "y"}, {"who": "new"}]
+            await client("POST", "spaces/words/events", events)
+            for wanted, expected in (("who = 'new'", 2), ("who != 'x'", 3), ("who = 'none'", 0)):
+                path = "spaces/words/subscriptions:check"
+                assert (await client("POST", path, {"filter": wanted}))["matched"] == expected
+            for wanted, by in (("who = 'x'", "a"), ("who in ('x', 'new')", None)):
+                path = "spaces/words/subscriptions:covered"
+                assert (await client("POST", path, {"filter": wanted}))["covered_by"] == by
+            space = service.registry.space(T, "words").space
+            assert space.vocabularies == {"who": ["x", "y"]}
+
+    run(work)

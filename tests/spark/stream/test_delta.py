@@ -1,0 +1,111 @@
+"""Delta tables as sinks: what is in them, and that a batch is there once; in folders and on S3."""
+
+from contextlib import ExitStack
+from typing import Any
+
+import boto3
+import pytest
+from deltalake import DeltaTable
+
+from rangecast.errors import FileError, UsageError
+from rangecast.spark.stream.sinks.base import Batch
+from rangecast.spark.stream.sinks.delta import Delta
+from tests.spark.stream.test_stream import THREE, csv_events, go, publish
+from tests.support.server.servers import s3_server
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """An S3-like server on this machine, with a bucket; what delta-rs needs to reach it."""
+    with s3_server(tmp_path_factory.mktemp("store")) as url:
+        options = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+        client: Any = boto3.client(
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+            region_name="us-east-1",
+        )
+        client.create_bucket(Bucket="answers")
+        yield options
+
+
+def pairs(table):
+    return sorted(
+        (row["event"], row["subscription"]) for row in table.to_pyarrow_table().to_pylist()
+    )
+
+
+@pytest.mark.parametrize("where", ["folder", "s3"])
+def test_a_batch_is_in_the_table_once_whoever_repeats_it(spark, tmp_path, store, where):
+    path, options = (str(tmp_path / "answers"), {})
+    if where == "s3":
+        path, options = f"s3://answers/{tmp_path.name}", store
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv")
+    quarantine = Delta(f"{path}-bad", options)
+    go(spark, tmp_path, [Delta(path, options)], quarantine=quarantine)
+    first = pairs(DeltaTable(path, storage_options=options))
+    assert first == [
+        ("e1", "all"), ("e1", "cheap"), ("e2", "all"), ("e2", "bob"), ("e2", "cheap"),
+        ("e3", "all"), ("é4", "all"),
+    ]  # fmt: skip
+    for mark in (tmp_path / "checkpoint" / "commits").iterdir():  # as if Spark had crashed then
+        mark.unlink()
+    publish(tmp_path, ("unsubscribe", "all", None))
+    assert go(spark, tmp_path, [Delta(path, options)], quarantine=quarantine) == []
+    csv_events(tmp_path, "1.csv", {"e9": (99, "zoe"), "e8": (5, "bob")}, more="b1,dear,x\n")
+    (done,) = go(spark, tmp_path, [Delta(path, options)], quarantine=quarantine)
+    assert (done.batch, done.version, done.events, done.bad_rows) == (1, 2, 3, 1)
+    table = DeltaTable(path, storage_options=options)
+    assert pairs(table) == sorted([*first, ("e8", "bob"), ("e8", "cheap")])
+    about = table.history(1)[0]
+    assert {name: about[name] for name in ("batch", "events", "rows", "set_version")} == {
+        "batch": "1", "events": "3", "rows": "2", "set_version": "2",
+    }  # fmt: skip
+    bad = DeltaTable(f"{path}-bad", storage_options=options).to_pyarrow_table().to_pylist()
+    assert [(row["event"], row["value"]) for row in bad] == [("b1", "dear")]
+
+
+def test_files_of_an_attempt_that_failed_are_no_part_of_the_table(spark, tmp_path):
+    table = Delta(tmp_path / "answers")
+    with ExitStack() as closing:
+        table.open("s", closing)
+        rows = spark.sql("select 'e' event, 7L subscription")
+        table.write(rows, Batch("s", 0, 1, 1))  # and nobody commits it
+        assert not table.has(0)
+        table.write(rows, Batch("s", 0, 1, 1))({"rows": 1})
+        assert table.has(0)
+        assert not table.has(1)
+    assert len(list((tmp_path / "answers").glob("part-*"))) == 2
+    assert pairs(DeltaTable(tmp_path / "answers")) == [("e", 7)]
+    with ExitStack() as closing:
+        other = Delta(tmp_path / "answers", replace=True)
+        other.open("another", closing)
+        assert not other.has(0)
+        with pytest.raises(UsageError, match="integers as ids, and version 4 has texts"):
+            other.write(spark.sql("select 'e' event, 'x' subscription"), Batch("s", 2, 4, 1))
+        other.write(spark.sql("select 'f' event, 8L subscription"), Batch("another", 0, 1, 1))({})
+    assert pairs(DeltaTable(tmp_path / "answers")) == [("f", 8)]
+
+
+def test_a_table_that_cant_be_reached_or_isnt_there_any_more_is_named(spark, tmp_path, store):
+    nowhere = Delta("s3://no-such-bucket/t", store)
+    rows = spark.sql("select 'e' event, 7L subscription")
+    with pytest.raises(FileError, match="s3://no-such-bucket/t: Delta table: "):
+        nowhere.write(rows, Batch("s", 0, 1, 1))
+    lost = Delta(tmp_path / "answers")
+    with ExitStack() as closing:
+        lost.open("s", closing)
+        commit = lost.write(rows, Batch("s", 0, 1, 1))
+        for part in (tmp_path / "answers").glob("part-*"):  # as if it lay on another host
+            part.unlink()
+        with pytest.raises(FileError, match=r"a worker wrote part-.*, and it isn't there"):
+            commit({})
+        assert not lost.has(0)

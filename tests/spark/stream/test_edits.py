@@ -1,0 +1,131 @@
+"""Subscriptions from where people keep them: a Delta table that is followed, a compacted topic."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.attributes.base import Number
+from rangecast.model.space import Space
+from rangecast.spark.events import BROKEN
+from rangecast.spark.stream.edits.delta import DeltaEdits
+from rangecast.spark.stream.kafka import edits_of_messages
+from rangecast.store.edits import Edits
+from rangecast.store.versions import Versions
+from tests.spark.stream.test_pipeline_graph import CHECKPOINT, add, load, rows, sink, step
+
+SPACE = Space([Number("price")])
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def subscriptions(**filters):
+    return pa.table({"id": list(filters), "filter": list(filters.values())})
+
+
+class Followed:
+    """A table, the folder of its edits, and the versions that these make."""
+
+    def __init__(self, folder, feed=None):
+        self.path = str(folder / "table")
+        self.options = {} if feed is None else {"configuration": feed}
+        self.edits = folder / "edits"
+        self.versions = Versions(folder / "versions")
+        self.store = Edits(self.edits_folder(), self.versions, SPACE)
+
+    def edits_folder(self):
+        self.edits.mkdir(exist_ok=True)
+        return self.edits
+
+    def write(self, table, mode="append"):
+        write_deltalake(self.path, table, mode=mode, **self.options)
+
+    def ids(self):
+        """Follow the table; return the ids of the newest version, in order of arrival."""
+        DeltaEdits(self.path, self.edits)()
+        self.store.apply()
+        return self.versions.load(self.versions.latest())[0].ids.to_pylist()
+
+
+@pytest.mark.parametrize("feed", [FEED, None], ids=["with a feed", "without"])
+def test_a_set_is_what_its_table_is_after_each_change(tmp_path, feed):
+    followed = Followed(tmp_path, feed)
+    followed.write(subscriptions(a="price < 1", b="price < 2", c="price < 3"))
+    assert followed.ids() == ["a", "b", "c"]
+    DeltaTable(followed.path).delete("id = 'b'")
+    followed.write(subscriptions(d="price < 4"))
+    DeltaTable(followed.path).update(updates={"filter": "'price > 50'"}, predicate="id = 'a'")
+    assert followed.ids() == ["a", "c", "d"]
+    files = len(list(followed.edits.iterdir()))
+    assert followed.ids() == ["a", "c", "d"]  # nothing is new
+    assert len(list(followed.edits.iterdir())) == files == 2
+    boxes, _ = followed.versions.load(followed.versions.latest())
+    assert boxes.lo[0, 0] > 49
+    DeltaTable(followed.path).optimize.compact()  # the same rows in other files
+    assert followed.ids() == ["a", "c", "d"]
+    DeltaTable(followed.path).delete()
+    assert followed.ids() == []
+    assert followed.versions.refused(followed.versions.latest()) == []
+
+
+def test_a_table_that_cant_be_followed_is_refused(tmp_path):
+    followed = Followed(tmp_path)
+    with pytest.raises(FileError, match=r"its changes can't be read(.|\n)*hint"):
+        followed.ids()
+    followed.write(pa.table({"id": [1], "price": [2.0]}))
+    with pytest.raises(FileError, match="has the columns id, filter and perhaps score; given: id"):
+        followed.ids()
+    (tmp_path / "edits" / f"delta-{9:020}.parquet").touch()
+    with pytest.raises(UsageError, match="has the version 0, and 9 was applied already"):
+        followed.ids()
+
+
+def test_a_stream_answers_each_batch_with_the_table_as_it_is_then(spark, tmp_path):
+    (tmp_path / "space.toml").write_text(
+        '[[attribute]]\nname = "price"\ntype = "number"\n[[attribute]]\nname = "name"\n'
+        'type = "string"\n'
+    )
+    path = str(tmp_path / "alerts")
+    write_deltalake(path, subscriptions(low="price < 20", bob="name = 'bob'"), configuration=FEED)
+    add(tmp_path, "0.csv", [("a", 10, "bob")])
+    text = (
+        'mode = "stream"\nspace = "space.toml"\n[[source]]\ntype = "files"\nformat = "csv"\n'
+        'path = "events"\noptions.maxFilesPerTrigger = 1\n[[subscriptions]]\ndelta = "alerts"\n'
+    )
+    pipeline = load(tmp_path, text + step("match") + sink("out") + CHECKPOINT)
+
+    def change(done):
+        """Change the table after the first batch, while the stream runs."""
+        if done.batch == 0:
+            DeltaTable(path).delete("id = 'low'")
+            write_deltalake(path, subscriptions(ann="name = 'ann'"), mode="append")
+            add(tmp_path, "1.csv", [("b", 10, "bob"), ("c", 10, "ann")])
+
+    add(tmp_path, "00.csv", [("z", 99, "zoe")])
+    pipeline.run(spark, change)
+    load(tmp_path, text + step("match") + sink("out") + CHECKPOINT).run(spark)
+    assert rows(tmp_path, "out", "event", "subscription")[-2:] == [("b", "bob"), ("c", "ann")]
+    assert pq.read_table(tmp_path / "checkpoint/sets/subscriptions/edits").num_rows == 4
+
+
+def test_messages_of_a_compacted_topic_are_edits(spark):
+    messages = [
+        ("a", '{"filter": "price < 1", "score": 2}'),
+        ("b", None),
+        ("c", "{broken"),
+        (None, '{"filter": "price < 1"}'),
+    ]
+    frame = spark.createDataFrame(
+        [(key and key.encode(), value and value.encode()) for key, value in messages],
+        "key binary, value binary",
+    )
+    found = edits_of_messages(frame, integer_ids=False).collect()
+    assert [(row["id"], row["op"], row["filter"], row["score"]) for row in found[:2]] == [
+        ("a", "upsert", "price < 1", "2"),
+        ("b", "remove", None, None),
+    ]
+    assert [row[BROKEN] for row in found] == [None, None, "{broken", "(key) none"]
+    sevens = frame.selectExpr("encode('7', 'utf-8') as key", "value")
+    assert {row["id"] for row in edits_of_messages(sevens, integer_ids=True).collect()} == {7}
+    named = edits_of_messages(frame, integer_ids=True).collect()
+    assert named[0][BROKEN] == "(key) a"

@@ -1,0 +1,85 @@
+"""Where subscriptions go: shards of even size that most events miss, whatever the boxes are."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from rangecast.model.boxes import Boxes
+from rangecast.spark.steps.shards.placing import hulls, place
+from tests.support import adversarial, strategies
+from tests.support.examples import examples
+
+RANDOM = np.random.default_rng(4)
+
+
+def placed(boxes, wanted, sample=None):
+    placing = place(sample or boxes, wanted)
+    shards = placing.shards_of(*hulls(boxes), np.arange(boxes.rows))
+    assert ((shards >= 0) & (shards < placing.shards)).all()
+    return placing, shards
+
+
+def met_per_event(boxes, shards, count):
+    """How many hulls hold an event, in the mean."""
+    events = RANDOM.random((500, boxes.dimensions))
+    lo, hi = hulls(boxes)
+    met = 0
+    for shard in range(count):
+        mine = shards == shard
+        if mine.any():
+            inside = (lo[mine].min(axis=0) <= events) & (events <= hi[mine].max(axis=0))
+            met += inside.all(axis=1).sum()
+    return met / len(events)
+
+
+@examples(60)
+@given(strategies.boxes_and_points())
+def test_every_subscription_has_one_shard_and_always_the_same(case):
+    boxes, _ = case
+    placing, shards = placed(boxes, 5)
+    for row in range(boxes.rows):
+        lo, hi = hulls(boxes.take([row]))
+        assert placing.shards_of(lo, hi, np.array([row])).tolist() == [shards[row]]
+
+
+@pytest.mark.parametrize("name", adversarial.cases())
+def test_on_adversarial_cases(name):
+    boxes, _ = adversarial.cases()[name]
+    placed(boxes, 7)
+    placed(boxes, 7, sample=boxes.take(np.arange(min(1, boxes.rows))))
+
+
+@pytest.mark.parametrize(("dimensions", "most"), [(1, 1.1), (2, 1.3), (4, 2.6)])
+def test_small_boxes_are_cut_like_space(dimensions, most):
+    n = 20_000
+    centre = RANDOM.random((n, dimensions))
+    half = (20 / n) ** (1 / dimensions) / 2 * RANDOM.random((n, dimensions))
+    boxes = Boxes.of(centre - half, centre + half)
+    placing, shards = placed(boxes, 16)
+    assert placing.shards == 16
+    sizes = np.bincount(shards, minlength=16)
+    assert sizes.max() < 1.3 * sizes.min()
+    assert met_per_event(boxes, shards, 16) < most
+
+
+def test_few_of_many_attributes():
+    """Cut by space, most boxes would be in most places: here an event misses most shards."""
+    n, d = 20_000, 20
+    lo, hi = np.full((n, d), -np.inf), np.full((n, d), np.inf)
+    axes = np.argsort(RANDOM.random((n, d)), axis=1)[:, :4]
+    begin = RANDOM.random((n, 4))
+    np.put_along_axis(lo, axes, begin, 1)
+    np.put_along_axis(hi, axes, begin + RANDOM.choice([0.02, 0.2, 0.4], (n, 4)), 1)
+    boxes = Boxes.of(lo, hi)
+    placing, shards = placed(boxes, 100, sample=boxes.take(np.arange(0, n, 4)))
+    assert 80 <= placing.shards <= 120
+    assert np.bincount(shards).max() < 5 * n / 100
+    assert met_per_event(boxes, shards, placing.shards) < 0.5 * placing.shards
+
+
+@pytest.mark.parametrize("width", [1.0, np.inf], ids=["all equal", "nothing mentioned"])
+def test_what_nothing_tells_apart_is_dealt_out(width):
+    same = np.full((4000, 3), width)
+    placing, shards = placed(Boxes.of(-same, same), 8)
+    assert placing.shards == 8
+    assert np.bincount(shards, minlength=8).min() > 400
