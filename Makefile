@@ -71,7 +71,7 @@ format: setup  ## let ruff format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-api: setup  ## write docs/API.md from the docstrings
+api: setup  ## write docs/reference/api.md from the docstrings
 	$(BIN)/python docs/make_api.py
 
 kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
@@ -108,7 +108,7 @@ bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks
 
 results: setup  ## the papers' tables and figures again, at their sizes: hours
-	$(BIN)/python -m experiments run all -o docs
+	$(BIN)/python -m experiments run all -o docs/reference
 
 lock: setup $(SITE)/.ready  ## write requirements.lock and docs/site.lock again, with the newest versions
 	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,delta,java,report,server,bench,dev]'

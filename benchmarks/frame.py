@@ -1,7 +1,7 @@
 """The frame of every benchmark: what to run, how large, and where its page goes.
 
 A benchmark is a module with `run(report, quick=...)`. A page says which command made it. It goes to
-docs/, but that of a quick run to out/.
+docs/reference/, but that of a quick run to out/.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def run(name: str, *, quick: bool, folder: Path | None = None) -> Path:
     """Run a benchmark, write its page, and return where it is."""
     began = time.perf_counter()
     module = importlib.import_module(f"benchmarks.{name}")
-    where = folder or ROOT / ("out" if quick else "docs") / "benchmarks"
+    where = folder or ROOT / ("out" if quick else "docs/reference") / "benchmarks"
     if quick:
         made = ": tiny sizes, at which expectations of large ones mean nothing"
     else:

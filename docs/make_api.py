@@ -1,4 +1,4 @@
-"""Write docs/API.md from the signatures and docstrings of the public names: `make api`.
+"""Write docs/reference/api.md from the signatures and docstrings of the public names: `make api`.
 
 A name is public if the `__init__.pyi` of one of `MODULES` lists it. A class is shown with its
 public methods, those that it inherits from rangecast's own classes included.
@@ -24,13 +24,13 @@ MODULES = {
     "rangecast.spark": "the steps on DataFrames, streams and pipelines; needs PySpark",
     "rangecast.store": "versions of a set, and folders of committed batches",
 }
-PAGE = Path(__file__).with_name("API.md")
+PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """\
 # The API
 
 Made from the docstrings by `make api`; don't edit it by hand. Only the names on this page are
 public. `F64`, `I64`, `I32`, ... are NumPy arrays of that type, and `Id` is a text or an integer.
-`rangecast.interop` has a page of its own, [IMPORT.md](IMPORT.md).
+`rangecast.interop` has a page of its own, [Import and export](../how-to/import.md).
 
 """
 _OURS = "rangecast."
@@ -48,7 +48,7 @@ _SETTING = re.compile(r"^(\w+(?:, \w+)*) {2,}(\S.*)$")
 
 
 def page() -> str:
-    """Return the text of docs/API.md."""
+    """Return the text of docs/reference/api.md."""
     contents = HEAD
     body = ""
     for name, about in MODULES.items():

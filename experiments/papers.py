@@ -38,7 +38,7 @@ PAPERS = (
         "covering",
         ("graphs", "indexes"),
         {
-            "Figures 1 to 7": "drawings; docs/COVER.md has a worked example of our own",
+            "Figures 1 to 7": "drawings; docs/how-to/cover.md has a worked example of our own",
         },
     ),
     Paper(
@@ -79,8 +79,8 @@ PAPERS = (
             *("conversion", "projection", "indexing", "imperfect", "network"),
         ),
         {
-            "Figures 1 to 6": "drawings; docs/MERGE.md has the curve, examples/eleven_brokers.py a "
-            "network like that of Figure 1",
+            "Figures 1 to 6": "drawings; docs/how-to/merge.md has the curve, "
+            "examples/eleven_brokers.py a network like that of Figure 1",
         },
     ),
 )

@@ -172,7 +172,7 @@ class LiveSet(SubscriptionSet):
         """Add all of these as one edit; return how many.
 
         They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
-        columns, with the columns of a file (docs/SPACE.md); or `Boxes`.
+        columns, with the columns of a file (docs/how-to/spaces.md); or `Boxes`.
 
         bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added

@@ -1,7 +1,7 @@
 """Which structure ranks this set of subscriptions?
 
 Slabs. They were the fastest in every case that was measured: one attribute or many, exact and
-relaxed, a few matches an event or many (docs/benchmarks/rank.md has the figures). On one attribute,
+relaxed, a few matches per event or many (docs/reference/benchmarks/rank.md). On one attribute,
 ranked by score, slabs make lists for small cells of the line, which no other structure comes near:
 that pays whatever the ranges are, and memory is bounded, so there is nothing to choose. The
 structures of the paper are here to compare with, and for their iterators.

@@ -1,4 +1,4 @@
-"""The worked example of docs/COVER.md: five subscriptions, four graphs, and what is sent."""
+"""The worked example of docs/how-to/cover.md: five subscriptions, four graphs, and what is sent."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ from tests.server.http.test_http import Served
 DOCS = ROOT / "docs"
 ALL = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 GENERATED = [
-    DOCS / "API.md",
-    DOCS / "RESULTS.md",
-    *DOCS.glob("benchmarks/*.md"),
-    *DOCS.glob("experiments/*.md"),
+    DOCS / "reference" / "api.md",
+    DOCS / "reference" / "RESULTS.md",
+    *DOCS.glob("reference/benchmarks/*.md"),
+    *DOCS.glob("reference/experiments/*.md"),
 ]
 PAGES = [page for page in ALL if page not in GENERATED]
 EXTRAS = set(
@@ -134,14 +134,14 @@ def test_the_api_page_is_what_the_docstrings_say():
     assert spec.loader
     make_api = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_api)
-    written = (DOCS / "API.md").read_text()
-    assert written == make_api.page(), "docs/API.md is out of date; hint: make api"
+    written = (DOCS / "reference" / "api.md").read_text()
+    assert written == make_api.page(), "docs/reference/api.md is out of date; hint: make api"
 
 
 @pytest.mark.parametrize("step", ["match", "rank", "cover", "merge", "TopKLists"])
 def test_every_step_on_spark_is_listed(step):
     assert step in rangecast.spark.__all__
-    assert f"| `{step}(" in (DOCS / "SPARK.md").read_text()
+    assert f"| `{step}(" in (DOCS / "how-to" / "spark.md").read_text()
 
 
 @pytest.mark.parametrize("page", ALL, ids=named)
@@ -176,21 +176,11 @@ def test_files_that_a_page_names_exist(page):
             assert any((folder / path).exists() for folder in folders), path
 
 
-def test_the_picture_of_the_tree_is_true():
-    (tree,) = blocks(DOCS / "ARCHITECTURE.md", "text")
+def test_the_picture_of_the_floors_is_true():
+    floors = blocks(DOCS / "explanation" / "architecture.md", "text")[0]
     package = ROOT / "rangecast"
-    shown = set()
-    for line in tree.splitlines():
-        if top := re.match(r"\w+", line):
-            folder = package / top[0]
-            shown.add(package / line.split()[0])
-        for name in re.findall(r"\w+\.py|(?<=\s)\w+/", line):
-            found = {package / name, *folder.rglob(name)}
-            assert any(path.exists() for path in found), f"{folder.name}: {name}"
-            shown |= found
-    assert {path for path in package.glob("*/") if path.name != "__pycache__"} <= shown
-    for part in ("match", "rank", "cover", "merge", "spark", "model"):
-        assert {path.parent for path in (package / part).glob("*/__init__.py")} <= shown
+    parts = {path.stem for path in package.iterdir() if not path.name.startswith("__")}
+    assert parts - {"py"} <= set(re.findall(r"\w+", floors))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -200,7 +190,7 @@ def test_prose_fits_in_100_characters(page):
     assert not wide, "\n".join(wide)
 
 
-INTERNALS = {DOCS / "ARCHITECTURE.md", *DOCS.glob("internals/*.md")}
+INTERNALS = {*DOCS.glob("explanation/architecture.md"), *DOCS.glob("explanation/internals/*.md")}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in INTERNALS], ids=named)

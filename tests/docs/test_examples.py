@@ -17,7 +17,7 @@ from rangecast.workloads import generate
 from tests import ROOT
 
 EXAMPLES = ROOT / "examples"
-PAGE = (ROOT / "docs" / "EXAMPLES.md").read_text()
+PAGE = (ROOT / "docs" / "tutorials" / "examples.md").read_text()
 
 
 def run(name):

@@ -251,7 +251,7 @@ def test_hashed_and_direct_lists_are_asked_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_results_of_the_docs_are_what_their_rows_say(tmp_path: Path) -> None:
-    docs = ROOT / "docs"
+    docs = ROOT / "docs" / "reference"
     rows = RowFile(docs / "experiments" / "rows.jsonl")
     page.write_results(tmp_path / "RESULTS.md", rows, "full", None)
     todo = "hint: python -m experiments run all -o docs"

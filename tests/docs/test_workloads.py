@@ -109,7 +109,7 @@ def test_empty_tables_are_fine(name: str) -> None:
 
 
 def test_documentation_names_every_workload_and_parameter() -> None:
-    text = (ROOT / "docs" / "WORKLOADS.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "workloads.md").read_text(encoding="utf-8")
     rows = {r.split("|")[1].strip(" `"): r for r in text.splitlines() if r.startswith("| `")}
     assert sorted(rows) == sorted(SMALL)
     for name, generator in WORKLOADS.items():

@@ -521,7 +521,7 @@ def test_neighbours_on_the_grid(coordinate: float) -> None:
 
 
 def test_the_examples_of_the_page() -> None:
-    page = Path("docs/FILTERS.md").read_text(encoding="utf-8")
+    page = Path("docs/reference/filters.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```(\w*)\n(.*?)```", page, re.DOTALL)
     space = Space.from_toml(next(body for kind, body in blocks if kind == "toml"))
     examples = [part for kind, body in blocks if kind == "filters" for part in body.split("\n\n")]

@@ -138,6 +138,6 @@ def test_help_shows_every_option_by_an_example_that_works(shown, verb):
 
 
 def test_the_docs_list_every_option():
-    text = (ROOT / "docs" / "PERFORMANCE.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "performance.md").read_text()
     listed = set(re.findall(r"^\| `(\w+:\w+)`(?: in ranking)? \|", text, re.MULTILINE))
     assert listed == names_of(match) | names_of(rank)

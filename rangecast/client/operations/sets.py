@@ -142,8 +142,8 @@ def subscribe_many(
     """Add all of these, whose ids must be new; return how many.
 
     They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
-    columns, with the columns of a file (docs/SPACE.md), `consumer` and `ttl`. A request takes 5,000
-    of them, all or none.
+    columns, with the columns of a file (docs/how-to/spaces.md), `consumer` and `ttl`. A request
+    takes 5,000 of them, all or none.
 
     rejected          a list that gets the rows that can't be used, while the others are saved;
                       without, the first one is an error

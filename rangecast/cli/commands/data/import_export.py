@@ -66,8 +66,8 @@ def import_(
 ) -> None:
     """Make subscriptions of the rules of another system.
 
-    A rule is carried over exactly, or it is refused with the reason. docs/IMPORT.md says what is
-    exact for each system.
+    A rule is carried over exactly, or it is refused with the reason. docs/how-to/import.md says
+    what is exact for each system.
 
     \b
     Examples:

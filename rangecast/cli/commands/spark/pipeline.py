@@ -17,7 +17,9 @@ app = typer.Typer(
 
 @app.command("run")
 def run(
-    file: Annotated[Path, typer.Argument(help="The pipeline: a TOML file (docs/STREAMING.md).")],
+    file: Annotated[
+        Path, typer.Argument(help="The pipeline: a TOML file (docs/how-to/streaming.md).")
+    ],
     master: Master = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -57,7 +59,9 @@ def run(
 
 @app.command("check")
 def check(
-    file: Annotated[Path, typer.Argument(help="The pipeline: a TOML file (docs/STREAMING.md).")],
+    file: Annotated[
+        Path, typer.Argument(help="The pipeline: a TOML file (docs/how-to/streaming.md).")
+    ],
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

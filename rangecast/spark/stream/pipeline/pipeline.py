@@ -1,8 +1,8 @@
 """A pipeline from a TOML file: sources of events, sets, steps between them, sinks; batch or stream.
 
-`settings` has all keys, `graph` resolves their names, docs/STREAMING.md explains them. The file is
-read whole and checked before Spark is started. Both modes do the same: a batch job is a stream of
-one batch, without a checkpoint.
+`settings` has all keys, `graph` resolves their names, docs/how-to/streaming.md explains them. The
+file is read whole and checked before Spark is started. Both modes do the same: a batch job is a
+stream of one batch, without a checkpoint.
 """
 
 from __future__ import annotations
