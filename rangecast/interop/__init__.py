@@ -6,7 +6,7 @@ over, and `write`, the way back. A rule is carried over exactly, or refused with
 
 from rangecast.interop import eventbridge, geojson, percolator, postgres, sns, vespa
 from rangecast.interop.export import Exported
-from rangecast.interop.flatten import flat
+from rangecast.interop.flattening import flatten
 from rangecast.interop.result import Carried, Refusal
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "Exported",
     "Refusal",
     "eventbridge",
-    "flat",
+    "flatten",
     "geojson",
     "percolator",
     "postgres",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,16 +184,24 @@ def test_a_missing_package_is_an_error_before_the_work(
     assert squares.measured == []
 
 
-def test_what_a_user_names(cli: Any) -> None:
+def experiments(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run `python -m experiments`."""
+    command = [sys.executable, "-m", "experiments", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_what_a_user_names() -> None:
     four = ["vcr-side", "vcr-overlap", "vcr-hashing", "vcr-decomposition"]
     assert chosen(["vcr-side", "002"]) == four
     assert chosen(["all"]) == [name for paper in PAPERS for name in paper.names]
     with pytest.raises(UsageError, match="there is no experiment 'vcrs'"):
         chosen(["vcrs"])
-    listed = cli("experiment", "list").stdout
+    listed = experiments("list").stdout
     assert len(listed.splitlines()) == len(chosen(["all"]))
-    assert "R-tree / VCR, n = 32,000: 90%-10%: 4.64" in cli("experiment", "show", "vcr").stdout
-    error = cli("experiment", "run", "nothing", code=2).stderr
+    assert "R-tree / VCR, n = 32,000: 90%-10%: 4.64" in experiments("show", "vcr").stdout
+    error = experiments("run", "nothing", code=2).stderr
     assert "there is no experiment 'nothing'" in error
 
 

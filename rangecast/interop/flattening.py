@@ -8,7 +8,7 @@ from typing import Any
 from rangecast.errors import UsageError, shown
 
 
-def flat(event: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as one dict: `{"detail": {"state": "on"}}` is `{"detail.state": "on"}`.
 
     Names inside one another are joined by dots. An array is refused: an attribute has one value.
