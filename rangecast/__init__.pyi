@@ -1,4 +1,4 @@
-from .async_engine import Gathering as Gathering
+from .async_engine import AsyncEngine as AsyncEngine
 from .client import AsyncClient as AsyncClient
 from .client import Client as Client
 from .client import ServerError as ServerError

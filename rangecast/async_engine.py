@@ -1,11 +1,11 @@
-"""Single events that many tasks await, matched together.
+"""Asynchronous matching of single events, which are batched internally.
 
-    asked = Gathering(engine)
-    ids = await asked.match({"price": 9.5})
+    async_engine = AsyncEngine(engine)
+    ids = await async_engine.match({"price": 9.5})
 
-What waits is matched as one batch; while that runs in a thread, the next one gathers. So there is
-no timer: alone, an event is answered at once, and under load it waits for one batch ahead of its
-own, which is far cheaper than one event after the other.
+Waiting events are matched as one batch; while that runs in a thread, the next batch collects.
+There is no timer: a lone event is matched at once, and under load an event waits for the batch
+ahead of its own, which is far cheaper than matching one event after the other.
 """
 
 from __future__ import annotations
@@ -23,53 +23,58 @@ from rangecast.model.validation.flags import flag
 if TYPE_CHECKING:
     from rangecast.engine import Engine
 
-_FEW = 8
-"""Events that are matched sooner than a thread would begin with them."""
+_MIN_FOR_THREAD = 8
+"""Batch size up to which matching on the event loop is faster than starting a thread."""
 
 Answer = list[Id] | RangecastError
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     event: Mapping[str, Any]
     answer: asyncio.Future[list[Id]]
 
 
-class Gathering:
-    """An engine for tasks of one event loop: `await asked.match(event)`."""
+class AsyncEngine:
+    """Engine for the tasks of one event loop: `await async_engine.match(event)`."""
 
     def __init__(
-        self, engine: Engine, *, most: int = 1024, ignore_unknown: bool = False, nan: str = "refuse"
+        self,
+        engine: Engine,
+        *,
+        max_batch: int = 1024,
+        ignore_unknown: bool = False,
+        nan: str = "refuse",
     ):
-        """Gather events for an engine.
+        """Batch single events for an engine.
 
-        most             events that are matched together, at most: it bounds how long one waits
-        ignore_unknown   events may have values that are no attribute of the space
+        max_batch        upper limit of events that are matched together; bounds the waiting time
+        ignore_unknown   ignore fields that are not attributes of the space
         nan              "refuse" NaN in an event, or read it as "missing"
         """
-        self._most = whole("most", most)
+        self._max_batch = whole("max_batch", max_batch)
         flag("ignore_unknown", ignore_unknown)
         self._ask = partial(engine.match_each, ignore_unknown=ignore_unknown, nan=nan)
-        self._waiting: list[_Asked] = []
+        self._waiting: list[_Request] = []
         self._is_busy = False
         self.batches = 0
-        """How many were matched so far."""
+        """Batches matched so far."""
 
     async def match(self, event: Mapping[str, Any]) -> list[Id]:
         """Return the subscriptions that match one event, in order of arrival."""
         loop = asyncio.get_running_loop()
-        asked = _Asked(event, loop.create_future())
-        self._waiting.append(asked)
+        request = _Request(event, loop.create_future())
+        self._waiting.append(request)
         if not self._is_busy:
             self._is_busy = True
-            loop.call_soon(self._begin, loop)  # after the other tasks that are ready to ask
-        return await asked.answer
+            loop.call_soon(self._begin, loop)  # after the other ready tasks
+        return await request.answer
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Match what waits."""
-        batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-        events = [asked.event for asked in batch]
+        """Match the next batch of waiting events."""
+        batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
+        events = [request.event for request in batch]
         self.batches += 1
-        if len(batch) > _FEW:
+        if len(batch) > _MIN_FOR_THREAD:
             running = loop.run_in_executor(None, self._ask, events)
             running.add_done_callback(lambda done: self._end(loop, batch, done))
             return
@@ -83,19 +88,19 @@ class Gathering:
     def _end(
         self,
         loop: asyncio.AbstractEventLoop,
-        batch: list[_Asked],
+        batch: list[_Request],
         done: asyncio.Future[list[Answer]],
     ) -> None:
-        """Hand out the answers of a batch, and begin the next one if somebody waits."""
+        """Resolve the futures of a batch; start the next batch if events wait."""
         failure = done.exception()
         answers = [failure] * len(batch) if failure else done.result()
-        for asked, answer in zip(batch, answers, strict=True):
-            if asked.answer.done():  # its task was cancelled
+        for request, answer in zip(batch, answers, strict=True):
+            if request.answer.done():  # its task was cancelled
                 continue
             if isinstance(answer, BaseException):
-                asked.answer.set_exception(answer)
+                request.answer.set_exception(answer)
             else:
-                asked.answer.set_result(answer)
+                request.answer.set_result(answer)
         self._is_busy = bool(self._waiting)
         if self._is_busy:
             loop.call_soon(self._begin, loop)

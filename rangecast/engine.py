@@ -54,7 +54,7 @@ class Engine(LiveSet):
     """One live set of subscriptions over a space.
 
     Any number of threads may use it. A service on an event loop awaits single events through
-    `Gathering(engine).match(event)`; other calls that take long, such as `subscribe_many` of a
+    `AsyncEngine(engine).match(event)`; other calls that take long, such as `subscribe_many` of a
     large file, it gives to `asyncio.to_thread`. `AsyncClient` has these methods against a server.
     """
 

@@ -1,18 +1,18 @@
 """Rules of other systems as subscriptions, and back; one module per system.
 
-Each has `read`, which gives subscriptions, the space that they need and what couldn't be carried
-over, and `write`, the way back. A rule is carried over exactly, or refused with the reason.
+Each has `read`, which returns subscriptions, the space that they need and the rejected
+rules, and `write`, the reverse. A rule is imported exactly, or rejected with the reason.
 """
 
 from rangecast.interop import eventbridge, geojson, percolator, postgres, sns, vespa
-from rangecast.interop.export import Exported
+from rangecast.interop.export import ExportResult
 from rangecast.interop.flattening import flatten
-from rangecast.interop.result import Carried, Refusal
+from rangecast.interop.result import ImportResult, Rejection
 
 __all__ = [
-    "Carried",
-    "Exported",
-    "Refusal",
+    "ExportResult",
+    "ImportResult",
+    "Rejection",
     "eventbridge",
     "flatten",
     "geojson",

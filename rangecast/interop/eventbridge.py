@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.interop.export import Exported, export
+from rangecast.interop.export import ExportResult, export
 from rangecast.interop.pattern_reader import pattern_rule
 from rangecast.interop.pattern_writer import Limits, pattern_of
 from rangecast.interop.result import (
-    Carried,
-    carry,
+    ImportResult,
+    import_rules,
     json_rule,
     json_text,
     load_json,
@@ -28,7 +28,7 @@ _EXPECTED = (
 )
 
 
-def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> Carried:
+def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
     """Carry event patterns over.
 
     given    a JSON file or its data: patterns by id, or what `aws events list-rules` prints
@@ -43,14 +43,14 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
         rules = rules_by_id(data)
     else:
         raise unknown_shape(data, _EXPECTED)
-    return carry(rules, lambda one: pattern_rule(json_rule(one)), space)
+    return import_rules(rules, lambda one: pattern_rule(json_rule(one)), space)
 
 
 def _listed(rule: Any) -> tuple[Any, Any] | None:
     return (rule.get("Name"), rule.get("EventPattern")) if isinstance(rule, Mapping) else None
 
 
-def write(subscriptions: Any, space: Space) -> Exported:
+def write(subscriptions: Any, space: Space) -> ExportResult:
     """Say subscriptions as event patterns, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts

@@ -1,4 +1,4 @@
-"""Boxes as what other systems can say: alternatives of terms, each about one attribute.
+"""Boxes as alternatives of terms, each about one attribute: the form that writers take.
 
 A term lists values or ranges of its attribute. Ends of ranges are written as `<` or `<=`,
 whichever number is shorter: both mean the same double.
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.interop.result import Refusal
-from rangecast.interop.rules import NotCarriedError
+from rangecast.interop.result import Rejection
+from rangecast.interop.rules import UnsupportedRuleError
 from rangecast.model.attributes.base import Attribute
 from rangecast.model.attributes.text import OTHER, String
 from rangecast.model.filters.regions import NULL, after, before, complement, joined
@@ -26,32 +26,32 @@ Bound = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Term:
-    """What an alternative asks of one attribute: a value, a missing one, or either."""
+    """Condition of an alternative on one attribute: a value, a missing one, or either."""
 
     attribute: Attribute
     missing: bool
     """Whether a missing value passes."""
-    whole: bool
+    any_value: bool
     """Whether any value passes; then there is nothing below."""
     values: tuple[Any, ...] = ()
-    but: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     """Texts that don't pass, where all others do."""
     spans: tuple[tuple[Bound, ...], ...] = ()
     """Ranges of an attribute that has an order; single values are among `values`."""
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """Subscriptions as rules of another system."""
 
     rules: dict[str, Any]
     """The rule of each subscription, by its id."""
     text: str
     """The same as a file of that system."""
-    refused: list[Refusal]
+    unsupported: list[Rejection]
     """The subscriptions that the other system can't express exactly."""
     notes: list[str]
-    """What rules don't have: scores and weights."""
+    """Parts that rules lack: scores and weights."""
 
 
 def export(
@@ -59,28 +59,30 @@ def export(
     space: Space,
     rule_of: Callable[[list[list[Term]]], Any],
     write: Callable[[dict[str, Any]], str],
-) -> Exported:
-    """Say subscriptions as rules: `rule_of` makes one of alternatives, `write` a file of all."""
+) -> ExportResult:
+    """Write subscriptions as rules: `rule_of` makes one of alternatives, `write` a file of all."""
     boxes = as_boxes(given, space)
     rules: dict[str, Any] = {}
-    refused = []
+    unsupported = []
     first = boxes.box_offsets
     for row, id_ in enumerate(boxes.ids.to_pylist()):
         part = slice(first[row], first[row + 1])
         try:
             rules[str(id_)] = rule_of(alternatives(space, boxes.lo[part], boxes.hi[part]))
-        except NotCarriedError as error:
-            refused.append(Refusal(str(id_), error.place, error.reason))
+        except UnsupportedRuleError as error:
+            unsupported.append(Rejection(str(id_), error.place, error.reason))
         except OverflowError:
-            refused.append(Refusal(str(id_), "", "it has a moment outside the years 1 to 9999"))
+            unsupported.append(
+                Rejection(str(id_), "", "it has a moment outside the years 1 to 9999")
+            )
     notes = []
     if np.any(boxes.scores) or (boxes.weights is not None and np.any(boxes.weights != 1)):
         notes.append("scores and weights have no counterpart and are left out")
-    return Exported(rules, write(rules), refused, notes)
+    return ExportResult(rules, write(rules), unsupported, notes)
 
 
 def alternatives(space: Space, lo: Any, hi: Any) -> list[list[Term]]:
-    """Return what boxes ask for; one without terms holds always."""
+    """Return the alternatives of boxes; one without terms is always true."""
     products = []
     for low, high in zip(lo.tolist(), hi.tolist(), strict=True):
         bounds = enumerate(zip(low, high, strict=True))

@@ -11,7 +11,7 @@ from rangecast.errors import UsageError, shown
 def flatten(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as one dict: `{"detail": {"state": "on"}}` is `{"detail.state": "on"}`.
 
-    Names inside one another are joined by dots. An array is refused: an attribute has one value.
+    Names inside one another are joined by dots. An array is rejected: an attribute has one value.
     """
     found: dict[str, Any] = {}
     for name, value in _leaves(event, ""):

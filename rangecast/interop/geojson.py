@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.errors import shown
-from rangecast.interop.export import Exported, Term, export, plain_number
+from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
-    Carried,
-    carry,
+    ImportResult,
+    import_rules,
     json_text,
     load_json,
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, NotCarriedError, Rule, Test
+from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
 
@@ -33,7 +33,7 @@ _DEPTHS |= {"Polygon": 2, "MultiPolygon": 3}
 _EXPECTED = "give a FeatureCollection, whose features have ids"
 
 
-def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> Carried:
+def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
     """Carry the features of a collection over, as boxes of `longitude` and `latitude`.
 
     given    a GeoJSON file or its data: a FeatureCollection
@@ -53,24 +53,24 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
     named = iter(ids)
     rules = rules_listed(features, lambda one: _identified(one, next(named)), _EXPECTED, "features")
     degrees = [Number(LONGITUDE, min=-180, max=180), Number(LATITUDE, min=-90, max=90)]
-    carried = carry(rules, _rule, space or Space(degrees))
+    imported = import_rules(rules, _rule, space or Space(degrees))
     shapes: dict[str, Any] = {}
     for id_, shape in rules:
-        shapes.setdefault(id_, shape)  # of features with one id the first is carried over
-    larger = [one["id"] for one in carried.subscriptions if not _is_exact(shapes[one["id"]])]
+        shapes.setdefault(id_, shape)  # of features with one id the first is imported
+    larger = [one["id"] for one in imported.subscriptions if not _is_exact(shapes[one["id"]])]
     if larger:
         shown_ids = ", ".join(larger[:10]) + (", ..." if len(larger) > 10 else "")
-        carried.notes.append(
+        imported.notes.append(
             f"{len(larger):,} of {len(rules):,} are candidates: their boxes are larger than the "
             f"shapes, which must be checked on what matches ({shown_ids})"
         )
     if shared:
         listed = ", ".join(shared[:10]) + (", ..." if len(shared) > 10 else "")
-        carried.notes.append(
+        imported.notes.append(
             f"{len(shared):,} name{'s'[: len(shared) != 1]} of several features: their ids are the "
             f"name and the position in the list ({listed})"
         )
-    return carried
+    return imported
 
 
 def _ids(features: Sequence[Any]) -> tuple[list[Any], list[str]]:
@@ -126,7 +126,7 @@ def _shapes(geometry: Any) -> Iterator[tuple[str, Any]]:
         else:
             yield kind, coordinates
     else:
-        raise NotCarriedError("geometry", f"is no shape of GeoJSON; given: {shown(geometry)}")
+        raise UnsupportedRuleError("geometry", f"is no shape of GeoJSON; given: {shown(geometry)}")
 
 
 def _positions(coordinates: Any, depth: int) -> Iterator[tuple[float, float]]:
@@ -137,10 +137,10 @@ def _positions(coordinates: Any, depth: int) -> Iterator[tuple[float, float]]:
     good = not depth and isinstance(coordinates, list) and len(coordinates) >= 2
     for number, limit in zip(coordinates[:2] if good else [None], (180, 90), strict=False):
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise NotCarriedError("geometry", f"not a position: {shown(coordinates)}")
+            raise UnsupportedRuleError("geometry", f"not a position: {shown(coordinates)}")
         if not abs(number) <= limit:  # nor is it NaN
             reason = f"not a longitude and a latitude in degrees: {shown(coordinates)}"
-            raise NotCarriedError("geometry", reason)
+            raise UnsupportedRuleError("geometry", reason)
     yield coordinates[0], coordinates[1]
 
 
@@ -149,14 +149,14 @@ def _rule(geometry: Any) -> Rule:
     for kind, coordinates in _shapes(geometry):
         found = [*_positions(coordinates, _DEPTHS[kind])]
         if not found:
-            raise NotCarriedError("geometry", "a shape without positions")
+            raise UnsupportedRuleError("geometry", "a shape without positions")
         sides = []
         for name, numbers in zip((LONGITUDE, LATITUDE), zip(*found, strict=True), strict=True):
             bounds = ((">=", min(numbers)), ("<=", max(numbers)))
             sides.append(Test(name, "geometry", "number", bounds=bounds))
         boxes.append(All(tuple(sides)))
     if not boxes:
-        raise NotCarriedError("geometry", "a geometry without shapes")
+        raise UnsupportedRuleError("geometry", "a geometry without shapes")
     return Either(tuple(boxes))
 
 
@@ -177,7 +177,7 @@ def _is_rectangle(rings: Any) -> bool:
     return ring[0] == ring[-1] and same in (upright, upright[::-1])
 
 
-def write(subscriptions: Any, space: Space) -> Exported:
+def write(subscriptions: Any, space: Space) -> ExportResult:
     """Say subscriptions as features with rectangles, as a FeatureCollection.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
@@ -195,7 +195,7 @@ def _feature(alternatives: list[list[Term]]) -> dict[str, Any]:
         for s, n in _sides(terms, LATITUDE)
     ]
     if any(a == b for ring in polygons for a, b in zip(ring[0][0], ring[0][2], strict=True)):
-        raise NotCarriedError("", "it is a line or a point, and no rectangle")
+        raise UnsupportedRuleError("", "it is a line or a point, and no rectangle")
     if len(polygons) == 1:
         return {"type": "Polygon", "coordinates": polygons[0]}
     return {"type": "MultiPolygon", "coordinates": polygons}
@@ -205,19 +205,19 @@ def _sides(terms: list[Term], name: str) -> list[tuple[float, float]]:
     limits = {LONGITUDE: 180, LATITUDE: 90}
     others = [term.attribute.name for term in terms if term.attribute.name not in limits]
     if others:
-        raise NotCarriedError(others[0], "a shape has a longitude and a latitude alone")
+        raise UnsupportedRuleError(others[0], "a shape has a longitude and a latitude alone")
     for term in terms:
-        if term.attribute.name == name and not term.missing and not term.but:
+        if term.attribute.name == name and not term.missing and not term.excluded:
             sides = [(value, value) for value in term.values]
-            for bounds in (*term.spans, *([()] if term.whole else [])):
+            for bounds in (*term.spans, *([()] if term.any_value else [])):
                 ends = {sign[0]: (sign, value) for sign, value in bounds}
                 low = ends.get(">", (">=", term.attribute.domain[0]))
                 high = ends.get("<", ("<=", term.attribute.domain[1]))
                 if (low[0], high[0]) != (">=", "<=") or max(-low[1], high[1]) > limits[name]:
-                    raise NotCarriedError(name, "the border of a shape belongs to it")
+                    raise UnsupportedRuleError(name, "the border of a shape belongs to it")
                 sides.append((plain_number(low[1]), plain_number(high[1])))
             return sides
-    raise NotCarriedError(name, "a shape needs both, and no missing value")
+    raise UnsupportedRuleError(name, "a shape needs both, and no missing value")
 
 
 def _collection(shapes: dict[str, Any]) -> str:

@@ -16,9 +16,9 @@ from rangecast.interop.rules import (
     All,
     Either,
     Kind,
-    NotCarriedError,
     Rule,
     Test,
+    UnsupportedRuleError,
     absent,
     present,
 )
@@ -32,7 +32,9 @@ _NUMERIC = {"<", "<=", ">", ">=", "="}
 def pattern_rule(pattern: Any, *, nested: bool = True) -> Rule:
     """Return the rule of a pattern. Fields inside others are named by their path, with dots."""
     if not isinstance(pattern, dict) or not pattern:
-        raise NotCarriedError("", f"a pattern is an object with fields; given: {shown(pattern)}")
+        raise UnsupportedRuleError(
+            "", f"a pattern is an object with fields; given: {shown(pattern)}"
+        )
     return All(tuple(_fields(pattern, (), nested)))
 
 
@@ -44,20 +46,20 @@ def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Ite
             yield Either(tuple(All(tuple(_fields(one, path, nested))) for one in patterns))
         elif "." in key and nested:
             reason = f"the name {key!r} has a dot, which stands for a field inside another"
-            raise NotCarriedError(name, reason)
+            raise UnsupportedRuleError(name, reason)
         elif isinstance(given, dict) and given and nested:
             yield from _fields(given, (*path, key), nested)
         elif isinstance(given, list) and given:
             yield _field(name, given)
         else:
             wanted = "a list of matchers" + (", or an object of fields" if nested else "")
-            raise NotCarriedError(name, f"a field takes {wanted}; given: {shown(given)}")
+            raise UnsupportedRuleError(name, f"a field takes {wanted}; given: {shown(given)}")
 
 
 def _objects(given: Any, name: str) -> list[dict[str, Any]]:
     if isinstance(given, list) and given and all(isinstance(one, dict) and one for one in given):
         return given
-    raise NotCarriedError(name, f"$or takes a list of patterns; given: {shown(given)}")
+    raise UnsupportedRuleError(name, f"$or takes a list of patterns; given: {shown(given)}")
 
 
 def _field(name: str, matchers: list[Any]) -> Rule:
@@ -73,20 +75,20 @@ def _field(name: str, matchers: list[Any]) -> Rule:
             "null matches a field that is there and null, but not one that isn't there; here both "
             'are a missing value. Write [null, {"exists": false}] if both shall match'
         )
-        raise NotCarriedError(name, reason)
+        raise UnsupportedRuleError(name, reason)
     return Either(tuple(parts)) if len(parts) > 1 else parts[0]
 
 
 def _operator(name: str, matcher: dict[str, Any]) -> Test:
     if len(matcher) != 1:
-        raise NotCarriedError(name, f"a matcher has one operator; given: {shown(matcher)}")
+        raise UnsupportedRuleError(name, f"a matcher has one operator; given: {shown(matcher)}")
     ((operator, given),) = matcher.items()
     if operator not in _OPERATORS:
         hint = near(operator, _OPERATORS)
-        raise NotCarriedError(name, f"unknown operator {operator!r}: {hint}")
+        raise UnsupportedRuleError(name, f"unknown operator {operator!r}: {hint}")
     if operator == "exists":
         if not isinstance(given, bool):
-            raise NotCarriedError(name, f"exists takes true or false; given: {shown(given)}")
+            raise UnsupportedRuleError(name, f"exists takes true or false; given: {shown(given)}")
         return present(name, name) if given else absent(name, name)
     if operator == "numeric":
         return Test(name, name, "number", bounds=_bounds(name, given))
@@ -96,7 +98,7 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
         values = given if isinstance(given, list) else [given]
         return _equal(name, values, inverse=True)
     if len(given) != 1 or not {*given} <= {*_ON_TEXTS}:
-        raise NotCarriedError(name, f"anything-but takes one operator; given: {shown(given)}")
+        raise UnsupportedRuleError(name, f"anything-but takes one operator; given: {shown(given)}")
     ((operator, texts),) = given.items()
     tests = [_words(name, operator, one) for one in (texts if isinstance(texts, list) else [texts])]
     place = f"{name}: anything-but {operator}"
@@ -107,7 +109,7 @@ def _equal(name: str, values: list[Any], *, inverse: bool = False) -> Test:
     kinds = {kind_of(name, value) for value in values}
     if len(kinds) != 1:
         listed = "is empty" if not kinds else "has values of several types"
-        raise NotCarriedError(name, f"the list {listed}; an attribute has one type")
+        raise UnsupportedRuleError(name, f"the list {listed}; an attribute has one type")
     return Test(name, name, kinds.pop(), values=tuple(values), inverse=inverse)
 
 
@@ -119,7 +121,9 @@ def kind_of(place: str, value: Any) -> Kind:
         return "text"
     if isinstance(value, int | float) and abs(value) <= MAX:
         return "number"
-    raise NotCarriedError(place, f"takes a text, a number, true or false; given: {shown(value)}")
+    raise UnsupportedRuleError(
+        place, f"takes a text, a number, true or false; given: {shown(value)}"
+    )
 
 
 def _bounds(name: str, given: Any) -> tuple[tuple[str, Any], ...]:
@@ -127,10 +131,10 @@ def _bounds(name: str, given: Any) -> tuple[tuple[str, Any], ...]:
     signs, numbers = (given[::2], given[1::2]) if good else ([], [])
     if not good or not all(isinstance(sign, str) and sign in _NUMERIC for sign in signs):
         expected = 'a list such as [">", 0, "<=", 5]'
-        raise NotCarriedError(name, f"numeric takes {expected}; given: {shown(given)}")
+        raise UnsupportedRuleError(name, f"numeric takes {expected}; given: {shown(given)}")
     for number in numbers:
         if kind_of(name, number) != "number":
-            raise NotCarriedError(name, f"numeric takes numbers; given: {shown(number)}")
+            raise UnsupportedRuleError(name, f"numeric takes numbers; given: {shown(number)}")
     return tuple(zip(signs, numbers, strict=True))
 
 
@@ -141,7 +145,7 @@ def _words(name: str, operator: str, given: Any) -> Callable[[str], bool]:
         test = _words(name, operator, _folded(given["equals-ignore-case"]))
         return lambda text: test(_folded(text))
     if not isinstance(given, str):
-        raise NotCarriedError(name, f"{operator} takes a text; given: {shown(given)}")
+        raise UnsupportedRuleError(name, f"{operator} takes a text; given: {shown(given)}")
     if operator == "prefix":
         return lambda text: text.startswith(given)
     if operator == "suffix":
@@ -155,7 +159,7 @@ def _words(name: str, operator: str, given: Any) -> Callable[[str], bool]:
     try:
         network = ipaddress.ip_network(given, strict=False)
     except ValueError as error:
-        raise NotCarriedError(name, f"cidr: {error}") from None
+        raise UnsupportedRuleError(name, f"cidr: {error}") from None
     return lambda text: _in_network(text, network)
 
 

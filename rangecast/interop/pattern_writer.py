@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from rangecast.interop.export import Term, plain_number
-from rangecast.interop.rules import NotCarriedError
+from rangecast.interop.rules import UnsupportedRuleError
 
 
 @dataclass(frozen=True)
@@ -27,30 +27,32 @@ def pattern_of(alternatives: list[list[Term]], limits: Limits) -> dict[str, Any]
 
 def _pattern(terms: list[Term], limits: Limits) -> dict[str, Any]:
     if not terms:
-        raise NotCarriedError("", f"it holds always, and {limits.service} has no empty pattern")
+        raise UnsupportedRuleError(
+            "", f"it holds always, and {limits.service} has no empty pattern"
+        )
     pattern: dict[str, Any] = {}
     for term in terms:
         name = term.attribute.name
         path = name.split(".")
         if not all(path) or "$or" in path:
-            raise NotCarriedError(name, f"{name!r} can't be the name of a field")
+            raise UnsupportedRuleError(name, f"{name!r} can't be the name of a field")
         inside = pattern
         for key in path[:-1]:
             inside = inside.setdefault(key, {})
             if not isinstance(inside, dict):
-                raise NotCarriedError(name, f"{key!r} is a field with a value as well")
+                raise UnsupportedRuleError(name, f"{key!r} is a field with a value as well")
         if path[-1] in inside:
-            raise NotCarriedError(name, f"{path[-1]!r} is a field with fields inside as well")
+            raise UnsupportedRuleError(name, f"{path[-1]!r} is a field with fields inside as well")
         inside[path[-1]] = _matchers(term, limits)
     return pattern
 
 
 def _matchers(term: Term, limits: Limits) -> list[Any]:
     attribute = term.attribute
-    matchers: list[Any] = [{"exists": True}] if term.whole else []
+    matchers: list[Any] = [{"exists": True}] if term.any_value else []
     if attribute.type == "timestamp" and (term.values or term.spans):
         reason = f"{limits.service} compares times as texts, which have no order"
-        raise NotCarriedError(attribute.name, reason)
+        raise UnsupportedRuleError(attribute.name, reason)
     if attribute.ordered:
         ranges = [*term.spans, *((("=", value),) for value in term.values)]
         for bounds in ranges:
@@ -60,8 +62,8 @@ def _matchers(term: Term, limits: Limits) -> list[Any]:
             matchers.append({"numeric": parts})
     else:
         matchers.extend(term.values)
-    if term.but:
-        matchers.append({"anything-but": list(term.but)})
+    if term.excluded:
+        matchers.append({"anything-but": list(term.excluded)})
     if term.missing:
         matchers.append({"exists": False})
     return matchers
@@ -74,5 +76,5 @@ def _number(term: Term, value: float, limits: Limits) -> int | float:
             f"{limits.service} takes numbers up to {limits.largest:,.0f} with at most "
             f"{limits.decimals} decimals; here: {value!r}"
         )
-        raise NotCarriedError(term.attribute.name, reason)
+        raise UnsupportedRuleError(term.attribute.name, reason)
     return plain_number(value)

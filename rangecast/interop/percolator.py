@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.errors import InvalidValueError, near, shown
-from rangecast.interop.export import Exported, Term, export, plain_number
+from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.pattern_reader import kind_of
 from rangecast.interop.result import (
-    Carried,
+    ImportResult,
     RepeatedKeys,
     Unreadable,
-    carry,
+    import_rules,
     json_text,
     load_json,
     rules_by_id,
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, NotCarriedError, Rule, Test, negated, present
+from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, negated, present
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
 
@@ -52,7 +52,7 @@ _WITHOUT_COUNTERPART = {
     "nested": "asks for one element of an array, an event has one value each: publish an event per "
     "element",
 }
-"""Queries that people have, why they aren't carried over, and what to do instead."""
+"""Queries that people have, why they aren't imported, and what to do instead."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)?)?")
 """Whole dates, or moments to the second or millisecond."""
 _NO_MEANING = ("boost", "_name")
@@ -63,7 +63,7 @@ _EXPECTED = (
 )
 
 
-def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> Carried:
+def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
     """Carry percolator queries over.
 
     given    a JSON file or its data: queries by id, or the answer of a search, with the query of
@@ -80,7 +80,7 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
         rules = rules_by_id(data)
     else:
         raise unknown_shape(data, _EXPECTED)
-    return carry(rules, lambda query: _rule(query, "query"), space)
+    return import_rules(rules, lambda query: _rule(query, "query"), space)
 
 
 def _hit(given: Any) -> tuple[Any, Any] | None:
@@ -96,15 +96,15 @@ def _rule(query: Any, place: str) -> Rule:
     kind, body = _only(query, place, "a query has one kind")
     place = f"{place}.{kind}"
     if kind in _WITHOUT_COUNTERPART:
-        raise NotCarriedError(place, _WITHOUT_COUNTERPART[kind])
+        raise UnsupportedRuleError(place, _WITHOUT_COUNTERPART[kind])
     if kind not in _QUERIES:
-        raise NotCarriedError(place, f"has no exact counterpart: {near(kind, _QUERIES)}")
+        raise UnsupportedRuleError(place, f"has no exact counterpart: {near(kind, _QUERIES)}")
     if kind == "bool":
         return _bool(body, place)
     if kind in ("match_all", "match_none"):
         return All(()) if kind == "match_all" else Either(())
     if not isinstance(body, Mapping):
-        raise NotCarriedError(place, f"takes an object; given: {shown(body)}")
+        raise UnsupportedRuleError(place, f"takes an object; given: {shown(body)}")
     body = {key: value for key, value in body.items() if key not in _NO_MEANING}
     if kind == "constant_score":
         _, inner = _only(body, place, "constant_score takes a filter", "filter")
@@ -113,7 +113,7 @@ def _rule(query: Any, place: str) -> Rule:
     if kind == "exists":
         _only(body, place, "exists takes a field", "field")
         if not isinstance(wanted, str):
-            raise NotCarriedError(
+            raise UnsupportedRuleError(
                 place, f"exists takes the name of a field; given: {shown(wanted)}"
             )
         return present(wanted, place)
@@ -124,17 +124,17 @@ def _only(given: Any, place: str, wanted: str, key: str | None = None) -> tuple[
     """Return the one key of an object and its value."""
     if isinstance(given, Mapping) and len(given) == 1 and key in (None, *given):
         return next(iter(given.items()))
-    raise NotCarriedError(place, f"{wanted}; given: {shown(given)}")
+    raise UnsupportedRuleError(place, f"{wanted}; given: {shown(given)}")
 
 
 def _bool(body: Any, place: str) -> Rule:
     clauses = ("must", "filter", "should", "must_not")
     known = (*clauses, "minimum_should_match", *_NO_MEANING)
     if not isinstance(body, Mapping):
-        raise NotCarriedError(place, f"takes an object; given: {shown(body)}")
+        raise UnsupportedRuleError(place, f"takes an object; given: {shown(body)}")
     for key in body:
         if key not in known:
-            raise NotCarriedError(f"{place}.{key}", f"unknown key: {near(str(key), known)}")
+            raise UnsupportedRuleError(f"{place}.{key}", f"unknown key: {near(str(key), known)}")
     found: dict[str, list[Rule]] = {}
     for clause in clauses:
         given = body.get(clause, [])
@@ -146,7 +146,7 @@ def _bool(body: Any, place: str) -> Rule:
     least = body.get("minimum_should_match", default)
     if isinstance(least, bool) or least not in (0, 1, len(found["should"])):
         reason = f"takes 0, 1 or the number of all clauses here; given: {shown(least)}"
-        raise NotCarriedError(f"{place}.minimum_should_match", reason)
+        raise UnsupportedRuleError(f"{place}.minimum_should_match", reason)
     if least == 1:
         parts.append(Either(tuple(found["should"])))
     elif least:
@@ -163,16 +163,16 @@ def _term(name: str, wanted: Any, place: str) -> Test:
 
 def _terms(name: str, wanted: Any, place: str) -> Test:
     if not isinstance(wanted, list):
-        raise NotCarriedError(place, f"takes a list of values; given: {shown(wanted)}")
+        raise UnsupportedRuleError(place, f"takes a list of values; given: {shown(wanted)}")
     kinds = {kind_of(place, value) for value in wanted}
     if len(kinds) > 1:
-        raise NotCarriedError(place, "the list has values of several types")
+        raise UnsupportedRuleError(place, "the list has values of several types")
     return Test(name, place, kinds.pop() if kinds else None, values=tuple(wanted))
 
 
 def _range(name: str, wanted: Any, place: str) -> Test:
     if not isinstance(wanted, Mapping) or not wanted:
-        raise NotCarriedError(place, f"takes an object of bounds; given: {shown(wanted)}")
+        raise UnsupportedRuleError(place, f"takes an object of bounds; given: {shown(wanted)}")
     bounds = []
     kinds = set()
     for key, value in wanted.items():
@@ -180,17 +180,17 @@ def _range(name: str, wanted: Any, place: str) -> Test:
             continue
         if key not in _SIGNS:
             reason = f"{key!r} changes what is compared: {near(key, [*_SIGNS])}"
-            raise NotCarriedError(place, reason)
+            raise UnsupportedRuleError(place, reason)
         kind = kind_of(place, value)
         if kind == "text":
             _check_moment(value, place)
             kind = "moment"
         elif kind == "boolean":
-            raise NotCarriedError(place, f"has no order: {shown(value)}")
+            raise UnsupportedRuleError(place, f"has no order: {shown(value)}")
         kinds.add(kind)
         bounds.append(_moment_bound(key, value) if kind == "moment" else (_SIGNS[key], value))
     if len(kinds) > 1:
-        raise NotCarriedError(place, "the bounds are of several types")
+        raise UnsupportedRuleError(place, "the bounds are of several types")
     if not bounds:
         return present(name, place)
     return Test(name, place, kinds.pop(), bounds=tuple(bounds))
@@ -199,17 +199,17 @@ def _range(name: str, wanted: Any, place: str) -> Test:
 def _check_moment(text: str, place: str) -> None:
     if "now" in text or "||" in text:
         reason = f"date math moves with the clock, a subscription doesn't: {shown(text)}"
-        raise NotCarriedError(place, reason)
+        raise UnsupportedRuleError(place, reason)
     try:
         if not _DATE.fullmatch(text):
             raise InvalidValueError("not a whole date")
         Timestamp("at").at_least(text)
     except InvalidValueError:
         reason = (
-            "a range of texts is carried over only if they are dates such as 2026-01-31 or "
+            "a range of texts is imported only if they are dates such as 2026-01-31 or "
             f"moments such as 2026-01-31T09:30:00Z; given: {shown(text)}"
         )
-        raise NotCarriedError(place, reason) from None
+        raise UnsupportedRuleError(place, reason) from None
 
 
 def _moment_bound(key: str, text: str) -> tuple[str, str]:
@@ -221,7 +221,7 @@ def _moment_bound(key: str, text: str) -> tuple[str, str]:
     return _SIGNS[key], text
 
 
-def write(subscriptions: Any, space: Space) -> Exported:
+def write(subscriptions: Any, space: Space) -> ExportResult:
     """Say subscriptions as percolator queries, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
@@ -246,7 +246,7 @@ def _either(queries: list[dict[str, Any]]) -> dict[str, Any]:
 def _field(term: Term) -> dict[str, Any]:
     name = term.attribute.name
     there = {"exists": {"field": name}}
-    queries: list[dict[str, Any]] = [there] if term.whole else []
+    queries: list[dict[str, Any]] = [there] if term.any_value else []
     spans = list(term.spans)
     if term.attribute.type == "timestamp":  # so that a moment means just that, never a day
         spans.extend(((">=", value), ("<=", value)) for value in term.values)
@@ -256,8 +256,8 @@ def _field(term: Term) -> dict[str, Any]:
         keys = {sign: key for key, sign in _SIGNS.items()}
         ends = {keys[sign]: _value(name, value) for sign, value in bounds}
         queries.append({"range": {name: ends}})
-    if term.but:
-        without = {"terms": {name: list(term.but)}}
+    if term.excluded:
+        without = {"terms": {name: list(term.excluded)}}
         queries.append({"bool": {"filter": [there], "must_not": [without]}})
     if term.missing:
         queries.append({"bool": {"must_not": [there]}})
@@ -270,5 +270,7 @@ def _value(name: str, value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
     if value.microsecond % 1000:
-        raise NotCarriedError(name, f"a date has milliseconds there; here: {value.isoformat()}")
+        raise UnsupportedRuleError(
+            name, f"a date has milliseconds there; here: {value.isoformat()}"
+        )
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.errors import FileError, InvalidValueError, shown
-from rangecast.interop.export import Bound, Exported, Term, export, plain_number
+from rangecast.interop.export import Bound, ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
-    Carried,
+    ImportResult,
     Unreadable,
-    carry,
+    import_rules,
     rules_by_id,
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, Kind, NotCarriedError, Rule, Test
+from rangecast.interop.rules import All, Either, Kind, Rule, Test, UnsupportedRuleError
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
 
@@ -38,7 +38,7 @@ _ESCAPED = re.compile(r'\\(.)|"(")')
 _EXPECTED = "give a CSV file with a header, a list of rows with an id, or rows by id"
 
 
-def read(given: str | Path | Any, space: Space | None = None) -> Carried:
+def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
     """Carry the rows of a table with range columns over.
 
     given    a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
@@ -55,7 +55,7 @@ def read(given: str | Path | Any, space: Space | None = None) -> Carried:
         rows = rules_listed(given, _named_row, _EXPECTED, "rows")
     else:
         raise unknown_shape(given, _EXPECTED)
-    return carry(rows, _rule, space)
+    return import_rules(rows, _rule, space)
 
 
 def _named_row(row: Any) -> tuple[Any, Any] | None:
@@ -109,7 +109,7 @@ def _cells(reader: Any, header: list[str]) -> Iterator[tuple[str, Any]]:
 
 def _rule(row: Any) -> Rule:
     if not isinstance(row, Mapping):
-        raise NotCarriedError("", f"a row has a cell for each column; given: {shown(row)}")
+        raise UnsupportedRuleError("", f"a row has a cell for each column; given: {shown(row)}")
     cells = [(name, cell) for name, cell in row.items() if cell not in (None, "")]
     return All(tuple(_cell(name, cell) for name, cell in cells))
 
@@ -130,7 +130,7 @@ def _cell(name: str, cell: Any) -> Rule:
         place += 1
     if place < len(ranges) or ranges.endswith(",") or not (parts or several):
         expected = "a range such as [1,5) or {[1,5),[7,9)}"
-        raise NotCarriedError(name, f"takes {expected}; given: {shown(text)}")
+        raise UnsupportedRuleError(name, f"takes {expected}; given: {shown(text)}")
     return Either(tuple(parts))
 
 
@@ -149,7 +149,7 @@ def _range(name: str, found: re.Match[str]) -> Test:
         kinds.add(kind)
         bounds.append((sign + "=" * closed, value))
     if len(kinds) > 1:
-        raise NotCarriedError(name, f"the ends are of two types: {found[0]}")
+        raise UnsupportedRuleError(name, f"the ends are of two types: {found[0]}")
     return Test(name, name, kinds.pop() if kinds else None, bounds=tuple(bounds))
 
 
@@ -165,10 +165,10 @@ def _value(name: str, text: str) -> tuple[Kind, Any]:
         return "moment", text
     except InvalidValueError:
         reason = f"the end of a range is a number or a moment; given: {text}"
-        raise NotCarriedError(name, reason) from None
+        raise UnsupportedRuleError(name, reason) from None
 
 
-def write(subscriptions: Any, space: Space) -> Exported:
+def write(subscriptions: Any, space: Space) -> ExportResult:
     """Say subscriptions as rows of ranges, by id, as CSV.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
@@ -178,17 +178,17 @@ def write(subscriptions: Any, space: Space) -> Exported:
 
 def _row(alternatives: list[list[Term]]) -> dict[str, str]:
     if len(alternatives) > 1:
-        raise NotCarriedError("", f"it is {len(alternatives)} alternatives, and a row is one")
+        raise UnsupportedRuleError("", f"it is {len(alternatives)} alternatives, and a row is one")
     return {term.attribute.name: _ranges(term) for term in alternatives[0]}
 
 
 def _ranges(term: Term) -> str:
     attribute = term.attribute
     if not attribute.ordered:
-        raise NotCarriedError(attribute.name, f"PostgreSQL has no range of a {attribute.type}")
+        raise UnsupportedRuleError(attribute.name, f"PostgreSQL has no range of a {attribute.type}")
     if term.missing:
-        raise NotCarriedError(attribute.name, "a missing value is in no range")
-    if term.whole:
+        raise UnsupportedRuleError(attribute.name, "a missing value is in no range")
+    if term.any_value:
         return "(,)"
     points: list[tuple[Bound, ...]] = [((">=", value), ("<=", value)) for value in term.values]
     ranges = [_range_text(bounds) for bounds in (*term.spans, *points)]

@@ -1,7 +1,7 @@
-"""What an import gives: subscriptions, the space that they need, and what couldn't be carried over.
+"""Result of an import: subscriptions, the space that they need, and the rejected rules.
 
 The types of attributes are those of a given space, or follow from what the rules compare with:
-the first rule that compares a field decides, and one that disagrees is refused.
+the first rule that compares a field decides, and one that disagrees is rejected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.errors import FileError, FilterError, SpaceError, UsageError, near, shown
-from rangecast.interop.rules import All, Either, NotCarriedError, Rule, Test, tests_of, text_of
+from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, tests_of, text_of
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.text import Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import Timestamp
@@ -22,8 +22,8 @@ from rangecast.model.space import RESERVED, Space
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """One rule or subscription that wasn't carried over."""
+class Rejection:
+    """A rule that cannot be imported, or a subscription that cannot be exported, and why."""
 
     id: str
     place: str
@@ -32,12 +32,12 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Carried:
+class ImportResult:
     """The rules of another system as subscriptions."""
 
     subscriptions: list[dict[str, str]]
     """`id` and `filter` of each: what `Engine.subscribe_many` takes."""
-    refused: list[Refusal]
+    rejected: list[Rejection]
     """The rules that have no exact counterpart; nothing of them is among the subscriptions."""
     space: Space | None
     """The space that was given, or the one that the rules need; `None` if they need none."""
@@ -61,37 +61,37 @@ _NOUNS |= {"boolean": "true or false", "moment": "a moment"}
 
 @dataclass(frozen=True)
 class Unreadable:
-    """What stands in the place of a rule, and why it is none."""
+    """An entry that is not a rule, and the reason."""
 
     reason: str
 
 
-def carry(
+def import_rules(
     rules: Iterable[tuple[str, Any]], rule_of: Callable[[Any], Rule], space: Space | None
-) -> Carried:
-    """Carry over rules, given with their ids; `rule_of` reads one of them.
+) -> ImportResult:
+    """Import rules, given with their ids; `rule_of` reads one of them.
 
-    Whatever is wrong with a rule, it is refused alone, with the reason.
+    Whatever is wrong with a rule, it is rejected alone, with the reason.
     """
     attributes = _Attributes(space)
-    refused: list[Refusal] = []
+    rejected: list[Rejection] = []
     texts: dict[str, str] = {}
     seen = set()
     for id_, given in rules:
         try:
             if not id_:
-                raise NotCarriedError("", "the id is empty")
+                raise UnsupportedRuleError("", "the id is empty")
             if id_ in seen:
-                raise NotCarriedError("", "duplicate id")
+                raise UnsupportedRuleError("", "duplicate id")
             seen.add(id_)
             _check_utf8(id_)
             text = text_of(attributes.settle(id_, rule_of(_readable(given))))
             if text is False:
-                raise NotCarriedError("", "this rule can never hold")
+                raise UnsupportedRuleError("", "this rule can never hold")
             _check_utf8("" if text is True else text)
             texts[id_] = "true" if text is True else text
         except Exception as error:  # a rule is foreign data: whatever is wrong, it fails alone
-            refused.append(_refusal(id_, error))
+            rejected.append(_rejection(id_, error))
     found = attributes.space()
     subscriptions = []
     for id_, text in texts.items():
@@ -100,14 +100,14 @@ def carry(
             said = text if found is None else str(Filter.parse(text, found))
             subscriptions.append({"id": id_, "filter": said})
         except Exception as error:
-            refused.append(_refusal(id_, error))
-    return Carried(subscriptions, refused, found, attributes.notes())
+            rejected.append(_rejection(id_, error))
+    return ImportResult(subscriptions, rejected, found, attributes.notes())
 
 
-def _refusal(id_: str, error: Exception) -> Refusal:
-    """Return why a rule isn't carried over, by what reading it raised."""
+def _rejection(id_: str, error: Exception) -> Rejection:
+    """Return the rejection of a rule for the error that reading it raised."""
     shown_id = id_.encode("utf-8", "backslashreplace").decode() or '""'
-    if isinstance(error, NotCarriedError):
+    if isinstance(error, UnsupportedRuleError):
         place, reason = error.place, error.reason
     elif isinstance(error, FilterError):
         place, reason = "", error.reason.partition(" (line ")[0]
@@ -116,25 +116,25 @@ def _refusal(id_: str, error: Exception) -> Refusal:
     else:
         place, reason = "", f"can't be read: {type(error).__name__}: {error}"
     both = (one.encode("utf-8", "backslashreplace").decode() for one in (str(place), reason))
-    return Refusal(shown_id, *both)
+    return Rejection(shown_id, *both)
 
 
 def _check_utf8(text: str, place: str = "") -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise NotCarriedError(place, "has a text that isn't UTF-8") from None
+        raise UnsupportedRuleError(place, "has a text that isn't UTF-8") from None
 
 
 def _readable(given: Any) -> Any:
     """Return a rule; refuse one that is none, or in which a key is given twice."""
     if isinstance(given, Unreadable):
-        raise NotCarriedError("", given.reason)
+        raise UnsupportedRuleError("", given.reason)
     waiting = [given]
     while waiting:
         one = waiting.pop()
         if isinstance(one, RepeatedKeys):
-            raise NotCarriedError(one.key, f"the key {one.key!r} is given twice")
+            raise UnsupportedRuleError(one.key, f"the key {one.key!r} is given twice")
         if isinstance(one, Mapping):
             waiting.extend(one.values())
         elif isinstance(one, list):
@@ -143,12 +143,12 @@ def _readable(given: Any) -> Any:
 
 
 class _Attributes:
-    """The attributes that rules speak of, and where their types come from."""
+    """Attributes that rules test, and the origin of their types."""
 
     def __init__(self, space: Space | None):
         self._given = space
         self._known: dict[str, Attribute] = {} if space is None else {a.name: a for a in space}
-        self._told_by: dict[str, str] = dict.fromkeys(self._known, "the space")
+        self._type_source: dict[str, str] = dict.fromkeys(self._known, "the space")
         self._untyped: dict[str, None] = {}
         """Attributes that are only tested for presence so far."""
         self._columns = dict.fromkeys(RESERVED, "")
@@ -168,14 +168,14 @@ class _Attributes:
                 else:
                     new[test.name] = attribute
             elif test.kind and not isinstance(attribute, _TYPES[test.kind]):
-                told_by = self._told_by.get(test.name, "another part of this rule")
-                raise NotCarriedError(
+                type_source = self._type_source.get(test.name, "another part of this rule")
+                raise UnsupportedRuleError(
                     test.place,
                     f"compares {test.name!r} with {_NOUNS[test.kind]}; its type is "
-                    f"{attribute.type} by {told_by}, and an attribute has one type",
+                    f"{attribute.type} by {type_source}, and an attribute has one type",
                 )
         settled = self._settled(rule, self._known | new)
-        self._told_by |= dict.fromkeys(new, f"rule {id_!r}")
+        self._type_source |= dict.fromkeys(new, f"rule {id_!r}")
         self._known |= new
         self._untyped |= untyped
         self._columns = columns
@@ -186,18 +186,18 @@ class _Attributes:
         name = test.name
         if self._given is not None:
             hint = near(name, self._given.names)
-            raise NotCarriedError(test.place, f"the space has no attribute {name!r}: {hint}")
+            raise UnsupportedRuleError(test.place, f"the space has no attribute {name!r}: {hint}")
         try:
             _check_utf8(name, test.place)
             attribute = _TYPES[test.kind or "text"][0](name)
         except SpaceError as error:
-            raise NotCarriedError(test.place, str(error)) from None
+            raise UnsupportedRuleError(test.place, str(error)) from None
         for column in (name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_chance"):
             other = columns.setdefault(column, name)
             if other != name:
                 what = f"of attribute {other!r}" if other else "that every file may have"
                 reason = f"{name!r} can't be an attribute: {column!r} is a column {what}"
-                raise NotCarriedError(test.place, reason)
+                raise UnsupportedRuleError(test.place, reason)
         return attribute
 
     def _settled(self, rule: Rule, known: Mapping[str, Attribute]) -> Rule:
@@ -208,7 +208,7 @@ class _Attributes:
         listed = None if attribute is None else listed_texts(attribute)
         if rule.words is not None:
             if listed is None:
-                raise NotCarriedError(
+                raise UnsupportedRuleError(
                     rule.place,
                     f"needs the list of all texts of {rule.name!r}; declare it as a category or a "
                     "hierarchy, and give that space",
@@ -261,7 +261,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole_number(text: str) -> int | float:
-    """Return a whole number; one of more digits than any double has is infinite, and refused."""
+    """Return a whole number; one of more digits than any double has is infinite, and rejected."""
     return int(text) if len(text) < _DIGITS else float(text)
 
 
@@ -273,7 +273,7 @@ def load_json(given: Any, what: str) -> Any:
     """Return the data of a JSON file; data that isn't a path is returned as it is.
 
     An object with a key that is given twice is `RepeatedKeys`. Bytes that aren't UTF-8 become lone
-    surrogates: the rule that has them is refused.
+    surrogates: the rule that has them is rejected.
     """
     if not isinstance(given, str | Path):
         return given
@@ -300,7 +300,7 @@ def rules_listed(
 ) -> list[tuple[str, Any]]:
     """Return the rules of a list: `rule_of` gives id and rule, or None for what is neither.
 
-    Those are refused one by one, under their place; if there is nothing else, the list is.
+    Those are rejected one by one, under their place; if there is nothing else, the list is.
     """
     found: list[tuple[str, Any]] = []
     wrong: list[Any] = []
@@ -324,7 +324,7 @@ def json_rule(given: Any) -> Any:
     try:
         return _readable(_loaded(given))
     except (ValueError, RecursionError) as error:
-        raise NotCarriedError("", f"not JSON: {error}") from None
+        raise UnsupportedRuleError("", f"not JSON: {error}") from None
 
 
 def json_text(rules: Any) -> str:

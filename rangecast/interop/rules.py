@@ -15,7 +15,7 @@ from rangecast.model.attributes.base import quoted
 from rangecast.model.filters.lexer import name_text
 
 
-class NotCarriedError(Exception):
+class UnsupportedRuleError(Exception):
     """A part of a rule that has no exact counterpart: where it is, and why."""
 
     def __init__(self, place: str, reason: str):

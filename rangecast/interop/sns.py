@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.interop.export import Exported, export
+from rangecast.interop.export import ExportResult, export
 from rangecast.interop.pattern_reader import pattern_rule
 from rangecast.interop.pattern_writer import Limits, pattern_of
 from rangecast.interop.result import (
-    Carried,
-    carry,
+    ImportResult,
+    import_rules,
     json_rule,
     json_text,
     load_json,
@@ -19,7 +19,7 @@ from rangecast.interop.result import (
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, NotCarriedError, Rule
+from rangecast.interop.rules import All, Rule, UnsupportedRuleError
 from rangecast.model.space import Space
 
 LIMITS = Limits("SNS", largest=1e9, decimals=5)
@@ -29,7 +29,7 @@ _EXPECTED = (
 )
 
 
-def read(given: str | Path | Any, space: Space | None = None) -> Carried:
+def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
     """Carry filter policies over.
 
     given    a JSON file or its data: policies by id, or a list of what
@@ -49,7 +49,7 @@ def read(given: str | Path | Any, space: Space | None = None) -> Carried:
         rules = rules_listed(data, _subscription, _EXPECTED, "subscriptions")
     else:
         raise unknown_shape(data, _EXPECTED)
-    return carry(rules, _rule, space)
+    return import_rules(rules, _rule, space)
 
 
 def _subscription(given: Any) -> tuple[Any, Any] | None:
@@ -62,13 +62,13 @@ def _subscription(given: Any) -> tuple[Any, Any] | None:
 def _rule(attributes: Mapping[str, Any]) -> Rule:
     scope = attributes.get("FilterPolicyScope", "MessageAttributes")
     if scope not in ("MessageAttributes", "MessageBody"):
-        raise NotCarriedError("FilterPolicyScope", f"unknown scope {scope!r}")
+        raise UnsupportedRuleError("FilterPolicyScope", f"unknown scope {scope!r}")
     if "FilterPolicy" not in attributes:
         return All(())
     return pattern_rule(json_rule(attributes["FilterPolicy"]), nested=scope == "MessageBody")
 
 
-def write(subscriptions: Any, space: Space) -> Exported:
+def write(subscriptions: Any, space: Space) -> ExportResult:
     """Say subscriptions as filter policies, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts

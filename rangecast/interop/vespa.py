@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.errors import shown
-from rangecast.interop.export import Bound, Exported, Term, export
+from rangecast.interop.export import Bound, ExportResult, Term, export
 from rangecast.interop.result import (
-    Carried,
+    ImportResult,
     RepeatedKeys,
     Unreadable,
-    carry,
+    import_rules,
     json_text,
     listed_texts,
     load_json,
@@ -21,7 +21,7 @@ from rangecast.interop.result import (
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, NotCarriedError, Rule, Test, negated
+from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, negated
 from rangecast.model.space import Space
 
 _WORDS = re.compile(
@@ -42,7 +42,7 @@ _EXPECTED = (
 
 def read(
     given: str | Path | Any, space: Space | None = None, *, field: str = "predicate"
-) -> Carried:
+) -> ImportResult:
     """Carry predicates over.
 
     given    a JSON file or its data: predicates by id, or a list of documents as they are fed
@@ -56,7 +56,7 @@ def read(
         rules = rules_listed(data, lambda one: _document(one, field), _EXPECTED, "documents")
     else:
         raise unknown_shape(data, _EXPECTED)
-    return carry(rules, _rule, space)
+    return import_rules(rules, _rule, space)
 
 
 def _document(given: Any, field: str) -> tuple[Any, Any] | None:
@@ -70,7 +70,7 @@ def _document(given: Any, field: str) -> tuple[Any, Any] | None:
 
 def _rule(text: Any) -> Rule:
     if not isinstance(text, str):
-        raise NotCarriedError("", f"a predicate is a text; given: {shown(text)}")
+        raise UnsupportedRuleError("", f"a predicate is a text; given: {shown(text)}")
     reading = _Reading(text)
     rule = reading.either(0)
     reading.expect("")
@@ -106,14 +106,14 @@ class _Reading:
             raise self.unexpected(" or ".join(words) or "the end")
         self.take()
 
-    def unexpected(self, wanted: str) -> NotCarriedError:
+    def unexpected(self, wanted: str) -> UnsupportedRuleError:
         kind, found = self.words[self.at]
         place = f"character {found.start(kind if kind != 'end' else 0) + 1}"
-        return NotCarriedError(place, f"expected {wanted}, found {self.word or 'the end'}")
+        return UnsupportedRuleError(place, f"expected {wanted}, found {self.word or 'the end'}")
 
     def either(self, depth: int) -> Rule:
         if depth > _DEEPEST:
-            raise NotCarriedError("", f"parentheses are nested more than {_DEEPEST} deep")
+            raise UnsupportedRuleError("", f"parentheses are nested more than {_DEEPEST} deep")
         parts = [self.all(depth)]
         while self.is_keyword("or"):
             self.take()
@@ -151,7 +151,7 @@ class _Reading:
             low, high = (end.strip() for end in self.take()[1:-1].split(".."))
             signs = ((">=", low), ("<=", high))
             if max(map(len, (low, high))) >= _DIGITS:
-                raise NotCarriedError(name, f"the end of a range has {_DIGITS} digits or more")
+                raise UnsupportedRuleError(name, f"the end of a range has {_DIGITS} digits or more")
             bounds = tuple((sign, int(end)) for sign, end in signs if end)
             test = Test(name, name, "integer", bounds=bounds)
         else:
@@ -182,7 +182,7 @@ def _unescaped(found: re.Match[str]) -> str:
     return chr(int(mark[1:], 16)) if len(mark) == 3 else _ESCAPES.get(mark, mark)
 
 
-def write(subscriptions: Any, space: Space) -> Exported:
+def write(subscriptions: Any, space: Space) -> ExportResult:
     """Say subscriptions as predicates, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
@@ -205,10 +205,10 @@ def _condition(term: Term) -> str:
     name = _quoted(attribute.name)
     if attribute.type in ("number", "timestamp", "boolean"):
         reason = f"Vespa compares whole numbers and texts; this is a {attribute.type}"
-        raise NotCarriedError(attribute.name, reason)
+        raise UnsupportedRuleError(attribute.name, reason)
     if attribute.type == "integer":
         ranges: list[tuple[Bound, ...]] = [((">=", value), ("<=", value)) for value in term.values]
-        ranges += [*term.spans, *([()] if term.whole else [])]
+        ranges += [*term.spans, *([()] if term.any_value else [])]
         parts = [f"{name} in {_range_text(bounds)}" for bounds in ranges]
         if term.missing:
             parts.append(f"{name} not in [..]")
@@ -220,13 +220,15 @@ def _condition(term: Term) -> str:
 def _texts(term: Term) -> str:
     """Return `in` or `not in` with a list; the latter holds where the text is missing as well."""
     listed = listed_texts(term.attribute)
-    values = listed if term.whole and listed is not None else term.values
-    but = term.but
+    values = listed if term.any_value and listed is not None else term.values
+    excluded = term.excluded
     if term.missing and listed is not None:
-        but = tuple(text for text in listed if text not in values)
-    if bool(but) != term.missing or not (but or values):
-        raise NotCarriedError(term.attribute.name, "whether a text is missing can't be asked alone")
-    return f"{'not in' if but else 'in'} [{', '.join(map(_quoted, but or values))}]"
+        excluded = tuple(text for text in listed if text not in values)
+    if bool(excluded) != term.missing or not (excluded or values):
+        raise UnsupportedRuleError(
+            term.attribute.name, "whether a text is missing can't be asked alone"
+        )
+    return f"{'not in' if excluded else 'in'} [{', '.join(map(_quoted, excluded or values))}]"
 
 
 def _range_text(bounds: tuple[Bound, ...]) -> str:

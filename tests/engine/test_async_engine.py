@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from rangecast import Engine, Gathering, Number, Space, String, UsageError
+from rangecast import AsyncEngine, Engine, Number, Space, String, UsageError
 from rangecast.errors import InvalidValueError
 
 
@@ -29,17 +29,19 @@ def run(engine, events, **options):
     """All answers, or errors, and how many batches it took."""
 
     async def ask():
-        asked = Gathering(engine, **options)
+        asked = AsyncEngine(engine, **options)
         tasks = (asked.match(event) for event in events)
         return await asyncio.gather(*tasks, return_exceptions=True), asked.batches
 
     return asyncio.run(ask())
 
 
-@pytest.mark.parametrize(("count", "most", "batches"), [(1, 1024, 1), (100, 1024, 1), (100, 7, 15)])
-def test_what_waits_is_matched_together(engine, count, most, batches):
+@pytest.mark.parametrize(
+    ("count", "max_batch", "batches"), [(1, 1024, 1), (100, 1024, 1), (100, 7, 15)]
+)
+def test_what_waits_is_matched_together(engine, count, max_batch, batches):
     events = [{"price": place} for place in range(count)]
-    found, taken = run(engine, events, most=most)
+    found, taken = run(engine, events, max_batch=max_batch)
     assert found == [engine.match(event) for event in events]
     assert taken == batches
 
@@ -56,7 +58,7 @@ def test_an_error_of_the_set_reaches_everybody_and_the_next_ones_are_answered(
     engine, count, monkeypatch
 ):
     async def ask():
-        asked = Gathering(engine)
+        asked = AsyncEngine(engine)
         good = asked._ask
         asked._ask = lambda events: 1 / 0
         events = [{"price": 1}] * count
@@ -70,7 +72,7 @@ def test_an_error_of_the_set_reaches_everybody_and_the_next_ones_are_answered(
 
 def test_while_one_batch_runs_the_next_one_gathers_and_a_task_may_give_up(engine):
     async def ask():
-        asked, ask, may_go_on = Gathering(engine), engine.match_each, threading.Event()
+        asked, ask, may_go_on = AsyncEngine(engine), engine.match_each, threading.Event()
         has_begun = threading.Event()
 
         def slow(events):
@@ -95,5 +97,5 @@ def test_while_one_batch_runs_the_next_one_gathers_and_a_task_may_give_up(engine
 
 
 def test_the_size_of_a_batch_is_a_number(engine):
-    with pytest.raises(UsageError, match="most is a whole number"):
-        Gathering(engine, most=0)
+    with pytest.raises(UsageError, match="max_batch is a whole number"):
+        AsyncEngine(engine, max_batch=0)

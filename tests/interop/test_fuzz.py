@@ -15,7 +15,7 @@ import pytest
 
 from rangecast import Engine, Space
 from rangecast.errors import RangecastError
-from rangecast.interop import Carried, eventbridge, geojson, percolator, postgres, sns, vespa
+from rangecast.interop import ImportResult, eventbridge, geojson, percolator, postgres, sns, vespa
 from tests import ROOT
 
 PATTERNS = json.loads((ROOT / "examples" / "eventbridge.json").read_text())
@@ -143,21 +143,23 @@ def damaged_text(text: str, rng: random.Random) -> str:
     return text[:at] + piece + text[end:]
 
 
-def read(module: ModuleType, path: Path, text: str, space: Space | None = None) -> Carried | None:
-    """Return what an importer makes of a file; None if it refuses the file as a whole."""
+def read(
+    module: ModuleType, path: Path, text: str, space: Space | None = None
+) -> ImportResult | None:
+    """Return the imported rules of a file; None if the file is rejected as a whole."""
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
-        found: Carried = module.read(path, space)
+        found: ImportResult = module.read(path, space)
     except RangecastError:
         return None
     return found
 
 
-def check(found: Carried) -> None:
+def check(found: ImportResult) -> None:
     """Refuse a result that can't be used, or in which a rule is lost."""
     taken = [one["id"] for one in found.subscriptions]
     assert len(set(taken)) == len(taken)
-    for one in found.refused:
+    for one in found.rejected:
         assert one.id
         assert one.reason
         assert "can't be read" not in one.reason, one  # an exception that nobody thought of
@@ -168,11 +170,11 @@ def check(found: Carried) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_value_is_refused_with_its_rule_and_the_others_stay(name, tmp_path) -> None:
+def test_a_damaged_value_is_rejected_with_its_rule_and_the_others_stay(name, tmp_path) -> None:
     module, text = FILES[name]
     whole = read(module, tmp_path / "rules", text)
     assert whole is not None
-    rules = len(whole.subscriptions) + len(whole.refused)
+    rules = len(whole.subscriptions) + len(whole.rejected)
     right = {one["id"]: one["filter"] for one in whole.subscriptions}
     rng = random.Random(f"{name} 1")
     reached = 0
@@ -189,14 +191,14 @@ def test_a_damaged_value_is_refused_with_its_rule_and_the_others_stay(name, tmp_
             reached += 1
             now = {one["id"]: one["filter"] for one in found.subscriptions}
             if name != "postgres":  # there a quote may take several rows with it
-                assert len(now) + len(found.refused) >= rules - 1
+                assert len(now) + len(found.rejected) >= rules - 1
                 same = sum(right.get(one) == said for one, said in now.items())
                 assert same >= len(right) - 1 or space is None
     assert reached > 60
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_refused_or_read_without_a_raw_exception(name, tmp_path) -> None:
+def test_a_damaged_file_is_rejected_or_read_without_a_raw_exception(name, tmp_path) -> None:
     module, text = FILES[name]
     rng = random.Random(f"{name} 2")
     for _ in range(80):
@@ -209,7 +211,7 @@ def refusals(module: ModuleType, path: Path, text: str) -> dict[str, str]:
     found = read(module, path, text)
     assert found is not None
     assert found.subscriptions
-    return {one.id: one.reason for one in found.refused}
+    return {one.id: one.reason for one in found.rejected}
 
 
 TWICE: dict[str, tuple[ModuleType, str, str]] = {
@@ -268,7 +270,7 @@ TWICE: dict[str, tuple[ModuleType, str, str]] = {
 
 
 @pytest.mark.parametrize("name", TWICE)
-def test_a_rule_with_a_key_that_is_given_twice_is_refused(name, tmp_path) -> None:
+def test_a_rule_with_a_key_that_is_given_twice_is_rejected(name, tmp_path) -> None:
     module, text, id_ = TWICE[name]
     found = refusals(module, tmp_path / "rules", text)
     assert list(found) == [id_]
@@ -293,7 +295,7 @@ def test_of_an_id_that_is_given_twice_the_first_counts(module, rule, other, tmp_
         ("x", "a = 1"),
         ("y", "a = 2"),
     ]
-    assert [(one.id, one.reason) for one in found.refused] == [("x", "duplicate id")]
+    assert [(one.id, one.reason) for one in found.rejected] == [("x", "duplicate id")]
 
 
 @pytest.mark.parametrize(
@@ -310,17 +312,17 @@ def test_of_an_id_that_is_given_twice_the_first_counts(module, rule, other, tmp_
         ("\udcff,,", "\\udcff", "UTF-8"),
     ],
 )
-def test_a_row_that_does_not_fit_the_header_is_refused(rows, id_, reason, tmp_path) -> None:
+def test_a_row_that_does_not_fit_the_header_is_rejected(rows, id_, reason, tmp_path) -> None:
     text = f'id,price,at\nok,"[10,20)",\n{rows}\n'
     path = tmp_path / "rules"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     found = postgres.read(path)
     assert [one["id"] for one in found.subscriptions] == ["ok"]
-    assert [one.id for one in found.refused] == [id_]
-    assert reason in found.refused[0].reason
+    assert [one.id for one in found.rejected] == [id_]
+    assert reason in found.rejected[0].reason
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path) -> None:
+def test_two_columns_of_one_name_are_rejected(tmp_path) -> None:
     (tmp_path / "rules").write_text('id,price,price\na,"[1,2)","[5,6)"\n')
     with pytest.raises(RangecastError, match=r"two columns are called 'price'\n  hint: rename"):
         postgres.read(tmp_path / "rules")
@@ -345,28 +347,28 @@ def deep(depth: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
         (eventbridge, deep(900, {"a": [1]}, lambda p: {"$or": [p]}), "nested"),
     ],
 )
-def test_a_hostile_rule_is_refused_alone(module, rule, reason) -> None:
+def test_a_hostile_rule_is_rejected_alone(module, rule, reason) -> None:
     good = {vespa: "n in [1..2]", percolator: {"term": {"n": 1}}}.get(module, {"n": [1]})
     found = module.read({"good": good, "bad": rule, "too": good})
     assert [one["id"] for one in found.subscriptions] == ["good", "too"]
-    assert [one.id for one in found.refused] == ["bad"]
-    assert reason in found.refused[0].reason
+    assert [one.id for one in found.rejected] == ["bad"]
+    assert reason in found.rejected[0].reason
 
 
 @pytest.mark.parametrize(
     "geometry", [{"type": ["Point"]}, {"type": {}}, None, 5, {"type": "Point"}]
 )
-def test_a_hostile_shape_is_refused_alone(geometry) -> None:
+def test_a_hostile_shape_is_rejected_alone(geometry) -> None:
     features = [*SHAPES["features"], {"id": "bad", "geometry": geometry}, 5]
     found = geojson.read({"features": features})
     assert [one["id"] for one in found.subscriptions] == ["p", "q", "r", "7"]
-    assert [one.id for one in found.refused] == ["bad", "features[5]"]
+    assert [one.id for one in found.rejected] == ["bad", "features[5]"]
 
 
 def test_the_note_of_a_candidate_stays_when_its_id_comes_again() -> None:
     line = {"id": "x", "geometry": {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}}
     found = geojson.read({"features": [line, line | {"geometry": {"type": "Point"}}]})
-    assert [one.reason for one in found.refused] == ["duplicate id"]
+    assert [one.reason for one in found.rejected] == ["duplicate id"]
     assert "1 of 2 are candidates" in found.notes[0]
 
 
@@ -379,4 +381,4 @@ def test_an_export_of_damaged_ids_comes_back(tmp_path) -> None:
     path.write_text(file.getvalue(), newline="")
     found = postgres.read(path)
     assert [one["id"] for one in found.subscriptions] == ['a"b,c\nd']
-    assert [(one.id, one.reason) for one in found.refused] == [("line 4", "the row has no id")]
+    assert [(one.id, one.reason) for one in found.rejected] == [("line 4", "the row has no id")]

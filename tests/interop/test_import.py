@@ -14,37 +14,37 @@ from rangecast.interop import eventbridge, flatten, sns
 from tests.support.examples import examples
 
 
-def matches(carried, events):
-    """The ids of what was carried over that hold each event."""
-    engine = Engine(carried.space, index="scan")
-    engine.subscribe_many(carried.subscriptions)
+def matches(imported, events):
+    """The ids of what was imported that hold each event."""
+    engine = Engine(imported.space, index="scan")
+    engine.subscribe_many(imported.subscriptions)
     return [engine.match(event, ignore_unknown=True) for event in events]
 
 
-def same_after_the_way_back(system, carried):
+def same_after_the_way_back(system, imported):
     """Every subscription that can be written is the same boxes when it is read again."""
-    done = system.write(carried.subscriptions, carried.space)
-    again = system.read(done.rules, carried.space)
-    assert again.refused == []
-    before = {one["id"]: one["filter"] for one in carried.subscriptions}
+    done = system.write(imported.subscriptions, imported.space)
+    again = system.read(done.rules, imported.space)
+    assert again.rejected == []
+    before = {one["id"]: one["filter"] for one in imported.subscriptions}
     assert {one["id"] for one in again.subscriptions} == {*done.rules}
-    assert {*before} == {*done.rules} | {one.id for one in done.refused}
+    assert {*before} == {*done.rules} | {one.id for one in done.unsupported}
     for one in again.subscriptions:
-        assert Filter.parse(one["filter"], carried.space) == Filter.parse(
-            before[one["id"]], carried.space
+        assert Filter.parse(one["filter"], imported.space) == Filter.parse(
+            before[one["id"]], imported.space
         ), one
     return done
 
 
 def refusal(system, rule, **options):
-    (found,) = system.read({"bad": rule}, **options).refused
+    (found,) = system.read({"bad": rule}, **options).rejected
     return found.place, found.reason
 
 
-def agree(carried, rules, events, holds):
-    """Whether a plain evaluator of the rules and what was carried over agree on all events."""
-    assert carried.refused == []
-    for event, found in zip(events, matches(carried, events), strict=True):
+def agree(imported, rules, events, holds):
+    """Whether a plain evaluator of the rules and what was imported agree on all events."""
+    assert imported.rejected == []
+    for event, found in zip(events, matches(imported, events), strict=True):
         assert found == [id_ for id_, rule in rules.items() if holds(rule, event)], event
 
 
@@ -150,13 +150,13 @@ EVENTS = [
 
 @pytest.mark.parametrize("system", [eventbridge, sns])
 def test_patterns_hold_where_they_held(system):
-    carried = system.read(PATTERNS)
-    assert carried.refused == []
-    for event, found in zip(EVENTS, matches(carried, map(flatten, EVENTS)), strict=True):
+    imported = system.read(PATTERNS)
+    assert imported.rejected == []
+    for event, found in zip(EVENTS, matches(imported, map(flatten, EVENTS)), strict=True):
         expected = [id_ for id_, pattern in PATTERNS.items() if pattern_holds(pattern, event)]
         assert found == expected, event
-    done = same_after_the_way_back(system, carried)
-    assert done.refused == []
+    done = same_after_the_way_back(system, imported)
+    assert done.unsupported == []
     for event in EVENTS:
         for id_, pattern in done.rules.items():
             assert pattern_holds(pattern, event) == pattern_holds(PATTERNS[id_], event)
@@ -181,17 +181,17 @@ ON_TEXTS = {
 
 def test_operators_on_texts_are_exact_where_all_texts_are_listed():
     space = Space([Hierarchy("region", REGIONS), Category("ip", ADDRESSES)])
-    carried = eventbridge.read(ON_TEXTS, space)
-    assert carried.refused == []
-    assert carried.subscriptions[0] == {"id": "in the us", "filter": "region = 'us'"}
+    imported = eventbridge.read(ON_TEXTS, space)
+    assert imported.rejected == []
+    assert imported.subscriptions[0] == {"id": "in the us", "filter": "region = 'us'"}
     regions = [*REGIONS["us"], *REGIONS["eu"]]
     events = [{"region": region, "ip": ip} for region in regions for ip in ADDRESSES]
-    for event, found in zip([{}, *events], matches(carried, [{}, *events]), strict=True):
+    for event, found in zip([{}, *events], matches(imported, [{}, *events]), strict=True):
         assert found == [id_ for id_, one in ON_TEXTS.items() if pattern_holds(one, event)]
-    same_after_the_way_back(eventbridge, carried)
+    same_after_the_way_back(eventbridge, imported)
     unlisted = eventbridge.read(ON_TEXTS)
-    assert {one.id for one in unlisted.refused} == {*ON_TEXTS} - {"a concept is no value"}
-    assert "declare it as a category" in unlisted.refused[0].reason
+    assert {one.id for one in unlisted.rejected} == {*ON_TEXTS} - {"a concept is no value"}
+    assert "declare it as a category" in unlisted.rejected[0].reason
 
 
 @pytest.mark.parametrize(
@@ -223,25 +223,25 @@ def test_operators_on_texts_are_exact_where_all_texts_are_listed():
         ({"\ud800": [1]}, "\\ud800", "UTF-8"),
     ],
 )
-def test_what_has_no_exact_counterpart_is_refused_with_its_place(pattern, place, reason):
-    carried = eventbridge.read({"good": {"z": [1]}, "bad": pattern, "too": {"z": [2]}})
-    assert [one["id"] for one in carried.subscriptions] == ["good", "too"]
-    (refusal,) = carried.refused
+def test_what_has_no_exact_counterpart_is_rejected_with_its_place(pattern, place, reason):
+    imported = eventbridge.read({"good": {"z": [1]}, "bad": pattern, "too": {"z": [2]}})
+    assert [one["id"] for one in imported.subscriptions] == ["good", "too"]
+    (refusal,) = imported.rejected
     assert (refusal.id, refusal.place) == ("bad", place)
     assert reason in refusal.reason
 
 
-def test_a_refused_rule_decides_no_type():
-    carried = eventbridge.read({"bad": {"a": [1], "b": [None]}, "good": {"a": ["x"]}})
-    assert carried.space == Space([String("a")])
-    assert carried.notes == []
+def test_a_rejected_rule_decides_no_type():
+    imported = eventbridge.read({"bad": {"a": [1], "b": [None]}, "good": {"a": ["x"]}})
+    assert imported.space == Space([String("a")])
+    assert imported.notes == []
     only = eventbridge.read({"there": {"a": [{"exists": True}]}})
     assert only.space == Space([String("a")])
     assert "only tested for presence" in only.notes[0]
     typed = eventbridge.read({"there": {"a": [{"exists": True}]}, "flag": {"a": [True]}})
     assert (typed.space, typed.notes) == (Space([Boolean("a")]), [])
     other = eventbridge.read({"b": {"b": [1]}}, Space([Number("a")]))
-    assert "the space has no attribute 'b'" in other.refused[0].reason
+    assert "the space has no attribute 'b'" in other.rejected[0].reason
     assert eventbridge.read({}).space is None
 
 
@@ -253,7 +253,7 @@ def test_listings_of_aws_are_read(tmp_path):
     ]
     scoped = {"FilterPolicy": '{"a.b": [1]}', "FilterPolicyScope": "MessageAttributes"}
     nested = {"FilterPolicy": '{"a": {"b": [1]}}'}
-    carried = sns.read(
+    imported = sns.read(
         [
             {"Attributes": {"SubscriptionArn": "arn:1"} | scoped},
             {"Attributes": {"SubscriptionArn": "arn:2"} | nested},
@@ -263,12 +263,12 @@ def test_listings_of_aws_are_read(tmp_path):
             {"SubscriptionArn": "arn:4"},
         ]
     )
-    assert {one["id"]: one["filter"] for one in carried.subscriptions} == {
+    assert {one["id"]: one["filter"] for one in imported.subscriptions} == {
         "arn:1": "`a.b` = 1",
         "arn:3": "`a.b` = 1",
         "arn:4": "true",
     }
-    reasons = [one.reason for one in carried.refused]
+    reasons = [one.reason for one in imported.rejected]
     assert "a field takes a list of matchers; given" in reasons[0]
     assert reasons[1:] == ["unknown scope '?'", "duplicate id"]
     for system, bad in ((eventbridge, [1]), (sns, 5), (sns, [{"FilterPolicy": "{}"}])):
@@ -281,7 +281,7 @@ def test_listings_of_aws_are_read(tmp_path):
         eventbridge.read(tmp_path / "none.json")
 
 
-def test_an_array_of_an_event_is_refused():
+def test_an_array_of_an_event_is_rejected():
     assert flatten({"a": {"b": 1}, "c": None}) == {"a.b": 1, "c": None}
     with pytest.raises(UsageError, match=r"'a\.b' is an array"):
         flatten({"a": {"b": [1, 2]}})
@@ -313,7 +313,7 @@ SPACE = Space(
         ("s = 'p' or s is null or b is not null", None),
     ],
 )
-def test_what_patterns_cannot_say_is_refused_on_the_way_back(text, reason):
+def test_what_patterns_cannot_say_is_rejected_on_the_way_back(text, reason):
     done = eventbridge.write([{"id": 7, "filter": text, "score": 2.0}], SPACE)
     assert done.notes == ["scores and weights have no counterpart and are left out"]
     if reason is None:
@@ -321,10 +321,10 @@ def test_what_patterns_cannot_say_is_refused_on_the_way_back(text, reason):
         assert Filter.parse(again["filter"], SPACE) == Filter.parse(text, SPACE)
     else:
         assert done.rules == {}
-        assert (done.refused[0].id, reason in done.refused[0].reason) == ("7", True)
+        assert (done.unsupported[0].id, reason in done.unsupported[0].reason) == ("7", True)
 
 
-def test_names_that_cannot_be_fields_are_refused_on_the_way_back():
+def test_names_that_cannot_be_fields_are_rejected_on_the_way_back():
     space = Space([Number("a"), Number("a.b"), Number("c..d"), Number("$or")])
     filters = ["a = 1 and `a.b` = 1", "`c..d` = 1", "`$or` = 1", "a = 1"]
     done = eventbridge.write([{"id": i, "filter": one} for i, one in enumerate(filters)], space)
@@ -378,14 +378,14 @@ EVENT = st.tuples(LEAF_EVENT, LEAF_EVENT).map(lambda both: both[0] | {"in": both
 @given(st.lists(RANDOM, min_size=1, max_size=6), st.lists(EVENT, min_size=1, max_size=8))
 def test_random_patterns_hold_where_they_held(patterns, events):
     rules = {str(number): pattern for number, pattern in enumerate(patterns)}
-    carried = eventbridge.read(rules)
-    if carried.notes:  # the type of a field that is only tested for presence was guessed
-        carried = eventbridge.read(rules, RANDOM_SPACE)
-    refused = {one.id for one in carried.refused}
-    assert all("can never hold" in one.reason for one in carried.refused)
+    imported = eventbridge.read(rules)
+    if imported.notes:  # the type of a field that is only tested for presence was guessed
+        imported = eventbridge.read(rules, RANDOM_SPACE)
+    refused = {one.id for one in imported.rejected}
+    assert all("can never hold" in one.reason for one in imported.rejected)
     held = [[i for i, one in rules.items() if pattern_holds(one, event)] for event in events]
     assert not refused & {id_ for ids in held for id_ in ids}
-    if carried.subscriptions:
-        assert matches(carried, map(flatten, events)) == held
-        done = same_after_the_way_back(eventbridge, carried)
-        assert all("holds always" in one.reason for one in done.refused)
+    if imported.subscriptions:
+        assert matches(imported, map(flatten, events)) == held
+        done = same_after_the_way_back(eventbridge, imported)
+        assert all("holds always" in one.reason for one in done.unsupported)

@@ -113,14 +113,14 @@ DOCUMENTS = [
 
 
 def test_queries_hold_where_they_held():
-    carried = percolator.read(QUERIES)
-    agree(carried, QUERIES, DOCUMENTS, query_holds)
+    imported = percolator.read(QUERIES)
+    agree(imported, QUERIES, DOCUMENTS, query_holds)
     unwritten = [{"id": "us", "filter": "at = '2026-01-31T09:30:00.000001Z'"}]
-    said = percolator.write(unwritten, carried.space).refused[0].reason
+    said = percolator.write(unwritten, imported.space).unsupported[0].reason
     assert "a date has milliseconds there" in said
-    whole = [one for one in carried.subscriptions if one["id"] != "up to that second"]
-    done = same_after_the_way_back(percolator, carried.__class__(whole, [], carried.space, []))
-    assert done.refused == []
+    whole = [one for one in imported.subscriptions if one["id"] != "up to that second"]
+    done = same_after_the_way_back(percolator, imported.__class__(whole, [], imported.space, []))
+    assert done.unsupported == []
     for event in DOCUMENTS:
         for id_, query in done.rules.items():
             assert query_holds(query, event) == query_holds(QUERIES[id_], event), (id_, event)
@@ -159,7 +159,7 @@ def test_queries_hold_where_they_held():
         ({"match_none": {}}, "", "can never hold"),
     ],
 )
-def test_queries_without_an_exact_counterpart_are_refused(query, place, reason):
+def test_queries_without_an_exact_counterpart_are_rejected(query, place, reason):
     found = refusal(percolator, query)
     assert found[0] == place
     assert reason in found[1]
@@ -168,8 +168,8 @@ def test_queries_without_an_exact_counterpart_are_refused(query, place, reason):
 
 def test_the_answer_of_a_search_is_read():
     hits = [{"_id": "7", "_source": {"query": {"term": {"a": 1}}, "owner": "ann"}}]
-    carried = percolator.read({"hits": {"hits": hits}})
-    assert carried.subscriptions == [{"id": "7", "filter": "a = 1"}]
+    imported = percolator.read({"hits": {"hits": hits}})
+    assert imported.subscriptions == [{"id": "7", "filter": "a = 1"}]
     for bad in ({"hits": {"hits": [{"_id": 1}]}}, [1]):
         with pytest.raises(UsageError, match="no rules are found"):
             percolator.read(bad)
@@ -205,11 +205,11 @@ ROWS = [
 @given(st.lists(RANDOM, min_size=1, max_size=4))
 def test_random_queries_hold_where_they_held(queries):
     rules = {str(number): query for number, query in enumerate(queries)}
-    carried = percolator.read(rules, Space([Number("n"), String("s")]))
-    assert all("can never hold" in one.reason for one in carried.refused)
+    imported = percolator.read(rules, Space([Number("n"), String("s")]))
+    assert all("can never hold" in one.reason for one in imported.rejected)
     held = [[i for i, one in rules.items() if query_holds(one, event)] for event in ROWS]
-    if not carried.subscriptions:
+    if not imported.subscriptions:
         assert not any(held)
         return
-    assert matches(carried, ROWS) == held
-    assert same_after_the_way_back(percolator, carried).refused == []
+    assert matches(imported, ROWS) == held
+    assert same_after_the_way_back(percolator, imported).unsupported == []

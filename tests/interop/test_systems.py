@@ -20,12 +20,14 @@ def test_the_shell_knows_every_system():
 def test_the_shell_imports_and_exports(cli, tmp_path):
     (tmp_path / "rules.json").write_text('{"a": "n in [1..2]", "b": "n in [x]"}')
     said = cli("import", "vespa", "rules.json", "-o", "s.csv", code=2).stderr
-    assert said.startswith("rangecast: 1 rule can't be carried over exactly; the first: b, n: comp")
-    assert said.endswith("\n  hint: correct it, or set such ones aside with --refused FILE\n")
+    assert said.startswith("rangecast: 1 rule can't be converted exactly; the first: b, n: comp")
+    assert said.endswith(
+        "\n  hint: correct it, or write such ones to a file with --rejected FILE\n"
+    )
     assert not (tmp_path / "s.csv").exists()
-    made = ("--refused", "no.csv", "--space-out", "space.toml")
+    made = ("--rejected", "no.csv", "--space-out", "space.toml")
     facts = json.loads(cli("import", "vespa", "rules.json", "-o", "s.csv", *made, "--json").stdout)
-    assert (facts["subscriptions"], facts["refused"]) == (1, 1)
+    assert (facts["subscriptions"], facts["rejected"]) == (1, 1)
     assert (tmp_path / "no.csv").read_text().splitlines()[1].startswith("b,n,\"compares 'n' with")
     assert Space.load(tmp_path / "space.toml") == Space([Integer("n")])
     back = cli("export", "vespa", "s.csv", "--space", "space.toml").stdout
@@ -55,9 +57,9 @@ def test_ranges_hold_where_they_held(tmp_path):
         'f,"{}",\n'
         "g,,\n"
     )
-    carried = postgres.read(tmp_path / "rules.csv")
-    assert carried.space == Space([Number("price"), Timestamp("at")])
-    assert [one.id for one in carried.refused] == ["e", "f"]
+    imported = postgres.read(tmp_path / "rules.csv")
+    assert imported.space == Space([Number("price"), Timestamp("at")])
+    assert [one.id for one in imported.rejected] == ["e", "f"]
     day, late = "2026-01-15T00:00:00Z", "2026-02-01T00:00:00Z"
     expected = [
         ({"price": 10}, ["a", "g"]),
@@ -70,13 +72,13 @@ def test_ranges_hold_where_they_held(tmp_path):
         ({"at": day}, ["d", "g"]),
         ({}, ["g"]),
     ]
-    assert matches(carried, [event for event, _ in expected]) == [ids for _, ids in expected]
-    done = same_after_the_way_back(postgres, carried)
-    assert done.refused == []
+    assert matches(imported, [event for event, _ in expected]) == [ids for _, ids in expected]
+    done = same_after_the_way_back(postgres, imported)
+    assert done.unsupported == []
     assert done.text.splitlines()[1] == 'a,"[10,20)",'
     (tmp_path / "again.csv").write_text(done.text)
-    again = postgres.read(tmp_path / "again.csv", carried.space)
-    assert again.subscriptions == carried.subscriptions
+    again = postgres.read(tmp_path / "again.csv", imported.space)
+    assert again.subscriptions == imported.subscriptions
 
 
 @pytest.mark.parametrize(
@@ -93,16 +95,16 @@ def test_ranges_hold_where_they_held(tmp_path):
         ("[nan,)", "a number or a moment"),
     ],
 )
-def test_cells_that_are_no_ranges_are_refused(cell, reason):
+def test_cells_that_are_no_ranges_are_rejected(cell, reason):
     assert reason in refusal(postgres, {"price": cell})[1]
 
 
-def test_tables_that_are_none_are_refused(tmp_path):
+def test_tables_that_are_none_are_rejected(tmp_path):
     (tmp_path / "t.csv").write_text('name,price\nx,"[1,2)"\n')
     with pytest.raises(FileError, match="has no column 'id'"):
         postgres.read(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text('id,price\nx,"[1,2)",too much\n')
-    assert "has 3 cells" in postgres.read(tmp_path / "t.csv").refused[0].reason
+    assert "has 3 cells" in postgres.read(tmp_path / "t.csv").rejected[0].reason
     rows = [{"id": 1, "price": "[1,2)"}, {"id": 2, "price": None}]
     assert [one["filter"] for one in postgres.read(rows).subscriptions] == [
         "1 <= price < 2",
@@ -151,9 +153,9 @@ def test_predicates_hold_where_they_held():
     def holds(text, one):
         return PREDICATES[text](one.get("age", -1), one.get("gender"), one.get("hobby"))
 
-    carried = vespa.read(rules, ADS)
-    agree(carried, rules, PEOPLE, holds)
-    assert same_after_the_way_back(vespa, carried).refused == []
+    imported = vespa.read(rules, ADS)
+    agree(imported, rules, PEOPLE, holds)
+    assert same_after_the_way_back(vespa, imported).unsupported == []
     assert vespa.read({"a": "x in [1..5] and y in [1]"}).space == Space([Integer("x"), String("y")])
     fed = [{"put": "id:ads:ad::1", "fields": {"target": "age in [1..2]"}}]
     (read,) = vespa.read(fed, field="target").subscriptions
@@ -174,17 +176,17 @@ def test_predicates_hold_where_they_held():
         (5, "", "a predicate is a text"),
     ],
 )
-def test_predicates_that_cannot_be_read_are_refused(text, place, reason):
+def test_predicates_that_cannot_be_read_are_rejected(text, place, reason):
     found = refusal(vespa, text)
     assert found[0] == place
     assert reason in found[1]
 
 
-def test_what_predicates_cannot_say_is_refused():
+def test_what_predicates_cannot_say_is_rejected():
     space = Space([*ADS, Number("n")])
     filters = ["n < 5", "gender is null", "gender != 'x'", "hobby is not null", "age is null"]
     done = vespa.write([{"id": i, "filter": one} for i, one in enumerate(filters)], space)
-    assert [one.id for one in done.refused] == ["0", "1", "2"]
+    assert [one.id for one in done.unsupported] == ["0", "1", "2"]
     assert done.rules == {
         "3": "'hobby' in ['Music', 'Hiking', 'it\\'s']",
         "4": "'age' not in [..]",
@@ -214,31 +216,31 @@ def test_shapes_become_boxes_and_say_which_are_candidates():
         feature("none", "Polygon", []),
         {"type": "Feature", "geometry": None},
     ]
-    carried = geojson.read({"type": "FeatureCollection", "features": features})
-    assert [one.id for one in carried.refused] == ["far", "none", "8"]
-    (note,) = carried.notes
+    imported = geojson.read({"type": "FeatureCollection", "features": features})
+    assert [one.id for one in imported.rejected] == ["far", "none", "8"]
+    (note,) = imported.notes
     assert "3 of 9 are candidates" in note
     assert "(triangle, line, hole)" in note
     points = [{"longitude": x, "latitude": y} for x, y in ((3, 4), (10, 5), (175, 0), (-175, 5.5))]
-    assert matches(carried, [*points, {}]) == [
+    assert matches(imported, [*points, {}]) == [
         ["square", "triangle", "point", "hole"],
         ["square", "triangle"],
         ["two"],
         [],
         [],
     ]
-    done = geojson.write(carried.subscriptions, carried.space)
-    assert [one.id for one in done.refused] == ["point"]
-    again = geojson.read(json.loads(done.text), carried.space)
-    assert (again.refused, again.notes) == ([], [])
-    before = {one["id"]: one["filter"] for one in carried.subscriptions}
+    done = geojson.write(imported.subscriptions, imported.space)
+    assert [one.id for one in done.unsupported] == ["point"]
+    again = geojson.read(json.loads(done.text), imported.space)
+    assert (again.rejected, again.notes) == ([], [])
+    before = {one["id"]: one["filter"] for one in imported.subscriptions}
     for one in again.subscriptions:
-        assert Filter.parse(one["filter"], carried.space) == Filter.parse(
-            before[one["id"]], carried.space
+        assert Filter.parse(one["filter"], imported.space) == Filter.parse(
+            before[one["id"]], imported.space
         )
     filters = ["longitude > 5 and latitude < 3", "latitude >= 3", "longitude is null"]
     asked = [{"id": i, "filter": one} for i, one in enumerate(filters)]
-    assert geojson.write(asked, carried.space).rules == {}
+    assert geojson.write(asked, imported.space).rules == {}
     with pytest.raises(UsageError, match="FeatureCollection"):
         geojson.read({"type": "Point"})
 
@@ -262,12 +264,12 @@ def test_names_of_features_become_ids():
         named(id=70, name="alone"),
         named() | {"properties": ["name"]},
     ]
-    carried = geojson.read({"features": features})
-    assert [one["id"] for one in carried.subscriptions] == [
+    imported = geojson.read({"features": features})
+    assert [one["id"] for one in imported.subscriptions] == [
         *("own", "70", "<b>quay</b>", "park (3)", "park (4)", "own (5)"),
         *("6", "7", "8", "12", "11"),
     ]
-    assert [(one.id, one.reason) for one in carried.refused] == [("70", "duplicate id")]
-    (note,) = carried.notes
+    assert [(one.id, one.reason) for one in imported.rejected] == [("70", "duplicate id")]
+    (note,) = imported.notes
     assert note.startswith("2 names of several features")
     assert note.endswith("(park, own)")

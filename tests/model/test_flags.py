@@ -15,11 +15,11 @@ import pytest
 
 from rangecast import (
     AsyncClient,
+    AsyncEngine,
     Client,
     Engine,
     EventFile,
     Filter,
-    Gathering,
     Number,
     Space,
     encode_events,
@@ -70,7 +70,7 @@ LOCAL: dict[str, Callable[[Any, Path], Any]] = {
     "EventFile.__init__ ignore_unknown": lambda f, _: EventFile(
         "none.csv", SPACE, ignore_unknown=f
     ),
-    "Gathering.__init__ ignore_unknown": lambda f, _: Gathering(engine(), ignore_unknown=f),
+    "AsyncEngine.__init__ ignore_unknown": lambda f, _: AsyncEngine(engine(), ignore_unknown=f),
     "Space.infer bounds": lambda f, _: Space.infer([{"a": 1}], bounds=f),
     "Space.save overwrite": lambda f, path: SPACE.save(path / "space.toml", overwrite=f),
     "encode_events ignore_unknown": lambda f, _: encode_events([], SPACE, ignore_unknown=f),

@@ -23,7 +23,7 @@ from rangecast.cli.shared.options import (
 
 if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
-    from rangecast.interop import Refusal
+    from rangecast.interop import Rejection
 
 
 class System(StrEnum):
@@ -38,11 +38,19 @@ class System(StrEnum):
 
 
 SystemName = Annotated[System, typer.Argument(metavar="KIND", help="|".join(System))]
-RefusedFile = Annotated[
+RejectedFile = Annotated[
     Path | None,
     typer.Option(
-        "--refused",
-        help="Write what can't be carried over to this file (id, place, reason); do the rest.",
+        "--rejected",
+        help="Write rejected rules to this file (id, place, reason) and import the others.",
+    ),
+]
+UnsupportedFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--unsupported",
+        help="Write subscriptions that the system cannot express to this file (id, place, "
+        "reason) and export the others.",
     ),
 ]
 
@@ -60,19 +68,19 @@ def import_(
         typer.Option("--space-out", help="Write the space that the rules need: a TOML file."),
     ] = None,
     overwrite: Overwrite = False,
-    refused: RefusedFile = None,
+    rejected: RejectedFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Make subscriptions of the rules of another system.
 
-    A rule is carried over exactly, or it is refused with the reason. docs/how-to/import.md says
+    A rule is imported exactly, or it is rejected with the reason. docs/how-to/import.md says
     what is exact for each system.
 
     \b
     Examples:
       rangecast import eventbridge rules.json -o subscriptions.csv --space-out rules.toml
-      rangecast import eventbridge rules.json --refused refused.csv -o subscriptions.csv
+      rangecast import eventbridge rules.json --rejected rejected.csv -o subscriptions.csv
     """
     import pyarrow as pa
 
@@ -83,7 +91,7 @@ def import_(
     with Run.started(
         output,
         reads=[rules, space],
-        tables=[refused],
+        tables=[rejected],
         texts=[space_out],
         as_json=as_json,
         quiet=quiet,
@@ -91,14 +99,14 @@ def import_(
         where = None if space is None else run.space(space)
         done = import_module(f"rangecast.interop.{kind}").read(run.file(rules), where)
         run.warnings.extend(done.notes)
-        _refuse(run, done.refused, refused, "rule")
+        _write_rejections(run, done.rejected, rejected, "rule", "--rejected")
         columns = {"id": pa.string(), "filter": pa.string()}
         run.write(pa.Table.from_pylist(done.subscriptions, pa.schema(columns)), output)
         if space_out is not None and done.space is not None:
             done.space.save(space_out, overwrite=overwrite)
         count = len(done.subscriptions)
-        facts = {"subscriptions": count, "refused": len(done.refused)}
-        run.done(f"{counted(count, 'subscription')}{_left(done.refused, refused)}", None, facts)
+        facts = {"subscriptions": count, "rejected": len(done.rejected)}
+        run.done(f"{counted(count, 'subscription')}{_left(done.rejected, rejected)}", None, facts)
 
 
 def export(
@@ -111,7 +119,7 @@ def export(
             "--output", "-o", help="The file of rules, replaced if it exists; - is stdout."
         ),
     ] = "-",
-    refused: RefusedFile = None,
+    unsupported: UnsupportedFile = None,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
@@ -119,7 +127,7 @@ def export(
 ) -> None:
     """Write subscriptions as rules of another system.
 
-    A subscription is written exactly, or it is refused with the reason.
+    A subscription is exported exactly, or it is unsupported, with the reason.
 
     \b
     Examples:
@@ -135,7 +143,7 @@ def export(
 
     with Run.started(
         reads=[subscriptions, space],
-        tables=[refused],
+        tables=[unsupported],
         texts=[output],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
@@ -146,7 +154,7 @@ def export(
         boxes = run.subscriptions(subscriptions, where)
         done = import_module(f"rangecast.interop.{kind}").write(boxes, where)
         run.warnings.extend(done.notes)
-        _refuse(run, done.refused, refused, "subscription")
+        _write_rejections(run, done.unsupported, unsupported, "subscription", "--unsupported")
         if is_pipe(output):
             sys.stdout.write(done.text)
         else:
@@ -155,12 +163,14 @@ def export(
             except OSError as error:
                 raise unwritable(output, error) from None
         count = len(done.rules)
-        facts = {"rules": count, "refused": len(done.refused), "output": output}
-        run.done(f"{counted(count, 'rule')}{_left(done.refused, refused)}", None, facts)
+        facts = {"rules": count, "unsupported": len(done.unsupported), "output": output}
+        run.done(f"{counted(count, 'rule')}{_left(done.unsupported, unsupported)}", None, facts)
 
 
-def _refuse(run: Run, found: Sequence[Refusal], path: Path | None, noun: str) -> None:
-    """Write what was refused, or fail with the first if no file is given for it."""
+def _write_rejections(
+    run: Run, found: Sequence[Rejection], path: Path | None, noun: str, option: str
+) -> None:
+    """Write the rejections, or fail with the first one if no file is given for them."""
     from rangecast.cli.shared.output import counted
     from rangecast.errors import UsageError
 
@@ -174,11 +184,11 @@ def _refuse(run: Run, found: Sequence[Refusal], path: Path | None, noun: str) ->
         first = found[0]
         where = f", {first.place}" if first.place else ""
         raise UsageError(
-            f"{counted(len(found), noun)} can't be carried over exactly; the first: "
+            f"{counted(len(found), noun)} can't be converted exactly; the first: "
             f"{first.id}{where}: {first.reason}\n"
-            "  hint: correct it, or set such ones aside with --refused FILE"
+            f"  hint: correct it, or write such ones to a file with {option} FILE"
         )
 
 
-def _left(found: Sequence[Refusal], path: Path | None) -> str:
-    return "" if path is None else f", {len(found):,} refused, listed in {path}:"
+def _left(found: Sequence[Rejection], path: Path | None) -> str:
+    return "" if path is None else f", {len(found):,} not converted, listed in {path}:"
