@@ -23,7 +23,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-quick test-soak bounds check format api kills spark-matrix server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
+.PHONY: help setup run serve test test-quick test-soak bounds check format reference kills spark-matrix server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -71,8 +71,8 @@ format: setup  ## let ruff format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-api: setup  ## write docs/reference/api.md from the docstrings
-	$(BIN)/python docs/make_api.py
+reference: setup  ## generate the references of Python, HTTP and the shell into out/reference
+	$(BIN)/python -m docs.make_reference out/reference
 
 kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
 	KILLS=$(KILLS) $(BIN)/python -m pytest -m soak tests/spark/stream/test_crashes.py
@@ -127,7 +127,7 @@ lower-bounds:  ## a short part of the suite with the oldest dependencies that py
 dist: setup  ## build the wheel and the sdist, and try them in an empty environment of each of PYTHONS
 	$(BIN)/python tests/tools/wheel_check.py $(PYTHONS)
 
-site: $(SITE)/.ready  ## the pages as a site, out/site: nothing in it is loaded from elsewhere
+site: reference $(SITE)/.ready  ## the pages as a site, out/site: nothing in it is loaded from elsewhere
 	$(SITE)/bin/python docs/make_site.py
 
 $(SITE)/.ready: docs/site.lock

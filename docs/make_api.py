@@ -1,4 +1,4 @@
-"""Write docs/reference/api.md from the signatures and docstrings of the public names: `make api`.
+"""The reference of the Python interface, from signatures and docstrings: `make reference`.
 
 A name is public if the `__init__.pyi` of one of `MODULES` lists it. A class is shown with its
 public methods, those that it inherits from rangecast's own classes included.
@@ -12,7 +12,6 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 MODULES = {
@@ -24,12 +23,11 @@ MODULES = {
     "rangecast.spark": "the steps on DataFrames, streams and pipelines; needs PySpark",
     "rangecast.store": "versions of a set, and folders of committed batches",
 }
-PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """\
-# The API
+# The Python API
 
-Made from the docstrings by `make api`; don't edit it by hand. Only the names on this page are
-public. `F64`, `I64`, `I32`, ... are NumPy arrays of that type, and `Id` is a text or an integer.
+Generated from the docstrings by `make reference`. Only the names on this page are public. `F64`,
+`I64`, `I32`, ... are NumPy arrays of that type, and `Id` is a text or an integer.
 `rangecast.interop` has a page of its own, [Import and export](../how-to/import.md).
 
 """
@@ -48,7 +46,7 @@ _SETTING = re.compile(r"^(\w+(?:, \w+)*) {2,}(\S.*)$")
 
 
 def page() -> str:
-    """Return the text of docs/reference/api.md."""
+    """Return the page as Markdown."""
     contents = HEAD
     body = ""
     for name, about in MODULES.items():
@@ -246,7 +244,3 @@ def _filled(text: str, indent: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

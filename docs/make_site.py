@@ -1,6 +1,7 @@
 """Build the pages as a site into out/site, and check that it needs nothing from elsewhere.
 
-`make site` runs it in an environment of its own, `.venv-site`, made from docs/site.lock.
+`make site` runs it in an environment of its own, `.venv-site`, made from docs/site.lock, after
+`make reference` has written the generated pages into out/reference.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES, SITE = ROOT / "out" / "pages", ROOT / "out" / "site"
-SHOWN = ("README.md", "CHANGELOG.md", "LICENSE", "docs", "examples", "deploy")
+GENERATED = ROOT / "out" / "reference"
+SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "examples", "deploy")
 LOADS = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 """The elements that make a browser fetch something, and where they say what."""
 FROM_ELSEWHERE = re.compile(r"(?:https?:)?//", re.IGNORECASE)
@@ -52,6 +54,7 @@ def main() -> None:
         place = PAGES / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, place)
+    shutil.copytree(GENERATED, PAGES / "docs" / "reference", dirs_exist_ok=True)
     # Not --quiet: it would hide the warnings from the strict mode as well.
     build = [sys.executable, "-m", "mkdocs", "build", "-f", ROOT / "docs" / "mkdocs.yml"]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}

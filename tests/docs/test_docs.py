@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import importlib.util
 import os
 import re
 import shlex
@@ -24,7 +23,6 @@ from tests.server.http.test_http import Served
 DOCS = ROOT / "docs"
 ALL = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 GENERATED = [
-    DOCS / "reference" / "api.md",
     DOCS / "reference" / "RESULTS.md",
     *DOCS.glob("reference/benchmarks/*.md"),
     *DOCS.glob("reference/experiments/*.md"),
@@ -126,16 +124,6 @@ def test_shell_examples_run(page, session, cli, tmp_path):
 def test_toml_examples_can_be_read(page):
     for text in blocks(page, "toml"):
         assert len(Space.from_toml(text) if "[[attribute]]" in text else tomllib.loads(text))
-
-
-def test_the_api_page_is_what_the_docstrings_say():
-    spec = importlib.util.spec_from_file_location("make_api", DOCS / "make_api.py")
-    assert spec
-    assert spec.loader
-    make_api = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_api)
-    written = (DOCS / "reference" / "api.md").read_text()
-    assert written == make_api.page(), "docs/reference/api.md is out of date; hint: make api"
 
 
 @pytest.mark.parametrize("step", ["match", "rank", "cover", "merge", "TopKLists"])

@@ -1,27 +1,21 @@
 """The site's navigation has every page, and its check finds what a page loads from elsewhere."""
 
-import importlib.util
 import re
 
 import pytest
 
+from docs import make_site
+from docs.make_reference import PAGES as GENERATED
 from tests import ROOT
 
 DOCS = ROOT / "docs"
-
-
-@pytest.fixture(scope="module")
-def make_site():
-    spec = importlib.util.spec_from_file_location("make_site", DOCS / "make_site.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_page_is_in_the_navigation_once():
     nav = (DOCS / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r"\S+\.md", nav)
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+    pages += [DOCS / "reference" / name for name in GENERATED]
     assert sorted(listed) == sorted(str(page.relative_to(ROOT)) for page in pages)
 
 
@@ -37,6 +31,6 @@ def test_every_page_is_in_the_navigation_once():
         ("a.css", 'a { background: url("data:image/svg+xml;charset=utf-8,<svg/>") }', 0),
     ],
 )
-def test_what_a_page_loads_from_elsewhere_is_found(make_site, tmp_path, name, text, found):
+def test_what_a_page_loads_from_elsewhere_is_found(tmp_path, name, text, found):
     (tmp_path / name).write_text(text)
     assert len(make_site.loaded_from_elsewhere(tmp_path / name)) == found
