@@ -16,7 +16,9 @@ from typing import Any
 
 MODULES = {
     "rangecast": "spaces, filters, files, and the live set that matches and ranks",
+    "rangecast.client": "the clients of a server; needs `rangecast[server]`",
     "rangecast.cover": "the subscriptions that another one makes redundant",
+    "rangecast.interop": "import and export of other systems' rules",
     "rangecast.merge": "subscriptions summed up into ranges",
     "rangecast.notify": "top-k lists kept up to date",
     "rangecast.overlay": "brokers of a network, which another program drives",
@@ -28,7 +30,6 @@ HEAD = """\
 
 Generated from the docstrings by `make reference`. Only the names on this page are public. `F64`,
 `I64`, `I32`, ... are NumPy arrays of that type, and `Id` is a text or an integer.
-`rangecast.interop` has a page of its own, [Import and export](../how-to/import.md).
 
 """
 _OURS = "rangecast."
@@ -49,6 +50,7 @@ def page() -> str:
     """Return the page as Markdown."""
     contents = HEAD
     body = ""
+    shown: dict[int, str] = {}
     for name, about in MODULES.items():
         module = importlib.import_module(name)
         public = {each: getattr(module, each) for each in sorted(module.__all__, key=_by_kind)}
@@ -59,8 +61,15 @@ def page() -> str:
         for base in bases:
             body += f"### {base.__name__}\n\n{_entry(base, bases)}"
         for each, item in public.items():
-            body += f"### {name}.{each}\n\n{_entry(item, bases)}"
+            body += f"### {name}.{each}\n\n"
+            first = shown.setdefault(id(item), f"{name}.{each}")
+            body += _entry(item, bases) if first == f"{name}.{each}" else _same_as(first)
     return contents + body.rstrip() + "\n"
+
+
+def _same_as(name: str) -> str:
+    module, _, last = name.rpartition(".")
+    return f"The same as [{name}](#{_anchor(module, last)}).\n\n"
 
 
 def _by_kind(name: str) -> tuple[bool, str]:
@@ -91,6 +100,12 @@ def _common_bases(public: list[Any]) -> list[type]:
 
 
 def _entry(item: Any, bases: list[type]) -> str:
+    if inspect.ismodule(item):
+        return _text(item) + "".join(
+            _signature(name, each) + _text(each)
+            for name, each in vars(item).items()
+            if inspect.isfunction(each) and each.__module__ == item.__name__ and name[0] != "_"
+        )
     if not inspect.isclass(item):
         return _signature(item.__name__, item) + _text(item)
     if issubclass(item, BaseException):
