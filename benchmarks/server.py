@@ -174,7 +174,7 @@ def _read_again(client: Client, boxes: Load, *, quick: bool) -> Measured:
         {"id": f"f{n}", "filter": one, "consumer": "few"}
         for n, one in enumerate(boxes.filters[: 100 if quick else 1_000])
     )
-    client.seek("few", "start", set="now")
+    client.seek("few", "start", subscriptions="current")
     began, looked_at = time.perf_counter(), client.status()["events"]
     while True:
         page = client.messages("few", limit=5_000)

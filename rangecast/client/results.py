@@ -84,8 +84,8 @@ class Message(NamedTuple):
     position: str
     event: dict[str, Any]
     subscriptions: list[Id]
-    shed: int = 0
-    """How many messages of its second the consumer's budget has shed."""
+    dropped: int = 0
+    """Messages of its second that the consumer's `max_per_second` dropped."""
 
 
 class Ranked(NamedTuple):
@@ -129,7 +129,7 @@ def message(row: Mapping[str, Any]) -> Message | Lists:
             found["interest"]: [ranked(one) for one in found["best"]] for found in row["lists"]
         }
         return Lists(row["position"], row["board"], lists)
-    return Message(row["position"], row["event"], row["subscriptions"], row.get("shed", 0))
+    return Message(row["position"], row["event"], row["subscriptions"], row.get("dropped", 0))
 
 
 # ---- as an Engine returns them

@@ -149,14 +149,14 @@ class _Numbers(Collector):
             "Seqs between what a consumer has acknowledged and the end of the log.",
             labels=["tenant", "consumer"],
         )
-        letters = GaugeMetricFamily(
+        dead_letters = GaugeMetricFamily(
             "rangecast_dead_letters",
-            "Messages that a consumer's way out couldn't deliver.",
+            "Messages that could not be delivered to a consumer.",
             labels=["tenant", "consumer"],
         )
         stopped = GaugeMetricFamily(
             "rangecast_consumer_stopped",
-            "1 if a consumer's way out delivers no more.",
+            "1 if the push delivery of a consumer has stopped.",
             labels=["tenant", "consumer"],
         )
         for one in list(service.registry.consumers.values()):
@@ -164,9 +164,9 @@ class _Numbers(Collector):
                 continue
             labels = [one.tenant, one.name]
             behind.add_metric(labels, pump.durable - one.cursor)
-            letters.add_metric(labels, len(one.letters))
+            dead_letters.add_metric(labels, len(one.dead_letters))
             stopped.add_metric(labels, int(bool(one.stopped)))
-        yield from (behind, letters, stopped)
+        yield from (behind, dead_letters, stopped)
         if service.sources and tenant in (None, TENANT):
             yield from _sources(list(service.sources.values()))
         if service.follower is not None:

@@ -198,14 +198,14 @@ class Server(uvicorn.Server):
         for one in self.servers:
             one.close()
         self.servers.clear()  # nor is a TLS handshake waited for that nobody goes on with
-        ways = asyncio.create_task(self.service.ways.stop())
+        deliveries = asyncio.create_task(self.service.deliveries.stop())
         await asyncio.sleep(0)  # they are cancelled now, so that none listens again
         self.service.hub.end()
         ending = asyncio.create_task(self._end_connections(time.monotonic() + seconds))
         self.config.timeout_graceful_shutdown = cast(int, seconds + 2 * _STEP)
         await super().shutdown(sockets)
         ending.cancel()
-        await ways
+        await deliveries
 
     async def _end_connections(self, deadline: float) -> None:
         """Cut connections that their peers hold: those that have got everything, then all."""

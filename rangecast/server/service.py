@@ -21,12 +21,12 @@ from rangecast.errors import FileError, RangecastError, SnapshotError
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.io.durable import try_lock
 from rangecast.server.connectors.base import SourceState
-from rangecast.server.connectors.kafka import KafkaWay
-from rangecast.server.connectors.nats import NatsWay
+from rangecast.server.connectors.kafka import KafkaDelivery
+from rangecast.server.connectors.nats import NatsDelivery
 from rangecast.server.delivery.hub import Hub
 from rangecast.server.delivery.messages import Gap
 from rangecast.server.delivery.pulls import Pulls
-from rangecast.server.delivery.push import Ways
+from rangecast.server.delivery.push import Deliveries
 from rangecast.server.delivery.resolver import Resolver
 from rangecast.server.delivery.webhook import Webhook
 from rangecast.server.links.manager import LinkOptions, Links
@@ -117,12 +117,14 @@ class Service:
         self.hosts = Hosts(allowed_hosts, is_open=is_open)
         self.allow_private_webhooks = allow_private_webhooks
         self.nats, self.kafka = nats, kafka
-        """The addresses of message buses, for ways out."""
+        """Addresses of message buses, for deliveries."""
         self.sources: dict[str, SourceState] = {}
         """Where events come from beside requests."""
         self.resolver = Resolver()
         """Of the names that webhooks call."""
-        self.ways = Ways(self, {"webhook": Webhook, "nats": NatsWay, "kafka": KafkaWay})
+        self.deliveries = Deliveries(
+            self, {"webhook": Webhook, "nats": NatsDelivery, "kafka": KafkaDelivery}
+        )
         self._lock: IO[str] | None = None
         self._leader = leader
         self.snapshot_seq = 0
@@ -179,12 +181,12 @@ class Service:
         if self.follower is not None:
             self.follower.start()  # its leader delivers
         else:
-            self.ways.start()
+            self.deliveries.start()
 
     def stop(self) -> None:
         """Write all that was accepted, take a snapshot, and let go of the folder.
 
-        Ways out end before, by `await ways.stop()`.
+        Deliveries stop before, by `await deliveries.stop()`.
         """
         if self.follower is not None:
             self.follower.stop()
@@ -253,8 +255,6 @@ class Service:
                 f"{self._where}: the snapshot is of seq {replay.seq}, the log ends at {log.last}: "
                 "something acknowledged was lost\n  hint: restore the folder from a backup"
             )
-        if not self.registry.retained.is_counted:
-            self.registry.retained.count(log, replay.seq)
         changes: list[AnyChange] = []
         while replay.seq < log.last:
             for unit in log.read(replay.seq, _REPLAYED):
@@ -399,7 +399,7 @@ class Service:
         kinds = PutConsumer | DeleteConsumer | StopConsumer
         moved = [(edit.tenant, edit.name) for edit in edits if isinstance(edit, kinds)]
         if moved:
-            self.ways.refresh_after(asked.answer, moved)
+            self.deliveries.refresh_after(asked.answer, moved)
         self.pump.submit(asked)
         return asked.answer
 

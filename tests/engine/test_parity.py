@@ -720,7 +720,7 @@ NOT_REMOTE_OPTIONS = {
     "factor": "a function can't be sent",
     "between": "goes with `factor`",
     "chances": "a request has plain events",
-    "limit": "a consumer has `budget`",
+    "limit": "a consumer has `max_per_second`",
     "clock": "goes with `limit`",
 }
 """Options of methods that make no sense remotely, or have another name there."""

@@ -14,7 +14,7 @@ from rangecast.server.calls import Caller, StuckError, close_within
 from rangecast.server.connectors import base as bus
 from rangecast.server.connectors import kafka, nats
 from rangecast.server.connectors.base import BusError, Source, SourceState, published
-from rangecast.server.connectors.kafka import KafkaWay, kafka_source
+from rangecast.server.connectors.kafka import KafkaDelivery, kafka_source
 from rangecast.server.delivery import push
 from rangecast.server.log.base import MemoryLog
 from rangecast.server.log.kafka import KafkaPlace
@@ -264,18 +264,18 @@ def test_a_way_out_whose_client_hangs_begins_anew_and_can_be_stopped(
         def close(self) -> None:
             go_on.wait(90)
 
-    def begin(way: KafkaWay) -> int:
+    def begin(way: KafkaDelivery) -> int:
         begun.append(1)
         way._group = Group()
         return max(way.consumer.cursor, *got, 0)
 
-    def deliver(way: KafkaWay, messages: Any, upto: int) -> None:
+    def deliver(way: KafkaDelivery, messages: Any, upto: int) -> None:
         if len(begun) < 3:
             go_on.wait(90)
         got.append(upto)
 
-    monkeypatch.setattr(KafkaWay, "_begin", begin)
-    monkeypatch.setattr(KafkaWay, "_deliver", deliver)
+    monkeypatch.setattr(KafkaDelivery, "_begin", begin)
+    monkeypatch.setattr(KafkaDelivery, "_deliver", deliver)
 
     async def work() -> None:
         async with serving(kafka="127.0.0.1:1") as service:
@@ -287,7 +287,7 @@ def test_a_way_out_whose_client_hangs_begins_anew_and_can_be_stopped(
             shown = await client("GET", "consumers/out")
             assert (shown["state"], "no answer within" in shown["error"]) == ("failing", True)
             await until(lambda: got)
-            await until(lambda: service.ways.shown(service.registry.consumer(T, "out")))
+            await until(lambda: service.deliveries.shown(service.registry.consumer(T, "out")))
         assert len(got) == 1
 
     run(work)

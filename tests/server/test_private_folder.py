@@ -131,7 +131,7 @@ def test_secrets_are_shown_only_if_they_are_asked_for(
             news.append(rotated["secret"])
             consumer = service.registry.consumers["default", "out"]
             shown += [consumer, consumer.as_put()]
-            shown.append(msgspec.convert(consumer.out, Options))
+            shown.append(msgspec.convert(consumer.delivery, Options))
             for hidden in (SECRET, *news):
                 assert hidden not in f"{shown}"
 
@@ -164,7 +164,9 @@ def test_a_refused_webhook_does_not_repeat_its_secret(caplog: pytest.LogCaptureF
             ask = Client(service)
             for out in ({"batch": 0}, {"unknown": 1}, {"url": 5}, {"on_dead": "x"}):
                 given = {"kind": "webhook", "url": ENDED, "secret": SECRET} | out
-                answer = await ask("PUT", "consumers/out", {"space": "s", "out": given}, status=422)
+                answer = await ask(
+                    "PUT", "consumers/out", {"space": "s", "delivery": given}, status=422
+                )
                 assert SECRET not in f"{answer}"
 
     with caplog.at_level(logging.DEBUG):

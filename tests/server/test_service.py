@@ -179,7 +179,7 @@ def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)
         await prepared(service)
-        await edit(service, PutConsumer(T, "top", "market", best=3))
+        await edit(service, PutConsumer(T, "top", "market", max_per_event=3))
         judge = Engine(SPACE)
         for place, (name, wanted) in enumerate(SUBSCRIPTIONS.items()):
             score = float(place % 7)
@@ -473,7 +473,7 @@ def test_replay_with_the_set_of_then_or_of_now() -> None:
         then = PutConsumer(T, "one", "market", start=0)
         await edit(service, then)
         assert pairs(await all_of(service, "one")) == {(first, "old")}
-        await edit(service, PutConsumer(T, "one", "market", start=0, as_now=True))
+        await edit(service, PutConsumer(T, "one", "market", start=0, current_subscriptions=True))
         assert pairs(await all_of(service, "one")) == {(first, "new")}
         service.stop()
 

@@ -134,19 +134,19 @@ def test_a_file_of_subscriptions(cli: Cli, client: Client, tmp_path: Path) -> No
 def test_consumers_are_listed_and_deleted(cli: Cli, client: Client) -> None:
     assert "There are no consumers" in cli("consumers").stdout
     cli("subscribe", "price < 3", "--id", "cheap", "--consumer", "alerts", "--json")
-    client.put_consumer("other", best=2)
+    client.put_consumer("other", max_per_event=2)
     client.publish([{"price": 1}] * 3)
     header, *rows = cli("consumers").stdout.splitlines()
     assert header.split() == ["NAME", "OF", "LAG", "LISTENERS", "DELIVERY", "STATE"]
     assert [row.split()[0] for row in rows] == ["alerts", "other"]
-    lag = {one["name"]: one["behind"] for one in client.consumers()}
+    lag = {one["name"]: one["lag"] for one in client.consumers()}
     assert rows[0].split()[1:] == ["space", "s", str(lag["alerts"]), "0", "pull", "-"]
     shown = cli("consumers", "other").stdout
-    assert [line.split() for line in shown.splitlines() if line.startswith("best")] == [
-        ["best", "2"]
+    assert [line.split() for line in shown.splitlines() if line.startswith("max_per_event")] == [
+        ["max_per_event", "2"]
     ]
     found = json.loads(cli("consumers", "--json").stdout)["consumers"]
-    assert {one["name"]: one["behind"] for one in found} == lag
+    assert {one["name"]: one["lag"] for one in found} == lag
     assert len(json.loads(cli("consumers", "other", "--json").stdout)["consumers"]) == 1
     assert "no consumer 'none'" in cli("consumers", "other", "none", "--delete", code=2).stderr
     assert "needs the names" in cli("consumers", "--delete", code=2).stderr

@@ -152,7 +152,7 @@ main()
         }
         acked = fill(url, count=3)
         with httpx.Client(base_url=url, trust_env=False, timeout=90) as http:
-            given = {"space": "market", "from": "start", "out": out}
+            given = {"space": "market", "start_at": "start", "delivery": out}
             http.put("/v1/consumers/c", json=given).raise_for_status()
         with receiver.accept()[0] as called:  # it is being delivered
             assert called.recv(10)

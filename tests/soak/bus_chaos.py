@@ -108,7 +108,7 @@ class Scene:
         self.writers["quotes"] = NatsWriter(self.url, "quotes", self.model)
 
     def _subscribe(self, consumer: str, out: dict[str, str]) -> None:
-        given = {"space": "s"} | ({"out": out} if out else {})
+        given = {"space": "s"} | ({"delivery": out} if out else {})
         self.http.put(f"/v1/consumers/{consumer}", json=given).raise_for_status()
         for name, wanted in WANTED.items():
             path = f"/v1/spaces/s/subscriptions/{consumer}-{name}"

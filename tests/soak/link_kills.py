@@ -351,7 +351,7 @@ class Net:
         degree = sum(server.name in pair for pair in self.edges)
         links = found["links"]
         return len(links) == degree and all(
-            one["state"] == "up" and one["behind"] == one["in_flight"] == 0 for one in links
+            one["state"] == "up" and one["lag"] == one["in_flight"] == 0 for one in links
         )
 
     # ---- the judge

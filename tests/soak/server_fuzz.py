@@ -61,10 +61,11 @@ VALUES: list[Any] = [
     *([1], [[]], {"a": 1}, {"kind": "webhook"}, {"kind": "nats"}, {"price": "x"}, {"price": 3}),
 ]
 KEYS = [
-    *("filter", "score", "weights", "consumer", "ttl", "space", "from", "on_gap", "out", "best"),
+    *("filter", "score", "weights", "consumer", "ttl", "space", "start_at", "on_gap", "delivery"),
     *(
         "position",
-        "set",
+        "max_per_event",
+        "max_per_second",
         "label",
         "scopes",
         "tenant",
@@ -147,8 +148,14 @@ class Fuzz:
         found = about["requestBody"].get("content", {}).get("application/json", {})
         name = found.get("schema", {}).get("$ref", "").rpartition("/")[2]
         fields = self.schemas.get(name, {}).get("properties", {})
-        good = {"space": "market", "filter": "price < 5", "from": "now", "position": "start"}
-        good |= {"set": "then", "label": "x", "k": 2, "on_gap": "tell", "scopes": ["read"]}  # type: ignore[dict-item]
+        good = {"space": "market", "filter": "price < 5", "start_at": "now", "position": "start"}
+        good |= {
+            "subscriptions": "historical",
+            "label": "x",
+            "k": 2,
+            "on_gap": "report",
+            "scopes": ["read"],
+        }  # type: ignore[dict-item]
         dice, body = self.dice, dict[str, Any]()
         for one, about_it in fields.items():
             if dice.random() < 0.2:

@@ -253,7 +253,7 @@ class Hunt:
             self.epoch = http.get(f"{self.url}/v1/status").json()["epoch"]
             for name in CONSUMERS:
                 http.put(
-                    f"{self.url}/v1/consumers/{name}", json={"space": "points", "from": "start"}
+                    f"{self.url}/v1/consumers/{name}", json={"space": "points", "start_at": "start"}
                 ).raise_for_status()
         work = [(self.write, (one,)) for one in range(WRITERS)]
         threads = [threading.Thread(target=run, args=given) for run, given in work]

@@ -191,7 +191,7 @@ class Calls:
         return Call("POST", self._consumer(name, "/ack"), lambda one: one["position"], body)
 
     def _seek(self, name: str, position: str, which: str) -> Call:
-        body = encode({"position": position, "set": which})
+        body = encode({"position": position, "subscriptions": which})
         return Call("POST", self._consumer(name, "/seek"), lambda one: one["position"], body)
 
     def _spaces(self) -> Call:

@@ -63,10 +63,10 @@ def wait_settled(client: Calls, subscription: Id) -> Operation[bool]:
 
 
 def put_consumer(
-    client: Calls, /, name: str, *, start: str = "now", **options: Any
+    client: Calls, /, name: str, *, start_at: str = "now", **options: Any
 ) -> Operation[dict[str, Any]]:
-    """Make a consumer: from 'start', 'now' or a position on."""
-    found: dict[str, Any] = yield client._put_consumer(name, {"from": start} | options)
+    """Create a consumer that starts at 'start', 'now' or a position."""
+    found: dict[str, Any] = yield client._put_consumer(name, {"start_at": start_at} | options)
     return found
 
 
@@ -110,10 +110,13 @@ def seek(
     consumer: str,
     position: str,
     *,
-    set: str = "then",  # noqa: A002
+    subscriptions: str = "historical",
 ) -> Operation[str]:
-    """Move a consumer to 'start', 'now' or a position."""
-    found: str = yield client._seek(consumer, position, set)
+    """Move a consumer to 'start', 'now' or a position.
+
+    subscriptions   to match past events with: `historical`, those of that time, or `current`
+    """
+    found: str = yield client._seek(consumer, position, subscriptions)
     return found
 
 

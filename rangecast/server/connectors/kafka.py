@@ -1,4 +1,4 @@
-"""Kafka: a topic as a source of events, and as a way out, both exactly once.
+"""Kafka: a topic as a source of events, and as a delivery, both exactly once.
 
 In: how far a partition was read is in the log, in the same unit as its events.
 Out: how far a consumer has got is in the same transaction as its messages, as the offset of a
@@ -27,7 +27,7 @@ from rangecast.server.connectors.base import (
 )
 from rangecast.server.delivery.cloudevents import ONE, match_event
 from rangecast.server.delivery.messages import Message
-from rangecast.server.delivery.push import Way, about
+from rangecast.server.delivery.push import PushDelivery, about
 from rangecast.server.log.kafka import quiet, silent
 from rangecast.server.log.lineage import LostPositionError
 from rangecast.server.state.registry import Consumer, RefusedError
@@ -46,7 +46,7 @@ _NO_ID = "A" * 22
 """What brokers answer that have no ids of topics."""
 
 
-class KafkaWay(Way):
+class KafkaDelivery(PushDelivery):
     """Writes messages to a topic, with the consumer's cursor, in transactions."""
 
     scope = "admin"
@@ -70,7 +70,8 @@ class KafkaWay(Way):
         if set(given) != {"kind", "topic"} or not isinstance(topic, str) or not topic:
             raise RefusedError(
                 422,
-                f'a way out to Kafka is {{"kind": "kafka", "topic": ...}}\n  given: {shown(given)}',
+                'a delivery to Kafka is {"kind": "kafka", "topic": ...}\n'
+                f"  given: {shown(given)}",
             )
         return given, {}
 
@@ -91,7 +92,7 @@ class KafkaWay(Way):
         self._caller.end()
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call something that waits, in this way's thread: one after the other.
+        """Call something that waits, in this delivery's thread: one after the other.
 
         One that hangs is given up. What begins next has the same transactional id: so the brokers
         undo what hangs, and refuse what it would still write.
@@ -118,7 +119,7 @@ class KafkaWay(Way):
         # Moved to another place, a consumer has a new group: the old cursor means nothing.
         group = {**servers, "group.id": f"{name}-{one.moved}", "enable.auto.commit": False}
         self._group = KafkaConsumer(group, logger=quiet)
-        found = self._group.committed([TopicPartition(one.out["topic"], 0)], LIMIT)[0]
+        found = self._group.committed([TopicPartition(one.delivery["topic"], 0)], LIMIT)[0]
         if found.offset < 0:  # there is none
             return one.cursor
         try:
@@ -131,7 +132,7 @@ class KafkaWay(Way):
     def _deliver(self, messages: Sequence[Message], upto: int) -> None:
         from confluent_kafka import TopicPartition
 
-        one, lineage, topic = self.consumer, self.service.lineage, self.consumer.out["topic"]
+        one, lineage, topic = self.consumer, self.service.lineage, self.consumer.delivery["topic"]
         producer = self._producer
         producer.begin_transaction()
         for message in messages:

@@ -1,4 +1,4 @@
-"""NATS JetStream: a subject as a source of events, and as a way out."""
+"""NATS JetStream: a subject as a source of events, and as a delivery."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rangecast.server.connectors.base import (
 )
 from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
 from rangecast.server.delivery.messages import Message
-from rangecast.server.delivery.push import Way
+from rangecast.server.delivery.push import PushDelivery
 from rangecast.server.state.registry import RefusedError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def _close(connection: Any) -> None:
             await connection.close()
 
 
-class NatsWay(Way):
+class NatsDelivery(PushDelivery):
     """Publishes messages to a subject; a repeated one is recognised by its `Nats-Msg-Id`."""
 
     scope = "admin"
@@ -83,7 +83,7 @@ class NatsWay(Way):
         if set(given) != {"kind", "subject"} or not is_subject or set(str(subject)) & set(" *>"):
             raise RefusedError(
                 422,
-                'a way out to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
+                'a delivery to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
                 f"  given: {shown(given)}",
             )
         return given, {}
@@ -97,7 +97,7 @@ class NatsWay(Way):
         import nats
 
         stream, lineage = self._connection.jetstream(), self.service.lineage
-        subject = self.consumer.out["subject"]
+        subject = self.consumer.delivery["subject"]
         sent = []
         for one in messages:
             epoch = lineage.at(one.seq)

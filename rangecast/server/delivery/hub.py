@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rangecast.server.delivery.board_reader import BoardReader
-from rangecast.server.delivery.budget_reader import SECOND, BudgetReader
 from rangecast.server.delivery.log_reader import Reader
 from rangecast.server.delivery.messages import Batch, Gap, Message
+from rangecast.server.delivery.rate_limit_reader import SECOND, RateLimitReader
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.registry import Consumer
 
@@ -87,7 +87,7 @@ class Hub:
         listener is told first.
         """
         self._want(
-            consumer.number, not consumer.budget
+            consumer.number, not consumer.max_per_second
         )  # before the feed looks at the number of batches
         feed = Feed(self, consumer, consumer.cursor if after is None else after, gap)
         if self.is_ended:
@@ -100,13 +100,13 @@ class Hub:
     def reader(self, consumer: Consumer) -> Reader | BoardReader:
         """Return who reads the log for a consumer; the last few are kept, with what they know."""
         found = self._readers.pop(consumer.number, None)
-        if found is None or isinstance(found, BudgetReader) != (consumer.budget > 0):
+        if found is None or isinstance(found, RateLimitReader) != (consumer.max_per_second > 0):
             log, source = self.pump.log, consumer.source
             if isinstance(source, BoardEntry):
                 found = BoardReader(log, consumer, source)
-            elif consumer.budget:
+            elif consumer.max_per_second:
                 pump = self.pump
-                found = BudgetReader(log, consumer, pump.least_at, lambda: pump.durable)
+                found = RateLimitReader(log, consumer, pump.least_at, lambda: pump.durable)
             else:
                 found = Reader(log, consumer)
         self._readers[consumer.number] = found
@@ -172,7 +172,7 @@ class Feed:
 
     def hand_out(self, messages: list[Message] | tuple[()]) -> None:
         """Take messages into the window."""
-        if self.consumer.budget:
+        if self.consumer.max_per_second:
             return  # it reads when a second is over
         self._look_at_batch()
         for message in messages:
@@ -224,7 +224,7 @@ class Feed:
             left = None if deadline is None else deadline - loop.time()
             if left is not None and left <= 0:
                 return batch
-            if self.consumer.budget:
+            if self.consumer.max_per_second:
                 rest = 1 - self._hub.pump.clock.now() % SECOND / SECOND
                 left = rest if left is None else min(left, rest)
             try:
@@ -256,7 +256,7 @@ class Feed:
     def _may_go_live(self) -> bool:
         """Turn live if the window goes on where the log was read to."""
         is_whole = self._whole_after is not None and self.sent >= self._whole_after
-        self.is_live = is_whole and not self._hub.pump.is_copy and not self.consumer.budget
+        self.is_live = is_whole and not self._hub.pump.is_copy and not self.consumer.max_per_second
         if self.is_live:
             self._hub.reading.discard(self)
         return self.is_live

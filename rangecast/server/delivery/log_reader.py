@@ -124,7 +124,7 @@ class Reader:
         assert self._history is not None
         points = group.points(self._history.engine.space)
         seqs = np.concatenate(group.seqs)
-        options = self._consumer.now_from, self._consumer.best
+        options = self._consumer.now_from, self._consumer.max_per_event
         for place, ids, score in self._history.match(points, seqs, *options):
             yield Message(int(seqs[place]), group.lines[place], ids), score
 

@@ -19,8 +19,8 @@ class Message(NamedTuple):
     """As it was published: JSON."""
     subscriptions: bytes
     """Their ids as JSON, with commas between them."""
-    shed: int = 0
-    """How many messages of its second a budget has shed; said by the last that stays."""
+    dropped: int = 0
+    """Messages of its second that the rate limit dropped; set in the last one that stays."""
 
     @property
     def size(self) -> int:
@@ -35,7 +35,7 @@ class Message(NamedTuple):
             self.seq,
             self.event,
             self.subscriptions,
-            b',"shed":%d' % self.shed if self.shed else b"",
+            b',"dropped":%d' % self.dropped if self.dropped else b"",
         )
 
 

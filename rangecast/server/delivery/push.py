@@ -1,9 +1,9 @@
-"""Ways out: what the server carries to others by itself, a task per consumer.
+"""Push delivery (webhook, NATS, Kafka): one task per consumer.
 
-    Ways    starts, restarts and ends them as consumers come, change and go
-    Way     takes messages from the consumer's feed, delivers them, and moves its cursor
+    Deliveries     starts, restarts and stops tasks as consumers are created, changed, deleted
+    PushDelivery   takes messages from the consumer's feed, delivers them, and moves its cursor
 
-How a webhook, NATS or Kafka delivers is in `webhook` and `buses`.
+The subclasses of `PushDelivery` are in `webhook` and `connectors`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ IDLE = 15.0
 FAR = 1_000
 """Seqs without a match after which a cursor moves as well: not for each, as that is a write."""
 AGAIN = 5.0
-"""Seconds after which a way out that failed by itself is tried again."""
+"""Seconds before a delivery that raised an error is retried."""
 ENDING = 2.0
 """Seconds that deliveries under way have to end; those that don't are repeated later."""
 
 
-class Way:
-    """How messages of one consumer get out. Subclasses say how."""
+class PushDelivery:
+    """Pushes the messages of one consumer; a subclass per destination."""
 
     scope = "subscribe"
-    """What somebody must be allowed to do who puts one."""
+    """Token scope required to configure it."""
     most = 1
     """Messages that are delivered at a time."""
 
@@ -51,19 +51,19 @@ class Way:
     def checked(
         cls, service: Service, given: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a way out as it is kept, and what its owner sees this once; refuse a wrong one.
+        """Return the options to store, and those shown only in this response; reject invalid ones.
 
-        `old` is the way out that the consumer has.
+        old   the delivery options that the consumer has now
         """
         raise NotImplementedError
 
     @classmethod
-    def shown(cls, out: dict[str, Any]) -> dict[str, Any]:
-        """Return a way out without its secrets."""
-        return out
+    def shown(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Return delivery options without their secrets."""
+        return options
 
     def state(self) -> dict[str, Any]:
-        """Return how it does."""
+        """Return the state of the delivery and its last error."""
         return {"state": "failing" if self.error else "running", "error": self.error or None}
 
     async def run(self) -> None:
@@ -114,17 +114,17 @@ class Way:
 
 
 def about(consumer: Consumer) -> dict[str, str]:
-    """Return whom a line of the log is about."""
+    """Return the log fields that identify a consumer."""
     return {"tenant": consumer.tenant, "consumer": consumer.name}
 
 
-class Ways:
-    """All ways out that run."""
+class Deliveries:
+    """All push deliveries that run."""
 
-    def __init__(self, service: Service, kinds: Mapping[str, type[Way]]):
+    def __init__(self, service: Service, kinds: Mapping[str, type[PushDelivery]]):
         self._service = service
         self._kinds = kinds
-        self._running: dict[Name, tuple[int, Way, asyncio.Task[None]]] = {}
+        self._running: dict[Name, tuple[int, PushDelivery, asyncio.Task[None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -144,11 +144,11 @@ class Ways:
         answer.add_done_callback(done)
 
     def refresh(self, name: Name) -> None:
-        """Start, restart or end a way out as its consumer says."""
+        """Start, restart or stop the delivery of a consumer, as its options say."""
         if self._loop is None:
             return
         found = self._service.registry.consumers.get(name)
-        if found is not None and (found.out.get("kind") not in self._kinds or found.stopped):
+        if found is not None and (found.delivery.get("kind") not in self._kinds or found.stopped):
             found = None
         since, _, before = self._running.get(name, (None, None, None))
         if found is not None and found.since == since:
@@ -157,72 +157,72 @@ class Ways:
             before.cancel()
             del self._running[name]
         if found is not None:
-            way = self._kinds[found.out["kind"]](self._service, found)
-            task = self._loop.create_task(_kept_running(way, before))
-            self._running[name] = found.since, way, task
+            delivery = self._kinds[found.delivery["kind"]](self._service, found)
+            task = self._loop.create_task(_kept_running(delivery, before))
+            self._running[name] = found.since, delivery, task
 
     async def stop(self) -> None:
-        """End all of them, within `ENDING` seconds."""
+        """Stop all of them, within `ENDING` seconds."""
         self._loop = None
-        tasks = {task: way for _, way, task in self._running.values()}
+        tasks = {task: delivery for _, delivery, task in self._running.values()}
         self._running.clear()
         for task in tasks:
             task.cancel()
         late = (await asyncio.wait(tasks, timeout=ENDING))[1] if tasks else set()
         for task in late:
-            text = "a delivery doesn't end within %g seconds; it is given up, and repeated later"
+            text = "a delivery did not stop within %g seconds; it is cancelled, and repeated later"
             logger.warning(text, ENDING, extra=about(tasks[task].consumer))
 
     def checked(
         self, given: dict[str, Any], old: Consumer | None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a way out as it is kept, and what is shown of it only now."""
+        """Return the options to store, and those shown only in this response."""
         if not given:
             return {}, {}
         kind = given.get("kind")
-        way = self._kinds.get(kind) if isinstance(kind, str) else None
-        if way is None:
+        delivery = self._kinds.get(kind) if isinstance(kind, str) else None
+        if delivery is None:
             known = ", ".join(self._kinds)
             raise RefusedError(
-                422, f"'kind' of a way out is one of {known}\n  given: {shown(kind)}"
+                422, f"'kind' of a delivery is one of {known}\n  given: {shown(kind)}"
             )
-        is_same = old is not None and old.out.get("kind") == kind
-        return way.checked(self._service, given, old.out if old is not None and is_same else {})
+        before = {} if old is None or old.delivery.get("kind") != kind else old.delivery
+        return delivery.checked(self._service, given, before)
 
     def scope(self, given: dict[str, Any]) -> str:
-        """Return what somebody must be allowed to do who puts a way out."""
+        """Return the token scope required to configure a delivery."""
         kind = self._kinds.get(str(given.get("kind")))
         return "subscribe" if kind is None else kind.scope
 
     def shown(self, consumer: Consumer) -> dict[str, Any]:
-        """Return the way out of a consumer, and how it does."""
-        kind = self._kinds.get(consumer.out.get("kind", ""))
+        """Return the delivery options of a consumer, and the state of the delivery."""
+        kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
-            return {"out": consumer.out}
-        found: dict[str, Any] = {"out": kind.shown(consumer.out)}
+            return {"delivery": consumer.delivery}
+        found: dict[str, Any] = {"delivery": kind.shown(consumer.delivery)}
         if consumer.stopped:
             found |= {"state": "stopped", "error": consumer.stopped}
         elif running := self._running.get((consumer.tenant, consumer.name)):
             found |= running[1].state()
-        return found | {"dead": len(consumer.letters)}
+        return found | {"dead_letters": len(consumer.dead_letters)}
 
-    def way(self, consumer: Consumer) -> Way:
-        """Return the way out of a consumer, for something out of its turn."""
-        kind = self._kinds.get(consumer.out.get("kind", ""))
+    def one_off(self, consumer: Consumer) -> PushDelivery:
+        """Return a delivery of a consumer beside the one that runs, for single messages."""
+        kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
-            raise RefusedError(409, f"the consumer {shown(consumer.name)} has no way out")
+            raise RefusedError(409, f"the consumer {shown(consumer.name)} has no delivery")
         return kind(self._service, consumer)
 
 
-async def _kept_running(way: Way, before: asyncio.Task[None] | None) -> None:
+async def _kept_running(delivery: PushDelivery, before: asyncio.Task[None] | None) -> None:
     if before is not None:
         await asyncio.wait([before])
     while True:
         try:
-            await way.run()
+            await delivery.run()
         except RangecastError as error:
-            way.error = str(error)
+            delivery.error = str(error)
         except Exception as error:
-            logger.exception("the way out failed; it is tried again", extra=about(way.consumer))
-            way.error = f"internal error: {type(error).__name__}"
-        await asyncio.sleep(AGAIN if way.error else 0)
+            logger.exception("the delivery failed; retrying", extra=about(delivery.consumer))
+            delivery.error = f"internal error: {type(error).__name__}"
+        await asyncio.sleep(AGAIN if delivery.error else 0)

@@ -36,7 +36,7 @@ from rangecast.server.delivery.cloudevents import (
     name_of,
 )
 from rangecast.server.delivery.messages import Gap, Message
-from rangecast.server.delivery.push import Way
+from rangecast.server.delivery.push import PushDelivery
 from rangecast.server.delivery.url_guard import (
     AddressError,
     address_of,
@@ -45,7 +45,7 @@ from rangecast.server.delivery.url_guard import (
     target_of,
 )
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.state.edits import AddLetters, PutConsumer, hidden
+from rangecast.server.state.edits import AddDeadLetters, PutConsumer, hidden
 from rangecast.server.state.registry import Consumer, RefusedError
 
 if TYPE_CHECKING:
@@ -132,12 +132,12 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         return f"Options({hidden(msgspec.structs.asdict(self))!r})"
 
 
-class Webhook(Way):
+class Webhook(PushDelivery):
     """Delivers one consumer's messages."""
 
     def __init__(self, service: Service, consumer: Consumer):
         super().__init__(service, consumer)
-        self.options = msgspec.convert(consumer.out, Options)
+        self.options = msgspec.convert(consumer.delivery, Options)
         self.most = self.options.batch
         self.delivery: Delivery | None = None
         self._client: httpx.AsyncClient | None = None
@@ -177,8 +177,8 @@ class Webhook(Way):
         return msgspec.to_builtins(options), news
 
     @classmethod
-    def shown(cls, out: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in out.items() if not name.startswith("old_")}
+    def shown(cls, options: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in options.items() if not name.startswith("old_")}
         return kept | {"secret": "..."}
 
     def state(self) -> dict[str, Any]:
@@ -231,7 +231,9 @@ class Webhook(Way):
     async def _bury(self, messages: Sequence[Message]) -> None:
         consumer = self.consumer
         seqs = [one.seq for one in messages]
-        edit = AddLetters(consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6))
+        edit = AddDeadLetters(
+            consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6)
+        )
         await answered(self.service.edit(edit))
         if self.options.on_dead == "stop":
             await self.stop(f"no attempt arrived; the last one: {self.error}")
@@ -308,12 +310,12 @@ class Webhook(Way):
 
 def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
     """Return the edit that gives a webhook a new secret, and the secret."""
-    if consumer.out.get("kind") != "webhook":
+    if consumer.delivery.get("kind") != "webhook":
         raise RefusedError(409, f"the consumer {shown(consumer.name)} has no webhook")
     secret = new_secret()
-    old = {"old_secret": consumer.out["secret"], "old_until": time.time() + OLD_SECRET}
-    out = consumer.out | {"secret": secret} | old
-    return msgspec.structs.replace(consumer.as_put(), out=out), secret
+    old = {"old_secret": consumer.delivery["secret"], "old_until": time.time() + OLD_SECRET}
+    options = consumer.delivery | {"secret": secret} | old
+    return msgspec.structs.replace(consumer.as_put(), delivery=options), secret
 
 
 def new_secret() -> str:

@@ -65,7 +65,7 @@ def make_app(service: Service) -> ASGIApp:
             yield
         finally:
             watching.cancel()
-            await service.ways.stop()
+            await service.deliveries.stop()
             if service.links is not None:
                 await service.links.stop()
             await in_thread(service.stop, "rangecast-stop")

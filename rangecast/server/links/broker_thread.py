@@ -43,7 +43,7 @@ TENANT = "default"
 REFUSALS = ("links refused", "links refused there", "names that are taken")
 """What of a broker's counts are links that can't be."""
 KIND = "link"
-"""The way out of a consumer that is a link."""
+"""Delivery kind of a consumer that is a link."""
 SETTINGS = Settings(is_reliable=True, silence_timeout=30.0, max_burst_bytes=4 << 20)
 """A neighbour that says nothing for half a minute doesn't read either."""
 LONGEST_EVENT = 1 << 20
@@ -96,9 +96,9 @@ class Driver:
         log, lineage = service.log, service.lineage
         self.journal = ServerJournal(log, lineage, entry, name)
         links = {
-            one.out["broker"]: one
+            one.delivery["broker"]: one
             for one in service.registry.consumers.values()
-            if one.out.get("kind") == KIND
+            if one.delivery.get("kind") == KIND
         }
         self.broker = Broker(
             name,
@@ -112,7 +112,7 @@ class Driver:
             cursors={peer: one.cursor for peer, one in links.items()},
             numbers_from=lineage.number_of(log.last),
             identity=Identity(log.epoch, tuple(lineage.names)),
-            logs={peer: one.out.get("log", "") for peer, one in links.items()},
+            logs={peer: one.delivery.get("log", "") for peer, one in links.items()},
         )
 
     def tick(self) -> None:
@@ -204,7 +204,7 @@ class Driver:
                 "  hint: give every server a --server-name of its own, and no --link to itself"
             )
         taken = self._service.registry.consumers.get((TENANT, consumer_name(wire.peer)))
-        if taken is not None and taken.out.get("kind") != KIND:
+        if taken is not None and taken.delivery.get("kind") != KIND:
             return f"the consumer {taken.name!r} is in the way: delete it, or rename the broker"
         old = self.wires.get(wire.peer)
         if old is None or old.url == wire.url:
@@ -249,12 +249,12 @@ class Driver:
     def _accepted(self, output: ports.Accepted) -> None:
         """Write that there is a link, before anything is promised over it."""
         peer = output.link
-        out = {"kind": KIND, "broker": peer, "log": output.log}
+        delivery = {"kind": KIND, "broker": peer, "log": output.log}
         there = self._service.registry.consumers.get((TENANT, consumer_name(peer)))
-        if there is not None and there.out == out:
+        if there is not None and there.delivery == delivery:
             return
         try:
-            edit = PutConsumer(TENANT, consumer_name(peer), self._entry.name, out)
+            edit = PutConsumer(TENANT, consumer_name(peer), self._entry.name, delivery)
             self._service.edit(edit).result()
         except RangecastError as error:
             self._alarm(f"link {peer}: it can't be written down: {error}")
@@ -411,7 +411,7 @@ class Driver:
             "log": link.log or None,
             "refused": link.refused or None,
             "dialled": wire.url or None if wire is not None else None,
-            "behind": self._service.pump.durable - link.floor,
+            "lag": self._service.pump.durable - link.floor,
             "in_flight": link.in_flight,
             "told": len(link.told.items),
             "wants": len(link.heard.items) if link.is_known else None,

@@ -21,9 +21,8 @@ from zlib import crc32
 from rangecast.server.log.acknowledged import NAME, End, marked_end
 from rangecast.server.log.base import LogError, Unit, is_chained
 
-VERSION = 2
-"""Of a segment that begins now: its units have checksums of their own, and there is a mark."""
-VERSIONS = (1, 2)
+VERSION = 1
+"""Format version of a segment."""
 SCHEMA = """
 CREATE TABLE head (epoch TEXT, version INTEGER, first INTEGER, chain BLOB, mark BLOB);
 CREATE TABLE units (
@@ -51,10 +50,10 @@ class Head:
         self.first: int
         self.chain: bytes
         self.epoch, self.version, self.first, self.chain, mark = row
-        if isinstance(self.version, int) and self.version not in VERSIONS:
+        if isinstance(self.version, int) and self.version != VERSION:
             raise LogError(
-                f"{path}: has format version {self.version}, this rangecast reads versions "
-                f"{VERSIONS[0]} to {VERSIONS[-1]}\n"
+                f"{path}: has format version {self.version}, "
+                f"this rangecast reads version {VERSION}\n"
                 "  hint: use the version that wrote it, or restore a backup"
             )
         if mark != _digest(*row[:4]) or path != path_of(path.parent, self.first):
@@ -151,26 +150,25 @@ def units_after(
 
     `is_all`: verify the checksum of the log as well.
     """
-    by_chain = is_all or head.version == 1
     last, before = head.first - 1, head.chain
-    if by_chain and after >= head.first:
+    if is_all and after >= head.first:
         row = reader.execute(
             "SELECT last, chain FROM units WHERE last <= ? ORDER BY last DESC LIMIT 1", (after,)
         ).fetchone()
         last, before = row or (last, before)
-    columns = _COLUMNS if head.version == 1 else f"{_COLUMNS}, crc"
-    rows = reader.execute(f"SELECT {columns} FROM units WHERE last > ? ORDER BY last", (after,))
-    expected, is_first = max(after + 1, head.first), not by_chain
-    if by_chain:
+    rows = reader.execute(
+        f"SELECT {_COLUMNS}, crc FROM units WHERE last > ? ORDER BY last", (after,)
+    )
+    expected, is_first = max(after + 1, head.first), not is_all
+    if is_all:
         expected = last + 1
     try:
         for row in rows:
             unit = Unit(*row[:6])
             try:
                 is_sound = unit.first <= expected if is_first else unit.first == expected
-                if head.version > 1:
-                    is_sound = is_sound and _crc(unit) == row[6]
-                if by_chain:
+                is_sound = is_sound and _crc(unit) == row[6]
+                if is_all:
                     is_sound = is_sound and is_chained(before, unit) and is_typed(unit)
             except (TypeError, AttributeError, OverflowError):
                 is_sound = False
@@ -257,13 +255,11 @@ def _check_mark(folder: Path, mark: End | None, head: Head, end: End) -> None:
     path = folder / NAME
     begin_anew = f"or begin a new epoch with `rangecast log repair {folder} --force`"
     if mark is None:
-        if path.exists() or head.version > 1:
-            raise LogError(
-                f"{path}: is damaged or missing: whether the log has all that was acknowledged "
-                f"isn't known; it ends at seq {end.last}\n"
-                f"  hint: restore it with the other files, {begin_anew}"
-            )
-        return  # of an earlier version, which had none
+        raise LogError(
+            f"{path}: is damaged or missing: whether the log has all that was acknowledged "
+            f"isn't known; it ends at seq {end.last}\n"
+            f"  hint: restore it with the other files, {begin_anew}"
+        )
     if mark.epoch != end.epoch:
         raise LogError(
             f"{path}: is of epoch {mark.epoch}, the log of epoch {end.epoch}\n"

@@ -28,7 +28,6 @@ from rangecast.server.log.base import START, Draft, LogError, LogFullError, Unit
 from rangecast.server.log.segment import (
     SCHEMA,
     UNREADABLE,
-    VERSION,
     Head,
     checked_end,
     damaged,
@@ -140,8 +139,6 @@ class SqliteLog:
             self._writer = self._connect_writer(path)
             sizes = "SELECT coalesce(sum(length(body)), 0) FROM units"
             self._written = self._writer.execute(sizes).fetchone()[0]
-            if Head(path, self._writer).version < VERSION:
-                self._written = self._segment_bytes + 1  # the next unit begins one of this version
         except sqlite3.Error as error:
             self._close_writer()
             raise LogError(unreadable(path, error)) from None

@@ -87,7 +87,7 @@ def _lines(unit: Unit, *, with_secrets: bool) -> Iterator[tuple[int, str]]:
     elif unit.kind == EDITS:
         for place, edit in enumerate(edits_of(unit)):
             if isinstance(edit, PutConsumer) and not with_secrets:
-                edit = msgspec.structs.replace(edit, out=hidden(edit.out))
+                edit = msgspec.structs.replace(edit, delivery=hidden(edit.delivery))
             told = {"seq": unit.first + place, "at": unit.at, "edit": edit}
             yield unit.first + place, _encode(told).decode()
     elif unit.kind == UPDATES:

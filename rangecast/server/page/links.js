@@ -22,7 +22,7 @@ function link(one, status) {
   const error = status.dials.find((other) => other.broker === one.broker)?.error;
   const behind = one.reach.filter((name) => name !== one.broker);
   return el("tr", {}, el("td", {}, one.broker), state(one.state),
-    el("td", {}, one.behind.toLocaleString("en")),
+    el("td", {}, one.lag.toLocaleString("en")),
     el("td", {}, one.wants === null ? "not known: everything" : many(one.wants, "filter")),
     el("td", {}, many(one.told, "filter")),
     el("td", {}, behind.join(", ") || "none"),

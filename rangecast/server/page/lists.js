@@ -89,14 +89,14 @@ function showConsumers(consumers) {
     if (!consumers.length) body.append(empty(7, "There are no consumers yet. Make one with PUT /v1/consumers/NAME; it gets the matches of its subscriptions."));
   }
   consumers.forEach((one, at) => {
-    const [, , behind, listeners, out, error] = body.rows[at].cells;
-    behind.textContent = one.behind.toLocaleString("en");
+    const [, , lag, listeners, delivery, error] = body.rows[at].cells;
+    lag.textContent = one.lag.toLocaleString("en");
     listeners.textContent = one.listeners || "nobody";
-    out.textContent = one.out.kind || "pull or stream";
-    const wrong = [one.state === "stopped" ? "stopped" : null, one.error, one.dead ? many(one.dead, "dead letter") : null];
+    delivery.textContent = one.delivery.kind || "pull or stream";
+    const wrong = [one.state === "stopped" ? "stopped" : null, one.error, one.dead_letters ? many(one.dead_letters, "dead letter") : null];
     error.textContent = wrong.filter(Boolean).join("; ") || "none";
     error.className = error.textContent === "none" ? "note" : "bad";
-    body.rows[at].querySelector(".redrive").hidden = !one.dead;
+    body.rows[at].querySelector(".redrive").hidden = !one.dead_letters;
   });
 }
 
@@ -108,7 +108,7 @@ function consumer(one) {
     $("consumers-note").textContent = `${one.name} goes on at ${where.selectedOptions[0].textContent}.`;
   }) } }, "Go");
   const redrive = el("button", { type: "button", class: "plain redrive", hidden: true, on: { click: () => run(redrive, $("consumers-note"), async () => {
-    const done = await ask(`/v1/consumers/${encodeURIComponent(one.name)}/dead:redrive`, { method: "POST" });
+    const done = await ask(`/v1/consumers/${encodeURIComponent(one.name)}/dead-letters:redrive`, { method: "POST" });
     $("consumers-note").textContent = [`${one.name}: ${many(done.delivered.length, "dead letter")} delivered, ${done.left} left.`, done.error].filter(Boolean).join(" ");
   }) } }, "Redrive");
   return el("tr", {}, el("td", {}, one.name), el("td", {}, one.space), el("td"), el("td"), el("td"), el("td"),

@@ -50,15 +50,15 @@ const PROMISE = {
 // Ask for the state, draw it, and return it with the consumers.
 export async function poll() {
   const [now, consumers] = await Promise.all([ask("/v1/status"), ask("/v1/consumers")]);
-  const items = consumers.items.filter((one) => !["session", "link"].includes(one.out.kind));
+  const items = consumers.items.filter((one) => !["session", "link"].includes(one.delivery.kind));
   if (before && before.epoch === now.epoch && now.seconds > before.seconds) {
     const rate = (key) => Math.max(0, (now[key] - before[key]) / (now.seconds - before.seconds));
     for (const key of ["events", "matches"]) show(key, Math.round(rate(key)).toLocaleString("en"), rate(key));
     show("edits", now.edits.toLocaleString("en"), rate("edits"), "so far");
   }
   before = now;
-  const behind = items.filter((one) => one.behind > 0);
-  const most = Math.max(0, ...items.map((one) => one.behind));
+  const behind = items.filter((one) => one.lag > 0);
+  const most = Math.max(0, ...items.map((one) => one.lag));
   show("behind", behind.length.toLocaleString("en"), most, most ? `by up to ${most.toLocaleString("en")}` : `of ${items.length}`);
   show("durability", now.durability, 0, PROMISE[now.durability] || "");
   show("disk", now.disk_full ? "full" : now.durability === "none" && !now.log_bytes ? "in memory" : bytes(now.log_bytes), now.log_bytes);

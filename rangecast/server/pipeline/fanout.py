@@ -73,10 +73,10 @@ def fan_out(
         if consumer is None:
             continue  # it has ended meanwhile
         places, some = events[begin:end], numbers[begin:end]
-        turn = by_event(places, some, index.scores[some], consumer.best)
+        turn = by_event(places, some, index.scores[some], consumer.max_per_event)
         names = [index.names[number] for number in some[turn].tolist()]
         mailbox = messages.setdefault(owner, [])
-        for event, ids in grouped(places[turn], names, consumer.best):
+        for event, ids in grouped(places[turn], names, consumer.max_per_event):
             mailbox.append(Message(int(seqs[event]), lines[event], ids))
 
 

@@ -191,7 +191,7 @@ class Follower:
         return {
             "follows": self._leader.url,
             "state": self.state,
-            "behind": self.lag,
+            "lag": self.lag,
             "contact_age_seconds": None if age is None else round(age, 1),
             "failures": self.failures,
             "error": self.error,

@@ -22,7 +22,7 @@ from rangecast.server.state.boards import (
     judged,
 )
 from rangecast.server.state.edits import (
-    AddLetters,
+    AddDeadLetters,
     AnyEdit,
     BeginEpoch,
     DeleteBoard,
@@ -30,7 +30,7 @@ from rangecast.server.state.edits import (
     DeleteInterest,
     DeleteSubscription,
     DeleteToken,
-    DropLetters,
+    DropDeadLetters,
     PutBoard,
     PutBroker,
     PutConsumer,
@@ -139,7 +139,7 @@ class Admission:
                 self._check_consumer(edit)
             case DeleteConsumer():
                 self._remove_consumer(edit)
-            case StopConsumer() | AddLetters() | DropLetters():
+            case StopConsumer() | AddDeadLetters() | DropDeadLetters():
                 self._need_consumer((edit.tenant, edit.name))
             case DeleteToken():
                 if not self._tokens.get(edit.name, edit.name in self._registry.tokens):
@@ -356,7 +356,7 @@ class Admission:
         if old is not None and edit.only_new:
             raise ConsumerExistsError(409, f"the consumer {shown(edit.name)} already exists")
         self._set(self._consumers, key, label)
-        self._set(self._webhooks, key, edit.out.get("kind") == "webhook")
+        self._set(self._webhooks, key, edit.delivery.get("kind") == "webhook")
         if limits := self._registry.tenants.get(edit.tenant):
             self._check_consumer_counts(edit, limits, is_new=old is None)
 
@@ -368,9 +368,11 @@ class Admission:
         names = {name for name in names if self._consumer_space(name) is not None}
         if is_new:
             _check_limit("consumers", limits, len(names) - 1)
-        if edit.out.get("kind") == "webhook":
+        if edit.delivery.get("kind") == "webhook":
             webhooks = sum(
-                self._webhooks.get(one, one in before and before[one].out.get("kind") == "webhook")
+                self._webhooks.get(
+                    one, one in before and before[one].delivery.get("kind") == "webhook"
+                )
                 for one in names
             )
             _check_limit("webhooks", limits, webhooks - 1)

@@ -94,37 +94,38 @@ class DeleteSubscription(Edit, tag="unsubscribe", frozen=True):
 
 
 SECRETS = ("secret", "old_secret")
-"""Fields of a way out that are shown to nobody."""
+"""Delivery options that are never shown."""
 
 
 class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """A consumer is made, or gets other options; a position sets its cursor."""
 
     space: str
-    out: dict[str, Any] = {}
-    """The way out, if the server pushes: see `webhook`, `buses`."""
-    on_gap: str = "tell"
+    delivery: dict[str, Any] = {}
+    """Options of the push delivery: see `webhook`, `connectors`."""
+    on_gap: str = "report"
     start: int = -1
     """The seq after which it reads; -1: after this edit, or from where it is."""
-    as_now: bool = False
-    """Events before this edit are matched with the subscriptions of now, not of then."""
-    best: int = 0
-    """A message has at most so many subscriptions, those of the highest scores; 0: all."""
+    current_subscriptions: bool = False
+    """Events before this edit are matched with the subscriptions of now, not with those of then."""
+    max_per_event: int = 0
+    """Subscriptions per message at most, highest scores first; 0: all."""
     board: str = ""
     """Whose messages it gets, instead of a space's."""
-    budget: int = 0
-    """It gets at most so many messages per second, those of the highest scores; 0: all."""
+    max_per_second: int = 0
+    """Messages per second at most, highest scores first; 0: all."""
     only_new: bool = False
     """Refused if there is a consumer of this name: it comes along with its first subscription."""
 
     def __repr__(self) -> str:
         """Show it without its secrets: an error may show it anywhere."""
-        return f"PutConsumer({self.tenant!r}, {self.name!r}, {self.space!r}, {hidden(self.out)!r})"
+        delivery = hidden(self.delivery)
+        return f"PutConsumer({self.tenant!r}, {self.name!r}, {self.space!r}, {delivery!r})"
 
 
-def hidden(out: dict[str, Any]) -> dict[str, Any]:
-    """Return a way out without its secrets."""
-    return {name: "..." if name in SECRETS else value for name, value in out.items()}
+def hidden(delivery: dict[str, Any]) -> dict[str, Any]:
+    """Return delivery options without their secrets."""
+    return {name: "..." if name in SECRETS else value for name, value in delivery.items()}
 
 
 class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
@@ -132,12 +133,12 @@ class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
 
 
 class StopConsumer(Edit, tag="stop-consumer", frozen=True):
-    """A consumer gets no more by its way out, until it is put again."""
+    """The push delivery of a consumer stops, until the consumer is put again."""
 
     reason: str
 
 
-class AddLetters(Edit, tag="add-dead-letters", frozen=True):
+class AddDeadLetters(Edit, tag="add-dead-letters", frozen=True):
     """No attempt to deliver these messages arrived: they are left, and the consumer goes on."""
 
     seqs: list[int]
@@ -145,7 +146,7 @@ class AddLetters(Edit, tag="add-dead-letters", frozen=True):
     at: int
 
 
-class DropLetters(Edit, tag="drop-dead-letters", frozen=True):
+class DropDeadLetters(Edit, tag="drop-dead-letters", frozen=True):
     """Dead letters have been delivered after all, or are given up."""
 
     seqs: list[int]
@@ -226,8 +227,8 @@ AnyEdit = (
     | PutConsumer
     | DeleteConsumer
     | StopConsumer
-    | AddLetters
-    | DropLetters
+    | AddDeadLetters
+    | DropDeadLetters
     | PutBoard
     | DeleteBoard
     | PutInterest

@@ -23,7 +23,7 @@ from rangecast.model.space import Space
 from rangecast.server.state.boards import BoardEntry, Interest, InterestChange, interest_of
 from rangecast.server.state.edits import (
     NEVER,
-    AddLetters,
+    AddDeadLetters,
     AnyEdit,
     BeginEpoch,
     DeleteBoard,
@@ -31,7 +31,7 @@ from rangecast.server.state.edits import (
     DeleteInterest,
     DeleteSubscription,
     DeleteToken,
-    DropLetters,
+    DropDeadLetters,
     PutBoard,
     PutBroker,
     PutConsumer,
@@ -112,7 +112,7 @@ class SpaceEntry:
         self.expiring = {name: one.expires for name, one in self.live.items() if one.expires}
 
 
-class Letter(msgspec.Struct, array_like=True):
+class DeadLetter(msgspec.Struct, array_like=True):
     """A dead letter: a message that couldn't be delivered."""
 
     seq: int
@@ -133,29 +133,29 @@ class Consumer:
     since: int
     cursor: int
     """All up to this seq has been acknowledged."""
-    out: dict[str, Any] = field(default_factory=dict, repr=False)
-    on_gap: str = "tell"
-    best: int = 0
-    """A message has at most so many subscriptions, those of the highest scores; 0: all."""
+    delivery: dict[str, Any] = field(default_factory=dict, repr=False)
+    on_gap: str = "report"
+    max_per_event: int = 0
+    """Subscriptions per message at most, highest scores first; 0: all."""
     now_from: int = 0
     """Events before this seq are matched with the subscriptions that lived at it."""
     versions: list[Version] = field(default_factory=list)
     """All that it has had, as far as the log still has events for them; by birth."""
     stopped: str = ""
-    """Why its way out delivers no more."""
-    letters: dict[int, Letter] = field(default_factory=dict)
-    """The messages that its way out couldn't deliver, by seq."""
+    """Why its push delivery has stopped."""
+    dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
+    """Messages that could not be delivered, by seq."""
     moved: int = 0
     """The seq of the edit that made it, or moved its cursor elsewhere."""
     interests: list[Interest] = field(default_factory=list)
     """All that it has had on its board, as `versions`."""
-    budget: int = 0
+    max_per_second: int = 0
     """It gets at most so many messages per second, those of the highest scores; 0: all."""
 
     @property
     def is_session(self) -> bool:
         """Whether it ends with a connection, as the live tail of a page does."""
-        return self.out.get("kind") == "session"
+        return self.delivery.get("kind") == "session"
 
     def as_put(self) -> PutConsumer:
         """Return the edit that leaves it as it is."""
@@ -164,11 +164,11 @@ class Consumer:
             self.tenant,
             self.name,
             "" if board else self.source.name,
-            self.out,
+            self.delivery,
             self.on_gap,
-            best=self.best,
+            max_per_event=self.max_per_event,
             board=board,
-            budget=self.budget,
+            max_per_second=self.max_per_second,
         )
 
     @property
@@ -317,13 +317,15 @@ class Registry:
                 yield from self._delete_consumer(edit, seq)
             case StopConsumer():
                 self.consumers[edit.tenant, edit.name].stopped = edit.reason
-            case AddLetters():
+            case AddDeadLetters():
                 owner = self.consumers[edit.tenant, edit.name]
-                owner.letters |= {one: Letter(one, edit.reason, edit.at) for one in edit.seqs}
+                owner.dead_letters |= {
+                    one: DeadLetter(one, edit.reason, edit.at) for one in edit.seqs
+                }
                 owner.cursor = max(owner.cursor, *edit.seqs)
-            case DropLetters():
+            case DropDeadLetters():
                 for one in edit.seqs:
-                    self.consumers[edit.tenant, edit.name].letters.pop(one, None)
+                    self.consumers[edit.tenant, edit.name].dead_letters.pop(one, None)
             case PutBoard() | DeleteBoard() | PutInterest() | DeleteInterest():
                 yield from self._edit_board(edit, seq)
             case PutToken():
@@ -447,10 +449,10 @@ class Registry:
     def _put_consumer(self, edit: PutConsumer, seq: int) -> None:
         old = self.consumers.get((edit.tenant, edit.name))
         if old is not None:
-            old.out, old.on_gap, old.since, old.stopped = edit.out, edit.on_gap, seq, ""
-            old.best, old.budget = edit.best, edit.budget
+            old.delivery, old.on_gap, old.since, old.stopped = edit.delivery, edit.on_gap, seq, ""
+            old.max_per_event, old.max_per_second = edit.max_per_event, edit.max_per_second
             if edit.start >= 0:
-                old.cursor, old.now_from = edit.start, seq if edit.as_now else 0
+                old.cursor, old.now_from = edit.start, seq if edit.current_subscriptions else 0
                 old.moved = seq
             return
         found = (self.spaces, edit.space) if not edit.board else (self.boards, edit.board)
@@ -461,11 +463,11 @@ class Registry:
             found[0][edit.tenant, found[1]],
             seq,
             seq if edit.start < 0 else edit.start,
-            edit.out,
+            edit.delivery,
             edit.on_gap,
-            edit.best,
+            edit.max_per_event,
             moved=seq,
-            budget=edit.budget,
+            max_per_second=edit.max_per_second,
         )
         self.consumers[edit.tenant, edit.name] = made
         self.numbered.append(made)

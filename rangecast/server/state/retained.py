@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from rangecast.server.log.base import Log, Unit
-from rangecast.server.state.boards import updates_of
-from rangecast.server.state.edits import EDITS, EVENTS, UPDATES, edits_of, head_of
-
-_READ = 64 << 20
 COARSE = 16 << 20
 """Bytes that are forgotten together: so the list of a tenant stays short."""
-
-
-def _tenant(unit: Unit) -> str | None:
-    """Return whose a unit is, if it counts."""
-    if unit.kind == EVENTS:
-        return head_of(unit).tenant
-    if unit.kind == UPDATES:
-        return updates_of(unit)[0].tenant
-    return edits_of(unit)[0].tenant if unit.kind == EDITS else None
 
 
 class Retained:
     """A function of the log, like the registry: only the committer changes it."""
 
-    def __init__(
-        self, parts: dict[str, list[tuple[int, int]]] | None = None, *, is_counted: bool = True
-    ):
-        self.is_counted = is_counted
-        """Whether all is in it that the log keeps."""
+    def __init__(self, parts: dict[str, list[tuple[int, int]]] | None = None):
         self.parts = parts or {}
         """By tenant: pieces of the log, each as the last seq and the bytes of his events."""
         self._sums = {name: sum(size for _, size in some) for name, some in self.parts.items()}
@@ -41,16 +23,6 @@ class Retained:
         else:
             some.append((last, size))
         self._sums[tenant] = self._sums.get(tenant, 0) + size
-
-    def count(self, log: Log, upto: int) -> None:
-        """Take all units of a log into account, up to a seq."""
-        self.is_counted, after = True, log.first - 1
-        while after < upto:
-            for unit in log.read(after, _READ):
-                after = unit.last
-                tenant = _tenant(unit)
-                if tenant is not None and after <= upto:
-                    self.note(tenant, after, len(unit.body))
 
     def forget(self, first: int) -> None:
         """Leave out the pieces that lie before the first seq of the log."""

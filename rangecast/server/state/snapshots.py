@@ -29,8 +29,8 @@ from rangecast.server.state.dedup import Before, Repeats
 from rangecast.server.state.edits import NEVER, PutBoard, PutBroker
 from rangecast.server.state.registry import (
     Consumer,
+    DeadLetter,
     Epoch,
-    Letter,
     Registry,
     SpaceEntry,
     Token,
@@ -39,9 +39,8 @@ from rangecast.server.state.registry import (
 from rangecast.server.state.retained import Retained
 from rangecast.server.state.space_index import SpaceIndex
 
-VERSION = 2
-"""Since 2 there are checksums."""
-VERSIONS = (1, 2)
+VERSION = 1
+"""Format version of a snapshot."""
 _STATE, _SUMS = "state.json", "sums.json"
 KEPT = 2
 """Snapshots that stay: the newest, and one before it."""
@@ -73,16 +72,16 @@ class _Consumer(msgspec.Struct, array_like=True):
     """Its tenant, and the label of its space or board."""
     since: int
     cursor: int
-    out: dict[str, Any]
+    delivery: dict[str, Any]
     on_gap: str
-    best: int
+    max_per_event: int
     now_from: int
     dead: list[Version]
     stopped: str
-    letters: list[Letter]
+    dead_letters: list[DeadLetter]
     moved: int
-    ended: list[Interest] = []
-    budget: int = 0
+    ended: list[Interest]
+    max_per_second: int
 
 
 class _Version(msgspec.Struct):
@@ -105,14 +104,12 @@ class State(msgspec.Struct):
     requests: dict[str, Before]
     ids: list[str]
     offsets: dict[str, int]
-    boards: list[_Board] = []
-    broker: PutBroker | None = None
-    kept: dict[str, list[tuple[int, int]]] | None = None
-    """What the log keeps, by tenant; `None`: an earlier version wrote it, which didn't count, or
-    counted events alone (`retained`).
-    """
-    epochs: list[Epoch] = []
-    marks: dict[str, str] = {}
+    boards: list[_Board]
+    broker: PutBroker | None
+    retained: dict[str, list[tuple[int, int]]]
+    """Bytes that the log keeps, by tenant: see `quotas.Retained`."""
+    epochs: list[Epoch]
+    marks: dict[str, str]
 
 
 class Picture:
@@ -144,16 +141,16 @@ class Picture:
                     (one.source.tenant, one.source.label),
                     one.since,
                     one.cursor,
-                    one.out,
+                    one.delivery,
                     one.on_gap,
-                    one.best,
+                    one.max_per_event,
                     one.now_from,
                     [msgspec.structs.replace(v) for v in one.versions if v.died != NEVER],
                     one.stopped,
-                    list(one.letters.values()),
+                    list(one.dead_letters.values()),
                     one.moved,
                     [msgspec.structs.replace(v) for v in one.interests if v.died != NEVER],
-                    one.budget,
+                    one.max_per_second,
                 )
                 for one in registry.consumers.values()
             ],
@@ -234,10 +231,8 @@ def opened(folder: Path, seq: int) -> Opened:
     path = folder / f"snapshot-{seq:020}"
     try:
         text = (path / _STATE).read_bytes()
-        has_sums = _check_sums(path, text)
+        _check_sums(path, text)
         state = _state(path, text)
-        if state.version > 1 and not has_sums:
-            raise SnapshotError(f"{path}: {_SUMS} is missing")
         if state.seq != seq:
             raise SnapshotError(f"{path}: is of seq {state.seq}")
         bytes.fromhex(state.chain)
@@ -246,23 +241,22 @@ def opened(folder: Path, seq: int) -> Opened:
         raise
     except (OSError, msgspec.DecodeError) as error:
         raise SnapshotError(f"{path}: can't be read: {error}") from None
-    except Exception as error:  # what one without checksums may say is anything
+    except Exception as error:  # written by a faulty server: anything may be wrong
         raise SnapshotError(f"{path}: is damaged: {type(error).__name__}: {error}") from error
 
 
-def _check_sums(path: Path, text: bytes) -> bool:
-    """Whether there are checksums; refuse files that don't have theirs."""
+def _check_sums(path: Path, text: bytes) -> None:
+    """Raise a `SnapshotError` for a file that doesn't have its checksum."""
     try:
         sums = msgspec.json.decode((path / _SUMS).read_bytes(), type=dict[str, str])
     except FileNotFoundError:
-        return False
+        raise SnapshotError(f"{path}: {_SUMS} is missing") from None
     except msgspec.DecodeError:
         raise SnapshotError(f"{path}: {_SUMS} is damaged") from None
     for name, expected in (sums or {_STATE: ""}).items():
         found = _digest(text if name == _STATE else (path / name).read_bytes())
         if found != expected:
             raise SnapshotError(f"{path}: {name} is damaged")
-    return True
 
 
 def _digest(data: bytes) -> str:
@@ -277,10 +271,6 @@ def _built(path: Path, state: State) -> Opened:
     for one in state.spaces:
         boxes, space = load_boxes(path / f"space-{one.number}")
         live = {version.name: version for version in one.live}
-        if state.version == 1 and sorted(v.number for v in one.live) != sorted(
-            boxes.ids.to_pylist()
-        ):
-            raise SnapshotError(f"{path}: space-{one.number} has other subscriptions than {_STATE}")
         entry = SpaceEntry(
             one.tenant, one.name, one.number, space, one.since, live, one.next_number
         )
@@ -308,16 +298,16 @@ def _built(path: Path, state: State) -> Opened:
             _source(registry, *given.source),
             given.since,
             given.cursor,
-            given.out,
+            given.delivery,
             given.on_gap,
-            given.best,
+            given.max_per_event,
             given.now_from,
             sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
             given.stopped,
-            {one.seq: one for one in given.letters},
+            {one.seq: one for one in given.dead_letters},
             given.moved,
             sorted(given.ended + interests.get(given.number, []), key=lambda one: one.born),
-            given.budget,
+            given.max_per_second,
         )
         registry.consumers[given.tenant, given.name] = consumer
         registry.numbered[given.number] = consumer
@@ -326,7 +316,7 @@ def _built(path: Path, state: State) -> Opened:
     registry.tenants = state.tenants
     registry.broker = state.broker
     registry.epochs = tuple(state.epochs)
-    registry.retained = Retained(state.kept, is_counted=state.kept is not None)
+    registry.retained = Retained(state.retained)
     repeats.requests.update(state.requests)
     repeats.ids.update(dict.fromkeys(state.ids))
     repeats.offsets.update(state.offsets)
@@ -340,12 +330,11 @@ def _state(path: Path, text: bytes) -> State:
         written = state.version
     except msgspec.ValidationError:
         written = msgspec.json.decode(text, type=_Version).version
-        if written in VERSIONS:
+        if written == VERSION:
             raise
-    if written not in VERSIONS:
+    if written != VERSION:
         raise SnapshotError(
-            f"{path}: has format version {written}, this rangecast reads versions "
-            f"{VERSIONS[0]} to {VERSIONS[-1]}"
+            f"{path}: has format version {written}, this rangecast reads version {VERSION}"
         )
     return state
 

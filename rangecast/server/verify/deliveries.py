@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from rangecast.errors import FileError, RangecastError, UsageError
-from rangecast.server.delivery.budget_reader import SECOND
+from rangecast.server.delivery.rate_limit_reader import SECOND
 from rangecast.server.log.segment import checked_units, segments
 from rangecast.server.pipeline.encoding import rows_of
 from rangecast.server.state.edits import (
@@ -159,10 +159,10 @@ class _Consumer:
         self.is_there = False
         self.start = 0
         self._options = 0, 0
-        """Its best, and its budget."""
+        """Its `max_per_event` and `max_per_second`."""
         self._second = -1
         self._waiting: list[tuple[float, int, list[str]]] = []
-        """What a budget may still shed: score, seq, names."""
+        """Messages that the rate limit may still drop: score, seq, names."""
         self._tenant = tenant
         self._name = name
 
@@ -177,11 +177,11 @@ class _Consumer:
             case PutConsumer(board="") if not self.is_there:
                 self.is_there, self.space = True, edit.space
                 self.start = seq if edit.start < 0 else edit.start
-                self._options = edit.best, edit.budget
+                self._options = edit.max_per_event, edit.max_per_second
             case PutConsumer(board=""):
-                if edit.start >= 0 or (edit.best, edit.budget) != self._options:
+                if edit.start >= 0 or (edit.max_per_event, edit.max_per_second) != self._options:
                     raise RangecastError(
-                        f"the consumer was moved, or got another 'best' or 'budget', at seq {seq}: "
+                        f"the consumer was moved, or got another rate limit, at seq {seq}: "
                         "what it got can't be proved"
                     )
             case DeleteConsumer():
@@ -191,8 +191,8 @@ class _Consumer:
         self, seq: int, second: int, names: list[str], score: float
     ) -> Iterator[tuple[int, list[str]]]:
         """Take an event with what it matches; yield what is known to be due by that."""
-        _, budget = self._options
-        if not budget:
+        _, limit = self._options
+        if not limit:
             yield seq, names
             return
         if second != self._second:
@@ -202,7 +202,7 @@ class _Consumer:
 
     def rest(self) -> Iterator[tuple[int, list[str]]]:
         """Yield what is due of the last second."""
-        _, budget = self._options
-        kept = sorted(self._waiting)[:budget]
+        _, limit = self._options
+        kept = sorted(self._waiting)[:limit]
         self._waiting.clear()
         yield from sorted((seq, names) for _, seq, names in kept)

@@ -82,7 +82,7 @@ class Judge:
                 for one in known.values():  # the same filters, in what the space is by now
                     self._put(made, one)
             case PutConsumer():
-                self._best[edit.name] = edit.best
+                self._best[edit.name] = edit.max_per_event
             case DeleteConsumer():
                 for some in self._sets.values():
                     gone = [one for one, has in some.known.items() if has.put.consumer == edit.name]

@@ -120,7 +120,7 @@ class Matcher:
         for number, some in messages.items():
             consumer = registry.numbered[number]
             assert consumer is not None
-            self._tell_of_budget(consumer)
+            self._warn_of_rate_limit(consumer)
             answer.matches += [self._match(used[one.seq], one, consumer) for one in some]
         return answer
 
@@ -148,10 +148,10 @@ class Matcher:
             self._replay.registry.forget(self._replay.seq + 1)
             self._since_forgotten = 0
 
-    def _tell_of_budget(self, consumer: Consumer) -> None:
-        if consumer.budget and consumer.name not in self._told:
+    def _warn_of_rate_limit(self, consumer: Consumer) -> None:
+        if consumer.max_per_second and consumer.name not in self._told:
             self._told.add(consumer.name)
             logger.warning(
-                "consumer %s has a budget: only the server keeps it; it gets every match here",
+                "consumer %s: only the server keeps max_per_second; a worker writes every match",
                 consumer.name,
             )

@@ -25,7 +25,7 @@ from rangecast.server.connectors import kafka as kafka_module
 from rangecast.server.connectors import nats as nats_module
 from rangecast.server.connectors import sources
 from rangecast.server.connectors.base import BusError, Source, places
-from rangecast.server.connectors.kafka import KafkaWay, kafka_source
+from rangecast.server.connectors.kafka import KafkaDelivery, kafka_source
 from rangecast.server.connectors.nats import nats_source
 from rangecast.server.delivery import push
 from rangecast.server.log.base import Draft, LogError, MemoryLog, Unit
@@ -110,7 +110,9 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 await until(lambda: len(logged(service)) == 50)
                 await until(lambda: service.source("nats:quotes.us").rejected == len(REJECTED))
             # no stream takes it: that is said, and nothing is lost
-            await until(lambda: "no stream" in str(service.ways.shown(_out(service)).get("error")))
+            await until(
+                lambda: "no stream" in str(service.deliveries.shown(_out(service)).get("error"))
+            )
             await client.put_out(kind="nats", subject="matches")
             await until(lambda: _out(service).cursor >= service.log.last - 5)
             before = _out(service).cursor
@@ -244,9 +246,9 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka
                 await until(lambda: service.source("kafka:quotes").rejected == len(REJECTED))
                 await until(lambda: _out(service).cursor >= service.log.last - 5, 120)
         deaths = []
-        commit = KafkaWay._commit
+        commit = KafkaDelivery._commit
 
-        def dies(way: KafkaWay) -> None:
+        def dies(way: KafkaDelivery) -> None:
             """Between what is written and its commit, then after it and before it is known."""
             deaths.append(1)
             if len(deaths) == 2:
@@ -255,7 +257,7 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka
                 raise BusError("died")
             commit(way)
 
-        monkeypatch.setattr(KafkaWay, "_commit", dies)
+        monkeypatch.setattr(KafkaDelivery, "_commit", dies)
         async with serving(folder, kafka=servers) as service, reading(service, source):
             send(lines(PRICES[50:]))
             await until(lambda: len(logged(service)) == 100, 120)
@@ -412,8 +414,8 @@ def test_a_log_on_kafka(kafka: str) -> None:
 DIES = """
 import os, signal, sys
 from rangecast.cli.main import main
-from rangecast.server.connectors.kafka import KafkaWay
-commit, calls, point = KafkaWay._commit, [], sys.argv.pop(1)
+from rangecast.server.connectors.kafka import KafkaDelivery
+commit, calls, point = KafkaDelivery._commit, [], sys.argv.pop(1)
 def dies(way):
     calls.append(1)
     if len(calls) == 3 and point == "before":
@@ -422,7 +424,7 @@ def dies(way):
     commit(way)
     if len(calls) == 3 and point == "after":
         os.kill(os.getpid(), signal.SIGKILL)
-KafkaWay._commit = dies
+KafkaDelivery._commit = dies
 main()
 """
 
@@ -455,7 +457,9 @@ def test_killed_around_its_commits_everything_is_once_and_nothing_is_lost(
         with httpx.Client(base_url=found[0], timeout=60, trust_env=False) as http:
             if point == "before":
                 out = {"kind": "kafka", "topic": "once"}
-                http.put("/v1/consumers/out", json={"space": "s", "out": out}).raise_for_status()
+                http.put(
+                    "/v1/consumers/out", json={"space": "s", "delivery": out}
+                ).raise_for_status()
                 for name, wanted in WANTED.items():
                     path = f"/v1/spaces/s/subscriptions/{name}"
                     given = {"filter": wanted, "consumer": "out"}
@@ -468,7 +472,7 @@ def test_killed_around_its_commits_everything_is_once_and_nothing_is_lost(
             if point:
                 assert process.wait(60) == -signal.SIGKILL
             else:
-                while http.get("/v1/consumers/out").json()["behind"] > 5:
+                while http.get("/v1/consumers/out").json()["lag"] > 5:
                     time.sleep(0.1)
                 lines = http.get("/v1/spaces/s/events", params={"limit": 100_000}).text.split("\n")
                 logged_there = [json.loads(one)["event"]["price"] for one in lines if one]

@@ -76,7 +76,7 @@ def test_another_request_may_create_it_first(monkeypatch: pytest.MonkeyPatch) ->
 
     async def work() -> None:
         async with serving() as service:
-            other = PutConsumer(T, "c", "s", on_gap="stop", best=3)
+            other = PutConsumer(T, "c", "s", on_gap="stop", max_per_event=3)
             asked = [service.edit(other)]
 
             def late(*given: Any) -> Any:
@@ -90,7 +90,11 @@ def test_another_request_may_create_it_first(monkeypatch: pytest.MonkeyPatch) ->
             client = Client(service)
             await client("PUT", PUT, {"filter": "price < 9", "consumer": "c"})
             consumer = service.registry.consumer(T, "c")
-            assert (consumer.on_gap, consumer.best, len(consumer.versions)) == ("stop", 3, 1)
+            assert (consumer.on_gap, consumer.max_per_event, len(consumer.versions)) == (
+                "stop",
+                3,
+                1,
+            )
             monkeypatch.setattr(
                 new_consumers, "_missing", lambda *_: [PutConsumer(T, "c", "s", only_new=True)]
             )
@@ -108,7 +112,9 @@ def test_many_at_once_make_one_consumer() -> None:
             made = await asyncio.gather(*(client("POST", BULK, [row]) for row in rows))
             assert [one["accepted"] for one in made] == [1] * 20
             assert len(service.registry.consumer(T, "c").versions) == 20
-            await answered(service.edit(PutConsumer(T, "c", "s", best=1)))  # may still be changed
+            await answered(
+                service.edit(PutConsumer(T, "c", "s", max_per_event=1))
+            )  # may still be changed
 
     run(work)
 

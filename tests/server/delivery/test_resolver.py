@@ -134,7 +134,7 @@ def test_webhooks_with_names_that_hang_delay_no_other() -> None:
             for one in range(12):
                 url = f"http://hang{one}.example:{there.port}/"
                 out = {"kind": "webhook", "url": url, "allow_private": True}
-                await client("PUT", f"consumers/c{one}", {"space": "s", "out": out})
+                await client("PUT", f"consumers/c{one}", {"space": "s", "delivery": out})
                 tests.append(asyncio.ensure_future(client("POST", f"consumers/c{one}:test")))
             while names.running < 12:
                 await asyncio.sleep(0.005)

@@ -114,7 +114,7 @@ def test_nothing_private_is_ever_connected() -> None:
             for url in urls:
                 out = {"kind": "webhook", "url": url}
                 answer = await client._http.request(
-                    "PUT", "/v1/consumers/out", json={"space": "s", "out": out}
+                    "PUT", "/v1/consumers/out", json={"space": "s", "delivery": out}
                 )
                 assert answer.status_code in (200, 422), (url, answer.text)
                 if answer.status_code == 200:

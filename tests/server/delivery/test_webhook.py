@@ -311,9 +311,9 @@ def test_matches_arrive_once_and_signed_and_go_on_after_a_crash(tmp_path: Path) 
         async with receiver() as there:
             async with serving(tmp_path) as service:
                 put = await Client(service).webhook(f"http://127.0.0.1:{there.port}/x")
-                secret = put["out"]["secret"]
+                secret = put["delivery"]["secret"]
                 again = await Client(service).webhook(f"http://127.0.0.1:{there.port}/x")
-                assert again["out"]["secret"] == "..."
+                assert again["delivery"]["secret"] == "..."
                 await subscribe(service)
                 first = await publish(service, *prices[:10])
                 await until(lambda: service.registry.consumer(T, "out").cursor >= first + 9)
@@ -413,7 +413,7 @@ def test_dead_letters_survive_a_restart_and_can_be_redriven(
                 await Client(service).webhook(url)
                 await subscribe(service)
                 first = await publish(service, 1, -1, 2)
-                await until(lambda: len(service.registry.consumer(T, "out").letters) == 2)
+                await until(lambda: len(service.registry.consumer(T, "out").dead_letters) == 2)
                 there.status = 200
                 last = await publish(service, 3)
                 await until(lambda: service.registry.consumer(T, "out").cursor >= last)
@@ -421,7 +421,7 @@ def test_dead_letters_survive_a_restart_and_can_be_redriven(
                     await asyncio.to_thread(service.snapshot)
             async with serving(tmp_path) as service:
                 client = Client(service)
-                page = await client("GET", "consumers/out/dead")
+                page = await client("GET", "consumers/out/dead-letters")
                 epoch = service.log.epoch
                 assert [one["position"] for one in page["items"]] == [
                     f"{epoch}:{first}",
@@ -429,11 +429,11 @@ def test_dead_letters_survive_a_restart_and_can_be_redriven(
                 ]
                 assert page["items"][0]["reason"] == "answered 500"
                 there.status = 503
-                left = await client("POST", "consumers/out/dead:redrive")
+                left = await client("POST", "consumers/out/dead-letters:redrive")
                 assert (left["delivered"], left["left"], left["error"]) == ([], 2, "answered 503")
                 there.status = 200
                 del there.got[:]
-                left = await client("POST", "consumers/out/dead:redrive")
+                left = await client("POST", "consumers/out/dead-letters:redrive")
                 assert (len(left["delivered"]), left["left"], left["gone"]) == (2, 0, [])
                 assert [json.loads(one[2])["data"]["seq"] for one in there.got] == [
                     first,
@@ -444,11 +444,11 @@ def test_dead_letters_survive_a_restart_and_can_be_redriven(
                 await client.webhook(url, on_dead="stop")
                 await publish(service, 1, 2)
                 await until(lambda: service.registry.consumer(T, "out").stopped)
-                assert len(service.registry.consumer(T, "out").letters) == 1
+                assert len(service.registry.consumer(T, "out").dead_letters) == 1
             async with serving(tmp_path) as service:
                 consumer = service.registry.consumer(T, "out")
                 assert consumer.stopped
-                assert len(consumer.letters) == 1
+                assert len(consumer.dead_letters) == 1
                 del there.got[:]
                 there.status = 200
                 await Client(service).webhook(url)
@@ -480,12 +480,12 @@ def test_what_is_gone_from_the_log_is_told() -> None:
             await until(lambda: service.pump.matched >= last)
             service.log.drop(last)
             out = {"kind": "webhook", "url": url, "allow_private": True}
-            await client("PUT", "consumers/out", {"space": "s", "on_gap": "stop", "out": out})
+            await client("PUT", "consumers/out", {"space": "s", "on_gap": "stop", "delivery": out})
             await until(lambda: service.registry.consumer(T, "out").stopped)
             assert "gone from the log" in (await client("GET", "consumers/out"))["error"]
             assert len(there.got) == 2
             await client("DELETE", "consumers/out")
-            assert not service.ways._running
+            assert not service.deliveries._running
 
     run(work)
 
@@ -501,7 +501,7 @@ def test_a_rotated_secret_and_the_one_before_both_sign() -> None:
             named = headers["webhook-id"], int(headers["webhook-timestamp"]), body
             assert headers["webhook-signature"].split() == [
                 signature(new, *named),
-                signature(put["out"]["secret"], *named),
+                signature(put["delivery"]["secret"], *named),
             ]
             shown = json.dumps(await client("GET", "consumers/out"))
             assert "whsec" not in shown
@@ -529,7 +529,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
                 await client.webhook(**{"url": "http://x.example/", **options}, status=422)
             assert not service.registry.consumers
             await client("PUT", "consumers/plain", {"space": "s"})
-            for path in ("plain:test", "plain/secret:rotate", "plain/dead:redrive"):
+            for path in ("plain:test", "plain/secret:rotate", "plain/dead-letters:redrive"):
                 await client("POST", f"consumers/{path}", status=409)
             with pytest.raises(RangecastError):
                 webhook.key_of("whsec_")

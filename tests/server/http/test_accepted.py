@@ -316,8 +316,8 @@ def test_no_body_is_nested_deeper(method: str, path: str) -> None:
     """Nor is what an edit keeps: one that can't be encoded would end the server."""
     shapes = [
         '{"filter": "price < 5", "weights": %s}',
-        '{"space": "s", "out": {"kind": "webhook", "url": %s}}',
-        '{"space": "s", "out": %s}',
+        '{"space": "s", "delivery": {"kind": "webhook", "url": %s}}',
+        '{"space": "s", "delivery": %s}',
         '{"k": 2, "x": %s}',
         '{"id": "a", "filter": %s}',
         '{"event": {"price": 1, "id": %s}, "subscription": "every"}',

@@ -99,10 +99,12 @@ ROUTES = {
     "DELETE /v1/consumers/{name}": Asked("subscribe"),
     "GET /v1/consumers/{name}/messages": Asked("read"),
     "POST /v1/consumers/{name}/ack": Asked("subscribe", {"position": "start"}),
-    "POST /v1/consumers/{name}/seek": Asked("subscribe", {"position": "start", "set": "now"}),
+    "POST /v1/consumers/{name}/seek": Asked(
+        "subscribe", {"position": "start", "subscriptions": "current"}
+    ),
     "GET /v1/consumers/{name}/stream": Asked("read"),
-    "GET /v1/consumers/{name}/dead": Asked("read"),
-    "POST /v1/consumers/{name}/dead:redrive": Asked("subscribe"),
+    "GET /v1/consumers/{name}/dead-letters": Asked("read"),
+    "POST /v1/consumers/{name}/dead-letters:redrive": Asked("subscribe"),
     "POST /v1/consumers/{name}/secret:rotate": Asked("subscribe"),
     "POST /v1/consumers/{name}:test": Asked("subscribe"),
 }
@@ -143,8 +145,8 @@ class Tenants:
         for tenant in TENANTS:
             for path, body in (
                 ("spaces/s", SPACE.definition()),
-                ("consumers/c", {"space": "s", "from": "start"}),
-                (f"consumers/{tenant}-consumer", {"space": "s", "from": "start"}),
+                ("consumers/c", {"space": "s", "start_at": "start"}),
+                (f"consumers/{tenant}-consumer", {"space": "s", "start_at": "start"}),
                 (f"spaces/{tenant}-space", SPACE.definition()),
                 ("boards/s", {"k": 2}),
                 (f"boards/{tenant}-space", {"k": 2}),

@@ -193,8 +193,8 @@ def test_the_short_way_answers_as_the_router(
         ("GET", "/v1/spaces/market/subscriptions/none", None, 404, "no subscription"),
         ("PUT", "/v1/consumers/b%20c", {"space": "market"}, 422, "name of a consumer"),
         ("PUT", "/v1/consumers/c", {"space": "none"}, 404, "no space"),
-        ("PUT", "/v1/consumers/c", {"space": "market", "from": "then"}, 409, "a position is"),
-        ("PUT", "/v1/consumers/c", {"space": "market", "from": "0:1"}, 409, "another history"),
+        ("PUT", "/v1/consumers/c", {"space": "market", "start_at": "then"}, 409, "a position is"),
+        ("PUT", "/v1/consumers/c", {"space": "market", "start_at": "0:1"}, 409, "another history"),
         ("PUT", "/v1/spaces/other", {"attribute": 3}, 422, "list of"),
         (
             "PUT",

@@ -41,7 +41,7 @@ def test_no_parameter_is_an_internal_error() -> None:
         *("spaces/s/events?limit=%s", "spaces/s/events?after=%s", "spaces/%s/events"),
         *("spaces/s/plane?x=price&y=price&limit=%s", "spaces/s/plane?x=%s&y=price"),
         *("consumers/c/messages?limit=%s", "consumers/c/messages?wait=%s&limit=1"),
-        *("consumers/c/dead?limit=%s", "consumers/c/dead?after=%s", "consumers/%s"),
+        *("consumers/c/dead-letters?limit=%s", "consumers/c/dead-letters?after=%s", "consumers/%s"),
         *("boards/b/interests?limit=%s", "boards/b/objects?limit=%s", "boards/b/objects?after=%s"),
         *("boards/b/best?k=%s", "boards/b/best?x_lo=%s", "boards/b/best?x_lo=0&x_hi=%s"),
         *(

@@ -215,13 +215,13 @@ def test_the_server_answers_as_the_examples_say(document: dict[str, Any]) -> Non
                     continue  # it has no end: test_server_http.py reads it
                 await check(method, path, one)
                 if one["operationId"] == "putSpace":
-                    given = {"space": "market", "out": hook}
+                    given = {"space": "market", "delivery": hook}
                     (await http.put("/v1/consumers/hook", json=given)).raise_for_status()
             for method, path, one in gone + made + late:
                 await check(method, path, one)
         finally:
             await http.aclose()
-            await service.ways.stop()
+            await service.deliveries.stop()
             service.house.stop()
             service.pump.stop()
             service.close()

@@ -98,7 +98,7 @@ def test_what_a_restored_server_accepts_arrives_at_its_neighbours(
             until(lambda: ids(hub) == [*range(40), *new])
             assert "older copy" in alarms(east)
             assert got(hub).count("link") == 1  # said once, as it can't be known
-            until(lambda: all(one["behind"] == 0 for one in status(east)["links"]))
+            until(lambda: all(one["lag"] == 0 for one in status(east)["links"]))
             assert "older copy" not in alarms(hub)
             prepare(east)  # and the other way
             publish(hub, 200)

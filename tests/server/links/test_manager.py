@@ -178,8 +178,7 @@ def test_a_link_and_what_waits_for_it_survive_a_restart(tmp_path: Path) -> None:
         with Client(hub, space="s") as client:  # east is away
             client.publish([{"id": 1, "x": 1}, {"id": 2, "x": 9}])
             cursors = {
-                one["name"]: one["behind"]
-                for one in HTTP.get(f"{hub}/v1/consumers").json()["items"]
+                one["name"]: one["lag"] for one in HTTP.get(f"{hub}/v1/consumers").json()["items"]
             }
             assert cursors["link-east"] > 0
     with serving(tmp_path, "hub", port=port) as hub, Client(hub, space="s") as client:
@@ -192,7 +191,7 @@ def test_a_link_and_what_waits_for_it_survive_a_restart(tmp_path: Path) -> None:
                 )
             )
             assert [one.event["id"] for one in got] == [1, 3]
-            until(lambda: all(one["behind"] == 0 for one in status(hub)["links"]))
+            until(lambda: all(one["lag"] == 0 for one in status(hub)["links"]))
 
 
 def test_links_that_can_t_be_are_refused_in_words(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_budget_goes_on(tmp_path: Path, clock: SetClock, is_restarted: bool) -
                 await deliver(service)
 
     async def prepared(service: Service) -> None:
-        await answered(service.edit(PutConsumer(T, "c", "s", budget=1)))
+        await answered(service.edit(PutConsumer(T, "c", "s", max_per_second=1)))
         await answered(service.edit(PutSubscription(T, "all", "s", "price > 0", "c")))
 
     async def deliver(service: Service) -> None:

@@ -19,7 +19,6 @@ from rangecast.server.log.tools import checked, repaired
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace
-from tests import GOLDEN
 from tests.support.server.serving import SPACE, Client, T, publish, run, serving, subscribe, until
 
 Files = dict[str, bytes]
@@ -215,15 +214,6 @@ def test_without_a_sync_a_lost_end_is_no_damage(tmp_path: Path, durability: str)
     assert found == units
     if durability == "interval":
         assert judge(restored(tmp_path / "log", after | {wal: synced[wal][:5000]}), units)
-
-
-def test_units_of_an_older_version_have_no_mark_and_get_one(tmp_path: Path) -> None:
-    golden = GOLDEN / "server-1" / "data"
-    shutil.copytree(golden, tmp_path / "data")
-    Service(tmp_path / "data").close()
-    end = marked_end(tmp_path / "data")
-    assert end is not None
-    assert end.last > 0
 
 
 def test_a_damaged_write_ahead_file_is_refused_checked_and_repaired(tmp_path: Path) -> None:

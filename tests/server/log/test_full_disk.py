@@ -145,7 +145,7 @@ def test_segments_and_snapshots_on_a_full_disk(
         assert Service(disk / "data").close() is None
 
     def _consumer(service: Service) -> Any:
-        return Consumer(T, "none", 0, service.registry.space(T, "s"), 0, 0, {}, "tell", 0, 0)
+        return Consumer(T, "none", 0, service.registry.space(T, "s"), 0, 0, {}, "report", 0, 0)
 
     with small_disk(tmp_path, "3m") as disk:
         run(lambda: work(disk))

@@ -312,7 +312,7 @@ def test_readiness_tells_of_a_copy_that_is_old(
             assert answer.status_code == 503
             shown = (await client("GET", "status"))["follower"]
             assert shown["contact_age_seconds"] >= 0
-            assert shown["behind"] == 0
+            assert shown["lag"] == 0
 
         run(work)
         leader.is_hanging.clear()

@@ -344,7 +344,7 @@ def test_boards_over_http_and_with_clients() -> None:
             board = client.put_board(B, 2, space="flats")
             client.put_board(B, 2, space="flats")  # the same again
             assert board.put("a", place, 700).count(":") == 1
-            client.put_consumer("ann", start="start", board=B)
+            client.put_consumer("ann", start_at="start", board=B)
             ann = board.subscribe("near", "km < 10", consumer="ann")
             assert [(one.object, one.y, one.x) for one in ann.best] == [("a", 700.0, place)]
             assert board.upsert_many([{"id": "all", "filter": "true", "k": 1}]) == (1, 0)
@@ -412,13 +412,13 @@ def test_boards_over_http_and_with_clients() -> None:
                 (f"/v1/boards/{B}", {"k": 3}, 409),
                 ("/v1/boards/up", {"k": 3, "space": "flats", "upper": "km"}, 422),
                 ("/v1/consumers/x", {"board": B, "space": "flats"}, 422),
-                ("/v1/consumers/x", {"board": B, "best": 2}, 422),
+                ("/v1/consumers/x", {"board": B, "max_per_event": 2}, 422),
                 (f"/v1/boards/{B}/interests/i", {"filter": "rooms > 1"}, 422),
                 (f"/v1/boards/{B}/interests/i", {"filter": "km > 1", "k": 3}, 422),
             ):
                 assert http.put(path, json=body).status_code == status, path
             assert http.post(
-                "/v1/consumers/ann/seek", json={"position": "now", "set": "now"}
+                "/v1/consumers/ann/seek", json={"position": "now", "subscriptions": "current"}
             ).is_error
             assert http.get(f"/v1/boards/{B}").json()["objects"] == 2
             objects = http.get(f"/v1/boards/{B}/objects").json()
@@ -459,7 +459,7 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
         with httpx.Client(base_url=found[0], timeout=60, trust_env=False) as http:
             if not turn:
                 http.put(f"/v1/boards/{B}", json={"k": 3}).raise_for_status()
-                consumer = {"board": B, "from": "start"}
+                consumer = {"board": B, "start_at": "start"}
                 http.put("/v1/consumers/one", json=consumer).raise_for_status()
                 for name in range(5):
                     wanted = {"x_lo": name, "x_hi": name + 4, "consumer": "one"}

@@ -80,12 +80,12 @@ def test_limits_over_http() -> None:
             limits |= {"retained_bytes": 10_000, "edits_per_second": 1000}
             await client("PUT", f"tenants/{T}", limits)
             hook = {"kind": "webhook", "url": "https://hook.example/"}
-            await client("PUT", "consumers/one", {"space": "s", "out": hook})
-            await client("PUT", "consumers/one", {"space": "s", "out": hook})
-            found = await client("PUT", "consumers/two", {"space": "s", "out": hook}, 403)
+            await client("PUT", "consumers/one", {"space": "s", "delivery": hook})
+            await client("PUT", "consumers/one", {"space": "s", "delivery": hook})
+            found = await client("PUT", "consumers/two", {"space": "s", "delivery": hook}, 403)
             assert "may have 1 webhooks, and has 1" in found["detail"]
             await client("PUT", "consumers/two", {"space": "s"})
-            found = await client("PUT", "consumers/two", {"space": "s", "out": hook}, 403)
+            found = await client("PUT", "consumers/two", {"space": "s", "delivery": hook}, 403)
             found = await client("PUT", "consumers/three", {"space": "s"}, 403)
             assert "may have 2 consumers, and has 2" in found["detail"]
             # a group is judged with what it itself does

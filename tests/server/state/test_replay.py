@@ -67,7 +67,7 @@ def test_from_a_hundred_positions_while_edits_go_on(tmp_path: Path) -> None:
         async def move() -> None:
             """Read with the set of now: a consumer that nobody else reads."""
             after = dice.randint(0, service.pump.durable)
-            seek = PutConsumer(T, "three", "market", start=after, as_now=True)
+            seek = PutConsumer(T, "three", "market", start=after, current_subscriptions=True)
             await read("three", after, await edit(service, seek))
 
         for _ in range(POSITIONS // 10):

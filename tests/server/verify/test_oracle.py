@@ -46,7 +46,7 @@ def test_a_judge_finds_what_every_edit_means(only: str | None) -> None:
 
     for name in ("s", "t"):
         edit(PutSpace(T, name, SPACE.definition()), PutSpace("other", name, SPACE.definition()))
-    consumers = [PutConsumer(T, name, "s", best=best) for name, best in BEST.items()]
+    consumers = [PutConsumer(T, name, "s", max_per_event=best) for name, best in BEST.items()]
     edit(*consumers, PutConsumer("other", "two", "s"))
     edit(PutSubscription("other", "n1", "s", "price > 0", "two"))
     for step in range(200):

@@ -116,7 +116,7 @@ def test_a_consumers_best_are_found_too() -> None:
     matcher.begin(None, log.epoch, 1)
     edits: list[AnyEdit] = [
         PutSpace(T, "s", SPACE.definition()),
-        PutConsumer(T, "one", "s", best=2),
+        PutConsumer(T, "one", "s", max_per_event=2),
     ]
     for name, score in {"a": 1.0, "b": 3.0, "c": 2.0}.items():
         edits.append(PutSubscription(T, name, "s", "price > 0", "one", score))

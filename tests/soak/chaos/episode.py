@@ -278,10 +278,10 @@ class SingleEpisode(Episode):
             assert answer.status == 200, answer
 
         for name in ("pulled", "socket", "streamed", "slow"):
-            put(f"consumers/{name}", {"space": "points", "from": "start"})
-        put("consumers/budget", {"space": "points", "from": "start", "budget": BUDGET})
+            put(f"consumers/{name}", {"space": "points", "start_at": "start"})
+        put("consumers/budget", {"space": "points", "start_at": "start", "max_per_second": BUDGET})
         put("boards/board", {"k": 3})
-        put("consumers/board", {"board": "board", "from": "start"})
+        put("consumers/board", {"board": "board", "start_at": "start"})
 
     def _ensure_up(self) -> None:
         if self.main.code() is not None:

@@ -82,7 +82,11 @@ class LinkedEpisode(Episode):
 
     def _set_up(self, server: Server) -> None:
         for name in CONSUMERS:
-            body = {"space": "points", "from": "start", "budget": 3 * (name == "budget")}
+            body = {
+                "space": "points",
+                "start_at": "start",
+                "max_per_second": 3 * (name == "budget"),
+            }
             assert ask(server, "PUT", f"consumers/{name}", body).status == 200
         writer = Writer(server, self.history)
         self.clients.append(writer)
@@ -148,8 +152,7 @@ class LinkedEpisode(Episode):
         def is_quiet() -> bool:
             links = [self.get(one, "status")["links"] for one in self.both.values()]
             is_now = all(
-                some
-                and all(x["state"] == "up" and x["behind"] == x["in_flight"] == 0 for x in some)
+                some and all(x["state"] == "up" and x["lag"] == x["in_flight"] == 0 for x in some)
                 for some in links
             )
             quiet[0] = quiet[0] + 1 if is_now else 0

@@ -208,7 +208,7 @@ def edit_not_applied() -> None:
 
 def budget_exceeded() -> None:
     """A consumer gets one message per second more than its budget."""
-    from rangecast.server.delivery.budget_reader import Second
+    from rangecast.server.delivery.rate_limit_reader import Second
 
     begin = Second.__init__
     Second.__init__ = lambda self, budget: begin(self, budget + 1)  # type: ignore[method-assign]

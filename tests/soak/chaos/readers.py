@@ -22,7 +22,7 @@ PULLED = ("pulled", "budget", "board")
 
 
 def item_of(message: dict[str, Any]) -> list[Any]:
-    """Return a message as the history has it: seq, ids, how many were shed, the event."""
+    """Return a message as the history has it: seq, ids, how many were dropped, the event."""
     if "lists" in message:
         lists = {
             one["interest"]: [(e["object"], e["y"], e["x"]) for e in one["best"]]
@@ -30,7 +30,7 @@ def item_of(message: dict[str, Any]) -> list[Any]:
         }
         return [message["seq"], sorted(lists), 0, json.dumps(lists, sort_keys=True)]
     key = json.dumps(message["event"].get("id"))
-    return [message["seq"], message["subscriptions"], message.get("shed", 0), key]
+    return [message["seq"], message["subscriptions"], message.get("dropped", 0), key]
 
 
 class Readers:

@@ -9,16 +9,20 @@ its snapshot or from the log alone.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import random
 import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from rangecast.server.log.acknowledged import release_reserve
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
 from rangecast.server.state.edits import (
-    AddLetters,
+    AddDeadLetters,
     DeleteConsumer,
     DeleteSubscription,
     DeleteToken,
@@ -106,10 +110,13 @@ async def make(folder: Path) -> None:
     await publish(
         [one | {"id": n} for n, one in enumerate(events(5, 3))], dedup=True, ignore_unknown=True
     )
-    await edit(PutConsumer("red", "best", "things", start=3, as_now=True, best=2))
+    moved = PutConsumer("red", "best", "things", start=3, current_subscriptions=True)
+    await edit(msgspec.structs.replace(moved, max_per_event=2))
     await edit(PutSubscription("red", "fit", "things", "price > 1", "best", 3.0))
     await edit(PutConsumer("red", "hook", "things", WEBHOOK, "stop"))
-    await edit(StopConsumer("red", "hook", "it said 410"), AddLetters("red", "hook", [5], "no", 1))
+    await edit(
+        StopConsumer("red", "hook", "it said 410"), AddDeadLetters("red", "hook", [5], "no", 1)
+    )
     await edit(PutConsumer("red", "gone", "things"), DeleteConsumer("red", "gone"))
     await edit(PutToken("red", "a" * 64, "one", ["read"], 0), PutToken("red", "b" * 64, "two", []))
     await edit(DeleteToken("", "b" * 64), PutTenant("", "red", {"consumers": 9}))
@@ -122,9 +129,17 @@ async def make(folder: Path) -> None:
     await crash(service)  # this snapshot stays the newest
 
 
+def write_state(path: Path, text: str) -> None:
+    """Write other contents of a snapshot's state file, with the checksum of it."""
+    path.write_text(text)
+    sums = path.with_name("sums.json")
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    sums.write_text(json.dumps(json.loads(sums.read_text()) | {"state.json": digest}))
+
+
 async def crash(service: Service) -> None:
     """End without a snapshot."""
-    await service.ways.stop()
+    await service.deliveries.stop()
     service.house.stop()
     service.pump.stop()
     service.close()
@@ -147,13 +162,13 @@ async def told(service: Service) -> dict[str, Any]:
         [
             one.key,
             one.cursor,
-            one.out,
+            one.delivery,
             one.on_gap,
-            one.best,
+            one.max_per_event,
             one.now_from,
             one.stopped,
             one.moved,
-            [[seq, letter.reason] for seq, letter in one.letters.items()],
+            [[seq, letter.reason] for seq, letter in one.dead_letters.items()],
         ]
         for one in registry.consumers.values()
     ]
@@ -185,6 +200,7 @@ async def main() -> None:
         for path in (FOLDER / "data").glob(name):
             assert not (name == "*-wal" and path.stat().st_size)
             path.unlink()
+    release_reserve(FOLDER / "data")
     copy = FOLDER / "copy"
     shutil.copytree(FOLDER / "data", copy)
     answers = await told(Service(copy))

@@ -38,7 +38,7 @@ class Client:
         return answer.json()
 
     async def put_out(self, status: int = 200, **out: Any) -> Any:
-        return await self("PUT", "consumers/out", {"space": "s", "out": out}, status)
+        return await self("PUT", "consumers/out", {"space": "s", "delivery": out}, status)
 
     async def webhook(self, url: str, *, status: int = 200, **options: Any) -> Any:
         out = {"kind": "webhook", "url": url, "allow_private": True} | options
@@ -54,7 +54,7 @@ async def serving(folder: Path | None = None, **options: Any) -> AsyncIterator[S
     try:
         yield service
     finally:  # as a crash: no snapshot
-        await service.ways.stop()
+        await service.deliveries.stop()
         service.house.stop()
         service.pump.stop()
         service.close()

@@ -72,12 +72,12 @@ def consumers(
 def _row(one: dict[str, Any]) -> list[str]:
     source = f"board {one['board']}" if "board" in one else f"space {one['space']}"
     state = one.get("state", "-")
-    if one.get("dead"):
-        state += f", {one['dead']:,} dead letters"
+    if one.get("dead_letters"):
+        state += f", {one['dead_letters']:,} dead letters"
     if one.get("error"):
         state += f": {one['error']}".partition("\n")[0]
-    delivery = one["out"].get("kind", "pull")
-    return [one["name"], source, f"{one['behind']:,}", str(one["listeners"]), delivery, state]
+    delivery = one["delivery"].get("kind", "pull")
+    return [one["name"], source, f"{one['lag']:,}", str(one["listeners"]), delivery, state]
 
 
 def _text(value: Any) -> str:

@@ -116,14 +116,15 @@ def serve(
         ),
     ] = False,
     nats: Annotated[
-        str | None, typer.Option("--nats", help="NATS, for sources and ways out: nats://HOST:PORT.")
+        str | None,
+        typer.Option("--nats", help="NATS, for sources and deliveries: nats://HOST:PORT."),
     ] = None,
     nats_source: Annotated[
         list[str] | None,
         typer.Option("--nats-source", help="SUBJECT:SPACE: its messages are events of the space."),
     ] = None,
     kafka: Annotated[
-        str | None, typer.Option("--kafka", help="Kafka, for sources and ways out: HOST:PORT,...")
+        str | None, typer.Option("--kafka", help="Kafka, for sources and deliveries: HOST:PORT,...")
     ] = None,
     kafka_source: Annotated[
         list[str] | None,

@@ -9,12 +9,12 @@ _CONSUMER = {
     "name": "alerts",
     "space": "market",
     "position": POSITION,
-    "behind": 0,
+    "lag": 0,
     "listeners": 0,
-    "on_gap": "tell",
-    "best": 0,
-    "budget": 0,
-    "out": {},
+    "on_gap": "report",
+    "max_per_event": 0,
+    "max_per_second": 0,
+    "delivery": {},
 }
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
@@ -23,7 +23,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "consumers",
         "Make a consumer, or change its options",
         Body(ref("Consumer"), _CONSUMER),
-        (Body(ref("NewConsumer"), {"space": "market", "from": "start"}),),
+        (Body(ref("NewConsumer"), {"space": "market", "start_at": "start"}),),
     ),
     ("get", "/v1/consumers"): Operation(
         "listConsumers",
@@ -89,7 +89,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "End a consumer, with its subscriptions",
         Body(ref("MadeSpace"), {"name": "alerts", "position": POSITION}),
     ),
-    ("get", "/v1/consumers/{name}/dead"): Operation(
+    ("get", "/v1/consumers/{name}/dead-letters"): Operation(
         "listDeadLetters",
         "push",
         "List messages that couldn't be delivered",
@@ -111,7 +111,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         query={"after": text("A position.", example=""), "limit": PAGE["limit"]},
         path={"name": "hook"},
     ),
-    ("post", "/v1/consumers/{name}/dead:redrive"): Operation(
+    ("post", "/v1/consumers/{name}/dead-letters:redrive"): Operation(
         "redriveDeadLetters",
         "push",
         "Try again to deliver dead letters, up to 100",

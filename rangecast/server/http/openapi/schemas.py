@@ -355,11 +355,19 @@ SCHEMAS: dict[str, Schema] = {
             {
                 "space": text("The space whose matches it gets."),
                 "board": text("The board whose lists it gets."),
-                "from": text("`start`, `now` or a position.", default="now"),
-                "on_gap": text(enum=["tell", "stop"], default="tell"),
-                "best": whole("At most so many subscriptions per event.", minimum=0),
-                "budget": whole("At most so many messages per second.", minimum=0),
-                "out": mapped({}, "Where the server pushes messages: docs/SERVER_OUT.md."),
+                "start_at": text("`start`, `now` or a position.", default="now"),
+                "on_gap": text(
+                    "When events were removed before they were read: report the gap, or stop.",
+                    enum=["report", "stop"],
+                    default="report",
+                ),
+                "max_per_event": whole(
+                    "Subscriptions per message at most, highest scores first; 0: all.", minimum=0
+                ),
+                "max_per_second": whole(
+                    "Messages per second at most, highest scores first; 0: all.", minimum=0
+                ),
+                "delivery": mapped({}, "Push delivery: webhook, NATS or Kafka."),
             },
         )
     ),
@@ -370,16 +378,16 @@ SCHEMAS: dict[str, Schema] = {
             "board": text(),
             "state": text("Of a push: running, failing or stopped."),
             "error": maybe(text()),
-            "dead": whole("Messages that couldn't be delivered."),
+            "dead_letters": whole("Messages that couldn't be delivered."),
         },
         name=text(),
         position=POSITION,
-        behind=whole("Events and edits of the log after what it has acknowledged."),
+        lag=whole("Events and edits of the log after its acknowledged position."),
         listeners=whole(),
         on_gap=text(),
-        best=whole(),
-        budget=whole(),
-        out=mapped({}),
+        max_per_event=whole(),
+        max_per_second=whole(),
+        delivery=mapped({}),
     ),
     "Consumers": record("The consumers.", items=listed(ref("Consumer"))),
     "Message": record(
@@ -387,7 +395,7 @@ SCHEMAS: dict[str, Schema] = {
         {
             "event": EVENT,
             "subscriptions": listed(ID),
-            "shed": whole("Messages of its second that the budget has shed."),
+            "dropped": whole("Messages of its second that `max_per_second` dropped."),
             "board": text(),
             "lists": listed(record("", interest=text(), best=listed(ref("RankedObject")))),
         },
@@ -403,7 +411,13 @@ SCHEMAS: dict[str, Schema] = {
     "Seek": closed(
         record(
             "Where a consumer goes.",
-            {"set": text("Subscriptions of that time, or of today.", enum=["then", "now"])},
+            {
+                "subscriptions": text(
+                    "Subscriptions to match with: those of that time, or those of now.",
+                    enum=["historical", "current"],
+                    default="historical",
+                )
+            },
             position=POSITION,
         )
     ),

@@ -34,15 +34,15 @@ BEAT = 15.0
 class Given(BaseModel):
     """A consumer as it is put."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid")
 
-    space: str = Field("", description="Whose events it gets, or else:")
-    board: str = Field("", description="whose lists it gets.")
-    start: str = Field("now", alias="from", description="'start', 'now', or a position")
-    on_gap: str = Field("tell", pattern="^(tell|stop)$")
-    best: int = Field(0, ge=0, description="Only so many subscriptions per event, the best.")
-    budget: int = Field(0, ge=0, description="At most so many messages per second, the best.")
-    out: dict[str, Any] = {}
+    space: str = Field("", description="Space whose matches are delivered; or set `board`.")
+    board: str = Field("", description="Board whose lists are delivered; or set `space`.")
+    start_at: str = Field("now", description="`start`, `now`, or a position")
+    on_gap: str = Field("report", pattern="^(report|stop)$")
+    max_per_event: int = Field(0, ge=0)
+    max_per_second: int = Field(0, ge=0)
+    delivery: dict[str, Any] = {}
 
 
 class Position(BaseModel):
@@ -56,7 +56,7 @@ class Position(BaseModel):
 class Seek(Position):
     """A place in the log to go to."""
 
-    set: str = Field("then", pattern="^(then|now)$")
+    subscriptions: str = Field("historical", pattern="^(historical|current)$")
 
 
 @router.get("")
@@ -69,7 +69,7 @@ async def list_consumers(request: Request) -> Any:
 
 @router.get("/{name}")
 async def get_consumer(request: Request, name: str) -> Any:
-    """Return a consumer: where it is, and how far behind."""
+    """Return a consumer: its options, position and lag."""
     caller, service = allowed(request, "read"), _service(request)
     return _shown(service, service.registry.consumer(caller.tenant, name))
 
@@ -78,34 +78,34 @@ async def get_consumer(request: Request, name: str) -> Any:
 async def put_consumer(request: Request, name: str, given: Given) -> Any:
     """Make a consumer, or give it other options."""
     caller, service = allowed(request, "subscribe"), _service(request)
-    start = -1 if given.start == "now" else _seq(service, given.start)
+    start = -1 if given.start_at == "now" else _seq(service, given.start_at)
     old = service.registry.consumers.get((caller.tenant, name))
     if old is not None:
         not_linked(old)
         start = -1  # it stays where it is; `seek` moves it
     if bool(given.space) == bool(given.board):
         raise RefusedError(422, "a consumer is of a space or of a board: give one of them")
-    if given.board and (given.best or given.budget):
-        raise RefusedError(422, "'best' and 'budget' are for consumers of a space")
-    caller.need(service.ways.scope(given.out))
-    out, news = service.ways.checked(given.out, old)
+    if given.board and (given.max_per_event or given.max_per_second):
+        raise RefusedError(422, "'max_per_event' and 'max_per_second' are for consumers of a space")
+    caller.need(service.deliveries.scope(given.delivery))
+    delivery, news = service.deliveries.checked(given.delivery, old)
     edit = PutConsumer(
         caller.tenant,
         name,
         given.space,
-        out,
+        delivery,
         given.on_gap,
         start,
-        best=given.best,
+        max_per_event=given.max_per_event,
         board=given.board,
-        budget=given.budget,
+        max_per_second=given.max_per_second,
     )
-    before = given.budget if old is None else old.budget
+    before = given.max_per_second if old is None else old.max_per_second
     await answered(service.edit(edit))
-    if old is not None and before != given.budget:
-        service.hub.move(old)  # who reads for it is another one now
+    if old is not None and before != given.max_per_second:
+        service.hub.move(old)  # another reader takes over
     answer = _shown(service, service.registry.consumer(caller.tenant, name))
-    answer["out"] = answer["out"] | news
+    answer["delivery"] = answer["delivery"] | news
     return answer
 
 
@@ -113,7 +113,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
 async def delete_consumer(request: Request, name: str) -> Any:
     """End a consumer, with its subscriptions."""
     caller, service = allowed(request, "subscribe"), _service(request)
-    if service.registry.consumer(caller.tenant, name).out.get("kind") == KIND:
+    if service.registry.consumer(caller.tenant, name).delivery.get("kind") == KIND:
         caller.need("admin")  # what waits for that server is given up
     seq = await answered(service.edit(DeleteConsumer(caller.tenant, name)))
     return {"name": name, "position": position(service.epoch, seq)}
@@ -148,16 +148,16 @@ async def acknowledge(request: Request, name: str, given: Position) -> Any:
 async def seek(request: Request, name: str, given: Seek) -> Any:
     """Move a consumer: to 'start', 'now' or a position, back or forth.
 
-    What comes again is matched with the subscriptions as they were then, or (`"set": "now"`) as
-    they are now.
+    Events before now are matched with the historical subscriptions, those that lived then, or
+    (`"subscriptions": "current"`) with those that live now.
     """
     caller, service = allowed(request, "subscribe"), _service(request)
     consumer = not_linked(service.registry.consumer(caller.tenant, name))
     start = service.pump.durable if given.position == "now" else _seq(service, given.position)
-    is_now = given.set == "now"
-    if is_now and isinstance(consumer.source, BoardEntry):
-        raise RefusedError(422, "'set' is for consumers of a space; a board has one past")
-    edit = msgspec.structs.replace(consumer.as_put(), start=start, as_now=is_now)
+    is_current = given.subscriptions == "current"
+    if is_current and isinstance(consumer.source, BoardEntry):
+        raise RefusedError(422, "'subscriptions' is for consumers of a space")
+    edit = msgspec.structs.replace(consumer.as_put(), start=start, current_subscriptions=is_current)
     await answered(service.edit(edit))
     service.hub.move(consumer)
     return _shown(service, consumer)
@@ -241,7 +241,7 @@ def _service(request: Request) -> Service:
 
 def not_linked(consumer: Consumer) -> Consumer:
     """Return a consumer; refuse one that another server moves."""
-    if consumer.out.get("kind") == KIND:
+    if consumer.delivery.get("kind") == KIND:
         raise RefusedError(409, f"the consumer {consumer.name!r} is a link to another server")
     return consumer
 
@@ -253,10 +253,10 @@ def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
         "name": consumer.name,
         kind: consumer.source.name,
         "position": position(epoch, consumer.cursor),
-        "behind": service.pump.durable - consumer.cursor,
+        "lag": service.pump.durable - consumer.cursor,
         "listeners": len(service.hub.feeds.get(consumer.number, ())),
         "on_gap": consumer.on_gap,
-        "best": consumer.best,
-        "budget": consumer.budget,
-        **service.ways.shown(consumer),
+        "max_per_event": consumer.max_per_event,
+        "max_per_second": consumer.max_per_second,
+        **service.deliveries.shown(consumer),
     }

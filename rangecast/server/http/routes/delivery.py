@@ -1,4 +1,4 @@
-"""Ways out over HTTP: dead letters, secrets, a test."""
+"""Push deliveries over HTTP: dead letters, secrets, a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rangecast.server.delivery.webhook import Webhook, rotated
 from rangecast.server.http.auth import allowed
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
-from rangecast.server.state.edits import DropLetters
+from rangecast.server.state.edits import DropDeadLetters
 from rangecast.server.state.registry import Consumer, RefusedError
 
 router = APIRouter(prefix="/v1/consumers")
@@ -21,30 +21,30 @@ REDRIVEN = 100
 """Dead letters of one request."""
 
 
-@router.get("/{name}/dead")
+@router.get("/{name}/dead-letters")
 async def list_dead(request: Request, name: str, after: str = "", limit: int = 1000) -> Any:
     """List the dead letters: messages that couldn't be delivered, by position."""
     service, consumer = _asked(request, "read", name)
     epoch = service.epoch
     begin = service.seq_of(after) if after else 0
-    wanted = sorted(seq for seq in list(consumer.letters) if seq > begin)
+    wanted = sorted(seq for seq in list(consumer.dead_letters) if seq > begin)
     page = wanted[: max(1, min(limit, 1000))]
     return {
         "items": [
             {
                 "position": position(epoch, one),
-                "reason": consumer.letters[one].reason,
-                "at": consumer.letters[one].at / 1e6,
+                "reason": consumer.dead_letters[one].reason,
+                "at": consumer.dead_letters[one].at / 1e6,
                 "is_kept": one >= service.log.first,
             }
             for one in page
         ],
         "next": position(epoch, page[-1]) if len(wanted) > len(page) else None,
-        "count": len(consumer.letters),
+        "count": len(consumer.dead_letters),
     }
 
 
-@router.post("/{name}/dead:redrive")
+@router.post("/{name}/dead-letters:redrive")
 async def redrive(request: Request, name: str) -> Any:
     """Try once more to deliver dead letters, oldest first, up to 100 or the first failure.
 
@@ -55,7 +55,7 @@ async def redrive(request: Request, name: str) -> Any:
     reader, loop = service.hub.reader(consumer), asyncio.get_running_loop()
     delivered, gone, error = [], [], ""
     try:
-        for seq in sorted(consumer.letters)[:REDRIVEN]:
+        for seq in sorted(consumer.dead_letters)[:REDRIVEN]:
             durable = service.pump.durable
             batch = await loop.run_in_executor(None, reader.read, seq - 1, durable, 1)
             if not batch.messages or batch.messages[0].seq != seq:
@@ -69,13 +69,13 @@ async def redrive(request: Request, name: str) -> Any:
     finally:
         await webhook.end()
     if delivered or gone:
-        edit = DropLetters(consumer.tenant, consumer.name, delivered + gone)
+        edit = DropDeadLetters(consumer.tenant, consumer.name, delivered + gone)
         await answered(service.edit(edit))
     epoch = service.epoch
     return {
         "delivered": [position(epoch, one) for one in delivered],
         "gone": [position(epoch, one) for one in gone],
-        "left": len(consumer.letters),
+        "left": len(consumer.dead_letters),
         "error": error or None,
     }
 
@@ -112,7 +112,7 @@ def _asked(request: Request, scope: str, name: str) -> tuple[Service, Consumer]:
 
 
 def _webhook(service: Service, consumer: Consumer) -> Webhook:
-    way = service.ways.way(consumer)
-    if not isinstance(way, Webhook):
+    delivery = service.deliveries.one_off(consumer)
+    if not isinstance(delivery, Webhook):
         raise RefusedError(409, f"the consumer {shown(consumer.name)} has no webhook")
-    return way
+    return delivery

@@ -67,7 +67,7 @@ MAX_STRANGER = 64 << 10
 _GOODBYE = 1.0
 """Seconds that a client has to read why its connection is closed."""
 SESSION = {"kind": "session"}
-"""The way out of a consumer that ends with its connection."""
+"""Delivery kind of a consumer that ends with its connection."""
 _encode = msgspec.json.Encoder().encode
 
 

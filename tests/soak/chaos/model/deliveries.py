@@ -110,7 +110,7 @@ class Deliveries:
         def missed(upto: int) -> list[int]:
             return ordered[bisect_right(ordered, at) : bisect_right(ordered, upto)]
 
-        for seq, names, shed, event in line["items"]:
+        for seq, names, dropped, event in line["items"]:
             self.messages += 1
             about = {"consumer": consumer, "seq": seq}
             if seq <= at:
@@ -133,7 +133,7 @@ class Deliveries:
                     f"{consumer} got {seq} without {skipped[:10]} before it",
                     **about,
                 )
-            match, wanted_shed = wanted[seq]
+            match, wanted_dropped = wanted[seq]
             if (sorted(names), event) != (match.names, match.event):
                 findings.add(
                     "matched",
@@ -141,9 +141,11 @@ class Deliveries:
                     f"{match.event[:300]} for {match.names}",
                     **about,
                 )
-            if shed != wanted_shed:
+            if dropped != wanted_dropped:
                 findings.add(
-                    "budget", f"{consumer}: {seq} says {shed} were shed, not {wanted_shed}", **about
+                    "budget",
+                    f"{consumer}: {seq} says {dropped} were dropped, not {wanted_dropped}",
+                    **about,
                 )
             at = seq
         upto = line.get("upto")

@@ -153,7 +153,7 @@ class State:
             if gone is None:
                 findings.add("live-set", f"the edit at {seq} ends {name!r}, which isn't there")
         elif what == "put-consumer":
-            self.budgets[name] = edit.get("budget", 0)
+            self.budgets[name] = edit.get("max_per_second", 0)
         elif what == "delete-consumer":
             for one in [one for one in self.live.values() if one.consumer == name]:
                 del self.live[one.name]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rangecast import Number, Space
-from rangecast.server.delivery.budget_reader import SECOND
 from rangecast.server.delivery.messages import Message
+from rangecast.server.delivery.rate_limit_reader import SECOND
 from rangecast.server.log.base import Unit
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
@@ -41,8 +41,8 @@ def expected(events: list[tuple[int, int, float]], budget: int) -> dict[int, int
     for second in {at for _, at, _ in events}:
         mine = [(-score, seq) for seq, at, score in events if at == second]
         stay = sorted(seq for _, seq in sorted(mine)[:budget])
-        shed = len(mine) - len(stay)
-        found |= dict.fromkeys(stay, 0) | ({stay[-1]: shed} if stay else {})
+        dropped = len(mine) - len(stay)
+        found |= dict.fromkeys(stay, 0) | ({stay[-1]: dropped} if stay else {})
     return found
 
 
@@ -56,7 +56,7 @@ def test_the_best_of_each_second_stay(budget: int, clock: SetClock, tmp_path: Pa
         service = Service(tmp_path)
         service.start()
         await edit(service, PutSpace(T, "market", SPACE.definition()))
-        await edit(service, PutConsumer(T, "c", "market", budget=budget))
+        await edit(service, PutConsumer(T, "c", "market", max_per_second=budget))
         for x in range(5):
             wanted = PutSubscription(T, f"s{x}", "market", f"x >= {x}", "c", score=float(x))
             await edit(service, wanted)
@@ -71,13 +71,15 @@ def test_the_best_of_each_second_stay(budget: int, clock: SetClock, tmp_path: Pa
         last = events[-1][1]
         over = [one for one in events if one[1] < last]
         # the second that isn't over yet is not there
-        assert {one.seq: one.shed for one in await taken(live)} == expected(over, budget)
+        assert {one.seq: one.dropped for one in await taken(live)} == expected(over, budget)
         clock.seconds += 1
         wanted_now = expected(events, budget)
-        assert {one.seq: one.shed for one in await all_of(service)} == wanted_now
+        assert {one.seq: one.dropped for one in await all_of(service)} == wanted_now
         for after in range(0, events[-1][0], 5):
-            found = {one.seq: one.shed for one in await all_of(service, after, rng.choice([1, 7]))}
-            assert found == {seq: shed for seq, shed in wanted_now.items() if seq > after}
+            found = {
+                one.seq: one.dropped for one in await all_of(service, after, rng.choice([1, 7]))
+            }
+            assert found == {seq: dropped for seq, dropped in wanted_now.items() if seq > after}
         service.stop()
 
     run(work())
@@ -86,9 +88,9 @@ def test_the_best_of_each_second_stay(budget: int, clock: SetClock, tmp_path: Pa
         service = Service(tmp_path)
         service.start()
         found = await all_of(service)
-        assert {one.seq: one.shed for one in found} == expected(events, budget)
+        assert {one.seq: one.dropped for one in found} == expected(events, budget)
         told = [json.loads(one.json(service.log.epoch)) for one in found]
-        assert sum(one.get("shed", 0) for one in told) == len(events) - len(found)
+        assert sum(one.get("dropped", 0) for one in told) == len(events) - len(found)
         (tmp_path / "got.jsonl").write_text("\n".join(map(json.dumps, told)))
         service.stop()
 
@@ -105,7 +107,7 @@ def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
         service = Service(tmp_path)
         service.start()
         await edit(service, PutSpace(T, "market", SPACE.definition()))
-        await edit(service, PutConsumer(T, "c", "market", budget=1))
+        await edit(service, PutConsumer(T, "c", "market", max_per_second=1))
         await edit(service, PutSubscription(T, "s", "market", "x >= 0", "c"))
         feed = service.hub.open(service.registry.consumer(T, "c"))
         waiting: asyncio.Task[Any] = asyncio.create_task(feed.take(wait=60))
@@ -115,7 +117,7 @@ def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
         assert {unit.at // SECOND for unit in service.log.read(3, 1 << 20)} == {1000}
         assert not (await asyncio.wait([waiting], timeout=1.2))[0]
         clock.seconds += 501
-        assert [(one.seq, one.shed) for one in (await waiting).messages] == [(4, 2)]
+        assert [(one.seq, one.dropped) for one in (await waiting).messages] == [(4, 2)]
         service.stop()
         service = Service(tmp_path)
         service.start()
@@ -134,7 +136,7 @@ def test_a_second_ends_with_all_that_is_written_in_it_whenever_its_reader_began(
         service = Service(tmp_path)
         service.start()
         await edit(service, PutSpace(T, "market", SPACE.definition()))
-        await edit(service, PutConsumer(T, "c", "market", budget=2))
+        await edit(service, PutConsumer(T, "c", "market", max_per_second=2))
         await edit(service, PutSubscription(T, "s", "market", "x >= 0", "c"))
         first = (await publish(service, [b'{"x": 1}'])).first
         reader = service.hub.reader(service.registry.consumer(T, "c"))
@@ -145,7 +147,7 @@ def test_a_second_ends_with_all_that_is_written_in_it_whenever_its_reader_began(
         clock.seconds += 1
         await asyncio.to_thread(service.pump.paused, lambda: None)  # its group has ended
         batch = reader.read(first - 1, durable, 500)
-        assert [(one.seq, one.shed) for one in batch.messages] == [(first, 0), (first + 4, 2)]
+        assert [(one.seq, one.dropped) for one in batch.messages] == [(first, 0), (first + 4, 2)]
         assert batch.upto == service.pump.durable
         service.stop()
 
@@ -161,7 +163,7 @@ def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(
         log._segment_bytes = 300
         service.start()
         await edit(service, PutSpace(T, "market", SPACE.definition()))
-        await edit(service, PutConsumer(T, "c", "market", budget=2))
+        await edit(service, PutConsumer(T, "c", "market", max_per_second=2))
         await edit(service, PutSubscription(T, "all", "market", "x >= 0", "c"))
         first = (await publish(service, [b'{"x": 0}'])).first
         for n in range(1, 40):

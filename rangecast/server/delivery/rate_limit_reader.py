@@ -1,8 +1,8 @@
-"""A consumer with a budget: of each second of the log, at most this many messages, the best.
+"""A consumer with `max_per_second`: of each second of the log, the messages of highest score.
 
 The score of a message is the highest of its subscriptions; of equal ones the earlier stays. Seconds
 are those of the log's own clock, so what is sent follows from the log. It comes when the second is
-over; its last message says how many were shed.
+over; its last message has the number of dropped ones.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _SPARE = 1_000
 class Second:
     """The messages of one second that may stay."""
 
-    def __init__(self, budget: int):
-        self.shed = 0
-        self._budget = budget
+    def __init__(self, max_messages: int):
+        self.dropped = 0
+        self._max = max_messages
         self._found: list[tuple[Message, float]] = []
 
     def add(self, message: Message, score: float) -> None:
         """Take a message; they come by seq."""
         self._found.append((message, score))
-        if len(self._found) > 2 * self._budget + _SPARE:
+        if len(self._found) > 2 * self._max + _SPARE:
             self._compare()
 
     def best(self) -> list[Message]:
         """Return those that stay, by seq; the last one says how many don't."""
         self._compare()
         found = [message for message, _ in self._found]
-        if self.shed:
-            found[-1] = found[-1]._replace(shed=self.shed)
+        if self.dropped:
+            found[-1] = found[-1]._replace(dropped=self.dropped)
         return found
 
     def _compare(self) -> None:
         scores = np.array([score for _, score in self._found], np.float64)
-        stay = staying(np.zeros(len(scores), np.int64), scores, self._budget).tolist()
-        self.shed += stay.count(False)
+        stay = staying(np.zeros(len(scores), np.int64), scores, self._max).tolist()
+        self.dropped += stay.count(False)
         self._found = [one for one, stays in zip(self._found, stay, strict=True) if stays]
 
 
-class BudgetReader(Reader):
-    """Reads the log for one consumer with a budget, second by second."""
+class RateLimitReader(Reader):
+    """Reads the log for one consumer with a rate limit, second by second."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class BudgetReader(Reader):
                 if len(found) >= most or size > CHUNK:
                     break
             if second is None:
-                second, number = Second(self._consumer.budget), unit.at // SECOND
+                second, number = Second(self._consumer.max_per_second), unit.at // SECOND
             group = Group(begin)
             self._take(group, unit, begin)
             for message, score in self._matched(group):
