@@ -3,13 +3,13 @@ from .client import AsyncClient as AsyncClient
 from .client import Client as Client
 from .client import ServerError as ServerError
 from .engine import Engine as Engine
-from .errors import BadRow as BadRow
-from .errors import BadRowError as BadRowError
 from .errors import DuplicateIdError as DuplicateIdError
 from .errors import FileError as FileError
 from .errors import FilterError as FilterError
 from .errors import InvalidValueError as InvalidValueError
 from .errors import RangecastError as RangecastError
+from .errors import RejectedRow as RejectedRow
+from .errors import RejectedRowError as RejectedRowError
 from .errors import SnapshotError as SnapshotError
 from .errors import SpaceError as SpaceError
 from .errors import UnknownIdError as UnknownIdError

@@ -93,7 +93,7 @@ class DuplicateIdError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class BadRow:
+class RejectedRow:
     """One row that can't be used, and why. Rows count from 0, in each file of a table."""
 
     source: str
@@ -116,21 +116,23 @@ class BadRow:
             where += f", row {self.row} (counted from 0)"
         text = f"{where}, column {self.column!r}: {self.reason}\n  given: {self.value}"
         if self.more:
-            text += f"\n  also: {self.more:,} more bad {self.column!r} among the rows read so far"
+            text += (
+                f"\n  also: {self.more:,} more rejected {self.column!r} among the rows read so far"
+            )
         return f"{text}\n  hint: {self.remedy}"
 
 
-class BadRowError(RangecastError, ValueError):
+class RejectedRowError(RangecastError, ValueError):
     """A row of a file or table can't be used."""
 
     code = "rejected_row"
 
-    def __init__(self, bad: BadRow):
-        super().__init__(str(bad))
-        self.bad = bad
+    def __init__(self, rejected: RejectedRow):
+        super().__init__(str(rejected))
+        self.rejected = rejected
 
-    def __reduce__(self) -> tuple[type[BadRowError], tuple[BadRow]]:
-        return BadRowError, (self.bad,)  # so that it can come from another process
+    def __reduce__(self) -> tuple[type[RejectedRowError], tuple[RejectedRow]]:
+        return RejectedRowError, (self.rejected,)  # so that it can come from another process
 
 
 def shown(value: Any) -> str:

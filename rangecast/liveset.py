@@ -33,7 +33,7 @@ from rangecast.match.warmup import begin
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet, UpsertResult
 from rangecast.model.sets.forks import outlive_forks
 from rangecast.model.sets.live_view import IndexPart, LiveView
@@ -166,7 +166,7 @@ class LiveSet(SubscriptionSet):
         self,
         subscriptions: Any,
         *,
-        bad_rows: SetAside = None,
+        rejected: RejectedTarget = None,
         id: str | None = None,  # noqa: A002
     ) -> int:
         """Add all of these as one edit; return how many.
@@ -174,11 +174,11 @@ class LiveSet(SubscriptionSet):
         They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
         columns, with the columns of a file (docs/how-to/spaces.md); or `Boxes`.
 
-        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         id         the column of the ids, if it isn't `id`
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows, id)
+        boxes = as_boxes(subscriptions, self.space, rejected, id)
         with self._edits:
             ids, view = self._members.new_many(boxes.ids), self._view
             if ids:
@@ -209,12 +209,12 @@ class LiveSet(SubscriptionSet):
             self._publish([one], rows, [] if old is None else [old], arrivals=int(is_new))
         return is_new
 
-    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> UpsertResult:
+    def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
         """Add those of these that are new and replace those that exist, as one edit; count both.
 
         They are given as to `subscribe_many`, with their scores and weights: 0 and 1 if not given.
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         with self._edits:
             ids, before = self._members.either_many(boxes.ids)
             done = UpsertResult.of(before)
@@ -257,13 +257,13 @@ class LiveSet(SubscriptionSet):
         """
         self._change(subscription, as_filter(filter, self.space), score, weights)
 
-    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
+    def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
         """Replace the filters of all of these as one edit; return how many.
 
         They are given as to `subscribe_many`, and keep their places in ties. The scores and
         weights that aren't given stay. (`Boxes` have all of them.)
         """
-        given = as_replacements(subscriptions, self.space, bad_rows)
+        given = as_replacements(subscriptions, self.space, rejected)
         with self._edits:
             ids, old = self._members.known_many(given.boxes.ids)
             if ids:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rangecast.errors import (
-    BadRow,
-    BadRowError,
     DuplicateIdError,
     FileError,
     FilterError,
     InvalidValueError,
     RangecastError,
+    RejectedRow,
+    RejectedRowError,
     SpaceError,
     UnknownIdError,
     UsageError,
@@ -53,7 +53,7 @@ def error_of(problem: Mapping[str, Any], status: int) -> RangecastError:
     return _LIBRARY[code](text) if code in _LIBRARY else ServerError(text, status)
 
 
-def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -> BadRowError:
+def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -> RejectedRowError:
     """Return the error of a row that a server rejected, as a set raises it for a table.
 
     rejected   as the server says it: `reason` and `code`
@@ -67,7 +67,7 @@ def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -
     if column in given and not value:
         value = shown(given[column])
     reason = reason.removeprefix(f"{column!r}: ")
-    return BadRowError(BadRow(source, row, column, value, reason, remedy))
+    return RejectedRowError(RejectedRow(source, row, column, value, reason, remedy))
 
 
 def _named(reason: str) -> str:

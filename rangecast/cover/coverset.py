@@ -29,7 +29,7 @@ from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import as_commands
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import (
@@ -117,13 +117,13 @@ class CoverSet(SubscriptionSet):
         change = self.replace if subscription in self else self.subscribe
         return change(subscription, filter)
 
-    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+    def subscribe_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
 
-        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids)
         rows = self._new_rows(boxes)
         self._name(rows, ids)
@@ -137,15 +137,15 @@ class CoverSet(SubscriptionSet):
         sent = self._live.do(rows, np.zeros(len(rows), np.uint8))
         return Forwards(len(rows), sent.command, self._ids[sent.row].tolist(), sent.withdraws)
 
-    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+    def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Give subscriptions other filters, one after the other; see `replace`."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids, _ = self._members.known_many(boxes.ids.to_pylist())
         return self._run(["replace"] * len(ids), ids, self._new_rows(boxes).tolist())
 
-    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+    def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Add or replace subscriptions, one after the other; see `upsert`."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids, rows = self._members.either_many(boxes.ids)
         words = ["subscribe" if row is None else "replace" for row in rows]
         return self._run(words, ids, self._new_rows(boxes).tolist())

@@ -26,7 +26,7 @@ from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import (
@@ -103,13 +103,13 @@ class ExactSummary(SubscriptionSet):
         change = self.replace if subscription in self else self.subscribe
         return change(subscription, filter)
 
-    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+    def subscribe_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
 
-        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
         some = zip(ids, _bounds(boxes), strict=True)
         return Forwards.of([self._subscribed(one, lo, hi) for one, (lo, hi) in some])
@@ -118,16 +118,16 @@ class ExactSummary(SubscriptionSet):
         """Remove all of these, each once, one after the other."""
         return Forwards.of([self._left(row) for row in self._members.release_many(subscriptions)])
 
-    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+    def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Give subscriptions other filters, one after the other; see `replace`."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         some = zip(rows, _bounds(boxes), strict=True)
         return Forwards.of([self._replaced(row, lo, hi) for row, (lo, hi) in some])
 
-    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+    def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Add or replace subscriptions, one after the other; see `upsert`."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids, rows = self._members.either_many(boxes.ids)
         some = zip(ids, rows, _bounds(boxes), strict=True)
         return Forwards.of(

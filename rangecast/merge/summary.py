@@ -40,7 +40,7 @@ from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import Commands, as_commands
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.io.tables import table_of
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id, as_id
@@ -157,13 +157,15 @@ class Summary(SubscriptionSet):
         change = self.replace if subscription in self else self.subscribe
         return change(subscription, filter)
 
-    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> RangeForwards:
+    def subscribe_many(
+        self, subscriptions: Any, *, rejected: RejectedTarget = None
+    ) -> RangeForwards:
         """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
 
-        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
         gained = self._edit(converted(boxes, self.cells, self.limit), 1)
         self._members.bind_many(ids, self._keep(boxes))
@@ -178,15 +180,15 @@ class Summary(SubscriptionSet):
         self._kept.free(rows)
         return RangeForwards(_nothing(len(rows)), lost)
 
-    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> RangeForwards:
+    def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> RangeForwards:
         """Give subscriptions other filters, one after the other; see `replace`."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         return self._replaced(rows, boxes)
 
-    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> RangeForwards:
+    def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> RangeForwards:
         """Add or replace subscriptions, one after the other; see `upsert`."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         _, rows = self._members.either_many(boxes.ids)
         words = ["subscribe" if row is None else "replace" for row in rows]
         return self._done(Commands(words, boxes.ids, boxes, None))

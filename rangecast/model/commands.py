@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import BadRowError, DuplicateIdError, UnknownIdError, UsageError
+from rangecast.errors import DuplicateIdError, RejectedRowError, UnknownIdError, UsageError
 from rangecast.kernels.arrays import Bool
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import encode_subscriptions, exact_columns
@@ -133,7 +133,7 @@ def _boxes(table: pa.Table, comes: Bool, space: Space, source: str) -> Boxes:
         return _no_boxes(space)
     try:
         found = encode_subscriptions(columns, space, noun=source)
-    except BadRowError as error:  # not set aside: the commands after it may need it
+    except RejectedRowError as error:  # never skipped: later commands may need it
         raise UsageError(f"{error}; nothing was done") from None
     return found if comes.all() else found.take(np.flatnonzero(comes))
 

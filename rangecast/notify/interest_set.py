@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import MemberSet, UpsertResult
 from rangecast.model.sets.members import Id, Members, as_id
 from rangecast.model.validation.arguments import whole
@@ -113,17 +113,17 @@ class InterestSet(MemberSet):
             self._drop(old)
         return self[one]
 
-    def subscribe_many(self, interests: Any, *, bad_rows: SetAside = None) -> int:
+    def subscribe_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
         """Add interests, all of them or none; return how many.
 
         They are a path, a table, a DataFrame, a list of dicts or a dict of columns: id, x_lo, x_hi
         and perhaps k; over a space, <attribute>_lo and <attribute>_hi or filter instead.
 
-        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         """
         given = (
-            interests if isinstance(interests, NewInterests) else self._given(interests, bad_rows)
+            interests if isinstance(interests, NewInterests) else self._given(interests, rejected)
         )
         if len(self):
             new = self._members.new_many(given.ids)
@@ -146,18 +146,18 @@ class InterestSet(MemberSet):
             self._drop(row)
         return len(rows)
 
-    def replace_many(self, interests: Any, *, bad_rows: SetAside = None) -> int:
+    def replace_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
         """Give interests other ranges or filters, all of them or none; return how many."""
-        given = self._given(interests, bad_rows)
+        given = self._given(interests, rejected)
         ids, rows = self._members.known_many(given.ids)
         for at, (one, old) in enumerate(zip(ids, rows, strict=True)):
             self._add(one, given.regions[at], given.wanted.get(at, self._wanted.get(old)))
             self._drop(old)
         return len(ids)
 
-    def upsert_many(self, interests: Any, *, bad_rows: SetAside = None) -> UpsertResult:
+    def upsert_many(self, interests: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
         """Add those of these that are new, replace those that exist, all or none; count both."""
-        given = self._given(interests, bad_rows)
+        given = self._given(interests, rejected)
         ids, rows = self._members.either_many(given.ids)
         for at, (one, old) in enumerate(zip(ids, rows, strict=True)):
             self._add(one, given.regions[at], given.wanted.get(at))
@@ -198,7 +198,7 @@ class InterestSet(MemberSet):
         """Return the checked region of an interest."""
         raise NotImplementedError
 
-    def _given(self, interests: Any, bad_rows: SetAside) -> NewInterests:
+    def _given(self, interests: Any, rejected: RejectedTarget) -> NewInterests:
         """Return what a caller gives as interests."""
         raise NotImplementedError
 

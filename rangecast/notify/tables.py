@@ -5,7 +5,7 @@
     interests    id, x_lo, x_hi[, k]   no bound where null
     messages     seq, position, object, x, y, left_inner, right_inner, left_outer, right_outer
 
-A row that can't be used is reported to `BadRows` with its source, number and column. Ids of
+A row that can't be used is reported to `RejectedRows` with its source, number and column. Ids of
 objects and updates are of one type: integers only if those of both files are.
 """
 
@@ -24,7 +24,7 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.boxes import closed_range
 from rangecast.model.io.records import Records, Rows, Source, file_source, table_source
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.validation.unknown_columns import column_hint
 from rangecast.notify.interest_set import NewInterests, Regions
 from rangecast.notify.messages import Messages
@@ -75,14 +75,14 @@ def as_objects(given: Any) -> ObjectColumns:
     return given if isinstance(given, ObjectColumns) else read_objects(_rows(given, "objects"))
 
 
-def as_interests(given: Any, most: int, bad: BadRows | None = None) -> NewInterests:
+def as_interests(given: Any, most: int, bad: RejectedRows | None = None) -> NewInterests:
     """Return what a Python program gives as interests, in at most this many objects each."""
     return read_interests(_rows(given, "interests"), bad, most=most)
 
 
 def as_changes(given: Any) -> list[Change]:
     """Return what a Python program gives as changes in a table."""
-    found = records(_rows(given, "changes"), BadRows(), ("id", "y"), ("x",), unique=False)
+    found = records(_rows(given, "changes"), RejectedRows(), ("id", "y"), ("x",), unique=False)
     return [change for rows in found for change in _changes(rows)]
 
 
@@ -99,13 +99,13 @@ def file_rows(path: str | Path) -> Source:
 
 def common_id_type(*sources: Source) -> pa.DataType:
     """Return the type of ids that these sources share."""
-    kinds = [records(source, BadRows(), ("id",)).id_type for source in sources]
+    kinds = [records(source, RejectedRows(), ("id",)).id_type for source in sources]
     return pa.large_string() if pa.large_string() in kinds else pa.int64()
 
 
 def records(
     source: Source,
-    bad: BadRows,
+    bad: RejectedRows,
     needed: Sequence[str],
     optional: Sequence[str] = (),
     *,
@@ -140,7 +140,7 @@ def distinct_arrivals(arrival: F64) -> I64:
 
 def read_objects(
     source: Source,
-    bad: BadRows | None = None,
+    bad: RejectedRows | None = None,
     *,
     kind: pa.DataType | None = None,
     ignore_unknown: bool | None = None,
@@ -148,7 +148,7 @@ def read_objects(
     """Return the objects of a source; `kind` is the type of ids, if it is known."""
     found = records(
         source,
-        bad or BadRows(),
+        bad or RejectedRows(),
         ("id", "x", "y"),
         ("arrival",),
         kind=kind,
@@ -170,7 +170,7 @@ def read_objects(
 
 def read_interests(
     source: Source,
-    bad: BadRows | None = None,
+    bad: RejectedRows | None = None,
     progress: Callable[[int], object] = int,
     *,
     most: int = LARGEST_K,
@@ -178,7 +178,7 @@ def read_interests(
 ) -> NewInterests:
     """Return the interests of a source, in at most this many objects each."""
     found = records(
-        source, bad or BadRows(), ("id",), ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
+        source, bad or RejectedRows(), ("id",), ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
     )
     wants = Integer("k", min=1, max=most)
     ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 3))]
@@ -209,7 +209,7 @@ def read_updates(
     source: Source,
     kind: pa.DataType,
     known: Callable[[Any], bool],
-    bad: BadRows,
+    bad: RejectedRows,
     *,
     ignore_unknown: bool | None = None,
 ) -> Iterator[Updates]:

@@ -15,7 +15,7 @@ from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.attributes.base import Number
 from rangecast.model.io.records import Rows, Source
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.sets.ids import NO_ID, Places, as_ids
 
 COLUMNS = ("event", "subscription", "factor")
@@ -78,10 +78,10 @@ def read_factors(
     source: Source,
     event_ids: pa.DataType,
     subscription_ids: pa.DataType,
-    bad_rows: BadRows | None = None,
+    rejected: RejectedRows | None = None,
 ) -> FactorTable:
     """Read a table of factors, whose ids have these types."""
-    bad = bad_rows or BadRows()
+    bad = rejected or RejectedRows()
     events: list[Any] = [pa.array([], event_ids)]
     subscriptions: list[Any] = [pa.array([], subscription_ids)]
     values = [np.zeros(0)]

@@ -1,4 +1,6 @@
-"""Events in the Python workers: record batches to points, and bad rows to values of a column."""
+"""Events in the Python workers: record batches to points, and rejected rows to values of a
+column.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import BadRow, BadRowError
+from rangecast.errors import RejectedRow, RejectedRowError
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import REMEDY, Rows
-from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR_TYPE
 
@@ -39,8 +41,8 @@ class Encoded(NamedTuple):
         return self._replace(points=self.points[wanted], places=self.places[wanted])
 
 
-class Refusing(BadRows):
-    """Raises the first bad row with the id of its event, as rows have no order in Spark.
+class RaisingRows(RejectedRows):
+    """Raises the first rejected row with the id of its event, as rows have no order in Spark.
 
     Without ids, it says what else the row has.
     """
@@ -49,16 +51,16 @@ class Refusing(BadRows):
         super().__init__()
         self._ids = ids
 
-    def add(self, bad: BadRow, data: dict[str, object] | str) -> None:
+    def add(self, bad: RejectedRow, data: dict[str, object] | str) -> None:
         which = f"with {data}" if self._ids is None else repr(self._ids[bad.row].as_py())
-        raise BadRowError(
-            BadRow(
+        raise RejectedRowError(
+            RejectedRow(
                 f"event {which}",
                 None,
                 bad.column,
                 bad.value,
                 bad.reason,
-                "correct the value, or ask for a column of errors with errors='column'",
+                "correct the value, or ask for a column of errors with rejected='column'",
             )
         )
 
@@ -72,12 +74,12 @@ def encode_batch(
     nan: str,
     raising: bool,
 ) -> Encoded:
-    """Return the points of a batch; `raising`: the first bad row is an error.
+    """Return the points of a batch; `raising`: the first rejected row is an error.
 
     event_id   the column that names an event, if there is one
     """
     ids = None if event_id is None else batch.column(event_id)
-    bad = Refusing(ids) if raising else KeptRows()
+    bad = RaisingRows(ids) if raising else CollectedRows()
     rows = Rows("events", Batch.of(batch), bad)
     if ids is not None and event_id is not None:
         rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
@@ -86,7 +88,7 @@ def encode_batch(
     places = np.arange(len(rows))
     if rows.good.all():
         return Encoded(points, places, places[:0], pa.nulls(0, ERROR_TYPE))
-    assert isinstance(bad, KeptRows)
+    assert isinstance(bad, CollectedRows)
     return Encoded(points[rows.good], places[rows.good], places[~rows.good], error_array(bad))
 
 
@@ -98,8 +100,8 @@ def _refuse_broken(rows: Rows, batch: pa.RecordBatch) -> None:
             rows.refuse(place, "(all)", UNSPLIT)
 
 
-def error_array(bad: KeptRows) -> pa.Array:
-    """Return what is wrong with each bad row, in the order of the rows."""
+def error_array(bad: CollectedRows) -> pa.Array:
+    """Return what is wrong with each rejected row, in the order of the rows."""
     ordered = sorted(bad.kept, key=lambda one: one[0].row or 0)
     errors = [
         {"column": one.column, "value": one.value, "reason": _reason(one), "row": data}
@@ -108,6 +110,6 @@ def error_array(bad: KeptRows) -> pa.Array:
     return pa.array(errors, ERROR_TYPE)
 
 
-def _reason(bad: BadRow) -> str:
+def _reason(bad: RejectedRow) -> str:
     """Return why a row can't be used, and what to do if there is more to say than to correct it."""
     return bad.reason if bad.remedy == REMEDY else f"{bad.reason}{TO_DO}{bad.remedy}"

@@ -33,7 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rangecast.errors import BadRow
+from rangecast.errors import RejectedRow
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
@@ -43,7 +43,7 @@ from rangecast.model.filters.many import Parse
 from rangecast.model.filters.unnumbered import FirstReading, numbered
 from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import REMEDY, Rows
-from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array
@@ -124,7 +124,7 @@ def _words_of_bounds(subscriptions: DataFrame, space: Space, kind: DataType) -> 
 
     def report(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            _part(space, batch, kind, KeptRows(), None)
+            _part(space, batch, kind, CollectedRows(), None)
         for name, words in space.vocabularies.items():
             new = words[before[name] :]
             axes = pa.array([space.axis(name)] * len(new), pa.int32())
@@ -169,26 +169,26 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> tuple[DataFrame, Calla
     return rows, shipped.release
 
 
-def gather(encoded: DataFrame, space: Space, bad_rows: BadRows | None = None) -> Boxes:
+def gather(encoded: DataFrame, space: Space, rejected: RejectedRows | None = None) -> Boxes:
     """Collect encoded subscriptions on the driver, in order of arrival."""
     table = encoded.toArrow()
-    bad = bad_rows or BadRows()
+    bad = rejected or RejectedRows()
     report_errors(table, bad)
     good = table.filter(pc.is_null(table.column("error")))
     return boxes_of_table(good, len(space), bad)
 
 
-def report_errors(table: pa.Table, bad: BadRows) -> None:
+def report_errors(table: pa.Table, bad: RejectedRows) -> None:
     """Hand the rows with an error to `bad`."""
     wrong = table.filter(pc.is_valid(table.column("error")))
     for one, error in zip(wrong["id"].to_pylist(), wrong["error"].to_pylist(), strict=True):
         source = f"subscription {one!r}"
         reason, _, hint = error["reason"].partition(TO_DO)
-        row = BadRow(source, None, error["column"], error["value"], reason, hint or REMEDY)
+        row = RejectedRow(source, None, error["column"], error["value"], reason, hint or REMEDY)
         bad.add(row, error["row"])
 
 
-def boxes_of_table(table: pa.Table, dimensions: int, bad: BadRows | None = None) -> Boxes:
+def boxes_of_table(table: pa.Table, dimensions: int, bad: RejectedRows | None = None) -> Boxes:
     """Return encoded subscriptions, none with an error, in order of arrival; duplicates are bad."""
     order = [("seq", "ascending"), ("id", "ascending")]
     table = table.sort_by(order)
@@ -214,7 +214,7 @@ def boxes_in_order(table: pa.Table, dimensions: int) -> Boxes:
     )
 
 
-def _without_duplicates(table: pa.Table, bad: BadRows) -> pa.Table:
+def _without_duplicates(table: pa.Table, bad: RejectedRows) -> pa.Table:
     ids = table.column("id")
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
@@ -259,7 +259,7 @@ def size_of(given: EncodedSet | Boxes) -> SetSize:
     return SetSize(rows, boxes, mentions, len(given.space))
 
 
-def without_duplicates(encoded: DataFrame, bad: BadRows) -> DataFrame:
+def without_duplicates(encoded: DataFrame, bad: RejectedRows) -> DataFrame:
     """Return the first subscription of each id; hand the others to `bad`, or raise.
 
     As `boxes_of_table` does, for a set that the driver doesn't hold; a job of its own.
@@ -273,20 +273,20 @@ def without_duplicates(encoded: DataFrame, bad: BadRows) -> DataFrame:
     return numbered.filter("_copy = 1").drop("_copy")
 
 
-def _report_duplicate(one: Any, bad: BadRows) -> None:
+def _report_duplicate(one: Any, bad: RejectedRows) -> None:
     remedy = "give each subscription an id of its own"
-    row = BadRow(f"subscription {one!r}", None, "id", str(one), "duplicate id", remedy)
+    row = RejectedRow(f"subscription {one!r}", None, "id", str(one), "duplicate id", remedy)
     bad.add(row, {"id": one})
 
 
 def need_no_errors(encoded: DataFrame) -> None:
     """Refuse subscriptions that can't be used, showing the first; a job of its own."""
     wrong = encoded.filter("error is not null").limit(1).toArrow()
-    report_errors(wrong, BadRows())
+    report_errors(wrong, RejectedRows())
 
 
 def _part(
-    space: Space, batch: pa.RecordBatch, kind: DataType, bad: KeptRows, parse: Parse | None
+    space: Space, batch: pa.RecordBatch, kind: DataType, bad: CollectedRows, parse: Parse | None
 ) -> tuple[Part, Bool]:
     rows = Rows("subscriptions", Batch.of(batch), bad)
     rows.take_ids(batch.column("id"), arrow_ids(kind))
@@ -294,7 +294,7 @@ def _part(
 
 
 def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBatch:
-    bad = KeptRows()
+    bad = CollectedRows()
     parse = None
     if _PARSED in batch.schema.names:
         parse = _numbering(space, batch.column(_PARSED).to_pylist())

@@ -27,10 +27,10 @@ _OURS = re.compile(
     r"(.*(?:\n(?!\tat | SQLSTATE: |Driver stacktrace|JVM stacktrace).*\S.*)*)"
 )
 """An error of ours in a traceback, with all lines of its text."""
-_BAD_ROW = re.compile(
+_REJECTED_ROW = re.compile(
     r"(?s)(.*?), column (['\"])(.*?)\2: (.*)\n  given: (.*)\n  hint: (.*)",
 )
-"""The text of a `BadRowError`."""
+"""The text of a `RejectedRowError`."""
 
 
 def worker_error(message: str) -> errors.RangecastError | None:
@@ -40,14 +40,14 @@ def worker_error(message: str) -> errors.RangecastError | None:
         return None
     name, text = found[-1]
     kind = getattr(errors, name, errors.UsageError)
-    if kind is not errors.BadRowError:
+    if kind is not errors.RejectedRowError:
         error: errors.RangecastError = kind(text)
         return error
-    parts = _BAD_ROW.fullmatch(text)
+    parts = _REJECTED_ROW.fullmatch(text)
     if parts is None:
         return errors.UsageError(text)
     source, _, column, reason, value, remedy = parts.groups()
-    return errors.BadRowError(errors.BadRow(source, None, column, value, reason, remedy))
+    return errors.RejectedRowError(errors.RejectedRow(source, None, column, value, reason, remedy))
 
 
 def raise_worker_errors(session: SparkSession) -> None:

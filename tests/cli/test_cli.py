@@ -194,7 +194,7 @@ def test_a_pattern_in_quotes_is_read_and_never_written_over(cli, data):
         (("match", *FILES, "-o", "m.txt"), "unknown format"),
         (("match", *FILES, "-o", "no/such/m.csv"), "can't be written"),
         (("match", *FILES, "-o", "events.csv"), "is an input"),
-        (("match", *FILES, "-o", "m.csv", "--bad-rows", "m.csv"), "for two outputs"),
+        (("match", *FILES, "-o", "m.csv", "--rejected", "m.csv"), "for two outputs"),
         (("match", "events.csv"), "Missing argument"),
         (
             ("rank", *FILES, "-k", "0"),
@@ -227,16 +227,16 @@ def test_a_users_mistake_exits_with_2_and_says_what_to_do(cli, data, arguments, 
     assert message in cli(*arguments, code=2).stderr
 
 
-def test_a_bad_row_stops_the_run_or_is_set_aside(cli, data):
+def test_a_rejected_row_stops_the_run_or_is_written(cli, data):
     (data / "events.csv").write_text("id,price,sector\ne1,5,tech\ne2,x,tech\ne3,,oil\n")
     done = cli("match", *FILES, "-o", "m.csv", code=2)
-    for part in ("events.csv", "row 1", "'price'", "given: x", "--bad-rows"):
+    for part in ("events.csv", "row 1", "'price'", "given: x", "--rejected"):
         assert part in done.stderr
     assert not (data / "m.csv").exists()
     assert not list(data.glob(".*partial"))
-    done = cli("match", *FILES, "-o", "m.csv", "--bad-rows", "bad.csv")
+    done = cli("match", *FILES, "-o", "m.csv", "--rejected", "bad.csv")
     assert "1 event against 4 subscriptions" in done.stderr
-    assert "2 bad rows set aside in bad.csv" in done.stderr
+    assert "2 rejected rows in bad.csv" in done.stderr
     assert [row["row"] for row in rows_of(data / "bad.csv")] == ["1", "2"]
 
 
@@ -274,7 +274,7 @@ NOTIFY = {
 
 
 @pytest.mark.parametrize(
-    ("command", "bad_rows"),
+    ("command", "rejected"),
     [
         (("match", *FILES), 2),
         (("rank", *FILES), 2),
@@ -287,20 +287,20 @@ NOTIFY = {
     ],
     ids=lambda given: given[0] if isinstance(given, tuple) else None,
 )
-def test_every_command_tells_of_time_and_bad_rows_alike(cli, data, command, bad_rows):
+def test_every_command_tells_of_time_and_rejected_rows_alike(cli, data, command, rejected):
     for name, text in NOTIFY.items():
         (data / name).write_text(text)
     with (data / "events.csv").open("a") as events, (data / "subs.csv").open("a") as subscriptions:
         events.write("e4,dear,tech\n")
         subscriptions.write("bad,price <,0,1\n")
-    cli("match", *FILES, "--bad-rows", "bad.csv", "-o", "m.csv")
-    assert "or set bad rows aside with --bad-rows FILE" in cli(*command, code=2).stderr
-    aside = ("--bad-rows", "aside.csv")
+    cli("match", *FILES, "--rejected", "bad.csv", "-o", "m.csv")
+    assert "or write rejected rows to a file with --rejected FILE" in cli(*command, code=2).stderr
+    aside = ("--rejected", "aside.csv")
     done = cli(*command, *aside, "--json")
     facts = json.loads((done.stderr or done.stdout).splitlines()[-1])
     assert {"seconds", "compiling", "output", "warnings"} <= facts.keys()
-    assert facts["bad_rows"] == len(rows_of(data / "aside.csv")) == bad_rows
+    assert facts["rejected"] == len(rows_of(data / "aside.csv")) == rejected
     said = cli(*command, *aside).stderr
-    assert said.endswith(f"; {bad_rows} bad row{'s' * (bad_rows > 1)} set aside in aside.csv\n")
+    assert said.endswith(f"; {rejected} rejected row{'s' * (rejected > 1)} in aside.csv\n")
     assert re.search(r" in \d+\.\d\d s\b", said)
     assert cli(*command, *aside, "--quiet").stderr == ""

@@ -86,7 +86,7 @@ def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(cli, data):
         "broken,3,price >,1,2,1\n"
         "tech,4,sector = 'tech',7,2,1\n"
     )
-    options = ("--space", "space.toml", "--ignore-unknown", "--bad-rows", "bad.csv")
+    options = ("--space", "space.toml", "--ignore-unknown", "--rejected", "bad.csv")
     cli("cover", "subs.csv", *options, "-o", "o.csv", "--kept", "kept.csv")
     assert (data / "kept.csv").read_text() == (
         "title,id,filter,score,seq,weight_price\n"
@@ -149,6 +149,6 @@ def test_mistakes_exit_with_2(cli, data):
     assert "for two outputs" in both.stderr
     (data / "subs.csv").write_text("id,filter\na,price >\nb,price > 1\n")
     cli("cover", "subs.csv", *space, code=2)
-    done = cli("cover", "subs.csv", *space, "--bad-rows", "bad.csv")
+    done = cli("cover", "subs.csv", *space, "--rejected", "bad.csv")
     assert done.stdout == "subscription,covered_by\nb,\n"
-    assert "1 bad row set aside" in done.stderr
+    assert "1 rejected row in" in done.stderr

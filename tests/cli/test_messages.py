@@ -14,10 +14,10 @@ from rangecast.cli.main import app
 from rangecast.cli.shared.output import counted, progress, taken
 from rangecast.cli.shared.progress import StreamProgress
 from rangecast.cli.shared.run import Run
-from rangecast.errors import BadRow, BadRowError, SpaceError
+from rangecast.errors import RejectedRow, RejectedRowError, SpaceError
 from rangecast.kernels.jit import noticing
 from rangecast.model.io.line_numbers import line_of
-from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.io.writer import TableWriter
 from rangecast.model.space import Space
 
@@ -56,7 +56,7 @@ def folder(tmp_path):
         ((*MATCH, "--engine", "spark", "--threads", "2"), "--threads is for --engine local"),
         (("notify", "o", "u", "i", "--batch-size", "4"), "pass --algorithm batch, or leave out"),
         ((*MATCH, "--engine", "sprak"), "'sprak' is not one of 'local', 'spark'"),
-        ((*MATCH, "-o", "-", "--bad-rows", "-"), "-: is given for two outputs"),
+        ((*MATCH, "-o", "-", "--rejected", "-"), "-: is given for two outputs"),
         ((*MATCH, "-o", "no/m.csv"), "there is no folder no\n  hint: create it first"),
         (("match", "evants.csv", *MATCH[2:]), "did you mean 'events.csv'?"),
         (("match", "no/e.csv", *MATCH[2:]), "nor is there a folder no"),
@@ -83,11 +83,14 @@ def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(cli, folder, a
             (
                 "events.csv, line 4 (row 1, counted from 0), column 'price': 'u' is not a number\n"
                 "  given: u\n"
-                "  also: 2 more bad 'price' among the rows read so far\n"
-                "  hint: correct the value, or set bad rows aside with --bad-rows FILE\n"
+                "  also: 2 more rejected 'price' among the rows read so far\n"
+                "  hint: correct the value, or write rejected rows to a file with --rejected FILE\n"
             ),
         ),
-        (b"id,price\n1,1\n1,2\n", "an id of its own, or set bad rows aside with --bad-rows FILE"),
+        (
+            b"id,price\n1,1\n1,2\n",
+            "an id of its own, or write rejected rows to a file with --rejected FILE",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_says_where_and_what_to_do(cli, folder, content, told):
@@ -111,7 +114,7 @@ def test_a_file_that_cannot_be_used_says_where_and_what_to_do(cli, folder, conte
 )
 def test_a_bad_filter_has_one_remedy(cli, folder, text, hint):
     (folder / "subs.csv").write_text(f'id,filter\nlow,price < 1\nbad,"{text}"\n')
-    aside = "or set bad rows aside with --bad-rows FILE"
+    aside = "or write rejected rows to a file with --rejected FILE"
     for command in (("why", "{}", "subs.csv", "low", "--space", "space.toml"), MATCH):
         said = cli(*command, code=2).stderr
         begin = "rangecast: subs.csv, line 3 (row 1, counted from 0), column 'filter'"
@@ -120,11 +123,11 @@ def test_a_bad_filter_has_one_remedy(cli, folder, text, hint):
         assert said.count("hint:") == 1
 
 
-def test_the_file_of_bad_rows_gives_no_advice_that_was_followed(cli, folder):
+def test_the_file_of_rejected_rows_gives_no_advice_that_was_followed(cli, folder):
     (folder / "events.csv").write_text("id,price\n1,x\n")
-    said = cli(*MATCH, "--bad-rows", "bad.jsonl", "-o", "m.csv").stderr
+    said = cli(*MATCH, "--rejected", "bad.jsonl", "-o", "m.csv").stderr
     assert "0 events against 2 subscriptions: 0 rows in" in said
-    assert "; 1 bad row set aside in bad.jsonl" in said
+    assert "; 1 rejected row in bad.jsonl" in said
     (bad,) = map(json.loads, (folder / "bad.jsonl").read_text().splitlines())
     assert (bad["reason"], bad["remedy"]) == ("'x' is not a number", "correct the value")
 
@@ -210,7 +213,7 @@ def test_compiling_is_told_once_and_timed():
 @pytest.mark.parametrize("output", [None, "-"])
 def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
     class Done:
-        events = matches = bad_rows = refused_edits = version = subscriptions = 1
+        events = matches = rejected = rejected_edits = version = subscriptions = 1
         seconds = 0.5
         steps: ClassVar[dict[str, int]] = {"match": 1}
 
@@ -280,12 +283,12 @@ def test_a_remedy_comes_whole_from_spark():
     events = pytest.importorskip("rangecast.spark.events")
     from rangecast.spark.subscriptions import report_errors
 
-    kept = KeptRows()
+    kept = CollectedRows()
     for remedy in ("put a text in quotes: 'x'", "correct the value"):
-        kept.add(BadRow("subscriptions", 0, "filter", "k = x", "expected a value", remedy), "")
+        kept.add(RejectedRow("subscriptions", 0, "filter", "k = x", "expected a value", remedy), "")
         table = pa.table({"id": ["s"], "error": events.error_array(kept).slice(len(kept.kept) - 1)})
-        with pytest.raises(BadRowError) as error:
-            report_errors(table, BadRows())
+        with pytest.raises(RejectedRowError) as error:
+            report_errors(table, RejectedRows())
         assert str(error.value).endswith(f"expected a value\n  given: k = x\n  hint: {remedy}")
 
 
@@ -308,7 +311,9 @@ def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
 def test_a_remedy_can_be_read_beside_another_one(cli, folder, text, hint):
     (folder / "subs.csv").write_text(f'id,filter\nbad,"{text}"\n')
     said = cli(*MATCH, code=2).stderr
-    assert said.endswith(f"\n  hint: {hint}, or set bad rows aside with --bad-rows FILE\n")
+    assert said.endswith(
+        f"\n  hint: {hint}, or write rejected rows to a file with --rejected FILE\n"
+    )
 
 
 def test_every_command_takes_a_snapshot(cli, folder):
@@ -328,11 +333,11 @@ def test_every_command_takes_a_snapshot(cli, folder):
 def test_why_of_an_event_of_a_file(cli, folder):
     (folder / "events.csv").write_text("id,price,kind\na,1,x\nb,oops,x\nc,20,\n")
     why = ("subs.csv", "low", "--space", "space.toml", "--events", "events.csv")
-    assert "bad rows aside" in cli("why", "c", *why, code=2).stderr
-    aside = (*why, "--bad-rows", "bad.csv")
+    assert "rejected rows to a file" in cli("why", "c", *why, code=2).stderr
+    aside = (*why, "--rejected", "bad.csv")
     told = "low does not match: price < 10 fails at 20."
     assert told in cli("why", "c", *aside).stdout
-    assert told in cli("why", "2", *aside, "--row").stdout  # as the file counts, bad rows too
+    assert told in cli("why", "2", *aside, "--row").stdout  # as the file counts, rejected rows too
     assert "low matches" in cli("why", "a", *aside).stdout
     assert "events.csv has no event '2'" in cli("why", "2", *aside, code=2).stderr
     assert "--row takes a number" in cli("why", "a", *aside, "--row", code=2).stderr

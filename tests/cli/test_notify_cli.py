@@ -165,14 +165,14 @@ def test_every_format_holds_the_same(cli, data):
         ),
     ],
 )
-def test_bad_rows_are_named_and_can_be_set_aside(cli, data, name, text, place):
+def test_rejected_rows_are_named_and_can_be_written(cli, data, name, text, place):
     (data / name).write_text(text)
     if name == "objects.csv":
         (data / "updates.csv").write_text("id,y\na,1\n")
     done = cli("notify", *FILES, code=2)
     assert f"{name}, {place}" in done.stderr
     if "no" not in text.split(","):
-        cli("notify", *FILES, "--bad-rows", "bad.csv", "--check")
+        cli("notify", *FILES, "--rejected", "bad.csv", "--check")
         assert rows((data / "bad.csv").read_text())[0]["file"] == name
 
 
@@ -304,12 +304,12 @@ def test_bounds_instead_of_filters_and_the_plan(cli, flats):
         ("space.toml", '[[attribute]]\nname = "a"\ntype = "string"\n', "make it a category"),
     ],
 )
-def test_bad_rows_and_columns_of_a_space_are_named(cli, flats, name, text, says):
+def test_rejected_rows_and_columns_of_a_space_are_named(cli, flats, name, text, says):
     (flats / name).write_text(text)
     assert says in cli("notify", *FLAT_FILES, code=2).stderr
     if "line 2" in says:
         (flats / "rents.csv").write_text("id,y\nb,1\n")
-        cli("notify", *FLAT_FILES, "--bad-rows", "bad.csv", "--check")
+        cli("notify", *FLAT_FILES, "--rejected", "bad.csv", "--check")
         assert rows((flats / "bad.csv").read_text())[0]["file"] == name
 
 

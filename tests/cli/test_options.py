@@ -143,10 +143,10 @@ def test_what_is_wrong_with_stdin_is_said_of_stdin(cli, data):
     assert "stdin: is empty" in cli(*given, code=2).stderr
     assert "hint: pipe it through gzip -dc" in cli(*given, stdin=b"\x1f\x8b\0", code=2).stderr
     assert "stdin: not a TOML" in cli("match", *FILES[:3], "-", stdin=b"= 1", code=2).stderr
-    aside = ("--bad-rows", "bad.csv", "-o", "out.csv")
+    aside = ("--rejected", "bad.csv", "-o", "out.csv")
     cli(*given, *aside, stdin=b"id,price\n1,2\n2,dear\n")
     assert (data / "bad.csv").read_text().splitlines()[1].startswith("stdin,1,price,dear,")
-    done = cli("match", *FILES, "-o", "out.csv", "--bad-rows", "-", "--json")
+    done = cli("match", *FILES, "-o", "out.csv", "--rejected", "-", "--json")
     assert (done.stdout.splitlines()[0], done.stderr[0]) == (
         "file,row,column,value,reason,remedy,data",
         "{",

@@ -167,10 +167,10 @@ def test_mistakes_are_told(rank, given, told):
     assert told in rank(*given, code=2).stderr
 
 
-def test_bad_rows_are_set_aside_once(rank, tmp_path):
+def test_rejected_rows_are_written_once(rank, tmp_path):
     events = tmp_path / "events.csv"
     events.write_text(EVENTS + "e5,2026-01-01T00:00:01,cheap,IBM\n")
-    assert lines(rank("--limit", "99/s", "--bad-rows", "bad.jsonl")) == EXACT
+    assert lines(rank("--limit", "99/s", "--rejected", "bad.jsonl")) == EXACT
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
 
 

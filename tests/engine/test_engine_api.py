@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from rangecast import (
-    BadRowError,
     Boxes,
     Category,
     Engine,
     FileError,
     Hierarchy,
     Number,
+    RejectedRowError,
     Space,
     String,
     Timestamp,
@@ -177,8 +177,12 @@ def test_many_subscriptions_come_by_bounds_and_from_a_file(tmp_path):
         ({"id": "x", "filter": "true"}, UsageError, "given: str 'x' for 'id'\n.*into a list"),
         ([{"id": "x"}], FileError, "need 'id' and either 'filter'"),
         ([{"id": "x", "filtre": "true"}], FileError, "unknown column 'filtre'.*'filter'"),
-        ([{"id": "x", "filter": "prise < 1"}], BadRowError, "did you mean 'price'"),
-        ([{"id": "x", "filter": "true", "score": 10**400}], BadRowError, "takes a finite number"),
+        ([{"id": "x", "filter": "prise < 1"}], RejectedRowError, "did you mean 'price'"),
+        (
+            [{"id": "x", "filter": "true", "score": 10**400}],
+            RejectedRowError,
+            "takes a finite number",
+        ),
         ([{"id": "x", "filter": "true"}, {"id": 5, "filter": "true"}], UsageError, "given: both"),
         ("none.csv", FileError, "none.csv"),
     ],

@@ -7,11 +7,11 @@ import rangecast.errors
 from rangecast import Engine, Number, Space
 from rangecast.cover import CoverSet
 from rangecast.errors import (
-    BadRow,
-    BadRowError,
     DuplicateIdError,
     InvalidValueError,
     RangecastError,
+    RejectedRow,
+    RejectedRowError,
     UnknownIdError,
     near,
 )
@@ -19,18 +19,18 @@ from rangecast.notify import Board
 
 
 def test_every_error_comes_whole_from_another_process():
-    bad = BadRow("f.csv", 3, "price", "x", "is not a number", "correct it")
+    bad = RejectedRow("f.csv", 3, "price", "x", "is not a number", "correct it")
     for _, kind in inspect.getmembers(rangecast.errors, inspect.isclass):
         if issubclass(kind, RangecastError):
-            error = kind(bad) if kind is BadRowError else kind("what, and what to do")
+            error = kind(bad) if kind is RejectedRowError else kind("what, and what to do")
             again = pickle.loads(pickle.dumps(error))
             assert type(again) is kind
             assert str(again) == str(error)
-    assert pickle.loads(pickle.dumps(BadRowError(bad))).bad == bad
+    assert pickle.loads(pickle.dumps(RejectedRowError(bad))).rejected == bad
 
 
-def test_a_bad_row_names_all_that_a_person_needs():
-    text = str(BadRow("f.csv", 3, "price", "x", "is not a number", "correct it"))
+def test_a_rejected_row_names_all_that_a_person_needs():
+    text = str(RejectedRow("f.csv", 3, "price", "x", "is not a number", "correct it"))
     for part in ("f.csv", "row 3", "'price'", "is not a number", "given: x", "hint: correct it"):
         assert part in text
 
@@ -78,7 +78,7 @@ def test_values_that_cant_be_used_are_value_errors():
     engine = Engine(SPACE)
     for kind, call in (
         (InvalidValueError, lambda: engine.match({"price": "x"})),
-        (BadRowError, lambda: engine.match_many([{"price": "x"}])),
+        (RejectedRowError, lambda: engine.match_many([{"price": "x"}])),
     ):
         with pytest.raises(ValueError, match="is not a number") as caught:
             call()

@@ -18,12 +18,12 @@ import pytest
 from rangecast import AsyncClient, Client, Engine, Filter, Number, Space, String
 from rangecast.client import AsyncClientBoard, ClientBoard
 from rangecast.errors import (
-    BadRowError,
     DuplicateIdError,
     FileError,
     FilterError,
     InvalidValueError,
     RangecastError,
+    RejectedRowError,
     SpaceError,
     UnknownIdError,
     UsageError,
@@ -168,9 +168,9 @@ CASES = {
         "subscribe_many", [NEW, {"id": "a", "filter": "price < 1"}], result=DuplicateIdError
     ),
     "subscribe_many of a wrong filter": case(
-        "subscribe_many", [NEW, {"id": "e", "filter": "prise < 1"}], result=BadRowError
+        "subscribe_many", [NEW, {"id": "e", "filter": "prise < 1"}], result=RejectedRowError
     ),
-    "subscribe_many of an id twice": case("subscribe_many", [NEW, NEW], result=BadRowError),
+    "subscribe_many of an id twice": case("subscribe_many", [NEW, NEW], result=RejectedRowError),
     "subscribe_many of ids of two kinds": case(
         "subscribe_many", [NEW, {"id": 7, "filter": "price < 1"}], result=UsageError
     ),
@@ -180,7 +180,7 @@ CASES = {
     ),
     "subscribe_many without filters": case("subscribe_many", [{"id": "d"}], result=FileError),
     "subscribe_many of a score that is none": case(
-        "subscribe_many", [NEW | {"score": "x"}], result=BadRowError
+        "subscribe_many", [NEW | {"score": "x"}], result=RejectedRowError
     ),
     "replace_many": case(
         "replace_many",
@@ -201,7 +201,7 @@ CASES = {
         result=UpsertResult(1, 1),
         after={"d": wanted("d", "price < 1"), "a": wanted("a", "price < 1")},
     ),
-    "upsert_many of an id twice": case("upsert_many", [NEW, NEW], result=BadRowError),
+    "upsert_many of an id twice": case("upsert_many", [NEW, NEW], result=RejectedRowError),
     "unsubscribe_many": case(
         "unsubscribe_many", ["a", "b", "a"], result=2, after={"a": None, "b": None}
     ),
@@ -248,8 +248,8 @@ CASES = {
     "match_many of Polars": case(
         "match_many", pl.DataFrame({"price": [4.0, 50.0]}), result=[["b", "c"], []]
     ),
-    "match_many of no value": case("match_many", [EVENT, {"price": "x"}], result=BadRowError),
-    "match_many of NaN": case("match_many", [EVENT, {"price": NAN}], result=BadRowError),
+    "match_many of no value": case("match_many", [EVENT, {"price": "x"}], result=RejectedRowError),
+    "match_many of NaN": case("match_many", [EVENT, {"price": NAN}], result=RejectedRowError),
     "match_many of an unknown attribute": case(
         "match_many", [EVENT, {"prise": 1}], result=UsageError
     ),
@@ -277,7 +277,7 @@ CASES = {
         "rank", EVENT, 1, relaxed=True, combine="prodct", result=UsageError
     ),
     "rank_many": case("rank_many", MANY, 2, result=RANKED),
-    "rank_many of no value": case("rank_many", [{"price": "x"}], result=BadRowError),
+    "rank_many of no value": case("rank_many", [{"price": "x"}], result=RejectedRowError),
     # ---- explaining
     "why": case("why", {"price": 30.0}, "b", result="b does not match: price < 10 fails at 30.0."),
     "why of alternatives": case(
@@ -368,7 +368,7 @@ class ByHttp:
         if answer.is_success:
             return found
         code = found["code"] if "code" in found else found["refused"][0]["code"]
-        code = BadRowError.code if "refused" in found and code == FilterError.code else code
+        code = RejectedRowError.code if "refused" in found and code == FilterError.code else code
         raise next(one for one in KINDS if one.code == code)(found.get("detail", ""))
 
     def call(self, method: str, *args: Any, **options: Any) -> Any:
@@ -466,7 +466,7 @@ KINDS: tuple[Any, ...] = (
     SpaceError,
     UnknownIdError,
     UsageError,
-    type("AnyBadRowError", (BadRowError,), {"__init__": RangecastError.__init__}),
+    type("AnyRejectedRowError", (RejectedRowError,), {"__init__": RangecastError.__init__}),
 )
 
 
@@ -477,7 +477,7 @@ def _params(given: dict[str, Any]) -> dict[str, Any]:
 def _raise_refused(found: Any, *, is_row: bool) -> None:
     if found["refused"]:
         code = found["refused"][0]["code"]
-        code = BadRowError.code if is_row and code == InvalidValueError.code else code
+        code = RejectedRowError.code if is_row and code == InvalidValueError.code else code
         raise next(one for one in KINDS if one.code == code)("")
 
 
@@ -568,8 +568,8 @@ def outcome(one: Any, given: Case) -> tuple[Any, Any]:
         found = one.call(given.method, *given.args, **given.options)
     except RangecastError as error:
         kinds = [kind for kind in KINDS if isinstance(error, kind)]
-        kind = BadRowError if isinstance(error, BadRowError) else type(error)
-        return ("error", kind) if kinds or isinstance(error, BadRowError) else ("other", error)
+        kind = RejectedRowError if isinstance(error, RejectedRowError) else type(error)
+        return ("error", kind) if kinds or isinstance(error, RejectedRowError) else ("other", error)
     return type(found), plain(found)
 
 
@@ -715,7 +715,7 @@ NOT_REMOTE = {
 """Public members of `Engine` that make no sense remotely, each with the reason."""
 NOT_REMOTE_OPTIONS = {
     "threads": "the server's own",
-    "bad_rows": "`rejected` gets the rows, as the server numbers them",
+    "rejected": "`rejected` gets the rows, as the server numbers them",
     "span": "a request has plain events",
     "factor": "a function can't be sent",
     "between": "goes with `factor`",

@@ -1,4 +1,6 @@
-"""Events with spans, chances and factors from files: what is read, and what becomes a bad row."""
+"""Events with spans, chances and factors from files: what is read, and what becomes a rejected
+row.
+"""
 
 import csv
 import json
@@ -6,7 +8,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from rangecast import BadRowError, Category, Engine, Integer, Number, Space, SpaceError
+from rangecast import Category, Engine, Integer, Number, RejectedRowError, Space, SpaceError
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import encode_events
 from rangecast.model.io.records import table_source
@@ -72,14 +74,16 @@ BAD = [
 
 
 @pytest.mark.parametrize(("columns", "values", "column", "reason"), BAD)
-def test_what_is_no_span_or_no_chance_is_a_bad_row(cli, folder, columns, values, column, reason):
+def test_what_is_no_span_or_no_chance_is_a_rejected_row(
+    cli, folder, columns, values, column, reason
+):
     lines = f"id,credit,{columns}\nbad,441,{values}\ngood,441{',' * (columns.count(',') + 1)}\n"
     (folder / "events.csv").write_text(lines)
     asked = ("rank", *FILES, "--uncertain" if "chance" in columns else "--span=contain")
     told = cli(*asked, cwd=folder, code=2)
     assert f"column '{column}'" in told.stderr
     assert reason in told.stderr
-    done = cli(*asked, "--bad-rows", "bad.csv", cwd=folder)
+    done = cli(*asked, "--rejected", "bad.csv", cwd=folder)
     assert ranked(done.stdout) == [("good", "travel")]
     (bad,) = csv.DictReader((folder / "bad.csv").read_text().splitlines())
     assert bad["column"] == column
@@ -89,9 +93,9 @@ def test_what_is_no_span_or_no_chance_is_a_bad_row(cli, folder, columns, values,
 def test_pairs_of_a_program_are_checked_row_by_row():
     columns = EventColumns(spans=True)
     for wrong in ((1, 2, 3), [1], (5, 2), (None, 3)):
-        with pytest.raises(BadRowError, match="span"):
+        with pytest.raises(RejectedRowError, match="span"):
             encode_events([{"age": 3}, {"age": wrong}], SPACE, columns=columns)
-        with pytest.raises(BadRowError, match="row 1"):
+        with pytest.raises(RejectedRowError, match="row 1"):
             encode_events(pa.table({"age": [[3, 3], list(wrong)]}), SPACE, columns=columns)
     table = pa.table({"age": pa.array([[9, 9], [1, 2], None, [3, 4]]).slice(1)})
     points = encode_events(table, SPACE, columns=columns).points
@@ -162,7 +166,7 @@ def test_factors_multiply_scores(cli, folder):
     ):
         (folder / "factors.csv").write_text("\n".join(["event,subscription,factor", *rows, line]))
         assert told in cli(*command, cwd=folder, code=2).stderr
-        cli(*command, "--bad-rows", "bad.csv", cwd=folder)
+        cli(*command, "--rejected", "bad.csv", cwd=folder)
         (bad,) = csv.DictReader((folder / "bad.csv").read_text().splitlines())
         assert told in bad["reason"]
     (folder / "factors.csv").write_text("\n".join(["event,subscription,factor", *rows, rows[0]]))

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.errors import BadRowError, FileError, RangecastError, UsageError
+from rangecast.errors import FileError, RangecastError, RejectedRowError, UsageError
 from rangecast.model.attributes.base import Boolean, Integer, Number
 from rangecast.model.attributes.text import Category, String
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.encoding.events import EventFile, encode_events
 from rangecast.model.io import files
 from rangecast.model.io.files import read_tables
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
 
@@ -56,8 +56,8 @@ def write(path, rows):
     return path
 
 
-def read(path, bad_rows=None, where=None, **options):
-    batches = list(EventFile(path, where or space(), bad_rows=bad_rows, **options))
+def read(path, rejected=None, where=None, **options):
+    batches = list(EventFile(path, where or space(), rejected=rejected, **options))
     ids = [one for batch in batches for one in batch.ids.to_pylist()]
     return ids, np.concatenate([batch.points for batch in batches])
 
@@ -108,14 +108,14 @@ def test_a_folder_of_files_is_one_table(tmp_path, suffix):
         read(folder)
 
 
-def test_ids_count_over_the_files_of_a_folder_and_bad_rows_name_theirs(tmp_path):
+def test_ids_count_over_the_files_of_a_folder_and_rejected_rows_name_theirs(tmp_path):
     parts = [tmp_path / f"part-{number}.csv" for number in range(3)]
     parts[0].write_text("price\n1\n2,3\n")
     parts[1].write_text("price\n")
     parts[2].write_text("price\n4\nx\n5,6\n")
-    with pytest.raises(BadRowError, match=r"part-0.csv, line 3 \(row 1, .*has 2 columns"):
+    with pytest.raises(RejectedRowError, match=r"part-0.csv, line 3 \(row 1, .*has 2 columns"):
         read(tmp_path)
-    with BadRows(tmp_path.with_name("bad.csv")) as bad:
+    with RejectedRows(tmp_path.with_name("bad.csv")) as bad:
         assert read(tmp_path, bad)[0] == [0, 2]
     found = pacsv.read_csv(tmp_path.with_name("bad.csv")).select(["file", "row", "column"])
     assert [tuple(one.values()) for one in found.to_pylist()] == [
@@ -126,18 +126,18 @@ def test_ids_count_over_the_files_of_a_folder_and_bad_rows_name_theirs(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_a_bad_row_of_a_pattern_names_its_file(tmp_path, suffix):
+def test_a_rejected_row_of_a_pattern_names_its_file(tmp_path, suffix):
     write(tmp_path / f"e1.{suffix}", [{"id": 1, "price": 1.0}, {"id": 2, "price": 2.0}])
     second = write(tmp_path / f"e2.{suffix}", [{"id": 3, "kind": "x"}, {"id": 4, "kind": "z"}])
-    with pytest.raises(BadRowError) as caught:
+    with pytest.raises(RejectedRowError) as caught:
         read(tmp_path / f"e*.{suffix}")
-    bad = caught.value.bad
+    bad = caught.value.rejected
     assert (bad.source, bad.row, bad.column) == (str(second), 1, "kind")
     assert str(caught.value).startswith(f"{second}, ")
     write(second, [{"id": 3, "price": 1.0}, {"id": 2, "price": 1.0}])
-    with pytest.raises(BadRowError) as caught:
+    with pytest.raises(RejectedRowError) as caught:
         read(tmp_path / f"e*.{suffix}")
-    bad = caught.value.bad
+    bad = caught.value.rejected
     assert (bad.source, bad.row, bad.column) == (str(second), 1, "id")
     assert f"first seen in {tmp_path / f'e1.{suffix}'}, row 1)" in bad.reason
 
@@ -161,12 +161,12 @@ def test_an_absent_attribute_is_missing_and_warned_of(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_a_bad_row_stops_the_reading_and_says_where(tmp_path, suffix):
+def test_a_rejected_row_stops_the_reading_and_says_where(tmp_path, suffix):
     rows = [{"price": 1.0, "kind": "x"}, {"price": 2.0, "kind": "z"}]
     path = write(tmp_path / f"e.{suffix}", rows)
-    with pytest.raises(BadRowError) as caught:
+    with pytest.raises(RejectedRowError) as caught:
         read(path)
-    bad = caught.value.bad
+    bad = caught.value.rejected
     assert (bad.source, bad.row, bad.column, bad.value) == (str(path), 1, "kind", "z")
     assert "one of its listed values" in bad.reason
     assert bad.remedy
@@ -174,10 +174,10 @@ def test_a_bad_row_stops_the_reading_and_says_where(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("aside", ["csv", "jsonl", "parquet"])
-def test_bad_rows_are_set_aside_whole_and_the_rest_goes_on(tmp_path, suffix, aside):
+def test_rejected_rows_are_written_whole_and_the_rest_goes_on(tmp_path, suffix, aside):
     rows = [{"id": i, "price": float(i), "kind": "xyz"[i % 3]} for i in range(9)]
     path = write(tmp_path / f"e.{suffix}", rows)
-    with BadRows(tmp_path / f"bad.{aside}") as bad:
+    with RejectedRows(tmp_path / f"bad.{aside}") as bad:
         ids, _ = read(path, bad)
     assert bad.count == 3
     assert ids == [0, 1, 3, 4, 6, 7]
@@ -198,10 +198,10 @@ def test_a_repeated_id_names_the_row_where_it_stood_first(
     ids = [*ids[:5], ids[1], *ids[5:], ids[2], ids[2]]
     ids = [int(i) if named == "{}" else i for i in ids]
     path = write(tmp_path / f"e.{suffix}", [{"id": i, "price": 1.0} for i in ids])
-    with pytest.raises(BadRowError, match="first seen in row 1") as caught:
+    with pytest.raises(RejectedRowError, match="first seen in row 1") as caught:
         read(path)
-    assert caught.value.bad.row == 5
-    with BadRows(tmp_path / "bad.csv") as bad:
+    assert caught.value.rejected.row == 5
+    with RejectedRows(tmp_path / "bad.csv") as bad:
         kept, _ = read(path, bad)
     assert kept == [i for place, i in enumerate(ids) if i not in ids[:place]]
     assert bad.count == 3
@@ -218,14 +218,16 @@ def test_an_unknown_column_is_refused_unless_told(tmp_path, suffix):
 def test_rows_that_cannot_be_split_keep_the_count_right(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text('price,n\n1,1\n2\n3,3,3\n"4",4\n5,x\n')
-    with pytest.raises(BadRowError, match=r"line 3 \(row 1, .*has 1 columns, the header has 2"):
+    with pytest.raises(
+        RejectedRowError, match=r"line 3 \(row 1, .*has 1 columns, the header has 2"
+    ):
         read(path)
-    with BadRows(tmp_path / "bad.csv") as bad:
+    with RejectedRows(tmp_path / "bad.csv") as bad:
         ids, points = read(path, bad)
     assert (ids, points[:, 0].tolist(), bad.count) == ([0, 3], [1.0, 4.0], 3)
     path = tmp_path / "e.jsonl"
     path.write_text('{"price": 1}\n{"price": \n[1]\n\n{"price": "x"}\n{"price": 5}\n')
-    with BadRows(tmp_path / "bad2.csv") as bad:
+    with RejectedRows(tmp_path / "bad2.csv") as bad:
         ids, points = read(path, bad)
     assert (ids, points[:, 0].tolist(), bad.count) == ([0, 4], [1.0, 5.0], 3)
 
@@ -289,9 +291,9 @@ def test_a_byte_order_mark_is_not_part_of_a_name(tmp_path):
 def test_mixed_json_types_blame_the_row_at_fault(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_text('{"price": 1}\n{"price": true}\n')
-    with pytest.raises(BadRowError) as caught:
+    with pytest.raises(RejectedRowError) as caught:
         read(path)
-    assert caught.value.bad.row == 1
+    assert caught.value.rejected.row == 1
 
 
 def test_python_events_of_every_shape():
@@ -317,7 +319,7 @@ def test_python_events_of_every_shape():
     ],
 )
 def test_python_events_that_are_none(events, message):
-    with pytest.raises((UsageError, BadRowError), match=message):
+    with pytest.raises((UsageError, RejectedRowError), match=message):
         encode_events(events, space())
 
 
@@ -332,8 +334,8 @@ def test_fuzz_a_reader_answers_or_refuses(suffix, content, data, tmp_path_factor
     good[start : start + data.draw(st.integers(0, 30))] = content
     for some in (content, bytes(good)):
         path.write_bytes(some)
-        with suppress(RangecastError), BadRows(folder / "bad.csv") as bad:
-            for batch in EventFile(path, space(), bad_rows=bad, ignore_unknown=True):
+        with suppress(RangecastError), RejectedRows(folder / "bad.csv") as bad:
+            for batch in EventFile(path, space(), rejected=bad, ignore_unknown=True):
                 assert len(batch.ids) == len(batch.points)
 
 

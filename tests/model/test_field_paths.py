@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import (
-    BadRowError,
     Category,
     Engine,
     EventFile,
@@ -21,6 +20,7 @@ from rangecast import (
     Integer,
     InvalidValueError,
     Number,
+    RejectedRowError,
     Space,
     SpaceError,
     String,
@@ -95,9 +95,9 @@ def test_what_is_no_moment_is_told_what_this_attribute_takes(tmp_path, unit, tak
             at.coordinate(wrong)
         assert caught.value.reason == told
     (tmp_path / "e.csv").write_text("at\n2026-01-31\nyesterday\n")
-    with pytest.raises(BadRowError) as bad:
+    with pytest.raises(RejectedRowError) as bad:
         list(EventFile(tmp_path / "e.csv", Space([at])))
-    assert bad.value.bad.reason == told
+    assert bad.value.rejected.reason == told
     if unit is not None:
         number = re.findall("[0-9]{10,}", takes)[0]
         assert at.coordinate(int(number)) == at.coordinate("2026-01-31T09:30:00Z")
@@ -268,27 +268,27 @@ def test_a_source_may_rename_a_column(tmp_path):
     assert np.array_equal(batch.points[0], encode_event({"price": 5, "label": "x"}, where))
 
 
-def test_what_is_no_object_is_a_bad_row_and_loses_nothing(tmp_path):
+def test_what_is_no_object_is_a_rejected_row_and_loses_nothing(tmp_path):
     where = space()
     wrong = {"order": 5, "kind": "a"}
     said = "'total' has no value there"
     with pytest.raises(InvalidValueError, match=said):
         encode_event(wrong, where)
-    with pytest.raises(BadRowError, match=r"column '\$\.order\.total'") as error:
+    with pytest.raises(RejectedRowError, match=r"column '\$\.order\.total'") as error:
         encode_events([EVENTS[0], wrong], where)
-    assert error.value.bad.value == "'order' is 5, not an object"
-    with pytest.raises(BadRowError, match=said):
+    assert error.value.rejected.value == "'order' is 5, not an object"
+    with pytest.raises(RejectedRowError, match=said):
         encode_events(pa.table({"order": [5]}), where)
     (tmp_path / "e.jsonl").write_text(f"{json.dumps(EVENTS[0])}\n{json.dumps(wrong)}\n")
-    with pytest.raises(BadRowError, match="line 2"):
+    with pytest.raises(RejectedRowError, match="line 2"):
         list(EventFile(tmp_path / "e.jsonl", where))
     taken, refused = encoded([json.dumps(wrong).encode()], where, ignore_unknown=False)
     assert not taken.rows
     assert said in refused[0][1]
     over = {"order": {"total": "dear", "rest": 1}}
-    with pytest.raises(BadRowError) as error:
+    with pytest.raises(RejectedRowError) as error:
         encode_events([over], where)
-    assert (error.value.bad.column, error.value.bad.value) == ("$.order.total", "dear")
+    assert (error.value.rejected.column, error.value.rejected.value) == ("$.order.total", "dear")
 
 
 def test_an_attribute_with_a_source_is_not_taken_from_its_name():

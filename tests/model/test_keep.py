@@ -109,9 +109,9 @@ def test_an_id_beside_the_ids_is_refused(cli, files):
     assert "has a column 'id' beside the ids in 'quote_id'" in done.stderr
 
 
-def test_a_bad_row_loses_its_kept_values_alone(cli, files):
+def test_a_rejected_row_loses_its_kept_values_alone(cli, files):
     (files / "quotes.csv").write_text(QUOTES.replace("q2,50", "q1,5").replace("q3,7", "q3,x"))
-    options = (*NAMED, "--keep", "venue", "--ignore-unknown", "--bad-rows", "bad.csv")
+    options = (*NAMED, "--keep", "venue", "--ignore-unknown", "--rejected", "bad.csv")
     ask(cli, "match", *options, "-o", "out.csv")
     assert pacsv.read_csv("out.csv")["venue"].to_pylist() == ["XETRA", "XETRA"]
 

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rangecast import Engine
-from rangecast.errors import BadRowError, FileError, RangecastError, SpaceError, UsageError
+from rangecast.errors import FileError, RangecastError, RejectedRowError, SpaceError, UsageError
 from rangecast.model.attributes.base import Boolean, Integer, Number
 from rangecast.model.attributes.text import Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import Timestamp
@@ -27,7 +27,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.io import files, json_lines
 from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import Records, Rows, table_source
-from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
 from rangecast.notify.tables import file_rows, read_objects
@@ -104,11 +104,11 @@ def verdicts(records, attribute, rows):
 
 
 def of_file(path, content, attribute, rows):
-    """The verdicts of a file, with bad rows set aside; each bad row has its reason."""
+    """The verdicts of a file, with rejected rows written; each rejected row has its reason."""
     path.write_bytes(content)
-    bad = KeptRows()
+    bad = CollectedRows()
     found = [REFUSED] * rows
-    for ids, points in EventFile(path, Space([attribute]), bad_rows=bad):
+    for ids, points in EventFile(path, Space([attribute]), rejected=bad):
         for row, point in zip(ids.to_pylist(), points[:, 0].tolist(), strict=True):
             found[row] = point
     assert sorted(one.row for one, _ in bad.kept) == [
@@ -178,7 +178,7 @@ def test_a_number_is_the_same_in_every_format(kind, given_numbers, folder):
         assert set(from_json) <= {0.0, 1.0, REFUSED}
     assert same(from_json, of_file(folder / "f.csv", csv_of(given_numbers), attribute, rows))
     given_short = [one for one in given_numbers if len(one) < 20]
-    bad = KeptRows()
+    bad = CollectedRows()
     records = Records(table_source(decimals, "events"), bad, lambda *_: None)
     expected = [
         verdict for verdict, one in zip(from_json, given_numbers, strict=True) if one in given_short
@@ -218,7 +218,7 @@ def test_a_value_in_python_is_read_as_if_it_were_alone(kind, nan, given_values):
     attribute = ATTRIBUTES[kind]
     expected = [alone(value, attribute, nan) for value in given_values]
     for table in ([{"a": value} for value in given_values], {"a": given_values}):
-        bad = KeptRows()
+        bad = CollectedRows()
         found = [REFUSED] * len(given_values)
         for rows in Records(table_source(table, "events"), bad, lambda *_: None):
             coordinates = rows.coordinates(attribute, nan)
@@ -244,7 +244,7 @@ def test_a_bound_is_read_as_if_it_were_alone(kind, lows, highs, folder):
         path = folder / "s.jsonl"
         path.write_text("".join(some))
         space = Space([attribute])
-        boxes = read_subscriptions(path, space, bad_rows=KeptRows())
+        boxes = read_subscriptions(path, space, rejected=CollectedRows())
         return {
             one: tuple(str(end) for end in ends)
             for one, *ends in zip(
@@ -260,11 +260,11 @@ def test_integers_beyond_two_to_the_53_are_exact_beside_a_fraction(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_text('{"id": 1, "n": 9007199254740993}\n{"id": 2, "n": 1.0}\n{"id": 3, "n": 4}\n')
     where = Space([Integer("n")])
-    with pytest.raises(BadRowError, match=r"row 0.*double carries exactly"):
+    with pytest.raises(RejectedRowError, match=r"row 0.*double carries exactly"):
         list(EventFile(path, where))
     engine = Engine(where)
     engine.subscribe("even", "n = 9007199254740992")
-    with pytest.raises(BadRowError, match="double carries exactly"):
+    with pytest.raises(RejectedRowError, match="double carries exactly"):
         engine.match_many([{"n": 9007199254740993}, {"n": 1.5}])
     bounds = tmp_path / "s.jsonl"
     bounds.write_text(
@@ -281,14 +281,14 @@ def test_two_large_ids_stay_two_beside_one_that_is_none(tmp_path):
     path.write_text(
         '{"id": 9007199254740993}\n{"id": 9007199254740992}\n{"id": 1.5}\n{"id": 0.0}\n'
     )
-    bad = KeptRows()
-    (events,) = EventFile(path, Space([Number("x")]), bad_rows=bad)
+    bad = CollectedRows()
+    (events,) = EventFile(path, Space([Number("x")]), rejected=bad)
     assert events.ids.to_pylist() == [9007199254740993, 9007199254740992]
     assert [one.row for one, _ in bad.kept] == [2, 3]
 
 
 def test_ids_are_refused_one_by_one(tmp_path):
-    bad = KeptRows()
+    bad = CollectedRows()
     given_ids = [1, True, 2.0, 2**64, None, "\ud800", 3, np.int64(4), pd.NA, Decimal(5)]
     records = Records(table_source({"id": given_ids}, "events"), bad, lambda *_: None)
     assert [ids for rows in records for ids in rows.good_ids.to_pylist()] == [1, 3, 4]
@@ -308,8 +308,8 @@ def test_a_row_without_an_id_is_bad_wherever_blocks_end(tmp_path, monkeypatch):
     where = Space([Number("x"), String("kind")])
     for block in (1, 10, 1000):
         monkeypatch.setattr(json_lines, "_BLOCK", block)
-        bad = KeptRows()
-        events = list(EventFile(path, where, bad_rows=bad))
+        bad = CollectedRows()
+        events = list(EventFile(path, where, rejected=bad))
         assert [one for some in events for one in some.ids.to_pylist()] == [7]
         assert [one.row for one, _ in bad.kept] == [0, 2, 3]
     path.write_text('{"x": 1}\n{"kind": "id", "x": 2}\n')
@@ -321,8 +321,8 @@ def test_a_subscription_without_a_filter_is_bad_wherever_blocks_end(tmp_path, mo
     monkeypatch.setattr(json_lines, "_BLOCK", block)
     path = tmp_path / "s.jsonl"
     path.write_text('{"id": 1, "filter": "x > 1"}\n{"id": 2}\n')
-    bad = KeptRows()
-    assert read_subscriptions(path, Space([Number("x")]), bad_rows=bad).ids.to_pylist() == [1]
+    bad = CollectedRows()
+    assert read_subscriptions(path, Space([Number("x")]), rejected=bad).ids.to_pylist() == [1]
     assert [(one.row, one.column) for one, _ in bad.kept] == [(1, "filter")]
 
 
@@ -342,10 +342,10 @@ def test_one_bad_cell_of_csv_does_not_end_the_reading(tmp_path, cell, place):
     lines[place] = b"%d,%s" % (place, CELLS[cell])
     path = tmp_path / "e.csv"
     path.write_bytes(b"\n".join([b"id,n", *lines, b""]))
-    with BadRows(tmp_path / "bad.jsonl") as bad:
+    with RejectedRows(tmp_path / "bad.jsonl") as bad:
         ids = [
             one
-            for events in EventFile(path, Space([Integer("n")]), bad_rows=bad)
+            for events in EventFile(path, Space([Integer("n")]), rejected=bad)
             for one in events.ids.to_pylist()
         ]
     assert ids == [row for row in range(4) if row != place]
@@ -356,29 +356,29 @@ def test_one_bad_cell_of_csv_does_not_end_the_reading(tmp_path, cell, place):
 def test_a_broken_row_that_is_no_utf8_keeps_the_count_right(tmp_path):
     path = tmp_path / "e.csv"
     path.write_bytes(b"id,n\n0,1\n1,\xff,7\n2,2\n3,\xe9\n4,4\n")
-    bad = KeptRows()
-    (events,) = EventFile(path, Space([Integer("n")]), bad_rows=bad)
+    bad = CollectedRows()
+    (events,) = EventFile(path, Space([Integer("n")]), rejected=bad)
     assert events.ids.to_pylist() == [0, 2, 4]
     assert sorted(one.row for one, _ in bad.kept) == [1, 3]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
-def test_a_moment_outside_of_the_calendar_is_a_bad_row(tmp_path, unit):
+def test_a_moment_outside_of_the_calendar_is_a_rejected_row(tmp_path, unit):
     ticks = pa.array([0, 2**62, -(2**62), None], pa.int64())
     table = pa.table({"id": [0, 1, 2, 3], "t": ticks.cast(pa.timestamp(unit))})
     path = tmp_path / ("e.parquet" if unit == "us" else "e.arrow")
     write_table(table, path)
-    with BadRows(tmp_path / "bad.csv") as bad:
-        (events,) = EventFile(path, Space([Timestamp("t")]), bad_rows=bad)
+    with RejectedRows(tmp_path / "bad.csv") as bad:
+        (events,) = EventFile(path, Space([Timestamp("t")]), rejected=bad)
     assert (events.ids.to_pylist(), bad.count) == ([0, 3], 2)
     assert "in the years 1 to 9999" in (tmp_path / "bad.csv").read_text()
 
 
-def test_bad_rows_with_lone_surrogates_are_written(tmp_path):
+def test_rejected_rows_with_lone_surrogates_are_written(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_text('{"s": "ok"}\n{"s": "\\ud800"}\n')
-    with BadRows(tmp_path / "bad.csv") as bad:
-        (events,) = EventFile(path, Space([String("s")]), bad_rows=bad)
+    with RejectedRows(tmp_path / "bad.csv") as bad:
+        (events,) = EventFile(path, Space([String("s")]), rejected=bad)
     assert (events.ids.to_pylist(), bad.count) == ([0], 1)
     assert "lone surrogates" in (tmp_path / "bad.csv").read_text()
 
@@ -409,7 +409,7 @@ def test_moments_finer_than_microseconds_are_refused_in_every_door():
         pl.DataFrame({"t": np.array([text], "datetime64[ns]")}),
         pa.table({"t": np.array([text], "datetime64[ns]")}),
     ):
-        with pytest.raises(BadRowError, match="whole microseconds"):
+        with pytest.raises(RejectedRowError, match="whole microseconds"):
             engine.match_many(events)
 
 
@@ -547,7 +547,7 @@ def test_a_file_with_a_column_twice_is_refused(tmp_path):
 def test_a_batch_of_spark_has_the_same_verdicts():
     """Workers hand over record batches: the same rows go through the same door."""
     attribute = ATTRIBUTES["integer"]
-    bad = KeptRows()
+    bad = CollectedRows()
     rows = Rows(
         "events", Batch.of(pa.record_batch({"a": pa.array(["5", "0x1F", "1e999", "6"])})), bad
     )
@@ -577,11 +577,11 @@ def test_a_pattern_is_the_files_that_it_matches_in_order(tmp_path, monkeypatch):
         base = "" if where is None else f"{where}/"
         if where is None:
             monkeypatch.chdir(tmp_path)
-        bad = KeptRows()
-        (*batches,) = EventFile(f"{base}e*.csv", space, bad_rows=bad)
+        bad = CollectedRows()
+        (*batches,) = EventFile(f"{base}e*.csv", space, rejected=bad)
         assert np.concatenate([one.points for one in batches]).ravel().tolist() == [1, 2, 3]
         assert [(one.source, one.row) for one, _ in bad.kept] == [(f"{base}e2.csv", 1)]
-        with pytest.raises(BadRowError, match=r"e2\.csv, line 3"):
+        with pytest.raises(RejectedRowError, match=r"e2\.csv, line 3"):
             list(EventFile(f"{base}e?.csv", space))
         (*batches,) = EventFile(f"{base}**/e[13].csv", space)
         assert np.concatenate([one.points for one in batches]).ravel().tolist() == [4, 1, 2]
@@ -618,10 +618,10 @@ def test_an_unknown_column_names_its_file_not_the_folder_or_pattern(tmp_path):
 @pytest.mark.parametrize(
     "line", ['{"id": 2, "a": 1, "a": 5}', '{"id": 2, "id": 3, "a": 1}', '{"id": 2, "a": 1, "a": 1}']
 )
-def test_a_line_with_a_key_twice_is_a_bad_row(tmp_path, line):
+def test_a_line_with_a_key_twice_is_a_rejected_row(tmp_path, line):
     path = tmp_path / "e.jsonl"
     path.write_text(f'{{"id": 1, "a": 4}}\n{line}\n{{"id": 4, "a": 6}}\n')
-    with BadRows(tmp_path / "bad.jsonl") as bad:
-        found = list(EventFile(path, Space([Number("a")]), bad_rows=bad))
+    with RejectedRows(tmp_path / "bad.jsonl") as bad:
+        found = list(EventFile(path, Space([Number("a")]), rejected=bad))
     assert [one for part in found for one in part.points[:, 0].tolist()] == [4, 6]
     assert "twice" in json.loads((tmp_path / "bad.jsonl").read_text())["reason"]

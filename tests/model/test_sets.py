@@ -10,7 +10,7 @@ import pytest
 
 from rangecast import Boxes, Engine, Filter, Number, Space, String, encode_subscriptions
 from rangecast.cover import CoverSet
-from rangecast.errors import BadRowError, RangecastError, SnapshotError
+from rangecast.errors import RangecastError, RejectedRowError, SnapshotError
 from rangecast.merge import ExactSummary, SplitSummary, Summary
 from rangecast.model.io.writer import write_table
 
@@ -320,21 +320,21 @@ BAD = [
 ]
 
 
-def test_bad_rows_are_set_aside_in_a_list_or_a_file(kind, made, tmp_path):
-    with pytest.raises(BadRowError):
+def test_rejected_rows_are_written_in_a_list_or_a_file(kind, made, tmp_path):
+    with pytest.raises(RejectedRowError):
         made.upsert_many(BAD)
     assert "good" not in made
     bad = []
-    made.upsert_many(BAD, bad_rows=bad)
+    made.upsert_many(BAD, rejected=bad)
     assert sorted((one.row, one.column) for one in bad) == [(1, "filter"), (2, "id"), (3, "id")]
     assert made["good"].filter == "price = 1"
     assert made["apple"].filter == "price > 3"
-    made.replace_many([BAD[1], {"id": "apple", "filter": "price > 4"}], bad_rows=bad)
+    made.replace_many([BAD[1], {"id": "apple", "filter": "price > 4"}], rejected=bad)
     assert len(bad) == 4
     assert made["apple"].filter == "price > 4"
     file = tmp_path / "bad.csv"
-    made.subscribe_many([BAD[1]], bad_rows=file)
+    made.subscribe_many([BAD[1]], rejected=file)
     assert "torn" in file.read_text()
     assert "torn" not in made
-    with pytest.raises(RangecastError, match="bad_rows is a list"):
-        made.subscribe_many(BAD, bad_rows=True)
+    with pytest.raises(RangecastError, match="rejected is a list"):
+        made.subscribe_many(BAD, rejected=True)

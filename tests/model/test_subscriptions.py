@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast.errors import BadRowError, FileError
+from rangecast.errors import FileError, RejectedRowError
 from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.attributes.text import Category, String
 from rangecast.model.encoding.subscriptions import encode_subscriptions, read_subscriptions
 from rangecast.model.io import files
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
 
@@ -98,7 +98,7 @@ def test_arrival_is_the_column_seq_and_else_the_row(tmp_path, suffix, monkeypatc
         ({"kind_lo": "z", "kind_hi": "z"}, "kind_lo", "one of its listed values"),
     ],
 )
-def test_a_bad_row_says_what_is_wrong_and_can_be_set_aside(tmp_path, row, column, reason):
+def test_a_rejected_row_says_what_is_wrong_and_can_be_written(tmp_path, row, column, reason):
     good = {"id": "a", **({"filter": "true"} if "filter" in row else dict.fromkeys(row))}
     good |= {
         key: {"score": 1.0, "weight_n": 1.0, "seq": 7}[key]
@@ -106,11 +106,11 @@ def test_a_bad_row_says_what_is_wrong_and_can_be_set_aside(tmp_path, row, column
         if key in ("score", "weight_n", "seq")
     }
     path = write(tmp_path / "s.parquet", [good, {"id": "b", **row}])
-    with pytest.raises(BadRowError, match=reason) as caught:
+    with pytest.raises(RejectedRowError, match=reason) as caught:
         read_subscriptions(path, space())
-    assert (caught.value.bad.row, caught.value.bad.column) == (1, column)
-    with BadRows(tmp_path / "bad.jsonl") as bad:
-        boxes = read_subscriptions(path, space(), bad_rows=bad)
+    assert (caught.value.rejected.row, caught.value.rejected.column) == (1, column)
+    with RejectedRows(tmp_path / "bad.jsonl") as bad:
+        boxes = read_subscriptions(path, space(), rejected=bad)
     assert boxes.ids.to_pylist() == ["a"]
     aside = json.loads((tmp_path / "bad.jsonl").read_text())
     assert (aside["row"], aside["column"], bad.count) == (1, column, 1)

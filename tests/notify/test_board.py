@@ -164,7 +164,7 @@ def test_upserting_interests_adds_what_is_new_and_replaces_what_exists(space):
     assert board.upsert_many(rows) == (2, 0)
     bad = []
     rows = [{"id": 1, "x_lo": 4, "x_hi": 6}, {"id": 3, "x_lo": 2, "x_hi": 1}, {"id": 4, "x_lo": 9}]
-    assert board.upsert_many(rows, bad_rows=bad) == (1, 1)
+    assert board.upsert_many(rows, rejected=bad) == (1, 1)
     assert [one.row for one in bad] == [1]
     assert list(board) == [1, 2, 4]
     assert [entry.object for entry in board[1].best] == ["b"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.engine import Engine
-from rangecast.errors import BadRowError, SpaceError, UsageError
+from rangecast.errors import RejectedRowError, SpaceError, UsageError
 from rangecast.model.attributes.base import Number
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
@@ -103,7 +103,7 @@ def test_a_live_set_takes_spans():
         engine.subscribe_many(
             Boxes.of(some, some + 1, ids=[f"{_}-{i}" for i in range(600)])
         )  # now there are parts
-    with pytest.raises(BadRowError, match="a span is a pair"):
+    with pytest.raises(RejectedRowError, match="a span is a pair"):
         engine.rank({"x": (1, 2, 3)}, 1, span="overlap")
     with pytest.raises(UsageError, match="ranked exactly"):
         engine.rank({"x": (1, 2)}, 1, span="overlap", relaxed=True)

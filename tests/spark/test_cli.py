@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.shared.spark_session import spark_session, told
-from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.errors import FileError, RejectedRowError, UsageError
 from rangecast.model.encoding.subscriptions import encode_subscriptions
-from rangecast.model.io.rejected import KeptRows
+from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.space import Space
 from rangecast.notify import tables
 from rangecast.notify.board import Board
@@ -48,11 +48,11 @@ def files(tmp_path):
 
 
 def by_both(cli, folder, command, files, suffix, *more):
-    """What a command writes, with its bad rows; the same by both engines."""
+    """What a command writes, with its rejected rows; the same by both engines."""
     out = []
     for engine in ("local", "spark"):
         result, bad = f"{engine}.{suffix}", f"{engine}-bad.csv"
-        given = ("-o", result, "--bad-rows", bad, "--engine", engine, "--quiet")
+        given = ("-o", result, "--rejected", bad, "--engine", engine, "--quiet")
         cli(command, *files, *given, *more)
         is_parquet = suffix == "parquet"
         rows = pq.read_table(folder / result) if is_parquet else (folder / result).read_text()
@@ -82,7 +82,7 @@ def test_the_same_redundant_ones_and_the_same_settings(cli, spark, files, tmp_pa
 
 
 def test_the_plan_is_explained(cli, spark, files):
-    given = ("--engine", "spark", "-o", "out.csv", "--explain-plan", "--bad-rows", "bad.csv")
+    given = ("--engine", "spark", "-o", "out.csv", "--explain-plan", "--rejected", "bad.csv")
     for command in (("match",), ("rank", "--relaxed")):
         said = cli(*command, *files, *given).stderr
         assert "subscriptions: 200\nstructure: slabs (" in said
@@ -90,7 +90,7 @@ def test_the_plan_is_explained(cli, spark, files):
         assert "an event touches: 1.0 shards (" in said
 
 
-def test_a_bad_row_ends_it_as_it_does_locally(cli, spark, files):
+def test_a_rejected_row_ends_it_as_it_does_locally(cli, spark, files):
     done = cli("match", *files, "-o", "out.csv", "--engine", "spark", "-q", code=2)
     assert "(row 300, counted from 0)" in done.stderr
 
@@ -139,7 +139,9 @@ def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files
     quotes = spark.read.csv(str(tmp_path / "events.csv"), header=True)
     boxes = encode_subscriptions(pa.table({"id": ["a"], "filter": ["x < 1"]}), space)
     with (
-        pytest.raises(BadRowError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  hint: "),
+        pytest.raises(
+            RejectedRowError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  hint: "
+        ),
         spark_session(None) as session,
     ):
         on_spark(quotes, boxes, space).collect()
@@ -205,7 +207,7 @@ def test_the_same_messages_and_the_workers_check_them(cli, spark, board, tmp_pat
     messages, bad = by_both(cli, tmp_path, "notify", board, "csv", *given)
     assert messages.count("\n") > 50
     assert bad.count(b"updates.csv,120,") == 1
-    facts = cli("notify", *board, *given, "--engine", "spark", "--bad-rows", "b.csv", "--json")
+    facts = cli("notify", *board, *given, "--engine", "spark", "--rejected", "b.csv", "--json")
     assert '"wrong_lists": 0' in facts.stderr
 
 
@@ -213,7 +215,7 @@ def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
     objects, changes, interests = (tables.file_rows(tmp_path / name) for name in board)
     things, wanted = tables.read_objects(objects), tables.read_interests(interests)
     table = Board(4, objects=things, interests=wanted)
-    bad = KeptRows()
+    bad = CollectedRows()
     for _, some in tables.read_updates(changes, pa.string(), table.objects.__contains__, bad):
         sent = table.update_many(some)
     right = Sent(None, 4, False, things, table.table(), wanted, [sent])

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
-from rangecast.errors import BadRowError, UsageError
+from rangecast.errors import RejectedRowError, UsageError
 from rangecast.spark import TopKLists, match, prepare, run_stream, running, start
 from tests.support.everywhere import CHECKS, arrays, expected, frames, run, space
 
@@ -40,7 +40,8 @@ with pytest.raises(UsageError, match="TopKLists runs in part on the driver"):
 
 columns = "id long, price string, name string, size double"
 wrong = session.createDataFrame([(7, "x", "ann", 1.0)], columns)
-with pytest.raises(BadRowError, match="^event 7, column 'price': 'x' is not a number") as error:
+with pytest.raises(RejectedRowError, match="^event 7, column 'price': 'x' is not a number") as
+error:
     match(wrong, prepare(session, subscriptions, space()), space()).collect()
 assert isinstance(error.value.__cause__, PySparkException), error.value.__cause__
 

@@ -8,7 +8,7 @@ import pytest
 
 from rangecast import Boxes, Integer, Number, RangecastError, Space
 from rangecast.cover import covered_by
-from rangecast.errors import BadRowError
+from rangecast.errors import RejectedRowError
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.spark import cover
 from rangecast.spark.packed_boxes import pack
@@ -189,7 +189,7 @@ def test_alternatives_and_strings(spark):
 def test_mistakes_are_named(spark):
     space = Space([Integer("a0", min=0, max=9)])
     twice = spark.createDataFrame(pa.table({"id": [1, 1], "a0_lo": [1, 2], "a0_hi": [3, 4]}))
-    with pytest.raises(BadRowError, match="duplicate id"):
+    with pytest.raises(RejectedRowError, match="duplicate id"):
         cover(twice, space)
     wrong = spark.createDataFrame(pa.table({"id": [1], "filter": ["a0 >"]}))
     with pytest.raises(RangecastError, match="a0 >"):

@@ -53,16 +53,16 @@ def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
     prices = [(1, "5"), (2, "x"), (3, None), (4, "y")]
     events = spark.createDataFrame(prices, "id int, price string")
     prepared = prepare(spark, cheap(), ONE)
-    of_match = match(events, prepared, ONE, output="arrays", errors="column").collect()
+    of_match = match(events, prepared, ONE, output="arrays", rejected="column").collect()
     reasons = {row["event"]: row["error"] and row["error"]["reason"] for row in of_match}
-    ids = match_ids(prepared, ONE, errors="column")
+    ids = match_ids(prepared, ONE, rejected="column")
     found = events.select("id", ids("price").alias("found")).select("id", "found.*").collect()
     assert {row["id"]: row["subscriptions"] for row in found} == {1: [7], 2: [], 3: [9], 4: []}
     assert {row["id"]: row["error"] and row["error"]["reason"] for row in found} == reasons
     assert reasons[2] is not None
     alone = events.filter("id = 2").select(ids("price").alias("found")).select("found.*").collect()
     assert [(row["subscriptions"], row["error"]["reason"]) for row in alone] == [([], reasons[2])]
-    register(spark, prepared, ONE, name="cheap", errors="column")
+    register(spark, prepared, ONE, name="cheap", rejected="column")
     events.createOrReplaceTempView("prices")
     rows = spark.sql("select * from cheap_pairs(table(prices))").collect()
     assert {(row["event"], row["subscription"]) for row in rows} == {
@@ -96,8 +96,8 @@ def test_what_cannot_work_is_refused_in_clear_words(spark, monkeypatch):
             spark.sql(f"select * from cheap_pairs(table({query}))").collect()
     with pytest.raises(UsageError, match="no event_type 'int'"):
         register(spark, prepared, ONE, event_type="int")
-    with pytest.raises(UsageError, match="no errors 'null'"):
-        match_ids(prepared, ONE, errors="null")
+    with pytest.raises(UsageError, match="no rejected 'null'"):
+        match_ids(prepared, ONE, rejected="null")
     with pytest.raises(UsageError, match="use prepare"):
         match_ids(prepare_ranking(spark, cheap(), ONE), ONE)
     monkeypatch.setattr(functions, "running", lambda: None)
@@ -112,7 +112,7 @@ def test_a_ranking_in_sql_refuses_what_rank_refuses_and_tells_of_rejected_rows(s
     for options, words in (
         ({"k": 0}, "k"),
         ({"event_type": "int"}, "no event_type 'int'"),
-        ({"errors": "null"}, "no errors 'null'"),
+        ({"rejected": "null"}, "no rejected 'null'"),
     ):
         with pytest.raises(UsageError, match=words):
             register_ranking(spark, cheap(), ONE, **options)
@@ -121,7 +121,7 @@ def test_a_ranking_in_sql_refuses_what_rank_refuses_and_tells_of_rejected_rows(s
     strict = prepare_ranking(spark, cheap(), ONE)
     with pytest.raises(UsageError, match="prepared for relaxed=False"):
         register_ranking(spark, strict, ONE, relaxed=True)
-    register_ranking(spark, strict, ONE, name="best", errors="column")
+    register_ranking(spark, strict, ONE, name="best", rejected="column")
     query = "select best_rank(price) as b from values ('x'), ('5') as t(price)"
     bad, good = (row["b"] for row in spark.sql(query).collect())
     assert (bad["answers"], bad["error"]["reason"]) == ([], "'x' is not a number")

@@ -15,7 +15,7 @@ from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import encode_subscriptions
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
 from rangecast.spark import match, prepare
@@ -302,7 +302,7 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, worker_byt
         subscriptions,
         space,
         output="arrays",
-        errors="column",
+        rejected="column",
         keep=["desk"],
         **how,
     )
@@ -316,13 +316,13 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, worker_byt
     assert '"symbol": "BBB"' in rows[11]["error"]["row"]
     assert rows[11]["desk"] == "y"
     assert rows[12]["error"]["column"] == "price"
-    pairs = match(events, subscriptions, space, errors="column", **how).collect()
+    pairs = match(events, subscriptions, space, rejected="column", **how).collect()
     assert {row["event"] for row in pairs if row["error"]} == {11, 12}
     assert all(row["subscription"] is None for row in pairs if row["error"])
     with pytest.raises(Exception, match=r"event 1[12], column 'price'"):
         match(events, subscriptions, space, **how).collect()
     nameless = spark.createDataFrame(pa.table(EVENTS | {"id": [1, None, 3, 4]}))
-    found = match(nameless, subscriptions, space, output="arrays", errors="column", **how)
+    found = match(nameless, subscriptions, space, output="arrays", rejected="column", **how)
     bad = [row["error"] for row in found.collect() if row["event"] is None]
     assert [(error["column"], '"symbol": "BBB"' in error["row"]) for error in bad] == [("id", True)]
 
@@ -341,12 +341,12 @@ def test_bad_subscriptions_are_refused_before_any_event(spark, tables, worker_by
 
 
 @in_shards
-def test_duplicates_go_to_the_bad_rows_however_large_the_set(spark, tmp_path, worker_bytes):
+def test_duplicates_go_to_the_rejected_rows_however_large_the_set(spark, tmp_path, worker_bytes):
     space = Space([Number("price")])
     rows = {"id": ["a", "b", "a", "c", "a"], "filter": ["price < 5", "price < 6"] * 2 + ["true"]}
     given = spark.createDataFrame(pa.table(rows | {"seq": [1, 2, 3, 4, 5]}))
-    with BadRows(tmp_path / "bad.csv") as bad:
-        prepared = prepare(spark, given, space, bad_rows=bad, worker_bytes=worker_bytes)
+    with RejectedRows(tmp_path / "bad.csv") as bad:
+        prepared = prepare(spark, given, space, rejected=bad, worker_bytes=worker_bytes)
     assert (prepared.rows, bad.count) == (3, 2)
     assert (tmp_path / "bad.csv").read_text().count("duplicate id") == 2
     events = spark.createDataFrame(pa.table({"id": [1], "price": [5.5]}))
@@ -365,7 +365,7 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events.withColumn("event", events["id"]), {"keep": ["event"]}, "'event' can't be kept"),
         (events.withColumn("a.b", events["id"]), {"keep": ["a.b"]}, "has a dot in its name"),
         (events, {"output": "pair"}, "did you mean 'pairs'"),
-        (events, {"errors": "drop"}, "no errors 'drop'"),
+        (events, {"rejected": "drop"}, "no rejected 'drop'"),
         (events, {"worker_bytes": 0}, "worker_bytes is a number of bytes, 1 or more"),
         (events, {"index": "slab"}, "did you mean 'slabs'"),
     ]

@@ -137,7 +137,7 @@ def write_pipeline(folder, mode, situation, turn):
         if name in STEPS or mode == "batch":
             kind = sinks[name] = SINKS[(place + turn) % len(SINKS)]
             text += f'[[sink]]\nfrom = "{name}"\ntype = "{kind}"\npath = "out/{name}"\n'
-    text += '[quarantine]\npath = "rejected"\n'
+    text += '[rejected]\npath = "rejected"\n'
     text += '[stream]\ncheckpoint = "checkpoint"\n' if mode == "stream" else ""
     (folder / "p.toml").write_text(text)
     return sinks
@@ -190,7 +190,7 @@ def test_a_cell_gives_what_the_local_engine_gives(spark, tmp_path, mode, situati
     done = []
     Pipeline.load(tmp_path / "p.toml").run(spark, done.append)
     expected, given, rejected = expected_rows(situation)
-    assert sum(one.bad_rows for one in done) == rejected
+    assert sum(one.rejected for one in done) == rejected
     for name in expected:
         found = rows_of(tmp_path / "out" / name, sinks[name])
         plain = [{one: row[one] for one in row if one not in KEPT} for row in found]

@@ -129,7 +129,7 @@ def test_bad_events_are_told_in_a_column(spark, market):
     events = spark.createDataFrame(
         pa.table({"id": [1, 2], "symbol": ["AAA", "AAA"], "price": [-1.0, 1.0]})
     )
-    found = rank(events, subscriptions, space, 1, errors="column").collect()
+    found = rank(events, subscriptions, space, 1, rejected="column").collect()
     told = {row["event"]: row for row in found}
     assert "outside its domain" in told[1]["error"]["reason"]
     assert (told[1]["rank"], told[1]["subscription"]) == (None, None)
@@ -146,7 +146,7 @@ def test_whole_and_in_shards_keep_columns_errors_and_events_of_one_id(
     rows |= {"desk": ["w", "x", "y", "z"], "seq": ["s"] * 4, "number": ["n"] * 4}
     events = spark.createDataFrame(pa.table(rows))
     keep = ["desk", "seq", "number"]
-    how = {"relaxed": relaxed, "errors": "column", "keep": keep, "worker_bytes": worker_bytes}
+    how = {"relaxed": relaxed, "rejected": "column", "keep": keep, "worker_bytes": worker_bytes}
     found = rank(events, subscriptions, space, 2, **how)
     assert found.columns == ["event", "rank", "subscription", "score", *keep, "error"]
     assert {(row["seq"], row["number"]) for row in found.collect()} == {("s", "n")}
@@ -247,7 +247,7 @@ def test_mistakes_are_told_before_anything_runs(spark, market):
     with pytest.raises(UsageError, match="at least 1"):
         rank(events, subscriptions, space, 0)
     with pytest.raises(UsageError, match="no errors"):
-        rank(events, subscriptions, space, 1, errors="tell")
+        rank(events, subscriptions, space, 1, rejected="tell")
     named = events.withColumnRenamed("desk", "rank")
     with pytest.raises(UsageError, match="the result has one of that name"):
         rank(named, subscriptions, space, 1, keep=["rank"])

@@ -4,7 +4,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PythonException
 
-from rangecast.errors import BadRowError, FilterError, UsageError
+from rangecast.errors import FilterError, RejectedRowError, UsageError
 from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -25,13 +25,13 @@ def test_an_error_of_a_worker_is_raised_as_what_it_is(spark, action):
     events = spark.createDataFrame([("1", "3"), ("2", "x")], "id string, price string")
     found = match(events, Boxes.of([[0.0]], [[9.0]], space=SPACE), SPACE)
     spark.newSession()  # PySpark hooks itself in again
-    with pytest.raises(BadRowError) as error:
+    with pytest.raises(RejectedRowError) as error:
         getattr(found.filter("true"), action)()
     assert str(error.value) == (
         "event '2', column 'price': 'x' is not a number\n  given: x\n"
-        "  hint: correct the value, or ask for a column of errors with errors='column'"
+        "  hint: correct the value, or ask for a column of errors with rejected='column'"
     )
-    assert (error.value.bad.source, error.value.bad.column) == ("event '2'", "price")
+    assert (error.value.rejected.source, error.value.rejected.column) == ("event '2'", "price")
     assert isinstance(error.value.__cause__, PySparkException | Py4JError)
 
 
@@ -49,7 +49,7 @@ def test_the_text_of_an_error_is_whole_and_without_java():
     error = worker_error(TRACE.format(f"FilterError: {text}"))
     assert isinstance(error, FilterError)
     assert str(error) == text
-    odd = worker_error(TRACE.format("BadRowError: of another form"))
+    odd = worker_error(TRACE.format("RejectedRowError: of another form"))
     assert isinstance(odd, UsageError)
     assert str(odd) == "of another form"
 

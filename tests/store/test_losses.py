@@ -166,7 +166,7 @@ def test_an_internal_error_asks_for_a_report(cli, data, monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_command_and_leaves_nothing(data, number):
     many_events(data, 1_000_000)  # seconds of work
-    given = (*MATCH, "-o", "out.csv", "--bad-rows", "bad.csv")
+    given = (*MATCH, "-o", "out.csv", "--rejected", "bad.csv")
     with subprocess.Popen(
         [*COMMAND, *given], cwd=data, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
     ) as running:

@@ -38,7 +38,7 @@ def run(session: SparkSession, folder: Path, watch: Callable[[str], None]) -> No
         files.read(session, SPACE, (), stream=True),
         [MatchStep(subscriptions, sinks, output="arrays")],
         checkpoint=folder / "checkpoint",
-        quarantine=Folder(folder / "bad"),
+        rejected=Folder(folder / "bad"),
         watch=watch,
     )
 

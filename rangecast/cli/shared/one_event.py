@@ -81,7 +81,7 @@ def _event_in_file(
     found = source.find(int(wanted) if is_row else wanted)
     if found is None:
         what = f"row {wanted}" if is_row else f"event {wanted!r}"
-        raise UsageError(f"{path} has no {what}, or it is a bad row")
+        raise UsageError(f"{path} has no {what}, or it is a rejected row")
     return found
 
 

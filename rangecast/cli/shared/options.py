@@ -211,9 +211,9 @@ MatchIndexOption = Annotated[
 RankIndexOption = Annotated[
     str, _index("rank", RankIndex, f"The structure; auto takes slabs. {RANK_OPTIONS}")
 ]
-BadRowsFile = Annotated[
+RejectedFile = Annotated[
     Path | None,
-    typer.Option("--bad-rows", help="Set bad rows aside in this file and go on with the rest."),
+    typer.Option("--rejected", help="Write rejected rows to this file and go on with the rest."),
 ]
 IgnoreUnknown = Annotated[
     bool, typer.Option("--ignore-unknown", help="Ignore columns that are not attributes.")

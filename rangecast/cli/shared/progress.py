@@ -31,8 +31,8 @@ class StreamProgress:
             "batches": 0,
             "events": 0,
             "matches": 0,
-            "bad_rows": 0,
-            "refused_edits": 0,
+            "rejected": 0,
+            "rejected_edits": 0,
             "seconds": 0.0,
             "version": None,
             "steps": {},
@@ -46,7 +46,7 @@ class StreamProgress:
 
     def batch(self, done: Done) -> None:
         """Take in a batch."""
-        for name in ("events", "matches", "bad_rows", "refused_edits", "seconds"):
+        for name in ("events", "matches", "rejected", "rejected_edits", "seconds"):
             self.totals[name] += getattr(done, name)
         for name, count in done.steps.items():
             self.totals["steps"][name] = self.totals["steps"].get(name, 0) + count
@@ -66,10 +66,10 @@ class StreamProgress:
             f"batch {done.batch}, version {done.version}: {counted(done.events, 'event')} in, "
             f"{answers(done.steps)} out, {rate}"
         )
-        if done.bad_rows:
-            line += f", {counted(done.bad_rows, 'bad row')}"
-        if done.refused_edits:
-            line += f", {counted(done.refused_edits, 'edit')} refused"
+        if done.rejected:
+            line += f", {counted(done.rejected, 'rejected row')}"
+        if done.rejected_edits:
+            line += f", {counted(done.rejected_edits, 'rejected edit')}"
         return line
 
     def __enter__(self) -> StreamProgress:

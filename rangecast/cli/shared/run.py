@@ -1,4 +1,4 @@
-"""The frame of every command: what it reads and writes, progress, bad rows, time, the summary.
+"""The frame of every command: what it reads and writes, progress, rejected rows, time, the summary.
 
     with Run.started(output, reads=[events, space], as_json=as_json, quiet=quiet) as run:
         where = run.space(space)
@@ -35,7 +35,7 @@ from rangecast.cli.shared.output import (
 )
 from rangecast.cli.shared.stdin import NAME, copy_stdin, is_pipe
 from rangecast.cli.signals import held_back
-from rangecast.errors import BadRow, BadRowError, FileError, RangecastError, UsageError
+from rangecast.errors import FileError, RangecastError, RejectedRow, RejectedRowError, UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import PLAIN, EventFile, Events
@@ -43,7 +43,7 @@ from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.model.io.files import format_of, is_pattern, parts_of
 from rangecast.model.io.read_progress import Reading
 from rangecast.model.io.records import file_source
-from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.io.writer import TableWriter, write_table
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 File = str | Path | None
 
 
-class _BadRows(BadRows):
+class _RejectedRows(RejectedRows):
     """Names stdin as such, not by the file that holds a copy of it."""
 
     def __init__(self, path: File, copies: list[str]):
         super().__init__(path)
         self._copies = copies
 
-    def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
+    def add(self, bad: RejectedRow, data: dict[str, Any] | str) -> None:
         if self._writer is not None and bad.source in self._copies:
             bad = replace(bad, source=NAME)
         super().add(bad, data)
@@ -107,13 +107,13 @@ class Run:
     """One run of a command, from its options to its summary."""
 
     output: File
-    bad_rows: File
+    rejected: File
     as_json: bool
     quiet: bool
     ignore_unknown: bool
     nan: str
     columns: Columns
-    bad: BadRows
+    rejected_rows: RejectedRows
     _on_stdout: bool
     """Whether results go to stdout."""
     _bars: Progress
@@ -135,7 +135,7 @@ class Run:
         tables: Sequence[File] = (),
         pictures: Sequence[File] = (),
         texts: Sequence[File] = (),
-        bad_rows: File = None,
+        rejected: File = None,
         ignore_unknown: bool = False,
         nan: str = "refuse",
         columns: Columns | None = None,
@@ -151,7 +151,7 @@ class Run:
         texts       other files that are written
         columns     which columns have ids, and which are kept
         """
-        written = [output, bad_rows, *tables]
+        written = [output, rejected, *tables]
         _check_files([*written, *pictures, *texts], reads)
         for table in written:
             if table is not None and not is_pipe(table):
@@ -169,23 +169,24 @@ class Run:
         copies: list[str] = []
         try:
             with (
-                _BadRows(bad_rows, copies) as bad,
+                _RejectedRows(rejected, copies) as bad,
                 compiling(quiet=silent) as compiled,
                 ExitStack() as closing,
             ):
                 bars = progress(quiet=silent, on_stdout=on_stdout)
                 closing.callback(bars.stop)
                 named = columns or Columns()
-                options = (output, bad_rows, as_json, quiet, ignore_unknown, nan, named)
+                options = (output, rejected, as_json, quiet, ignore_unknown, nan, named)
                 run = cls(*options, bad, on_stdout, bars, compiled, closing, copies)
                 yield run
-        except BrokenPipeError:  # whoever reads stdout went away, as `head` does: no fault
+        except BrokenPipeError:  # the reader of stdout is gone, as with `head`: no fault
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         except RangecastError as error:
-            if isinstance(error, BadRowError) and reads:
-                remedy = f"{error.bad.remedy}, or set bad rows aside with --bad-rows FILE"
-                error = BadRowError(replace(error.bad, remedy=remedy))
+            if isinstance(error, RejectedRowError) and reads:
+                option = "or write rejected rows to a file with --rejected FILE"
+                remedy = f"{error.rejected.remedy}, {option}"
+                error = RejectedRowError(replace(error.rejected, remedy=remedy))
             for copy in copies:
                 error.args = tuple(str(text).replace(copy, NAME) for text in error.args)
             raise error from None
@@ -215,7 +216,7 @@ class Run:
             return read_subscriptions(
                 self.file(path),
                 space,
-                bad_rows=self.bad,
+                rejected=self.rejected_rows,
                 ignore_unknown=self.ignore_unknown,
                 progress=advance,
                 id=self.columns.subscription_id,
@@ -227,13 +228,13 @@ class Run:
     ) -> EventFile:
         """Return a file of events, to be read in batches; its header is checked here.
 
-        again     whether it was read before: its bad rows and warnings are known then
+        again     whether it was read before: its rejected rows and warnings are known then
         columns   what columns there may be beside values
         """
         events = EventFile(
             self.file(path),
             space,
-            bad_rows=KeptRows() if again else self.bad,
+            rejected=CollectedRows() if again else self.rejected_rows,
             nan=self.nan,
             ignore_unknown=self.ignore_unknown,
             columns=columns,
@@ -247,7 +248,9 @@ class Run:
     def factors(self, path: Path, events: EventFile, boxes: Boxes) -> FactorTable:
         """Read a table of factors for these events and subscriptions."""
         source = file_source(self.file(path))
-        table = read_factors(source, events.id_type or pa.int64(), boxes.ids.type, self.bad)
+        table = read_factors(
+            source, events.id_type or pa.int64(), boxes.ids.type, self.rejected_rows
+        )
         unknown = int((Places(boxes.ids).find(table.subscriptions) < 0).sum())
         if unknown:
             rows = counted(unknown, "row")
@@ -336,10 +339,10 @@ class Run:
         seconds = time.perf_counter() - self._began if seconds is None else seconds
         compiled = self._compiled.seconds
         text = "; ".join([f"{text} {taken(seconds, compiled, count)}", *details])
-        if self.bad_rows is not None:
-            text += f"; {counted(self.bad.count, 'bad row')} set aside in {self.bad_rows}"
+        if self.rejected is not None:
+            text += f"; {counted(self.rejected_rows.count, 'rejected row')} in {self.rejected}"
         common = {
-            "bad_rows": self.bad.count,
+            "rejected": self.rejected_rows.count,
             "seconds": round(seconds, 3),
             "compiling": round(compiled, 3),
             "output": None if self.output is None else str(self.output),

@@ -13,10 +13,10 @@ from rangecast.client.errors import error_of, row_error
 from rangecast.client.operations.parts import BULK, file_rows, listed, present, split_rows
 from rangecast.client.results import EventLabels
 from rangecast.errors import (
-    BadRow,
-    BadRowError,
     InvalidValueError,
     RangecastError,
+    RejectedRow,
+    RejectedRowError,
     UsageError,
     from_interface,
     shown,
@@ -147,7 +147,7 @@ class EventParts:
             return error
         column = error.reason.partition("'")[2].partition("'")[0]
         given = str(error).rpartition("given: ")[2]
-        return BadRowError(BadRow("events", at, column, given, error.reason, REMEDY))
+        return RejectedRowError(RejectedRow("events", at, column, given, error.reason, REMEDY))
 
     def labels(self) -> EventLabels:
         """Return the ids of the events, and the columns that are kept with them."""
@@ -171,7 +171,7 @@ class EventParts:
             row = int(missing.argmax())
             given = shown(self._ids[row])
             remedy = "give each row an id of its own"
-            raise BadRowError(BadRow("events", row, "id", given, NO_ID, remedy))
+            raise RejectedRowError(RejectedRow("events", row, "id", given, NO_ID, remedy))
         return ids
 
 

@@ -29,7 +29,7 @@ from rangecast.merge.ranges import Ranges, difference, joined
 from rangecast.merge.summary import Summary
 from rangecast.model.boxes import id_array
 from rangecast.model.encoding.events import encode_event
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import SubscriptionSet
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import (
@@ -99,26 +99,26 @@ class Links(SubscriptionSet):
         return self._forwards(link, self[link].upsert(subscription, filter))
 
     def subscribe_many(
-        self, link: Link, subscriptions: Any, *, bad_rows: SetAside = None
+        self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
         """Add subscriptions that came in over a link; what they come to is sent at once."""
-        return self._changed(link, lambda to: to.subscribe_many(subscriptions, bad_rows=bad_rows))
+        return self._changed(link, lambda to: to.subscribe_many(subscriptions, rejected=rejected))
 
     def unsubscribe_many(self, link: Link, subscriptions: Iterable[Id]) -> dict[Link, RangeForward]:
         """Remove subscriptions that came in over a link; what is lost is sent at once."""
         return self._changed(link, lambda summary: summary.unsubscribe_many(subscriptions))
 
     def replace_many(
-        self, link: Link, subscriptions: Any, *, bad_rows: SetAside = None
+        self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
         """Give subscriptions of a link other filters; what that comes to is sent at once."""
-        return self._changed(link, lambda to: to.replace_many(subscriptions, bad_rows=bad_rows))
+        return self._changed(link, lambda to: to.replace_many(subscriptions, rejected=rejected))
 
     def upsert_many(
-        self, link: Link, subscriptions: Any, *, bad_rows: SetAside = None
+        self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
         """Add or replace subscriptions of a link; what that comes to is sent at once."""
-        return self._changed(link, lambda to: to.upsert_many(subscriptions, bad_rows=bad_rows))
+        return self._changed(link, lambda to: to.upsert_many(subscriptions, rejected=rejected))
 
     def receive(self, link: Link, forward: RangeForward) -> dict[Link, RangeForward]:
         """Do what the neighbour behind a link says."""

@@ -24,7 +24,7 @@ from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet, UpsertResult
 from rangecast.model.sets.members import Id, as_id
 from rangecast.model.snapshot import (
@@ -87,13 +87,13 @@ class SplitSummary(SubscriptionSet):
         one, _ = self._members.either(subscription)
         return bool(self.upsert_many(self._boxes(one, filter)).inserted)
 
-    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
+    def subscribe_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
         """Add subscriptions: a file, a table, a DataFrame, dicts or `Boxes`; return how many.
 
-        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
         homes = self._homes(_mentioned_by_all(boxes))
         for home in np.unique(homes).tolist():
@@ -115,9 +115,9 @@ class SplitSummary(SubscriptionSet):
         self._unbounded -= homes.count(_NONE)
         return len(ids)
 
-    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
+    def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
         """Give subscriptions other filters; return how many."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         ids, old = self._members.known_many(boxes.ids.to_pylist())
         new = self._homes(_mentioned_by_all(boxes)).tolist()
         for row, one in enumerate(ids):
@@ -132,9 +132,9 @@ class SplitSummary(SubscriptionSet):
         self._unbounded += new.count(_NONE) - old.count(_NONE)
         return len(ids)
 
-    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> UpsertResult:
+    def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
         """Add those of these that are new, replace those that exist; count both."""
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, rejected)
         _, homes = self._members.either_many(boxes.ids)
         is_new = np.array([home is None for home in homes], np.bool_)
         self.replace_many(boxes.take(np.flatnonzero(~is_new)))

@@ -24,7 +24,7 @@ from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.io.kept_columns import as_names, identified, kept_columns, kept_schema
 from rangecast.model.io.read_progress import Reading
 from rangecast.model.io.records import Records, Rows, file_source, table_source
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
 from rangecast.model.validation.unknown_columns import column_hint
@@ -48,7 +48,7 @@ class EventFile:
         path: str | Path,
         space: Space,
         *,
-        bad_rows: BadRows | None = None,
+        rejected: RejectedRows | None = None,
         nan: str = "refuse",
         ignore_unknown: bool = False,
         columns: EventColumns = PLAIN,
@@ -70,7 +70,7 @@ class EventFile:
         nan_is_missing(nan)  # a word that means nothing is refused before anything runs
         exact = [column for one in space if is_whole(one) for column in columns.names(one)]
         source = identified(file_source(path, exact), id)
-        self._records = Records(source, bad_rows or BadRows(), self._check_columns)
+        self._records = Records(source, rejected or RejectedRows(), self._check_columns)
         self._extra = {"id", id, *keep}
         self._keep = keep
 
@@ -94,7 +94,7 @@ class EventFile:
         self._records.check()
 
     def __iter__(self) -> Iterator[Events]:
-        """Yield events batch by batch; bad rows go where bad rows go."""
+        """Yield events batch by batch; rejected rows go to `rejected`."""
         for rows, points in self._read():
             ids = rows.good_ids
             if len(self.kept):
@@ -229,7 +229,7 @@ def encode_events(
     """Return the events of a file, a table, a DataFrame, a dict of columns or a list of dicts.
 
     A key that is absent, `None` or null is a missing value. The first event that can't be used
-    raises a `BadRowError`.
+    raises a `RejectedRowError`.
 
     ignore_unknown   events may have values that are no attribute of the space
     nan              "refuse" NaN, or read it as "missing"
@@ -257,7 +257,7 @@ def encode_events(
                 raise UsageError(_unknown(space, name))
 
     found = []
-    for rows in Records(source, BadRows(), check, unique=False):
+    for rows in Records(source, RejectedRows(), check, unique=False):
         ids = rows.ids
         if names:
             arrays = [ids, *kept_columns(rows.batch, kept)]

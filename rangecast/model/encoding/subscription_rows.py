@@ -20,7 +20,7 @@ from rangecast.model.encoding.subscriptions import SubscriptionColumns
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.io.batch import Batch, text_at, value_at
 from rangecast.model.io.records import Rows
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.sets.ids import id_type
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
@@ -42,7 +42,7 @@ class SubscriptionRow(NamedTuple):
 
 
 def subscription_rows(
-    batch: Batch, space: Space, bad: BadRows, source: str
+    batch: Batch, space: Space, bad: RejectedRows, source: str
 ) -> Iterator[SubscriptionRow]:
     """Yield the subscriptions of a batch; rows that can't be one go to `bad`.
 

@@ -25,7 +25,7 @@ from rangecast.model.filters.many import Parse, boxes_of_texts
 from rangecast.model.io.kept_columns import identified
 from rangecast.model.io.read_progress import Reading
 from rangecast.model.io.records import REMEDY, Records, Rows, Source, file_source, table_source
-from rangecast.model.io.rejected import BadRows, SetAside, setting_aside
+from rangecast.model.io.rejected import RejectedRows, RejectedTarget, collecting_rejected
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
 from rangecast.model.validation.unknown_columns import column_hint
@@ -88,7 +88,7 @@ def read_subscriptions(
     path: str | Path,
     space: Space,
     *,
-    bad_rows: SetAside = None,
+    rejected: RejectedTarget = None,
     ignore_unknown: bool = False,
     progress: Callable[[int, Reading], None] | None = None,
     id: str | None = None,  # noqa: A002
@@ -96,8 +96,8 @@ def read_subscriptions(
 ) -> Boxes:
     """Read a file of subscriptions.
 
-    bad_rows         a list that gets the bad rows, or the path of a file for them; without, the
-                     first one raises a `BadRowError`
+    rejected         a list that gets the rejected rows, or the path of a file for them; without,
+                     the first one raises a `RejectedRowError`
     ignore_unknown   the file may have columns that mean nothing
     progress         is called with the rows of each batch, and how much has been read
     id               the column of the ids, if it isn't `id`
@@ -106,7 +106,7 @@ def read_subscriptions(
     flag("ignore_unknown", ignore_unknown)
     source = identified(file_source(path, exact_columns(space)), id)
     extra = [*([] if id is None else [id]), *keep]
-    with setting_aside(bad_rows) as bad:
+    with collecting_rejected(rejected) as bad:
         return _read(source, space, bad, ignore_unknown, progress or _silent, extra)
 
 
@@ -121,7 +121,7 @@ def encode_subscriptions(
     space: Space,
     *,
     noun: str = "subscriptions",
-    bad_rows: SetAside = None,
+    rejected: RejectedTarget = None,
     id: str | None = None,  # noqa: A002
 ) -> Boxes:
     """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
@@ -129,15 +129,15 @@ def encode_subscriptions(
     Their columns are those that a file would have. NaN of a pandas DataFrame is null.
 
     noun       what errors call them
-    bad_rows   as for `read_subscriptions`
+    rejected   as for `read_subscriptions`
     id         the column of the ids, if it isn't `id`
     """
     source = identified(table_source(given, noun, nan_is_null=True), id)
-    with setting_aside(bad_rows) as bad:
+    with collecting_rejected(rejected) as bad:
         return _read(source, space, bad, None, _silent, [] if id is None else [id])
 
 
-def read_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Replacements:
+def read_replacements(given: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
     """Return the subscriptions of a file or a table, and which scores and weights it gives."""
     is_file = isinstance(given, str | Path)
     source = (
@@ -145,7 +145,7 @@ def read_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Re
         if is_file
         else table_source(given, "subscriptions", nan_is_null=True)
     )
-    with setting_aside(bad_rows) as bad:
+    with collecting_rejected(rejected) as bad:
         parts = _parts(source, space, bad, False if is_file else None, _silent)
     boxes = _joined(parts, space)
     if not parts:
@@ -172,7 +172,7 @@ def _silent(rows: int, reading: Reading) -> None:
 def _read(
     source: Source,
     space: Space,
-    bad: BadRows,
+    bad: RejectedRows,
     ignore_unknown: bool | None,
     progress: Callable[[int, Reading], None],
     extra: Sequence[str] = (),
@@ -183,7 +183,7 @@ def _read(
 def _parts(
     source: Source,
     space: Space,
-    bad: BadRows,
+    bad: RejectedRows,
     ignore_unknown: bool | None,
     progress: Callable[[int, Reading], None],
     extra: Sequence[str] = (),

@@ -1,8 +1,8 @@
-"""Rows with an id and typed columns, from a file or a Python program; bad rows are set aside.
+"""Rows with an id and typed columns, from a file or a Python program; reports rejected rows.
 
 Events, subscriptions, and the objects, updates and interests of notify are all read here. A source
 gives batches; `Records` checks columns and ids; `Rows` turns columns into numbers. What can't be
-used is reported to `BadRows` with its place and its reason, whatever stands beside it.
+used is reported to `RejectedRows` with its place and its reason, whatever stands beside it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import BadRow
+from rangecast.errors import RejectedRow
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.attributes.base import Attribute
 from rangecast.model.encoding.columns import encode, encode_bounds, explain, explain_bounds
 from rangecast.model.io.batch import Batch, Broken, Values, text_at
 from rangecast.model.io.files import format_of, read_batches
 from rangecast.model.io.read_progress import Reading
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.io.tables import batches_of
 from rangecast.model.sets.ids import NO_ID, Duplicates, as_ids, id_type
 
@@ -83,7 +83,7 @@ def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
 class Rows:
     """Rows of one batch, and which of them are good so far."""
 
-    def __init__(self, source: str, batch: Batch, bad: BadRows, place: Place | None = None):
+    def __init__(self, source: str, batch: Batch, bad: RejectedRows, place: Place | None = None):
         self.source = source
         self.batch = batch
         self._place = place or (lambda row: (source, row))
@@ -117,7 +117,7 @@ class Rows:
         more: int = 0,
         values: Values | None = None,
     ) -> None:
-        """Set a row aside, with its reason; `more` others have the same column at fault.
+        """Reject a row, with the reason; `more` others have the same column at fault.
 
         values   what the column holds, if it is none of the batch
         """
@@ -125,7 +125,7 @@ class Rows:
         values = self.batch.columns.get(column, values)
         given = "null" if values is None else text_at(values, place)
         where = self._place(int(self.batch.rows[place]))
-        bad = BadRow(*where, column, given, reason, remedy, more=more)
+        bad = RejectedRow(*where, column, given, reason, remedy, more=more)
         self._bad.add(bad, self.batch.row(place))
 
     def coordinates(
@@ -174,7 +174,7 @@ class Records:
     def __init__(
         self,
         source: Source,
-        bad: BadRows,
+        bad: RejectedRows,
         check: Callable[[Sequence[str], str], None],
         *,
         kind: pa.DataType | None = None,
@@ -229,7 +229,7 @@ class Records:
 
     def _broken(self, row: int, text: str, why: str) -> None:
         where = self.source.place(row)
-        self._bad.add(BadRow(*where, "(all)", text[:200], f"the row {why}", REMEDY), text)
+        self._bad.add(RejectedRow(*where, "(all)", text[:200], f"the row {why}", REMEDY), text)
 
 
 def pass_over(row: int, text: str, why: str) -> None:

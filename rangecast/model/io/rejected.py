@@ -1,4 +1,4 @@
-"""What happens to a row that can't be used: it stops the run, or it is set aside and counted."""
+"""Rejected rows: the first one stops the run, or all are written to a file or a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rangecast.errors import BadRow, BadRowError, UsageError, shown
+from rangecast.errors import RejectedRow, RejectedRowError, UsageError, shown
 from rangecast.model.io.line_numbers import line_of
 from rangecast.model.io.writer import TableWriter
 
@@ -30,18 +30,18 @@ SCHEMA = pa.schema(
 _FLUSH = 1000
 
 
-class BadRows:
-    """Collects bad rows in a file, or, without a path, raises the first one."""
+class RejectedRows:
+    """Collects rejected rows in a file, or, without a path, raises the first one."""
 
     def __init__(self, path: str | Path | None = None):
         self.count = 0
         self._waiting: list[dict[str, Any]] = []
         self._writer = TableWriter(path, SCHEMA) if path is not None else None
 
-    def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
-        """Raise the bad row, or set it aside with its reason and all of its data."""
+    def add(self, bad: RejectedRow, data: dict[str, Any] | str) -> None:
+        """Raise the rejected row, or write it with its reason and all of its data."""
         if self._writer is None:
-            raise BadRowError(replace(bad, line=line_of(bad.source, bad.row)))
+            raise RejectedRowError(replace(bad, line=line_of(bad.source, bad.row)))
         self.count += 1
         self._waiting.append(
             {
@@ -62,7 +62,7 @@ class BadRows:
             self._writer.write(pa.RecordBatch.from_pylist(self._waiting, SCHEMA))
             self._waiting.clear()
 
-    def __enter__(self) -> BadRows:
+    def __enter__(self) -> RejectedRows:
         return self
 
     def __exit__(
@@ -77,43 +77,43 @@ class BadRows:
             self._writer.__exit__(kind, error, trace)
 
 
-class KeptRows(BadRows):
-    """Keeps bad rows for the caller, each with its reason and its data."""
+class CollectedRows(RejectedRows):
+    """Rejected rows in memory, each with its reason and its data."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: list[tuple[BadRow, str]] = []
+        self.kept: list[tuple[RejectedRow, str]] = []
 
-    def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
+    def add(self, bad: RejectedRow, data: dict[str, Any] | str) -> None:
         self.count += 1
         self.kept.append((bad, _text(data)))
 
 
-SetAside = list[BadRow] | str | Path | BadRows | None
-"""What `bad_rows` takes: a list, the path of a file, or nothing, so that the first one stops."""
+RejectedTarget = list[RejectedRow] | str | Path | RejectedRows | None
+"""Destination of rejected rows: a list, the path of a file, or None to raise the first one."""
 
 
 @contextmanager
-def setting_aside(given: SetAside) -> Iterator[BadRows]:
-    """Give what collects bad rows, for as long as rows are read."""
-    if isinstance(given, BadRows):  # whoever made it closes it
+def collecting_rejected(given: RejectedTarget) -> Iterator[RejectedRows]:
+    """Yield the collector for a destination; close it afterwards."""
+    if isinstance(given, RejectedRows):  # its owner closes it
         yield given
     elif isinstance(given, list):
-        kept = KeptRows()
+        kept = CollectedRows()
         yield kept
         given.extend(bad for bad, _ in kept.kept)
     elif given is None or isinstance(given, str | Path):
-        with BadRows(given) as bad:
+        with RejectedRows(given) as bad:
             yield bad
     else:
         raise UsageError(
-            "bad_rows is a list, which gets the bad rows, or the path of a file for them\n"
+            "rejected is a list, which gets the rejected rows, or the path of a file for them\n"
             f"  given: {type(given).__name__} {shown(given)}"
         )
 
 
 def _text(data: dict[str, Any] | str) -> str:
-    """Return a row for a person to read."""
+    """Return a row as readable text."""
     if not isinstance(data, str):
         data = json.dumps(data, default=str, ensure_ascii=False)
     return _carried(data)

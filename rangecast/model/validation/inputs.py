@@ -26,7 +26,7 @@ from rangecast.model.encoding.subscriptions import (
 from rangecast.model.filters.compile import MAX_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import parse_unless_refused
-from rangecast.model.io.rejected import SetAside
+from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.simplest import simplest
 from rangecast.model.space import Space
 
@@ -70,19 +70,19 @@ def as_filter(given: Any, space: Space) -> Filter:
 def as_boxes(
     given: Any,
     space: Space,
-    bad_rows: SetAside = None,
+    rejected: RejectedTarget = None,
     id: str | None = None,  # noqa: A002
 ) -> Boxes:
     """Return a set of subscriptions of this space.
 
     It is the path of a file; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
-    dict of columns, with the columns of a file; or `Boxes`, which have no bad rows, and are brought
-    to the simplest form, as filters are. `id` is the column of the ids, if it isn't `id`.
+    dict of columns, with the columns of a file; or `Boxes`, which have no rejected rows, and are
+    brought to the simplest form, as filters are. `id` is the column of the ids, if it isn't `id`.
     """
     if isinstance(given, str | Path):
-        return read_subscriptions(given, space, bad_rows=bad_rows, id=id)
+        return read_subscriptions(given, space, rejected=rejected, id=id)
     if not isinstance(given, Boxes):
-        return encode_subscriptions(given, space, bad_rows=bad_rows, id=id)
+        return encode_subscriptions(given, space, rejected=rejected, id=id)
     if given.space is None:  # plain coordinates: the caller's own business
         if given.dimensions != len(space):
             raise UsageError(
@@ -99,11 +99,11 @@ def as_boxes(
     return simplest(given, space)
 
 
-def as_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Replacements:
+def as_replacements(given: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
     """Return subscriptions in place of others, given as to `as_boxes`."""
     if isinstance(given, Boxes):
         return Replacements.of(as_boxes(given, space))
-    return read_replacements(given, space, bad_rows)
+    return read_replacements(given, space, rejected)
 
 
 def _check_equal(other: Space, space: Space, noun: str) -> None:

@@ -19,7 +19,7 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.encoding.columns import decode
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.filter import Filter
-from rangecast.model.io.rejected import SetAside, setting_aside
+from rangecast.model.io.rejected import RejectedTarget, collecting_rejected
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import Arrays, space_meta, space_of_meta
 from rangecast.model.space import Space
@@ -103,9 +103,9 @@ class BoxBoard(Board):
         given = where[0] if len(where) == 1 else where
         return np.concatenate(as_filter(given, self.space).arrays(), axis=1)
 
-    def _given(self, interests: Any, bad_rows: SetAside) -> NewInterests:
+    def _given(self, interests: Any, rejected: RejectedTarget) -> NewInterests:
         source = self._tables.rows(interests, "interests")
-        with setting_aside(bad_rows) as bad:
+        with collecting_rejected(rejected) as bad:
             return self._tables.read_interests(source, bad, most=self.k)
 
     def _add_region(self, region: F64) -> int:

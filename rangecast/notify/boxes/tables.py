@@ -22,7 +22,7 @@ from rangecast.model.attributes.text import String
 from rangecast.model.encoding.columns import decode
 from rangecast.model.encoding.subscriptions import Part, encode_part
 from rangecast.model.io.records import Records, Rows, Source, file_source, table_source
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.space import Space
 from rangecast.model.validation.unknown_columns import column_hint
 from rangecast.notify.boxes.messages import BOUNDS
@@ -89,7 +89,7 @@ class SpaceTables:
     def read_objects(
         self,
         source: Source,
-        bad: BadRows | None = None,
+        bad: RejectedRows | None = None,
         *,
         kind: pa.DataType | None = None,
         ignore_unknown: bool | None = None,
@@ -97,7 +97,7 @@ class SpaceTables:
         """Return the objects of a source; `kind` is the type of ids, if it is known."""
         found = records(
             source,
-            bad or BadRows(),
+            bad or RejectedRows(),
             ("id", *self.space.names, "y"),
             ("arrival",),
             kind=kind,
@@ -121,7 +121,7 @@ class SpaceTables:
     def read_interests(
         self,
         source: Source,
-        bad: BadRows | None = None,
+        bad: RejectedRows | None = None,
         progress: Callable[[int], object] = int,
         *,
         most: int = LARGEST_K,
@@ -146,7 +146,7 @@ class SpaceTables:
                     f"<attribute>_hi columns; found: {', '.join(names)}"
                 )
 
-        found = Records(source, bad or BadRows(), check)
+        found = Records(source, bad or RejectedRows(), check)
         wants = Integer("k", min=1, max=most)
         ids = [pa.array([], found.id_type or pa.int64())]
         points = [np.zeros((0, 2 * len(self.space)))]
@@ -180,7 +180,7 @@ class SpaceTables:
         source: Source,
         kind: pa.DataType,
         known: Callable[[Any], bool],
-        bad: BadRows,
+        bad: RejectedRows,
         *,
         ignore_unknown: bool | None = None,
     ) -> Iterator[Updates]:
@@ -202,7 +202,7 @@ class SpaceTables:
     def as_changes(self, given: Any) -> list[Change]:
         """Return what a Python program gives as changes in a table."""
         source = self.rows(given, "changes")
-        found = records(source, BadRows(), ("id", "y"), self.space.names, unique=False)
+        found = records(source, RejectedRows(), ("id", "y"), self.space.names, unique=False)
         return [change for rows in found for change in self._changes(rows)]
 
     def _changes(self, rows: Rows) -> list[Change]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import closed_range
-from rangecast.model.io.rejected import SetAside, setting_aside
+from rangecast.model.io.rejected import RejectedTarget, collecting_rejected
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import Arrays
 from rangecast.model.validation.arguments import finite, whole
@@ -82,8 +82,8 @@ class LineBoard(Board):
             raise UsageError(f"interest {interest!r} is empty: {given}")
         return np.array([[lo, hi]])
 
-    def _given(self, interests: Any, bad_rows: SetAside) -> NewInterests:
-        with setting_aside(bad_rows) as bad:
+    def _given(self, interests: Any, rejected: RejectedTarget) -> NewInterests:
+        with collecting_rejected(rejected) as bad:
             return as_interests(interests, self.k, bad)
 
     def _add_region(self, region: F64) -> int:

@@ -38,7 +38,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Int
 from rangecast.cover.batch import covered_by, earliest_coverers
 from rangecast.kernels.arrays import I32, I64
 from rangecast.model.boxes import Boxes
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.io.subset import named_by_row
 from rangecast.model.space import Space
 from rangecast.spark.packed_boxes import sizes_of, unpack
@@ -122,7 +122,7 @@ def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, 
     """
     with _held(_compute(encoded)):  # filters are parsed once, looked at often
         need_no_errors(encoded)
-        without_duplicates(encoded, BadRows())  # raises the first one
+        without_duplicates(encoded, RejectedRows())  # raises the first one
         rows = encoded.select(*_ROW)
         cut = _cut(rows, dimensions, most)
         at_home = _placed(rows, cut, lambda batch: _homes(batch, dimensions, cut))

@@ -46,14 +46,14 @@ from rangecast.spark.steps.rank import check_prepared
 from rangecast.spark.steps.results import Form, answer, result_schema
 from rangecast.spark.steps.shards.sharded_set import ShardedSet
 
-ERRORS = ("raise", "column")
+REJECTED = ("error", "column")
 
 
 def match_ids(
     subscriptions: Subscriptions | Prepared,
     space: Space,
     *,
-    errors: str = "raise",
+    rejected: str = "error",
     nan: str = "refuse",
 ) -> Callable[..., Column]:
     """Return a function of columns that gives the ids of the subscriptions that hold each row.
@@ -63,7 +63,7 @@ def match_ids(
     subscription holds the row.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare` gave
-    errors          "raise": a row that can't be used fails the job; "column": the function gives a
+    rejected        "error": a row that can't be used fails the job; "column": the function gives a
                     struct of `subscriptions` and `error`, which tells what is wrong with the row
                     and is null for all others
     nan             "refuse" NaN in events, or read it as "missing"
@@ -71,11 +71,11 @@ def match_ids(
     _need_functions()
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, MatchAnswerer)
-        made = _column_function(subscriptions, subscriptions.answerer, errors, nan)
+        made = _column_function(subscriptions, subscriptions.answerer, rejected, nan)
     else:
         session = _session_for(subscriptions)
         prepared = prepare(session, subscriptions, space)
-        made = _column_function(prepared, prepared.answerer, errors, nan)
+        made = _column_function(prepared, prepared.answerer, rejected, nan)
         _release_with(session, [made._unwrapped], prepared)
     names = space.names
 
@@ -100,7 +100,7 @@ def register(
     name: str = "rangecast",
     event_id: str = "id",
     event_type: str = "bigint",
-    errors: str = "raise",
+    rejected: str = "error",
     nan: str = "refuse",
 ) -> None:
     """Make a set of subscriptions available to SQL, as two functions.
@@ -111,18 +111,18 @@ def register(
 
     event_id     the column that names an event, for the table function
     event_type   the type of that column, "bigint" or "string": Spark asks for it beforehand
-    errors       "raise": a row that can't be used fails the job; "column": the array becomes a
+    rejected     "error": a row that can't be used fails the job; "column": the array becomes a
                  struct of `subscriptions` and `error`, and pairs have one more column, `error`
     nan          "refuse" NaN in events, or read it as "missing"
     """
     _need_functions()
-    form = _form(event_id, event_type, errors)
+    form = _form(event_id, event_type, rejected)
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, MatchAnswerer)
         prepared = subscriptions
     else:
         prepared = prepare(session, subscriptions, space)
-    column_function = _column_function(prepared, prepared.answerer, errors, nan)
+    column_function = _column_function(prepared, prepared.answerer, rejected, nan)
     made = [
         session.udf.register(f"{name}_match", column_function),
         session.udtf.register(
@@ -144,7 +144,7 @@ def register_ranking(
     name: str = "rangecast",
     event_id: str = "id",
     event_type: str = "bigint",
-    errors: str = "raise",
+    rejected: str = "error",
     nan: str = "refuse",
 ) -> None:
     """Make the k best subscriptions of a set available to SQL, as two functions.
@@ -160,13 +160,13 @@ def register_ranking(
                     "max"
     event_id        the column that names an event, for the table function
     event_type      the type of that column, "bigint" or "string": Spark asks for it beforehand
-    errors          "raise": a row that can't be used fails the job; "column": the array becomes a
+    rejected        "error": a row that can't be used fails the job; "column": the array becomes a
                     struct of `answers` and `error`, and rows have one more column, `error`
     nan             "refuse" NaN in events, or read it as "missing"
     """
     _need_functions()
     check_k(k)
-    form = _form(event_id, event_type, errors)
+    form = _form(event_id, event_type, rejected)
     if isinstance(subscriptions, Prepared):
         check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
         prepared = subscriptions
@@ -174,18 +174,18 @@ def register_ranking(
         prepared = prepare_ranking(session, subscriptions, space, relaxed=relaxed, combine=combine)
     sharded = prepared.answerer.fitted(partial(replace, asked=Asked(k)))
     made = [
-        session.udf.register(f"{name}_rank", _column_function(prepared, sharded, errors, nan)),
+        session.udf.register(f"{name}_rank", _column_function(prepared, sharded, rejected, nan)),
         session.udtf.register(f"{name}_ranked", _table_function(prepared, sharded, form, nan)),
     ]
     if not isinstance(subscriptions, Prepared):
         _release_with(session, made, prepared)
 
 
-def _form(event_id: str, event_type: str, errors: str) -> Form:
+def _form(event_id: str, event_type: str, rejected: str) -> Form:
     need_one_of("event_type", event_type, ("bigint", "string"))
-    need_one_of("errors", errors, ERRORS)
+    need_one_of("rejected", rejected, REJECTED)
     kind = LongType() if event_type == "bigint" else StringType()
-    return Form(False, event_id, kind, StructType(), errors == "column")
+    return Form(False, event_id, kind, StructType(), rejected == "column")
 
 
 def _need_functions() -> None:
@@ -225,10 +225,10 @@ def _quoted(path: Fields) -> str:
 _BY_NAME = EventColumns(by_name=True)
 
 
-def _column_function(prepared: Prepared, sharded: ShardedSet, errors: str, nan: str) -> Any:
-    need_one_of("errors", errors, ERRORS)
+def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan: str) -> Any:
+    need_one_of("rejected", rejected, REJECTED)
     shipped_space, names = prepared.shipped_space, prepared.space.names
-    with_errors = errors == "column"
+    with_errors = rejected == "column"
     arrow_udf: Any = vars(F)["arrow_udf"]  # which PySpark's stubs don't list
     columns = sharded.schema.names
     is_match = columns == ["subscription"]
@@ -281,7 +281,7 @@ def _in_place(
     values: Callable[[Answers], pa.Array],
     none: pa.Array,
 ) -> Iterator[tuple[pa.Array, int]]:
-    """Yield the lists of all rows of a batch, in pieces, in order; a bad row has an empty one.
+    """Yield the lists of all rows of a batch, in pieces, in order; a rejected row has an empty one.
 
     Each piece comes with the row that it begins with.
     """

@@ -38,7 +38,7 @@ def match(
     output: str = "pairs",
     keep: Sequence[str] = (),
     event_id: str = "id",
-    errors: str = "raise",
+    rejected: str = "error",
     index: str = "auto",
     allow_missing: bool = False,
     nan: str = "refuse",
@@ -50,7 +50,7 @@ def match(
     output          "pairs": event, subscription; "arrays": event, subscriptions, one row per event
     keep            columns of the events that travel along
     event_id        the column that names an event
-    errors          "raise": an event that can't be used fails the job; "column": one more column
+    rejected        "error": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
@@ -67,7 +67,7 @@ def match(
         output=output,
         keep=keep,
         event_id=event_id,
-        errors=errors,
+        rejected=rejected,
         allow_missing=allow_missing,
         nan=nan,
     )

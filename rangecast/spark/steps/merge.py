@@ -22,7 +22,7 @@ from rangecast.kernels.arrays import U64
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import LIMIT, Ranges, joined, union_of_boxes
 from rangecast.model.boxes import Boxes
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.space import Space
 from rangecast.spark.packed_boxes import unpack
 from rangecast.spark.session import parallelism
@@ -114,7 +114,7 @@ def _union(encoded: DataFrame, grid: Cells, dimensions: int, limit: int, gap: in
 
 def _union_of_batch(batch: pa.RecordBatch, grid: Cells, dimensions: int, limit: int) -> Ranges:
     table = pa.Table.from_batches([batch])
-    report_errors(table, BadRows())
+    report_errors(table, RejectedRows())
     lo, hi, sizes = unpack(table.column("boxes"), dimensions)
     owner = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     return union_of_boxes(grid, lo, hi, owner, limit=limit)

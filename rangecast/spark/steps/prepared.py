@@ -21,7 +21,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import Rows
-from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_boxes
 from rangecast.rank.answerer import RankAnswerer
@@ -98,7 +98,7 @@ class Prepared:
             some = events.select([events[f"`{name}`"] for name in named]).limit(sample).toArrow()
             points = np.zeros((0, len(self.space)))
             for batch in some.to_batches():
-                rows = Rows("events", Batch.of(batch), KeptRows())
+                rows = Rows("events", Batch.of(batch), CollectedRows())
                 found = PLAIN.points_of(self.space, rows, "missing")
                 points = np.concatenate([points, found[rows.good]])
         return explain_shards(self.answerer, self.rows, points)
@@ -150,7 +150,7 @@ def prepare(
     space: Space,
     *,
     index: str = "auto",
-    bad_rows: BadRows | None = None,
+    rejected: RejectedRows | None = None,
     worker_bytes: int = WORKER_BYTES,
 ) -> Prepared:
     """Build a matching structure over subscriptions, and ship it to the workers.
@@ -162,7 +162,7 @@ def prepare(
     """
     check_match_index(index)
     make = partial(MatchAnswerer.of, index=index)
-    return prepare_answers(session, subscriptions, space, make, worker_bytes, bad_rows)
+    return prepare_answers(session, subscriptions, space, make, worker_bytes, rejected)
 
 
 def prepare_ranking(
@@ -173,7 +173,7 @@ def prepare_ranking(
     relaxed: bool = False,
     combine: str = "sum",
     index: str = "auto",
-    bad_rows: BadRows | None = None,
+    rejected: RejectedRows | None = None,
     worker_bytes: int = WORKER_BYTES,
 ) -> Prepared:
     """Build a ranking structure over subscriptions, and ship it to the workers.
@@ -186,7 +186,7 @@ def prepare_ranking(
     check_rank_index(index)
     check_combine(combine, relaxed=relaxed)
     make = partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine)
-    return prepare_answers(session, subscriptions, space, make, worker_bytes, bad_rows)
+    return prepare_answers(session, subscriptions, space, make, worker_bytes, rejected)
 
 
 def prepare_answers(
@@ -195,7 +195,7 @@ def prepare_answers(
     space: Space,
     make: Make,
     worker_bytes: int,
-    bad_rows: BadRows | None = None,
+    rejected: RejectedRows | None = None,
     *,
     width: int | None = None,
 ) -> Prepared:
@@ -212,7 +212,7 @@ def prepare_answers(
         size = size_of(given)
         wanted = _shards_wanted(size, worker_bytes)
         if wanted == 1:
-            boxes = gathered(given, known, bad_rows)
+            boxes = gathered(given, known, rejected)
             empty = _empty(make, boxes.ids.type, len(known))
             shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
         else:
@@ -222,7 +222,7 @@ def prepare_answers(
                     encoded, release = encoded_boxes(session, given)
                     held.callback(release)
                 else:
-                    encoded = _usable(given.rows, bad_rows)
+                    encoded = _usable(given.rows, rejected)
                 empty = _empty(make, arrow_ids(encoded.schema["id"].dataType), len(known))
                 shards = build_shards(session, encoded, make, size, wanted, by_row=by_row)
     width = len(known) if width is None else width
@@ -281,11 +281,13 @@ def _encoded_once(
         encoded.release()
 
 
-def gathered(given: EncodedSet | Boxes, space: Space, bad_rows: BadRows | None = None) -> Boxes:
+def gathered(
+    given: EncodedSet | Boxes, space: Space, rejected: RejectedRows | None = None
+) -> Boxes:
     """Return subscriptions on the driver, with ids that Spark takes."""
     if isinstance(given, Boxes):
         return given
-    boxes = gather(given.rows, space, bad_rows)
+    boxes = gather(given.rows, space, rejected)
     return replace(boxes, ids=as_spark_ids(boxes.ids))
 
 
@@ -295,9 +297,9 @@ def gathered_set(subscriptions: DataFrame, space: Space) -> tuple[Boxes, Space]:
         return gathered(given, known), known
 
 
-def _usable(encoded: DataFrame, bad_rows: BadRows | None) -> DataFrame:
-    """Return the subscriptions that can be used; hand the others to `bad_rows`, or raise."""
-    bad = bad_rows or BadRows()
+def _usable(encoded: DataFrame, rejected: RejectedRows | None) -> DataFrame:
+    """Return the subscriptions that can be used; hand the others to `rejected`, or raise."""
+    bad = rejected or RejectedRows()
     report_errors(encoded.filter("error is not null").toArrow(), bad)
     return without_duplicates(encoded.filter("error is null"), bad)
 

@@ -66,19 +66,19 @@ class Question:
         arrays: bool = False,
         keep: Sequence[str] = (),
         event_id: str = "id",
-        errors: str = "raise",
+        rejected: str = "error",
         allow_missing: bool = False,
         nan: str = "refuse",
         columns: EventColumns = PLAIN,
     ) -> Question:
         """Check the columns before anything runs; `taken` are those of the result itself."""
-        need_one_of("errors", errors, ("raise", "column"))
+        need_one_of("rejected", rejected, ("error", "column"))
         need_frame(events)
         attributes = need_attributes(events, space, columns, allow_missing=allow_missing)
         event_kind = id_kind(events, event_id, "events")
         events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
         kept = kept_fields(events, keep, ("event", "error", *taken))
-        form = Form(arrays, event_id, event_kind, kept, errors == "column")
+        form = Form(arrays, event_id, event_kind, kept, rejected == "column")
         wanted = dict.fromkeys([event_id, *attributes, *kept.names])
         events = events.select([events[f"`{name}`"] for name in wanted])
         return cls(events, form, space, nan, columns)

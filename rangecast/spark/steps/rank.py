@@ -63,7 +63,7 @@ def rank(
     output: str = "rows",
     keep: Sequence[str] = (),
     event_id: str = "id",
-    errors: str = "raise",
+    rejected: str = "error",
     index: str = "auto",
     allow_missing: bool = False,
     nan: str = "refuse",
@@ -87,7 +87,7 @@ def rank(
                     subscriptions and score, which are empty for events without an answer
     keep            columns of the events that travel along
     event_id        the column that names an event
-    errors          "raise": an event that can't be used fails the job; "column": one more column
+    rejected        "error": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
@@ -119,7 +119,7 @@ def rank(
         arrays=output == "arrays",
         keep=keep,
         event_id=event_id,
-        errors=errors,
+        rejected=rejected,
         allow_missing=allow_missing,
         nan=nan,
         columns=columns,

@@ -4,18 +4,19 @@ The steps, in this order; `watch` is called after each:
 
     begun               which sinks lack this batch? if none does, there is nothing to do
     pinned              the version of the subscriptions is on the disk (`versions`)
-    staged              the answers and bad rows are written; in folders nobody sees them yet
-    bad rows committed  the batch's bad rows are in quarantine for good
+    staged              the answers and rejected rows are written; in folders they are not visible
+                        yet
+    rejected rows committed  the batch's rejected rows are committed
     committed           the answers are in place for good
 
 A batch that is run again finds the same events (Spark's checkpoint), the same version (the pin)
-and so the same answers; a sink that has them already is skipped. Bad rows are committed
-before the answers: when all sinks have the batch, so has the quarantine.
+and so the same answers; a sink that has them already is skipped. Rejected rows are committed
+before the answers: when all sinks have the batch, its rejected rows are committed.
 
-Folders of Parquet and Delta tables are written by the workers (`written`): answers, bad rows and
-events are counted in the same pass. For other sinks the answers are kept and counted first: a sink
-that can't hold back what it writes gets nothing of a batch that a bad row ends. Bad rows are found
-once more when there are any, without matching.
+Folders of Parquet and Delta tables are written by the workers (`written`): answers, rejected rows
+and events are counted in the same pass. For other sinks the answers are kept and counted first: a
+sink that can't hold back what it writes gets nothing of a batch that a rejected row ends. Rejected
+rows are found once more when there are any, without matching.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from rangecast.errors import BadRow, BadRowError, UsageError
+from rangecast.errors import RejectedRow, RejectedRowError, UsageError
 from rangecast.model.io.records import REMEDY
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN, UNSPLIT
@@ -57,8 +58,8 @@ class Done:
     events: int
     matches: int
     """Of all sets; of several steps on one set, those of the step that found most."""
-    bad_rows: int
-    refused_edits: int
+    rejected: int
+    rejected_edits: int
     """Since the batch before."""
     seconds: float
     steps: dict[str, int] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class BatchRunner:
     """Answers batches of one stream, or the one batch of a batch job."""
 
     steps: Sequence[AnswerStep]
-    quarantine: FileSink | None = None
+    rejected_sink: FileSink | None = None
     nan: str = "refuse"
     report: Callable[[Done], None] = lambda _: None
     watch: Callable[[str], None] = lambda _: None
@@ -84,7 +85,7 @@ class BatchRunner:
     closing: ExitStack = field(default_factory=ExitStack, init=False)
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
-    _refused: int = field(default=0, init=False)
+    _rejected_edits: int = field(default=0, init=False)
     _passing: Passing | None = field(default=None, init=False)
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
@@ -95,7 +96,7 @@ class BatchRunner:
             raise UsageError(f"{twice[0]}: is given twice\n  hint: let each sink write elsewhere")
         for sink in self._all_sinks():
             sink.check(session)
-        self._refused += self._refresh()
+        self._rejected_edits += self._refresh()
         for step in self.steps:
             self.closing.callback(step.release)
             ready, _ = step.ready(session, step.subscriptions.latest())
@@ -114,7 +115,7 @@ class BatchRunner:
             return
         for drain in self.drains:
             drain()
-        refused, self._refused = self._refused + self._refresh(), 0
+        rejected_edits, self._rejected_edits = self._rejected_edits + self._refresh(), 0
         for one in self._sets():
             one.pin(stream, number)
         self.watch("pinned")
@@ -124,14 +125,14 @@ class BatchRunner:
                 with job_name(events.sparkSession, f"batch {number}, step {step.name}"):
                     batch = Batch(stream, number, 0, 0)
                     parts.append(self._answered(step, sinks, events, batch, held))
-            counts = {name: parts[0].counts[name] for name in ("events", "bad_rows")}
+            counts = {name: parts[0].counts[name] for name in ("events", "rejected")}
             with job_name(events.sparkSession, f"batch {number}, rejected rows"):
-                commit_bad_rows = self._set_aside(events, parts[0].batch, counts["bad_rows"])
+                commit_rejected = self._write_rejected(events, parts[0].batch, counts["rejected"])
             commits = [(part, commit) for part in parts for commit in part.write_rest()]
         self.watch("staged")
-        if counts["bad_rows"]:
-            commit_bad_rows({"rows": counts["bad_rows"]})
-            self.watch("bad rows committed")
+        if counts["rejected"]:
+            commit_rejected({"rows": counts["rejected"]})
+            self.watch("rejected rows committed")
         for part, commit in commits:
             commit(part.counts)
         self.watch("committed")
@@ -141,7 +142,7 @@ class BatchRunner:
                 number,
                 first.version,
                 first.subscriptions,
-                refused_edits=refused,
+                rejected_edits=rejected_edits,
                 seconds=time.perf_counter() - began,
                 matches=_matches(parts),
                 steps={part.name: part.counts["matches"] for part in parts},
@@ -151,7 +152,7 @@ class BatchRunner:
 
     def _all_sinks(self) -> list[Sink]:
         sinks = [sink for step in self.steps for sink in step.sinks]
-        return [*sinks, *([self.quarantine] if self.quarantine is not None else [])]
+        return [*sinks, *([self.rejected_sink] if self.rejected_sink is not None else [])]
 
     def _sets(self) -> list[Subscriptions]:
         return list({id(one): one for step in self.steps for one in step.sets}.values())
@@ -212,29 +213,29 @@ class BatchRunner:
             part.counts = found.agg(*_counts(step)).collect()[0].asDict() | seen.get
         return part
 
-    def _set_aside(self, events: DataFrame, batch: Batch, bad_rows: int) -> Commit:
-        """Write the bad rows of a batch to the quarantine; without one, raise the first."""
-        if not bad_rows or (self.quarantine and self.quarantine.has(batch.number)):
+    def _write_rejected(self, events: DataFrame, batch: Batch, rejected: int) -> Commit:
+        """Write the rejected rows of a batch to their sink; without one, raise the first."""
+        if not rejected or (self.rejected_sink and self.rejected_sink.has(batch.number)):
             return no_commit
         space = self.steps[0].space
         if self._passing is None:
             self._passing = Passing(ship(events.sparkSession, space))
             self.closing.callback(self._passing.shipped_space.release)
-        bad = _bad_rows(_with_whole_row(events), space, self.nan, self._passing)
-        if self.quarantine is None:
+        bad = _rejected_rows(_with_whole_row(events), space, self.nan, self._passing)
+        if self.rejected_sink is None:
             first = bad.first()
             assert first is not None
-            raise BadRowError(
-                BadRow(
+            raise RejectedRowError(
+                RejectedRow(
                     f"batch {batch.number}, event {first['event']}",
                     None,
                     first["column"],
                     str(first["value"]),
                     first["reason"],
-                    f"{REMEDY}, or give a folder for bad rows",
+                    f"{REMEDY}, or give a folder for rejected rows",
                 )
             )
-        return self.quarantine.write(bad, batch)
+        return self.rejected_sink.write(bad, batch)
 
 
 @dataclass
@@ -295,7 +296,7 @@ def _counts(step: AnswerStep) -> list[Column]:
     return [
         F.coalesce(F.sum(F.when(good, answers).otherwise(0)), F.lit(0)).alias("matches"),
         F.count_if(good).alias("rows"),
-        F.count_if(~good).alias("bad_rows"),
+        F.count_if(~good).alias("rejected"),
     ]
 
 
@@ -317,11 +318,11 @@ def _as_json(events: DataFrame) -> Column:
     return F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN)))
 
 
-def _bad_rows(events: DataFrame, space: Space, nan: str, passing: Passing) -> DataFrame:
-    """Return the bad rows of a batch, with what is wrong and all that was given."""
+def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) -> DataFrame:
+    """Return the rejected rows of a batch, with what is wrong and all that was given."""
     broken = [BROKEN] if BROKEN in events.columns else []
     whole = _read_whole(events) if broken else events
-    asked = Question.of(whole, space, taken=(), keep=[_WHOLE, *broken], errors="column", nan=nan)
+    asked = Question.of(whole, space, taken=(), keep=[_WHOLE, *broken], rejected="column", nan=nan)
     found = asked.answer(passing)
     is_broken = F.col(BROKEN).isNotNull() if broken else F.lit(False)
     nameless = F.col("event").isNull()

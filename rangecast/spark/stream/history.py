@@ -31,7 +31,7 @@ class Day(NamedTuple):
     day: date | None
     events: int
     matches: int
-    bad_rows: int
+    rejected: int
     samples: list[dict[str, Any]]
     """Events that matched, the earliest first."""
 
@@ -59,7 +59,7 @@ def backfill(
     keep = ["_row", "_moment", "_unread", *([BROKEN] if BROKEN in events.columns else [])]
     boxes = Boxes.of(lo, hi, owner=owner)
     found = match(
-        events, boxes, space, output="arrays", keep=keep, event_id="_name", errors="column"
+        events, boxes, space, output="arrays", keep=keep, event_id="_name", rejected="column"
     )
     good = is_good()
     held = good & (F.size("subscriptions") > 0)
@@ -70,7 +70,7 @@ def backfill(
     ).agg(
         F.count(F.lit(1)).alias("events"),
         F.count_if(held).alias("matches"),
-        F.count_if(~good).alias("bad_rows"),
+        F.count_if(~good).alias("rejected"),
         F.min_by("_row", order).alias("sample"),
         F.min(order).alias("place"),
         F.min("_unread").alias("unread"),
@@ -91,7 +91,7 @@ def _day(day: date | None, heaps: list[Any], samples: int) -> Day:
         day,
         events=sum(heap.events for heap in heaps),
         matches=sum(heap.matches for heap in heaps),
-        bad_rows=sum(heap.bad_rows for heap in heaps),
+        rejected=sum(heap.rejected for heap in heaps),
         samples=kept[:samples],
     )
 

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from rangecast.errors import BadRow, BadRowError, UsageError
+from rangecast.errors import RejectedRow, RejectedRowError, UsageError
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.io.records import REMEDY
-from rangecast.model.io.rejected import KeptRows
+from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.space import Space
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
@@ -47,13 +47,13 @@ class NotifyRunner:
         space: Space | None,
         name: str,
         sinks: Sequence[Sink],
-        quarantine: FileSink | None,
+        rejected_sink: FileSink | None,
         report: Callable[[Done], None],
     ):
         self.closing = ExitStack()
         self._step, self._name = step, name
         self._ground = Ground(space)
-        self._sinks, self._quarantine = sinks, quarantine
+        self._sinks, self._rejected_sink = sinks, rejected_sink
         self._report = report
         self._lists: TopKLists | None = None
         self._stream: str | None = None
@@ -80,12 +80,12 @@ class NotifyRunner:
         waiting = [sink for sink in self._sinks if not sink.has(number)]
         if batch <= lists.committed and not waiting:
             return
-        updates, bad = 0, KeptRows()
+        updates, bad = 0, CollectedRows()
         facts = Batch(stream, number, 0, 0)
         if batch > lists.committed:
             rows = _in_order(events, self._ground)
             changes = lists.usable(_whole(rows, bad), bad)
-            self._set_aside(events.sparkSession, bad, facts)
+            self._write_rejected(events.sparkSession, bad, facts)
             lists.apply_changes(changes, batch, rows.schema.field("id").type)
             updates = len(changes)
         messages = lists.messages(batch)
@@ -99,15 +99,15 @@ class NotifyRunner:
                 0,
                 events=updates + bad.count,
                 matches=sent,
-                bad_rows=bad.count,
-                refused_edits=0,
+                rejected=bad.count,
+                rejected_edits=0,
                 seconds=time.perf_counter() - began,
                 steps={self._name: sent},
             )
         )
 
     def _all_sinks(self) -> list[Sink]:
-        return [*self._sinks, *([self._quarantine] if self._quarantine is not None else [])]
+        return [*self._sinks, *([self._rejected_sink] if self._rejected_sink is not None else [])]
 
     def _open(self, stream: str) -> None:
         if self._stream is not None:
@@ -140,15 +140,15 @@ class NotifyRunner:
         interests = files.read_interests(files.file_rows(step.interests), most=step.k)
         return TopKLists(session, step.lists, objects, interests, **how)
 
-    def _set_aside(self, session: SparkSession, bad: KeptRows, batch: Batch) -> None:
-        """Write bad rows to the quarantine, for good; without one, raise the first."""
-        if not bad.kept or (self._quarantine and self._quarantine.has(batch.number)):
+    def _write_rejected(self, session: SparkSession, bad: CollectedRows, batch: Batch) -> None:
+        """Write rejected rows to their sink; without one, raise the first."""
+        if not bad.kept or (self._rejected_sink and self._rejected_sink.has(batch.number)):
             return
-        if self._quarantine is None:
+        if self._rejected_sink is None:
             first = bad.kept[0][0]
-            remedy = f"{REMEDY}, or give a folder for bad rows"
-            raise BadRowError(
-                BadRow(
+            remedy = f"{REMEDY}, or give a folder for rejected rows"
+            raise RejectedRowError(
+                RejectedRow(
                     f"batch {batch.number}, updates",
                     first.row,
                     first.column,
@@ -165,7 +165,7 @@ class NotifyRunner:
             "data": pa.array([data for _, data in bad.kept], pa.string()),
         }
         rows = session.createDataFrame(pa.table(columns))
-        self._quarantine.write(rows, batch)({"rows": len(bad.kept)})
+        self._rejected_sink.write(rows, batch)({"rows": len(bad.kept)})
 
 
 def _in_order(events: DataFrame, ground: Ground) -> pa.Table:
@@ -177,7 +177,7 @@ def _in_order(events: DataFrame, ground: Ground) -> pa.Table:
     return ordered.select("_seq", F.col("seq").cast("string").alias("seq"), *names).toArrow()
 
 
-def _whole(rows: pa.Table, bad: KeptRows) -> pa.Table:
+def _whole(rows: pa.Table, bad: CollectedRows) -> pa.Table:
     """Return the updates that were read whole and have a number; the others are bad."""
     broken = rows[BROKEN] if BROKEN in rows.column_names else pa.nulls(len(rows), pa.string())
     good = pc.and_(pc.is_null(broken), pc.is_valid(rows["_seq"]))
@@ -189,6 +189,6 @@ def _whole(rows: pa.Table, bad: KeptRows) -> pa.Table:
             why = ("(all)", whole, UNSPLIT)
         else:
             why = ("seq", str(one["seq"]), "an update needs a whole number here")
-        bad.add(BadRow("updates", None, *why, REMEDY), whole or one)
+        bad.add(RejectedRow("updates", None, *why, REMEDY), whole or one)
     left_out = [name for name in ("_seq", "seq", BROKEN) if name in rows.column_names]
     return rows.filter(good).drop_columns(left_out)

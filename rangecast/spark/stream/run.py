@@ -4,7 +4,7 @@
         session.readStream.schema(...).parquet("events/"),
         [MatchStep(VersionedSet(Versions("subscriptions/"), space), [Folder("matches/")])],
         checkpoint="checkpoint/",
-        quarantine=Folder("bad-rows/"),
+        rejected=Folder("rejected/"),
     )
 
 Spark cuts the stream into batches, numbers them and repeats the last one after a crash; what we
@@ -42,7 +42,7 @@ def run_stream(
     steps: Sequence[AnswerStep],
     *,
     checkpoint: str | os.PathLike[str],
-    quarantine: FileSink | None = None,
+    rejected: FileSink | None = None,
     nan: str = "refuse",
     trigger: str = AVAILABLE_NOW,
     report: Callable[[Done], None] = lambda _: None,
@@ -52,14 +52,14 @@ def run_stream(
     """Answer a streaming DataFrame until it ends, or until Ctrl-C or SIGTERM.
 
     steps       what is done with each batch of events, and where the answers go
-    quarantine  where bad rows go; without, the first one ends the stream
+    rejected    where rejected rows go; without, the first one ends the stream
     nan         "refuse" NaN in events, or read it as "missing"
     trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
     report      called with each batch when it is done
     watch       called after each step of a batch
     name        of the query, in Spark's UI and in what its listeners get
     """
-    runner = BatchRunner(steps, quarantine, nan, report, watch)
+    runner = BatchRunner(steps, rejected, nan, report, watch)
     run_all([Flow(events, runner, str(checkpoint), name)], trigger)
 
 

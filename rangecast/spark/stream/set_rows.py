@@ -78,8 +78,8 @@ def _write(
             subscriptions,
             events=0,
             matches=0,
-            bad_rows=0,
-            refused_edits=0,
+            rejected=0,
+            rejected_edits=0,
             seconds=time.perf_counter() - began,
             steps={name: table.num_rows},
         )

@@ -2,8 +2,8 @@
 
 Every source gives a DataFrame, batch or streaming, with the event's id, its attributes, and what
 else the rows have. CSV and JSON are read as texts, as attributes parse them: so a value that can't
-be one is a bad row with a reason, where a typed reader would make it null. A row that can't even
-be split is kept whole in the column `BROKEN`.
+be one is a rejected row with a reason, where a typed reader would make it null. A row that can't
+even be split is kept whole in the column `BROKEN`.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class MatchStep(AnswerStep):
 
     def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
         return match_question(
-            events, self.space, output=self.output, keep=keep, errors="column", nan=nan
+            events, self.space, output=self.output, keep=keep, rejected="column", nan=nan
         )
 
     @property
@@ -165,7 +165,7 @@ class RankStep(AnswerStep):
         self._ready = ReadySets(self.subscriptions, make, self.worker_bytes)
 
     def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
-        return Question.of(events, self.space, taken=TAKEN, keep=keep, errors="column", nan=nan)
+        return Question.of(events, self.space, taken=TAKEN, keep=keep, rejected="column", nan=nan)
 
     @property
     def settings(self) -> Settings:
@@ -190,4 +190,4 @@ class FilterStep(AnswerStep):
         return Passing(summed.space), summed.rows
 
     def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
-        return Question.of(events, self.space, taken=(), keep=keep, errors="column", nan=nan)
+        return Question.of(events, self.space, taken=(), keep=keep, rejected="column", nan=nan)

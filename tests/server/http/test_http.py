@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from rangecast import Engine
 from rangecast.client import Client, ServerError
-from rangecast.errors import BadRowError, DuplicateIdError, UnknownIdError
+from rangecast.errors import DuplicateIdError, RejectedRowError, UnknownIdError
 from rangecast.server.delivery.log_reader import Reader
 from rangecast.server.log.base import LogError
 from rangecast.server.process import Server, Settings, serve
@@ -375,7 +375,7 @@ def test_many_that_must_be_new_or_must_not(market: Client, http: httpx.Client) -
     assert market.subscribe_many(rows[:2]) == 2
     with pytest.raises(DuplicateIdError, match="'many1' already exists"):
         market.subscribe_many(rows[1:])
-    with pytest.raises(BadRowError, match=r"row 1 .*duplicate id"):
+    with pytest.raises(RejectedRowError, match=r"row 1 .*duplicate id"):
         market.subscribe_many([rows[2], rows[2]])
     assert "many2" not in market
     assert market.replace_many([{**rows[0], "filter": "price = 9"}]) == 1

@@ -18,7 +18,7 @@ import pytest
 
 from rangecast import Engine, Space
 from rangecast.client import Client, RejectedRow, SubscribeError
-from rangecast.errors import BadRowError, FileError
+from rangecast.errors import FileError, RejectedRowError
 from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.server.http.bodies.parquet import batches_of_parquet
 from rangecast.server.http.bodies.tables import MAX_ROWS, MAX_TABLE_BYTES
@@ -151,7 +151,7 @@ def test_rejected_rows_are_named(client: Client, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="has 2 columns"):
         client.upsert_many(path)
     path.write_text("id,filter\ne,price < 5\nf,prise < 5\n")
-    with pytest.raises(BadRowError, match=r"row 1 .*'filter': no attribute 'prise'"):
+    with pytest.raises(RejectedRowError, match=r"row 1 .*'filter': no attribute 'prise'"):
         client.upsert_many(path)
     assert len(client) == before
     strict = posted(client.url, "csv", path.read_bytes(), "?strict=true")

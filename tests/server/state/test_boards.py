@@ -20,9 +20,9 @@ from websockets.sync.client import connect
 from rangecast import Category, Number, Space
 from rangecast.client import AsyncClient, Client, ServerError
 from rangecast.errors import (
-    BadRowError,
     DuplicateIdError,
     RangecastError,
+    RejectedRowError,
     UnknownIdError,
     UsageError,
 )
@@ -350,7 +350,7 @@ def test_boards_over_http_and_with_clients() -> None:
             assert board.upsert_many([{"id": "all", "filter": "true", "k": 1}]) == (1, 0)
             with pytest.raises(DuplicateIdError, match="already exists"):
                 board.subscribe("near", "km < 10")
-            with pytest.raises(BadRowError, match="an interest of the board"):
+            with pytest.raises(RejectedRowError, match="an interest of the board"):
                 board.upsert_many([{"id": "x", "x_lo": 1}])
             with pytest.raises(UnknownIdError, match="no object 'z'"):
                 board.update("z", 1)

@@ -23,7 +23,7 @@ from rangecast.store.versions import Versions
 from tests import ROOT
 from tests.support.stream_driver import run
 
-STEPS = ["begun", "pinned", "staged", "bad rows committed", "committed"]
+STEPS = ["begun", "pinned", "staged", "rejected rows committed", "committed"]
 ROWS = 6
 
 

@@ -49,8 +49,8 @@ def test_a_batch_is_in_the_table_once_whoever_repeats_it(spark, tmp_path, store,
         path, options = f"s3://answers/{tmp_path.name}", store
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv")
-    quarantine = Delta(f"{path}-bad", options)
-    go(spark, tmp_path, [Delta(path, options)], quarantine=quarantine)
+    rejected = Delta(f"{path}-bad", options)
+    go(spark, tmp_path, [Delta(path, options)], rejected=rejected)
     first = pairs(DeltaTable(path, storage_options=options))
     assert first == [
         ("e1", "all"), ("e1", "cheap"), ("e2", "all"), ("e2", "bob"), ("e2", "cheap"),
@@ -59,10 +59,10 @@ def test_a_batch_is_in_the_table_once_whoever_repeats_it(spark, tmp_path, store,
     for mark in (tmp_path / "checkpoint" / "commits").iterdir():  # as if Spark had crashed then
         mark.unlink()
     publish(tmp_path, ("unsubscribe", "all", None))
-    assert go(spark, tmp_path, [Delta(path, options)], quarantine=quarantine) == []
+    assert go(spark, tmp_path, [Delta(path, options)], rejected=rejected) == []
     csv_events(tmp_path, "1.csv", {"e9": (99, "zoe"), "e8": (5, "bob")}, more="b1,dear,x\n")
-    (done,) = go(spark, tmp_path, [Delta(path, options)], quarantine=quarantine)
-    assert (done.batch, done.version, done.events, done.bad_rows) == (1, 2, 3, 1)
+    (done,) = go(spark, tmp_path, [Delta(path, options)], rejected=rejected)
+    assert (done.batch, done.version, done.events, done.rejected) == (1, 2, 3, 1)
     table = DeltaTable(path, storage_options=options)
     assert pairs(table) == sorted([*first, ("e8", "bob"), ("e8", "cheap")])
     about = table.history(1)[0]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.engine import Engine
-from rangecast.errors import BadRowError, FileError, SpaceError, UsageError
+from rangecast.errors import FileError, RejectedRowError, SpaceError, UsageError
 from rangecast.model.space import Space
 from rangecast.spark.stream.history import backfill
 from rangecast.spark.stream.kafka import KafkaSource
@@ -143,7 +143,7 @@ MISTAKES = [
         GOOD.replace("[[step]]", 'edits = "e"\n[[step]]'),
         r"subscriptions\[0\].edits: is for streams",
     ),
-    (GOOD + "[quarantine]\n", "quarantine.path: is missing"),
+    (GOOD + "[rejected]\n", "rejected.path: is missing"),
     (GOOD + '[stream]\ncheckpoint = "c"\n', "stream: means nothing in a batch job"),
     (GOOD.replace('"batch"', '"stream"'), "stream: is missing"),
     (
@@ -185,12 +185,12 @@ def test_what_spark_hides_in_a_folder_is_no_sample_of_its_files(tmp_path):
 
 
 def test_a_batch_job_writes_once(spark, folder):
-    with pytest.raises(BadRowError):
+    with pytest.raises(RejectedRowError):
         load(folder, GOOD).run(spark)
-    text = GOOD + '[quarantine]\npath = "bad"\n'
+    text = GOOD + '[rejected]\npath = "bad"\n'
     done = []
     load(folder, text).run(spark, done.append)
-    assert [(one.events, one.matches, one.bad_rows, one.version) for one in done] == [(5, 7, 1, 0)]
+    assert [(one.events, one.matches, one.rejected, one.version) for one in done] == [(5, 7, 1, 0)]
     rows = read_committed(folder / "out").to_table().to_pylist()
     assert sorted((row["event"], row["subscription"]) for row in rows) == [
         ("a", "all"), ("a", "cheap"), ("b", "all"), ("c", "all"), ("c", "cheap"),
@@ -202,7 +202,7 @@ def test_a_batch_job_writes_once(spark, folder):
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column(
+def test_a_value_that_doesnt_fit_is_a_rejected_row_also_if_nobody_asks_for_its_column(
     spark, folder, form
 ):
     rows = [("a", 5, 1), ("b", "dear", 1), ("c", 5, "many")]
@@ -211,11 +211,11 @@ def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column
     if form == "json":
         lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
     (folder / "events.csv").write_text("\n".join(lines) + "\n")
-    text = GOOD.replace('"csv"', f'"{form}"') + '[quarantine]\npath = "bad"\n'
+    text = GOOD.replace('"csv"', f'"{form}"') + '[rejected]\npath = "bad"\n'
     given = 'schema = "id string, price double, count int"\ncolumns.time = "string(null)"'
     done = []
     load(folder, text.replace("[[source]]", f"[[source]]\n{given}")).run(spark, done.append)
-    assert [(one.events, one.matches, one.bad_rows) for one in done] == [(3, 2, 2)]
+    assert [(one.events, one.matches, one.rejected) for one in done] == [(3, 2, 2)]
     bad = read_committed(folder / "bad").to_table().to_pylist()
     assert sorted(row["column"] for row in bad) == ["(all)", "(all)"]
 
@@ -248,11 +248,11 @@ class Growing:
 
 
 def test_a_batch_job_over_a_topic_that_grows_reads_it_once(spark, folder):
-    pipeline = load(folder, GOOD + '[quarantine]\npath = "bad"\n')
+    pipeline = load(folder, GOOD + '[rejected]\npath = "bad"\n')
     pipeline.graph.sources["events"] = Growing(folder / "reads")
     done = []
     pipeline.run(spark, done.append)
-    assert [(one.events, one.matches, one.bad_rows) for one in done] == [(2, 2, 1)]
+    assert [(one.events, one.matches, one.rejected) for one in done] == [(2, 2, 1)]
     assert read_committed(folder / "bad").to_table().num_rows == 1
     assert (folder / "reads").read_text() == "x"
     assert not KafkaSource("a:1", "t").is_replayable
@@ -270,7 +270,7 @@ def test_a_batch_job_without_events(spark, folder):
 
 def test_a_stream_follows_a_file_that_is_changed_between_runs(spark, folder):
     (folder / "events").mkdir()
-    text = STREAM.replace('"events.csv"', '"events"') + '[quarantine]\npath = "bad"\n'
+    text = STREAM.replace('"events.csv"', '"events"') + '[rejected]\npath = "bad"\n'
     for size in (1000, 1 << 30):
         (folder / "events.csv").rename(folder / "events" / f"{size}.csv")
         shutil.copy(folder / "events" / f"{size}.csv", folder / "events.csv")
@@ -320,7 +320,7 @@ BACKFILL = ("pipeline", "backfill", "--space", "space.toml")
 def test_backfill_counts_by_day_with_samples(cli, spark, folder):
     done = cli(*BACKFILL, "events.csv", "--filter", "price < 10")
     assert list(csv.reader(done.stdout.splitlines())) == [
-        ["day", "events", "matches", "bad_rows"],
+        ["day", "events", "matches", "rejected"],
         ["2026-01-30", "2", "1", "0"],
         ["2026-01-31", "2", "1", "1"],
         ["", "1", "1", "0"],
@@ -388,7 +388,7 @@ def test_backfill_needs_no_ids_and_days_are_utc_in_any_session(spark, folder):
         for zone in ("America/New_York", "Asia/Tokyo"):
             spark.conf.set("spark.sql.session.timeZone", zone)
             days = backfill(events, "price < 10", known)
-            assert [(str(day.day), day.events, day.matches, day.bad_rows) for day in days] == [
+            assert [(str(day.day), day.events, day.matches, day.rejected) for day in days] == [
                 ("2026-01-30", 2, 2, 0), ("2026-01-31", 2, 2, 0), ("2026-02-01", 1, 0, 0),
             ]  # fmt: skip
             assert "id" not in days[0].samples[0]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.errors import FileError, RejectedRowError, UsageError
 from rangecast.merge import Summary
 from rangecast.model.space import Space
 from rangecast.spark import TopKLists
@@ -111,7 +111,7 @@ def test_all_steps_of_a_batch_job_answer_the_same_events(spark, folder):
         ("a", 1, "bob", 9.0), ("a", 2, "narrow", 5.0), ("b", 1, "wide", 3.0),
     ]  # fmt: skip
     (one,) = done
-    assert (one.events, one.bad_rows, one.subscriptions) == (4, 0, 4)
+    assert (one.events, one.rejected, one.subscriptions) == (4, 0, 4)
     assert one.steps == {"wanted": 3, "matches": 3, "all": 5, "some": 3, "best": 4}
     some = rows(folder, "some", "event", "subscriptions")
     assert some == [("a", ["wide"]), ("b", ["wide"]), ("d", ["wide"])]
@@ -207,12 +207,12 @@ def test_a_stream_of_updates_beside_a_stream_of_events(spark, board):
     text = (
         STREAM + UPDATES + step("match", 'from = "events"') + NOTIFY
         + sink("out", 'from = "match"') + sink("messages", 'from = "notify"')
-        + '[quarantine]\npath = "bad"\n'
+        + '[rejected]\npath = "bad"\n'
     )  # fmt: skip
     done = []
     load(board, text).run(spark, done.append)
     by_step = {name: one for one in done for name in one.steps}
-    assert (by_step["notify"].events, by_step["notify"].bad_rows) == (6, 3)
+    assert (by_step["notify"].events, by_step["notify"].rejected) == (6, 3)
     assert by_step["match"].steps == {"match": 5}
     bad = rows(board, "bad/updates", "column", "value", "reason")
     assert [row[:2] for row in bad] == [("id", "nobody"), ("seq", "x"), ("y", "dear")]
@@ -236,7 +236,7 @@ def test_a_stream_of_updates_beside_a_stream_of_events(spark, board):
 
 def test_a_batch_of_updates_without_a_quarantine_is_refused_whole(spark, board):
     text = HEAD[: HEAD.index("[[source]]")] + UPDATES + NOTIFY
-    with pytest.raises(BadRowError, match=r"column 'seq'"):
+    with pytest.raises(RejectedRowError, match=r"column 'seq'"):
         load(board, text).run(spark)
     moved(board, "0.csv", "1,r,5,\n")
     done = []
@@ -258,7 +258,7 @@ def test_a_stream_of_updates_over_a_space(spark, board):
     (board / "updates" / "0.csv").write_text("seq,id,y,km,m2\n" + lines)
     over = NOTIFY.replace("k = 2", 'k = 2\nspace = "flats.toml"')
     text = HEAD[: HEAD.index("[[source]]")] + UPDATES + over
-    load(board, text + '[quarantine]\npath = "bad"\n').run(spark)
+    load(board, text + '[rejected]\npath = "bad"\n').run(spark)
     assert rows(board, "bad", "column", "value") == [("y", "x")]
     space = Space.load(board / "flats.toml")
     with TopKLists(spark, board / "l", k=2, space=space) as kept:
@@ -299,8 +299,8 @@ MISTAKES = [
         r"sink\[0\].key: the rows have no column 'subscription'\n  expected: 'event'",
     ),
     (
-        step("match") + sink("o") + '[quarantine]\npath = "s3://b/t"\n',
-        r"quarantine.type: a URL takes a table\n  expected: type = 'delta'",
+        step("match") + sink("o") + '[rejected]\npath = "s3://b/t"\n',
+        r"rejected.type: a URL takes a table\n  expected: type = 'delta'",
     ),
     (step("rank", "k = 0") + sink("o"), r"step\[0\].k: can't be used\n  given: 0"),
     (
@@ -343,7 +343,7 @@ def test_the_shell_checks_a_pipeline_and_prints_its_schema(cli, folder):
 def test_edits_may_come_by_a_source_of_their_own(spark, folder):
     text = STREAM.replace('file = "subs.csv"', 'edits_from = "changes"')
     text += '[[source]]\nname = "changes"\ntype = "files"\nformat = "json"\npath = "changes"\n'
-    text += step("match") + sink("out") + '[quarantine]\npath = "bad"\n'
+    text += step("match") + sink("out") + '[rejected]\npath = "bad"\n'
     (folder / "changes").mkdir()
     (folder / "changes" / "0.json").write_text(
         '{"id": "bob", "op": "subscribe", "filter": "name = \'bob\'"}\nnonsense\n'
@@ -353,7 +353,7 @@ def test_edits_may_come_by_a_source_of_their_own(spark, folder):
     done = []
     load(folder, text).run(spark, done.append)
     (edits,) = [one for one in done if "edits" in one.steps]
-    assert (edits.events, edits.bad_rows, edits.steps) == (4, 1, {"edits": 3})
+    assert (edits.events, edits.rejected, edits.steps) == (4, 1, {"edits": 3})
     assert rows(folder, "bad/changes", "value") == [("nonsense",)]
     add(folder, "1.csv", [("x", 30, "bob"), ("y", 75, "eve")])
     done.clear()

@@ -1,4 +1,4 @@
-"""Streams in the shared session: the answers, the sources, the sinks, bad rows and errors."""
+"""Streams in the shared session: the answers, the sources, the sinks, rejected rows and errors."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.engine import Engine
-from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.errors import FileError, RejectedRowError, UsageError
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.model.attributes.base import Number
 from rangecast.model.attributes.text import String
@@ -102,14 +102,14 @@ def test_the_subscriptions_change_between_batches(spark, tmp_path):
     csv_events(tmp_path, "0.csv")
     (first,) = go(spark, tmp_path)
     assert (first.batch, first.version, first.subscriptions) == (0, 1, 3)
-    assert (first.events, first.matches, first.bad_rows) == (4, 7, 0)
+    assert (first.events, first.matches, first.rejected) == (4, 7, 0)
     assert first.facts()["events_per_second"] >= 0
     assert go(spark, tmp_path) == []  # nothing new
     publish(tmp_path, ("replace", "bob", "name = 'ann'"), ("unsubscribe", "all", None))
     publish(tmp_path, ("unsubscribe", "nobody", None))
     csv_events(tmp_path, "1.csv")
     (second,) = go(spark, tmp_path)
-    assert (second.batch, second.version, second.refused_edits) == (1, 2, 1)
+    assert (second.batch, second.version, second.rejected_edits) == (1, 2, 1)
     assert pairs(tmp_path) == [
         (0, "e1", "all"),
         (0, "e1", "cheap"),
@@ -145,7 +145,7 @@ def test_jobs_and_queries_are_named_by_batch_and_step(spark, tmp_path):
     try:
         sinks = [Folder(tmp_path / "matches"), JsonFolder(tmp_path / "json")]
         rejected = Folder(tmp_path / "rejected")
-        go(spark, tmp_path, sinks, quarantine=rejected, watch=look, name="alerts")
+        go(spark, tmp_path, sinks, rejected=rejected, watch=look, name="alerts")
         assert spark.sparkContext.getLocalProperty("spark.job.description") == "mine"
     finally:
         spark.sparkContext.setLocalProperty("spark.job.description", None)
@@ -162,12 +162,12 @@ def test_jobs_and_queries_are_named_by_batch_and_step(spark, tmp_path):
     assert set(of_jobs) <= expected | {"prepare subscriptions", "mine", None}
 
 
-def test_bad_rows_are_set_aside_and_the_stream_goes_on(spark, tmp_path):
+def test_rejected_rows_are_written_and_the_stream_goes_on(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="b1,dear,x\nb2,1,x,2\n,7,x\n")
     sinks = [Folder(tmp_path / "matches"), JsonFolder(tmp_path / "json")]
-    (done,) = go(spark, tmp_path, sinks, quarantine=Folder(tmp_path / "bad"))
-    assert (done.events, done.matches, done.bad_rows) == (7, 7, 3)
+    (done,) = go(spark, tmp_path, sinks, rejected=Folder(tmp_path / "bad"))
+    assert (done.events, done.matches, done.rejected) == (7, 7, 3)
     assert len(pairs(tmp_path)) == 7
     assert [mark["rows"] for mark in commits(tmp_path / "json")] == [7]
     rows = read_committed(tmp_path / "bad").to_table().to_pylist()
@@ -183,26 +183,28 @@ def test_bad_rows_are_set_aside_and_the_stream_goes_on(spark, tmp_path):
     assert json.loads(found[None]["data"]) == {"price": "7", "name": "x"}
 
 
-def test_without_a_quarantine_a_bad_row_ends_the_stream_and_nothing_is_committed(spark, tmp_path):
+def test_without_a_quarantine_a_rejected_row_ends_the_stream_and_nothing_is_committed(
+    spark, tmp_path
+):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="b1,dear,x\n")
-    with pytest.raises(BadRowError, match=r"batch 0, event b1, column 'price'.*'dear'"):
+    with pytest.raises(RejectedRowError, match=r"batch 0, event b1, column 'price'.*'dear'"):
         go(spark, tmp_path)
     assert commits(tmp_path / "matches") == []
-    (done,) = go(spark, tmp_path, quarantine=Folder(tmp_path / "bad"))  # it goes on from there
-    assert (done.batch, done.matches, done.bad_rows) == (0, 7, 1)
+    (done,) = go(spark, tmp_path, rejected=Folder(tmp_path / "bad"))  # it goes on from there
+    assert (done.batch, done.matches, done.rejected) == (0, 7, 1)
 
 
-def test_without_a_quarantine_nobody_is_sent_a_batch_with_a_bad_row(spark, tmp_path):
+def test_without_a_quarantine_nobody_is_sent_a_batch_with_a_rejected_row(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="b1,dear,x\n")
     seen = []
     sinks = [Callback(lambda rows, batch: seen.append(rows.count()))]
-    with pytest.raises(BadRowError, match="event b1"):
+    with pytest.raises(RejectedRowError, match="event b1"):
         go(spark, tmp_path, sinks)
     assert seen == []
-    (done,) = go(spark, tmp_path, sinks, quarantine=Folder(tmp_path / "bad"))
-    assert (seen, done.bad_rows) == ([7], 1)
+    (done,) = go(spark, tmp_path, sinks, rejected=Folder(tmp_path / "bad"))
+    assert (seen, done.rejected) == ([7], 1)
 
 
 def test_what_fails_in_a_batch_is_raised_as_what_it_is(spark, tmp_path):
@@ -253,15 +255,15 @@ def test_a_new_checkpoint_doesnt_mix_with_an_old_folder(spark, tmp_path):
 def test_a_batch_that_spark_repeats_is_passed_over_by_those_who_have_it(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="b1,dear,x\n")
-    quarantine = {"quarantine": Folder(tmp_path / "bad")}
-    go(spark, tmp_path, **quarantine)
+    rejected = {"rejected": Folder(tmp_path / "bad")}
+    go(spark, tmp_path, **rejected)
     publish(tmp_path, ("unsubscribe", "all", None))
     for mark in (tmp_path / "checkpoint" / "commits").iterdir():  # as if Spark had crashed then
         mark.unlink()
     seen = []
     again = Callback(lambda rows, batch: seen.append((batch.version, rows.count())))
     folder = Folder(tmp_path / "matches")
-    (done,) = go(spark, tmp_path, [folder, again], **quarantine)
+    (done,) = go(spark, tmp_path, [folder, again], **rejected)
     assert (done.batch, done.version, done.matches) == (0, 1, 7)
     assert seen == [(1, 7)]  # at least once, and by the version of the first time
     assert len(pairs(tmp_path)) == 7
@@ -404,8 +406,8 @@ def test_parquet_and_json_folders_give_what_csv_gives(spark, tmp_path):
             text = "".join(json.dumps(row) + "\n" for row in rows) + "nonsense\n"
             (folder / "events" / "0.json").write_text(text)
         events = stream(spark, folder, form=form)
-        (done,) = go(spark, folder, events=events, quarantine=Folder(folder / "bad"))
-        assert done.bad_rows == (form == "json")
+        (done,) = go(spark, folder, events=events, rejected=Folder(folder / "bad"))
+        assert done.rejected == (form == "json")
         wanted = wanted or pairs(folder)
         assert pairs(folder) == wanted
 
@@ -417,12 +419,12 @@ def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
     (tmp_path / "events" / "0.csv").write_text("\n".join(lines))
     columns = {"price": "try_cast(cents as int) / 100", "name": "`odd name`"}
     events = stream(spark, tmp_path, columns=columns, ids="integer")
-    quarantine = Folder(tmp_path / "bad")
+    rejected = Folder(tmp_path / "bad")
     go(
         spark,
         tmp_path,
         events=events,
-        quarantine=quarantine,
+        rejected=rejected,
         how={"keep": ["odd name"]},
     )
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
@@ -437,12 +439,12 @@ def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
     assert bad["data"] == "seven,500,x"
 
 
-def test_values_that_dont_fit_a_given_schema_are_bad_rows(spark, tmp_path):
+def test_values_that_dont_fit_a_given_schema_are_rejected_rows(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", {1: (5, "ann"), 2: ("dear", "x"), "three": (5, "x")})
     events = stream(spark, tmp_path, schema="id bigint, price double, name string")
-    (done,) = go(spark, tmp_path, events=events, quarantine=Folder(tmp_path / "bad"))
-    assert (done.events, done.bad_rows) == (3, 2)
+    (done,) = go(spark, tmp_path, events=events, rejected=Folder(tmp_path / "bad"))
+    assert (done.events, done.rejected) == (3, 2)
     assert pairs(tmp_path) == [(0, 1, "all"), (0, 1, "cheap")]
 
 

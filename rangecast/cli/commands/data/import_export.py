@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     IgnoreUnknown,
     Json,
     Output,
     Overwrite,
     Quiet,
+    RejectedFile,
     SpaceFile,
     SubscriptionsFile,
 )
@@ -38,7 +38,7 @@ class System(StrEnum):
 
 
 SystemName = Annotated[System, typer.Argument(metavar="KIND", help="|".join(System))]
-RejectedFile = Annotated[
+RejectedRulesFile = Annotated[
     Path | None,
     typer.Option(
         "--rejected",
@@ -68,7 +68,7 @@ def import_(
         typer.Option("--space-out", help="Write the space that the rules need: a TOML file."),
     ] = None,
     overwrite: Overwrite = False,
-    rejected: RejectedFile = None,
+    rejected: RejectedRulesFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -120,7 +120,7 @@ def export(
         ),
     ] = "-",
     unsupported: UnsupportedFile = None,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -145,7 +145,7 @@ def export(
         reads=[subscriptions, space],
         tables=[unsupported],
         texts=[output],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,

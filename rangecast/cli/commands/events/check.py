@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.shared.options import BadRowsFile, IgnoreUnknown, Json, Nan, Quiet, SpaceFile
+from rangecast.cli.shared.options import IgnoreUnknown, Json, Nan, Quiet, RejectedFile, SpaceFile
 from rangecast.model.attributes.base import NanMeaning
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def check(
             "the filter; - is stdin.",
         ),
     ] = None,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -57,7 +57,7 @@ def check(
 
     with Run.started(
         reads=[space, events, subscriptions],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

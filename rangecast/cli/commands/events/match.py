@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     Engine,
     EngineOption,
     EventId,
@@ -21,6 +20,7 @@ from rangecast.cli.shared.options import (
     Nan,
     Output,
     Quiet,
+    RejectedFile,
     SpaceFile,
     SubscriptionId,
     SubscriptionsFile,
@@ -46,7 +46,7 @@ def match(
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
     explain_plan: ExplainPlan = False,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     event_id: EventId = None,
     subscription_id: SubscriptionId = None,
     keep: Keep = None,
@@ -79,7 +79,7 @@ def match(
     with Run.started(
         output,
         reads=[events, subscriptions, space],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         columns=Columns.of(event_id, subscription_id, keep),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     Combine,
     CombineOption,
     Engine,
@@ -25,6 +24,7 @@ from rangecast.cli.shared.options import (
     Output,
     Quiet,
     RankIndexOption,
+    RejectedFile,
     SpaceFile,
     Span,
     SubscriptionId,
@@ -94,7 +94,7 @@ def rank(
     master: Master = None,
     explain_plan: ExplainPlan = False,
     output: Output = "-",
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     event_id: EventId = None,
     subscription_id: SubscriptionId = None,
     keep: Keep = None,
@@ -153,7 +153,7 @@ def rank(
     with Run.started(
         output,
         reads=[events, subscriptions, space, factors],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         columns=Columns.of(event_id, subscription_id, keep),

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     EventsFile,
     IgnoreUnknown,
     Json,
     Nan,
     Quiet,
+    RejectedFile,
     SpaceFile,
     Version,
 )
@@ -44,7 +44,7 @@ def report(
         str | None,
         typer.Option("--map", help="Two attributes to draw a map of, such as price,risk."),
     ] = None,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -72,7 +72,7 @@ def report(
     with Run.started(
         reads=[events, subscriptions, result, space],
         pictures=[output],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     EventId,
     EventsFile,
     IgnoreUnknown,
@@ -16,6 +15,7 @@ from rangecast.cli.shared.options import (
     MatchIndexOption,
     Nan,
     Quiet,
+    RejectedFile,
     SpaceFile,
     SubscriptionId,
 )
@@ -62,7 +62,7 @@ def verify(
     show: Annotated[
         int, typer.Option("--show", min=0, help="Number of differing events to show.")
     ] = 5,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     event_id: EventId = None,
     subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
@@ -90,7 +90,7 @@ def verify(
 
     with Run.started(
         reads=[events, subscriptions, result, space],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         columns=Columns.of(event_id, subscription_id),

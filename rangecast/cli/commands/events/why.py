@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     Combine,
     CombineOption,
     FileOfOneEvent,
@@ -17,6 +16,7 @@ from rangecast.cli.shared.options import (
     Nan,
     OneEvent,
     Quiet,
+    RejectedFile,
     SpaceFile,
     SubscriptionsFile,
 )
@@ -42,7 +42,7 @@ def why(
         typer.Option("--relaxed", help="Explain its rank by the weights that hold."),
     ] = False,
     combine: CombineOption = Combine.SUM,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -68,7 +68,7 @@ def why(
         space,
         events,
         is_row=is_row,
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     FileOfOneEvent,
     IgnoreUnknown,
     IsRow,
@@ -15,6 +14,7 @@ from rangecast.cli.shared.options import (
     Nan,
     OneEvent,
     Quiet,
+    RejectedFile,
     SpaceFile,
     SubscriptionsFile,
 )
@@ -30,7 +30,7 @@ def why_not(
     is_row: IsRow = False,
     nan: Nan = NanMeaning.REFUSE,
     ignore_unknown: IgnoreUnknown = False,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,7 +52,7 @@ def why_not(
         space,
         events,
         is_row=is_row,
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rangecast.cli.shared.options import BadRowsFile, IgnoreUnknown, Json, Output, Plot, Quiet, Seed
+from rangecast.cli.shared.options import (
+    IgnoreUnknown,
+    Json,
+    Output,
+    Plot,
+    Quiet,
+    RejectedFile,
+    Seed,
+)
 
 if TYPE_CHECKING:
     from rangecast.notify.messages import Messages
@@ -60,7 +68,7 @@ def network(
     seed: Seed = 0,
     plot: Plot = None,
     output: Output = "-",
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -96,7 +104,7 @@ def network(
         output,
         reads=[objects, updates, interests],
         pictures=[plot],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,
@@ -105,13 +113,17 @@ def network(
             tables.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
         kind = tables.common_id_type(given, changed)
-        things = tables.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
+        things = tables.read_objects(
+            given, run.rejected_rows, kind=kind, ignore_unknown=ignore_unknown
+        )
         with run.task("reading interests") as advance:
-            wanted = tables.read_interests(watched, run.bad, advance, ignore_unknown=ignore_unknown)
+            wanted = tables.read_interests(
+                watched, run.rejected_rows, advance, ignore_unknown=ignore_unknown
+            )
         most = max([k, *wanted.wanted.values()])
         ids = set(things.ids.to_pylist())
         steps = tables.read_updates(
-            changed, kind, ids.__contains__, run.bad, ignore_unknown=ignore_unknown
+            changed, kind, ids.__contains__, run.rejected_rows, ignore_unknown=ignore_unknown
         )
         changes = [change for _, some in steps for change in some]
         _check(updates, changes)

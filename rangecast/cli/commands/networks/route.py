@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     Engine,
     EngineOption,
     IgnoreUnknown,
@@ -19,6 +18,7 @@ from rangecast.cli.shared.options import (
     Output,
     Plot,
     Quiet,
+    RejectedFile,
 )
 from rangecast.model.attributes.base import NanMeaning
 
@@ -93,7 +93,7 @@ def run_(
     ] = 0,
     output: Output = "-",
     plot: Plot = None,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -131,7 +131,7 @@ def run_(
         output,
         reads=[events, subscriptions, space, commands],
         pictures=[plot],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

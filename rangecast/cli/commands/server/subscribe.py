@@ -169,7 +169,7 @@ def _load(
 
     from rangecast.cli.shared.output import counted, progress, taken
     from rangecast.client import SubscribeError
-    from rangecast.errors import BadRowError, UsageError
+    from rangecast.errors import RejectedRowError, UsageError
     from rangecast.model.io.writer import TableWriter
 
     began = time.monotonic()
@@ -189,10 +189,10 @@ def _load(
                 create_consumer=True,
                 progress=lambda rows: bars.advance(task, rows),
             )
-        except (BadRowError, SubscribeError) as error:
+        except (RejectedRowError, SubscribeError) as error:
             if isinstance(error, SubscribeError) and not error.rejected:
                 raise
-            where = "" if isinstance(error, BadRowError) else f"{file}: "
+            where = "" if isinstance(error, RejectedRowError) else f"{file}: "
             raise UsageError(f"{where}{error}, or pass --rejected FILE and go on") from None
         if writer is not None:
             rows = [one._asdict() for one in bad or []]

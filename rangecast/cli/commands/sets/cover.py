@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     CommandsFile,
     CoverIndex,
     Engine,
@@ -20,6 +19,7 @@ from rangecast.cli.shared.options import (
     Output,
     Plot,
     Quiet,
+    RejectedFile,
     SpaceFile,
 )
 
@@ -50,7 +50,7 @@ def cover(
     plot: Plot = None,
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -93,7 +93,7 @@ def cover(
         reads=[subscriptions, space, commands],
         tables=[kept],
         pictures=[plot],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,

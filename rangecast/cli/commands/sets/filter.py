@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     EventsFile,
     IgnoreUnknown,
     Json,
     Nan,
     Output,
     Quiet,
+    RejectedFile,
 )
 from rangecast.model.attributes.base import NanMeaning
 
@@ -25,7 +25,7 @@ def filter_(
         Path, typer.Argument(help="A summary: the folder that `rangecast merge --save` wrote.")
     ],
     output: Output = "-",
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -51,7 +51,7 @@ def filter_(
     with Run.started(
         output,
         reads=[events],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

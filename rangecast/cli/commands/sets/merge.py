@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.shared.options import (
-    BadRowsFile,
     CommandsFile,
     Engine,
     EngineOption,
@@ -21,6 +20,7 @@ from rangecast.cli.shared.options import (
     Overwrite,
     Plot,
     Quiet,
+    RejectedFile,
     SpaceFile,
 )
 from rangecast.model.attributes.base import NanMeaning
@@ -91,7 +91,7 @@ def merge(
     ] = 64,
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -156,7 +156,7 @@ def merge(
         reads=[subscriptions, space, events, weigh, commands],
         tables=[ranges, bounding, redundant],
         pictures=[plot],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

@@ -9,7 +9,6 @@ import typer
 
 from rangecast.cli.shared.options import (
     Algorithm,
-    BadRowsFile,
     Engine,
     EngineOption,
     ExplainPlan,
@@ -18,6 +17,7 @@ from rangecast.cli.shared.options import (
     Master,
     Output,
     Quiet,
+    RejectedFile,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def notify(
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
     output: Output = "-",
-    bad_rows: BadRowsFile = None,
+    rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -193,7 +193,7 @@ def notify(
         output,
         reads=[objects, updates, interests, space],
         tables=[lists, changes],
-        bad_rows=bad_rows,
+        rejected=rejected,
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,
@@ -206,11 +206,13 @@ def notify(
             files.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
         kind = tables.common_id_type(given, updated)
-        things = files.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
+        things = files.read_objects(
+            given, run.rejected_rows, kind=kind, ignore_unknown=ignore_unknown
+        )
         with run.task("reading interests") as advance:
             wanted = files.read_interests(
                 watched,
-                run.bad,
+                run.rejected_rows,
                 lambda rows: advance(rows, watched.reading),
                 ignore_unknown=ignore_unknown,
             )
@@ -236,7 +238,11 @@ def notify(
         sent: list[Messages] = []
         schema = files.message_schema(kind)
         steps = files.read_updates(
-            updated, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
+            updated,
+            kind,
+            board.objects.__contains__,
+            run.rejected_rows,
+            ignore_unknown=ignore_unknown,
         )
         count = batches = 0
         with ExitStack() as open_files, run.task("painting updates") as advance:

@@ -52,7 +52,7 @@ def run(
         totals = progress.totals
         text = (
             f"{counted(totals['batches'], 'batch', 'batches')}: {totals['events']:,} events in, "
-            f"{answers(totals['steps'])} out, {counted(totals['bad_rows'], 'bad row')}"
+            f"{answers(totals['steps'])} out, {counted(totals['rejected'], 'rejected row')}"
         )
         run.done(text, totals["events"], {**totals, "pipeline": file}, seconds=totals["seconds"])
 
@@ -125,7 +125,7 @@ def backfill(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write how often a filter would have matched, by day: day, events, matches, bad_rows.
+    """Write how often a filter would have matched, by day: day, events, matches, rejected.
 
     \b
     Examples:
@@ -149,7 +149,7 @@ def backfill(
         with run.task("looking through history on Spark"):
             read = history.read(session, where, keep, stream=False)
             days = over_history(read, text, where, time, samples)
-        names = ("events", "matches", "bad_rows")
+        names = ("events", "matches", "rejected")
         counts = {name: [getattr(day, name) for day in days] for name in names}
         table = pa.table({"day": pa.array([day.day for day in days], pa.date32()), **counts})
         run.write(table, output)

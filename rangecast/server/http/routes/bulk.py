@@ -12,13 +12,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from msgspec.structs import replace
 
-from rangecast.errors import BadRowError, FilterError, RangecastError, UsageError, shown
+from rangecast.errors import FilterError, RangecastError, RejectedRowError, UsageError, shown
 from rangecast.model.attributes.base import INT64_MAX, INT64_MIN
 from rangecast.model.encoding.subscription_rows import subscription_rows
 from rangecast.model.encoding.subscriptions import SubscriptionColumns
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.io.batch import Batch
-from rangecast.model.io.rejected import KeptRows
+from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.io.tables import batches_of
 from rangecast.model.sets.members import as_id
 from rangecast.server.delivery.messages import position
@@ -165,7 +165,7 @@ def _checked(
 
         def note(row: int, text: str, why: str) -> None:
             reason = f"the row {why}\n  given: {text[:200]}"
-            broken.append(Refusal(row, reason, BadRowError.code))
+            broken.append(Refusal(row, reason, RejectedRowError.code))
 
         found = _edits_of_batches(caller, entry, service.clock, batches_of_body(kind, body, note))
         found = found._replace(refused=found.refused + broken)
@@ -199,7 +199,7 @@ def _each_once(found: BulkEdits) -> BulkEdits:
             found.places[at],
             f"'id': duplicate id (first seen in row {found.places[earlier]})\n"
             f"  given: {found.edits[at].name}\n  hint: give each row an id of its own",
-            BadRowError.code,
+            RejectedRowError.code,
         )
         for at, earlier in again.items()
     ]
@@ -292,7 +292,7 @@ def _edits_of_batches(
     caller: Caller, entry: SpaceEntry, clock: Clock, batches: Iterator[Batch]
 ) -> BulkEdits:
     """Return the edits of a table, checked but for their filters."""
-    space, bad = TentativeSpace(entry.space), KeptRows()
+    space, bad = TentativeSpace(entry.space), CollectedRows()
     edits: list[PutSubscription] = []
     places: list[int] = []
     given: list[Mapping[str, Any]] = []
@@ -308,5 +308,5 @@ def _edits_of_batches(
                 refused.append(Refusal.of(one.row, error))
     for row, _ in bad.kept:
         text = f"{row.column!r}: {row.reason}\n  given: {row.value}\n  hint: {row.remedy}"
-        refused.append(Refusal(row.row or 0, text, BadRowError.code))
+        refused.append(Refusal(row.row or 0, text, RejectedRowError.code))
     return BulkEdits(edits, places, given, refused)

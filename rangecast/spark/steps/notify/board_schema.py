@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from rangecast.errors import BadRow, UsageError
+from rangecast.errors import RejectedRow, UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.model.io.records import table_source
-from rangecast.model.io.rejected import BadRows, KeptRows
+from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
 from rangecast.notify import tables
 from rangecast.notify.boxes.tables import SpaceTables
@@ -60,7 +60,7 @@ class Ground:
         refuse_unknown(given, known, what)
         refuse_dots(given.columns)
         nothing = {name: pa.nulls(0) for name in given.columns if name not in more}
-        self.read(pa.table(nothing), what, BadRows(), 1)  # refuses a filter beside bounds
+        self.read(pa.table(nothing), what, RejectedRows(), 1)  # refuses a filter beside bounds
 
     def objects(self, given: DataFrame) -> pa.Table:
         """Return the objects of a DataFrame, in order of arrival."""
@@ -73,7 +73,7 @@ class Ground:
             raise UsageError("objects: both 'seq' and 'arrival' are given\n  hint: drop one")
         return given.orderBy(*came, "id").select(*columns).toArrow()
 
-    def read(self, interests: pa.Table, what: str, bad: BadRows, most: int) -> NewInterests:
+    def read(self, interests: pa.Table, what: str, bad: RejectedRows, most: int) -> NewInterests:
         """Return the interests of a table, in at most this many objects each.
 
         A bound that is NaN or infinite is none, as a null is.
@@ -94,7 +94,7 @@ class Ground:
 
         def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                bad = KeptRows()
+                bad = CollectedRows()
                 found = self.read(pa.Table.from_batches([batch]), "interests", bad, k)
                 wrong = [worded(*one) for one in bad.kept]
                 yield from boxes_of(found, k, kind, wrong).to_batches()
@@ -108,7 +108,7 @@ def id_type(kind: str) -> pa.DataType:
     return pa.string() if kind == "string" else pa.int64()
 
 
-def worded(wrong: BadRow, data: Any) -> str:
+def worded(wrong: RejectedRow, data: Any) -> str:
     """Return what is wrong with a row."""
     return f"column {wrong.column!r}: {wrong.reason}; given: {data}"
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32
-from rangecast.model.io.rejected import KeptRows
+from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
 from rangecast.notify.interest_set import NewInterests
@@ -60,7 +60,7 @@ def checked_edits(rows: pa.Table, board: Board, ground: Ground) -> InterestEdits
     if unknown:
         raise _refused(f"not subscribed: {_named(unknown)}")
     new = rows.filter(pc.not_equal(rows["op"], "unsubscribe")).drop_columns("op")
-    bad = KeptRows()
+    bad = CollectedRows()
     found = ground.read(new, "edits of interests", bad, board.k)
     for one in bad.kept:
         raise _refused(worded(*one))

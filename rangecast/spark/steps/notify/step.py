@@ -50,7 +50,7 @@ from rangecast.errors import FileError, UsageError
 from rangecast.model.io.atomic import atomic_folder
 from rangecast.model.io.durable import sync_tree, try_lock
 from rangecast.model.io.records import table_source
-from rangecast.model.io.rejected import BadRows
+from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.snapshot import space_meta
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
@@ -255,9 +255,11 @@ class TopKLists:
         columns = [name for name in known if name in updates.columns]
         if batch > self.committed:
             rows = updates.orderBy("seq").select(*columns).toArrow()
-            self.apply_changes(self.usable(rows, BadRows()), batch, rows.schema.field("id").type)
+            self.apply_changes(
+                self.usable(rows, RejectedRows()), batch, rows.schema.field("id").type
+            )
 
-    def usable(self, rows: pa.Table, bad: BadRows) -> list[Change]:
+    def usable(self, rows: pa.Table, bad: RejectedRows) -> list[Change]:
         """Return the updates that can be applied one after the other: id, y and where they move.
 
         Those that can't go to `bad`.

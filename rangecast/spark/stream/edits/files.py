@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from rangecast.errors import BadRow, BadRowError
+from rangecast.errors import RejectedRow, RejectedRowError
 from rangecast.model.io.atomic import atomic_file
 from rangecast.model.io.records import REMEDY
 from rangecast.spark.columns import need
@@ -35,12 +35,12 @@ class EditsRunner:
     def __init__(
         self,
         folders: Sequence[Path | None],
-        quarantine: FileSink | None,
+        rejected_sink: FileSink | None,
         report: Callable[[Done], None],
     ):
         self.closing = ExitStack()
         self._folders = [folder for folder in folders if folder is not None]
-        self._quarantine = quarantine
+        self._rejected_sink = rejected_sink
         self._report = report
         self._stream: str | None = None
         for folder in self._folders:
@@ -49,8 +49,8 @@ class EditsRunner:
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Refuse, before anything runs, columns that can't be edits."""
         need(events, ("id", "op", "filter"), "edits")
-        if self._quarantine is not None:
-            self._quarantine.check(session)
+        if self._rejected_sink is not None:
+            self._rejected_sink.check(session)
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Put the edits of a batch where they are applied from."""
@@ -59,8 +59,8 @@ class EditsRunner:
 
     def _answer(self, events: DataFrame, stream: str, number: int) -> None:
         began = time.perf_counter()
-        if self._stream is None and self._quarantine is not None:
-            self._quarantine.open(stream, self.closing)
+        if self._stream is None and self._rejected_sink is not None:
+            self._rejected_sink.open(stream, self.closing)
         self._stream = stream
         name = f"{number:012}-{stream}.parquet"
         missing = [folder for folder in self._folders if not (folder / name).exists()]
@@ -68,7 +68,7 @@ class EditsRunner:
             return
         events = events.persist()
         try:
-            bad = self._set_aside(events, Batch(stream, number, 0, 0))
+            bad = self._write_rejected(events, Batch(stream, number, 0, 0))
             good = events.filter(F.col(BROKEN).isNull()) if BROKEN in events.columns else events
             names = [one for one in ("id", *EDITS) if one in events.columns]
             rows = good.select(names).toArrow()
@@ -77,12 +77,12 @@ class EditsRunner:
         for folder in missing:
             _put(rows, folder / name)
         seconds = time.perf_counter() - began
-        counts = {"events": len(rows) + bad, "matches": len(rows), "bad_rows": bad}
+        counts = {"events": len(rows) + bad, "matches": len(rows), "rejected": bad}
         steps = {"edits": len(rows)}
-        self._report(Done(number, 0, 0, refused_edits=0, seconds=seconds, steps=steps, **counts))
+        self._report(Done(number, 0, 0, rejected_edits=0, seconds=seconds, steps=steps, **counts))
 
-    def _set_aside(self, events: DataFrame, batch: Batch) -> int:
-        """Write rows that can't be split to the quarantine; without one, raise the first."""
+    def _write_rejected(self, events: DataFrame, batch: Batch) -> int:
+        """Write rows that can't be split to their sink; without one, raise the first."""
         if BROKEN not in events.columns:
             return 0
         broken = events.filter(F.col(BROKEN).isNotNull())
@@ -94,14 +94,16 @@ class EditsRunner:
             F.col(BROKEN).alias("data"),
         )
         count = bad.count()
-        if count and self._quarantine is None:
+        if count and self._rejected_sink is None:
             first = bad.first()
             assert first is not None
             where = f"batch {batch.number}, edits"
-            remedy = f"{REMEDY}, or give a folder for bad rows"
-            raise BadRowError(BadRow(where, None, "(all)", first["value"], UNSPLIT, remedy))
-        if count and self._quarantine is not None and not self._quarantine.has(batch.number):
-            self._quarantine.write(bad, batch)({"rows": count})
+            remedy = f"{REMEDY}, or give a folder for rejected rows"
+            raise RejectedRowError(
+                RejectedRow(where, None, "(all)", first["value"], UNSPLIT, remedy)
+            )
+        if count and self._rejected_sink is not None and not self._rejected_sink.has(batch.number):
+            self._rejected_sink.write(bad, batch)({"rows": count})
         return int(count)
 
 

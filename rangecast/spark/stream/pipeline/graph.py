@@ -179,8 +179,8 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
 
 def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
     paths = [str(getattr(sink, "path", None)) for sink in settings.sink]
-    if settings.quarantine is not None:
-        paths.append(str(settings.quarantine.path))
+    if settings.rejected is not None:
+        paths.append(str(settings.rejected.path))
     for place, sink in enumerate(settings.sink):
         if hasattr(sink, "path") and paths.count(paths[place]) > 1:
             yield f"sink[{place}].path: {paths[place]} is given twice\n  hint: give each its own"

@@ -138,26 +138,26 @@ class Pipeline:
                 write_merged(session, build.merged(name), self.sinks[name], name, report)
 
     def _runner(self, build: _Build, source: str, report: Report) -> Runner:
-        given = self.settings.quarantine
+        given = self.settings.rejected
         alone = len(self.graph.sources) == 1
-        quarantine = None if given is None else given.sink(None if alone else source)
+        rejected = None if given is None else given.sink(None if alone else source)
         fed = [given for given in self.graph.sets.values() if given.edits_from == source]
         if fed:
-            return EditsRunner([build.edits_folder(given) for given in fed], quarantine, report)
+            return EditsRunner([build.edits_folder(given) for given in fed], rejected, report)
         names = self.graph.steps_on(source)
         first = self.graph.nodes[names[0]].step
         if isinstance(first, NotifyStep):
             sinks, space = self.sinks[names[0]], _space_of(first)
-            return NotifyRunner(first, space, names[0], sinks, quarantine, report)
+            return NotifyRunner(first, space, names[0], sinks, rejected, report)
         steps = [build.step(name) for name in names]
-        return BatchRunner(steps, quarantine, self.graph.sources[source].nan, report)
+        return BatchRunner(steps, rejected, self.graph.sources[source].nan, report)
 
     def _answer_once(self, build: _Build, source: str, runner: Runner) -> None:
         """Answer a source as a batch job."""
         events = build.events(source, stream=False)
         with runner.closing as closing:
             if not self.graph.sources[source].is_replayable:
-                # bad rows are found in a second pass, over the same events
+                # rejected rows are found in a second pass, over the same events
                 events = events.persist(StorageLevel.DISK_ONLY)
                 closing.callback(events.unpersist)
             runner.check(events.sparkSession, events)

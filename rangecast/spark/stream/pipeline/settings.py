@@ -202,17 +202,17 @@ class ConsoleSink(SinkTable, tag="console"):
 AnySink = ParquetSink | JsonSink | DeltaSink | ConsoleSink | KafkaSink
 
 
-class Quarantine(Table):
-    """Where bad rows go."""
+class RejectedSettings(Table):
+    """Where rejected rows go."""
 
-    path: Annotated[Location, takes("a folder for bad rows, or the URL of a Delta table")]
+    path: Annotated[Location, takes("a folder for rejected rows, or the URL of a Delta table")]
     type: Literal["parquet", "delta"] = "parquet"
     options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
         default_factory=dict
     )
 
     def sink(self, source: str | None) -> FileSink:
-        """Return where the bad rows of a source go; `None`: there is only one."""
+        """Return where the rejected rows of a source go; `None`: there is only one."""
         path = self.path if source is None else f"{self.path}/{source}"
         return Delta(path, self.options) if self.type == "delta" else Folder(path)
 
@@ -251,14 +251,14 @@ class Settings(Table):
     subscriptions: Annotated[list[Subscriptions], takes("tables [[subscriptions]]")] = field(
         default_factory=list
     )
-    quarantine: Annotated[Quarantine | None, takes("a table with a path")] = None
+    rejected: Annotated[RejectedSettings | None, takes("a table with a path")] = None
     stream: Annotated[Stream | None, takes("a table with a checkpoint and a trigger")] = None
     spark: Annotated[Spark, takes("a table with master and conf")] = field(default_factory=Spark)
 
     def problem(self) -> str | None:
         """Return what is wrong with keys that are of the right type, one by one or together."""
-        if self.quarantine and self.quarantine.type != "delta" and "://" in self.quarantine.path:
-            return "quarantine.type: a URL takes a table\n  expected: type = 'delta'"
+        if self.rejected and self.rejected.type != "delta" and "://" in self.rejected.path:
+            return "rejected.type: a URL takes a table\n  expected: type = 'delta'"
         problems = self._stream_problems() if self.mode == "stream" else self._batch_problems()
         return next(problems, None)
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from rangecast.errors import UsageError
 from rangecast.spark.columns import arrow_ids, arrow_schema
 
-COUNTS = ("events", "matches", "rows", "bad_rows")
+COUNTS = ("events", "matches", "rows", "rejected")
 _FILE = {
     "target": pa.int64(),
     "name": pa.string(),
@@ -135,7 +135,7 @@ class AnswerWriter:
                 counts["events"] += batch.num_rows
                 for found in answer(batch):
                     good = found.filter(pc.is_null(found.column("error")))
-                    counts["bad_rows"] += found.num_rows - good.num_rows
+                    counts["rejected"] += found.num_rows - good.num_rows
                     counts["matches"] += _matches(good)
                     counts["rows"] += good.num_rows
                     files.write(good)
