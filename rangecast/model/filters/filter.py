@@ -6,7 +6,7 @@ of a filter are in ascending order, none lies inside another, and no two of them
 
 The way there: `grammar` (text to tree), `compile` (tree to region), `regions` (the algebra), and
 back to a text by `text`; or, for most filters, `plain` alone. The language is on one page,
-docs/FILTERS.md.
+docs/reference/filters.md.
 """
 
 from __future__ import annotations

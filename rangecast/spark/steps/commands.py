@@ -99,7 +99,7 @@ def _played(
     if commands.isStreaming:
         raise UsageError(
             "commands are a batch DataFrame: a set can't be kept between the batches of a stream\n"
-            "  hint: give edits to a pipeline instead, see STREAMING.md"
+            "  hint: give edits to a pipeline instead, see docs/how-to/streaming.md"
         )
     need(commands, [*_NEEDED, *([] if by is None else [by])], "commands")
     schema = StructType().add("seq", commands.schema["seq"].dataType)

@@ -65,7 +65,11 @@ def serve(
     ] = False,
     durability: Annotated[
         Durability,
-        typer.Option("--durability", help="When an answer comes: see docs/SERVER.md."),
+        typer.Option(
+            "--durability",
+            help="Answer after a sync to disk (fsync), up to 50 ms before one (interval), "
+            "or without one (none).",
+        ),
     ] = Durability.FSYNC,
     retention_days: Annotated[
         float, typer.Option("--retention-days", min=0, help="Days that the log is kept.")

@@ -86,7 +86,7 @@ def _about(schema: Schema, about: str) -> Schema:
 
 POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
 EVENT = mapped({}, "An event: a value for each attribute, and an `id` if it has one.")
-FILTER = text("A filter: docs/FILTERS.md.", examples=["price < 20 and sector = 'tech'"])
+FILTER = text("A filter: docs/reference/filters.md.", examples=["price < 20 and sector = 'tech'"])
 ID: Schema = {"type": ["string", "integer"], "description": "An id, as it was given."}
 _IGNORE = flag("The event may have values that are no attribute.")
 _BOXES = flag("The answer has all alternatives of filters.")
@@ -167,7 +167,7 @@ SCHEMAS: dict[str, Schema] = {
     "Tenants": record("The tenants.", items=listed(ref("Tenant"))),
     "Ticket": record("A ticket for one WebSocket or stream.", ticket=text(), seconds=number()),
     "Attribute": record(
-        "An attribute: docs/SPACE.md.",
+        "An attribute: docs/how-to/spaces.md.",
         name=text(),
         type=text(examples=["number", "integer", "string", "category", "timestamp", "boolean"]),
     ),
