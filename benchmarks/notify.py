@@ -66,12 +66,12 @@ def tables(objects: int, interests: int, updates: int) -> dict[str, pa.Table]:
 def index_of(data: dict[str, pa.Table]) -> Interests:
     """Return the index of the interests, which several boards may share."""
     table = data["interests"]
-    return Interests(table["x_lo"].to_numpy(), table["x_hi"].to_numpy())
+    return Interests(table["position_lo"].to_numpy(), table["position_hi"].to_numpy())
 
 
 def changes_of(data: dict[str, pa.Table]) -> Changes:
     """Return the updates as rows."""
-    columns = (data["updates"][name].to_pylist() for name in ("id", "y"))
+    columns = (data["updates"][name].to_pylist() for name in ("id", "value"))
     return list(zip(*columns, strict=True))
 
 
@@ -179,15 +179,15 @@ def edits(data: dict[str, pa.Table], quick: bool) -> Table:
         spent = timed(lambda: [work(i) for i in range(count)])[1] / count / per
         rows.append([name, 1e6 * spent, 1 / spent])
 
-    board.update(*changes[0])
+    board.set_value(*changes[0])
     board.update_batch(changes[:2])
-    repeat("Board.update, one call each", lambda i: board.update(*changes[i]))
+    repeat("Board.set_value, one call each", lambda i: board.set_value(*changes[i]))
     names = [-1 - i for i in range(count)]
     board.tree.remove(board.tree.add(0.1, 0.2))
     repeat("interest put in", lambda i: board.tree.add(*ends[i]))
     repeat("interest taken out", lambda i: board.tree.remove(i))
     places = rng.random((count, 2)).tolist()
-    repeat("object put, with its messages", lambda i: board.put(names[i], *places[i]))
+    repeat("object added, with its messages", lambda i: board.add(names[i], *places[i]))
     repeat("object moved, with its messages", lambda i: board.move(names[i], places[i][1]))
     repeat("object removed, with its messages", lambda i: board.remove(names[i]))
     batch = changes[:1_000]
@@ -207,7 +207,7 @@ def checked(quick: bool) -> int:
         changes = changes_of(data)
         lists.deliver(board.update_many(changes[: len(changes) // 2]))
         lists.deliver(board.update_batch(changes[len(changes) // 2 :]))
-        wrong += len(board.wrong(lists))
+        wrong += len(board.mismatches(lists))
     return wrong
 
 

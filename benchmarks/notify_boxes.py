@@ -77,7 +77,7 @@ def two_attributes(quick: bool, runs: int) -> Table:
     ends = np.sort(random.random((m, 2, 2)), axis=1)
     which = random.integers(0, n, updates).tolist()
     changes = list(zip(which, random.random(updates).tolist(), strict=True))
-    objects = {"id": np.arange(n), "a": at[:, 0], "b": at[:, 1], "y": ys}
+    objects = {"id": np.arange(n), "a": at[:, 0], "b": at[:, 1], "value": ys}
     bounds = {
         f"{name}_{end}": ends[:, place, axis]
         for axis, name in enumerate(SPACE.names)

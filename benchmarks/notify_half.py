@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.harness import expected
 from experiments.timing import DisagreementError, race
 from rangecast.notify.boxes.engine import BoxBoard
-from rangecast.notify.upper_bound.engine import HalfBoard
+from rangecast.notify.upper_bound.engine import UpperBoundBoard
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 
@@ -32,7 +32,7 @@ def upper_bound(quick: bool, runs: int) -> Table:
     """Time single updates in each way."""
     n, m, updates, few = (300, 1_000, 40, 10) if quick else (10_000, 400_000, 5_000, 20)
     made = generate("topk-1.5d", seed=1, objects=n, interests=m, updates=updates)
-    ids, ys = (made.tables["updates"][name].to_pylist() for name in ("id", "y"))
+    ids, ys = (made.tables["updates"][name].to_pylist() for name in ("id", "value"))
     changes = list(zip(ids, ys, strict=True))
     tree = BoxBoard(K, space=made.space, interests=made.tables["interests"]).tree
 
@@ -51,14 +51,16 @@ def upper_bound(quick: bool, runs: int) -> Table:
         return lambda: len(found.update_many(changes[:few]))
 
     for algorithm in ("sparse", "dense"):
-        judged = board(HalfBoard, upper="z", algorithm=algorithm)
+        judged = board(UpperBoundBoard, upper_bound_attribute="z", algorithm=algorithm)
         lists = judged.lists()
         lists.deliver(judged.update_many(changes))
-        if wrong := len(judged.wrong(lists)):
+        if wrong := len(judged.mismatches(lists)):
             raise DisagreementError(f"{wrong} lists of {algorithm} differ from a recomputation")
     ways: dict[str, Callable[[], Callable[[], int]]] = {
-        "Board, upper": partial(play, updates, HalfBoard, upper="z"),
-        "Board, upper, dense": partial(play, updates, HalfBoard, upper="z", algorithm="dense"),
+        "Board, upper": partial(play, updates, UpperBoundBoard, upper_bound_attribute="z"),
+        "Board, upper, dense": partial(
+            play, updates, UpperBoundBoard, upper_bound_attribute="z", algorithm="dense"
+        ),
         "Board": partial(play, updates, BoxBoard),
     }
     raced = race(ways, rounds=runs) | race({"lists worked out": worked_out}, rounds=1)

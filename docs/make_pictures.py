@@ -124,8 +124,8 @@ def ranges_of_the_curve(folder: Path) -> None:
 END = 10.0
 OBJECTS = {
     "id": ["a", "b", "c", "d", "i", "e", "f", "g", "h"],
-    "x": [0.8, 1.9, 2.8, 3.7, 5.0, 5.9, 6.8, 7.9, 9.1],
-    "y": [2.0, 7.0, 3.0, 5.0, 4.0, 6.0, 1.0, 3.5, 2.5],
+    "position": [0.8, 1.9, 2.8, 3.7, 5.0, 5.9, 6.8, 7.9, 9.1],
+    "value": [2.0, 7.0, 3.0, 5.0, 4.0, 6.0, 1.0, 3.5, 2.5],
 }
 
 
@@ -136,8 +136,8 @@ def board(interests: Any = None, **options: Any) -> Board:
 
 def raised(some: Board) -> list[Message]:
     """Return the messages of i's way from 8 to 4."""
-    some.update("i", 8.0)
-    return list(some.update("i", 4.0))
+    some.set_value("i", 8.0)
+    return list(some.set_value("i", 4.0))
 
 
 def draw_space(axes: Any, title: str) -> None:
@@ -170,7 +170,7 @@ def staircases(folder: Path) -> None:
         for message in raised(board(algorithm="dense")):
             draw_message(better, message, COLOURS[0], "i")
         draw_space(worse, "i gets worse, 4 → 8: who replaces it")
-        for message in board(algorithm="dense").update("i", 8.0):
+        for message in board(algorithm="dense").set_value("i", 8.0):
             own = message.object == "i"
             colour = COLOURS[0] if own else COLOURS[1 + "abcdefgh".index(message.object) % 6]
             if not own:
@@ -183,7 +183,7 @@ def few_interests(folder: Path) -> None:
     """The same update for few interests, and approximately."""
     rng = np.random.default_rng(7)
     ends = np.sort(rng.random((24, 2)) * END, axis=1)
-    interests = {"id": list(range(24)), "x_lo": ends[:, 0], "x_hi": ends[:, 1]}
+    interests = {"id": list(range(24)), "position_lo": ends[:, 0], "position_hi": ends[:, 1]}
     with figure(folder / "notify-sparse.png", columns=2, size=(5.2, 5.2)) as axes:
         for one, options, title in (
             (axes[0, 0], {"algorithm": "sparse"}, "Paint-Sparse, knowing the interests"),

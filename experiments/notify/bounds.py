@@ -32,14 +32,14 @@ def worst(objects: int) -> dict[str, Any]:
     inwards = np.arange(objects)
     side = np.where(inwards % 2, 1.0, -1.0)
     x = np.append(side * (objects - inwards), 0.0)
-    return {"id": np.arange(objects + 1), "x": x, "y": np.append(inwards + 2.0, 1.0)}
+    return {"id": np.arange(objects + 1), "position": x, "value": np.append(inwards + 2.0, 1.0)}
 
 
 def measure(seed: int, case: str, objects: int, updates: int, k: int) -> dict[str, Any]:
     """Count the messages of Paint-Dense, and the objects that they are about."""
     if case == "figure 18":
         board = LineBoard(k, objects=worst(objects), algorithm="dense")
-        messages = board.update(objects, objects + 2.0)
+        messages = board.set_value(objects, objects + 2.0)
         about = len(np.unique(messages.slot)) - 1
         return {"raising": None, "lowering": float(len(messages)), "exposed": float(about)}
     data = made(seed, objects, 0, updates)
@@ -47,11 +47,11 @@ def measure(seed: int, case: str, objects: int, updates: int, k: int) -> dict[st
     raising = lowering = exposed = 0
     rng = np.random.default_rng(seed)
     for one in rng.integers(0, objects, updates).tolist():
-        y = board.objects[one].y
-        messages = board.update(one, 2.0)  # above all others
+        y = board.objects[one].value
+        messages = board.set_value(one, 2.0)  # above all others
         lowering += len(messages)
         exposed += len(np.unique(messages.slot)) - 1
-        raising += len(board.update(one, y))
+        raising += len(board.set_value(one, y))
     values = {"raising": raising, "lowering": lowering, "exposed": exposed}
     return {name: value / updates for name, value in values.items()}
 

@@ -48,7 +48,7 @@ def measure(seed: int, objects: int, k: int, interests: int, updates: int) -> di
     at, ys = random.random((objects, D)), random.random(objects)
     which, values = random.integers(0, objects, updates), random.random(updates)
     ends = np.sort(random.random((interests, 2, D)), axis=1)
-    things = {"id": np.arange(objects), "a": at[:, 0], "b": at[:, 1], "y": ys}
+    things = {"id": np.arange(objects), "a": at[:, 0], "b": at[:, 1], "value": ys}
     dense = BoxBoard(k, space=SPACE, objects=things, algorithm="dense")
     dense._painter._most = Bundle(Tiles.of(D, _ROOM))
     changes = list(zip(which.tolist(), values.tolist(), strict=True))

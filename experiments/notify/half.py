@@ -19,7 +19,7 @@ from experiments.experiment import (
     in_order,
 )
 from rangecast.notify.boxes.points import Points
-from rangecast.notify.upper_bound.engine import HalfBoard
+from rangecast.notify.upper_bound.engine import UpperBoundBoard
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 from rangecast.workloads.base import Workload
@@ -71,7 +71,9 @@ def _made(
     covered = COVERED[data] * objects // OBJECTS["full"]
     sizes = {"objects": objects, "interests": interests, "updates": updates}
     made = generate("topk-1.5d", seed=seed, covered=covered, **sizes)
-    board = HalfBoard(1, space=made.space, upper="z", interests=made.tables["interests"])
+    board = UpperBoundBoard(
+        1, space=made.space, upper_bound_attribute="z", interests=made.tables["interests"]
+    )
     return made, board.tree
 
 
@@ -87,11 +89,15 @@ def measure(
 ) -> dict[str, Any]:
     """Paint all updates one by one."""
     made, tree = _made(seed, objects, interests, updates, data)
-    options: dict[str, Any] = {"space": made.space, "upper": "z", "algorithm": algorithm}
-    board = HalfBoard(k, objects=made.tables["objects"], **options)
+    options: dict[str, Any] = {
+        "space": made.space,
+        "upper_bound_attribute": "z",
+        "algorithm": algorithm,
+    }
+    board = UpperBoundBoard(k, objects=made.tables["objects"], **options)
     board.tree = tree  # nobody changes it meanwhile
     board._painter.as_paper = as_paper
-    ids, ys = (made.tables["updates"][name].to_pylist() for name in ("id", "y"))
+    ids, ys = (made.tables["updates"][name].to_pylist() for name in ("id", "value"))
     sent = np.zeros(updates, np.int64)
     for first in range(0, updates, _CHUNK):
         some = slice(first, first + _CHUNK)

@@ -100,7 +100,7 @@ def measure(
     given = make(seed, objects, interests, updates)
     networks = _networks(given.interests, brokers, nodes, seed)
     if how == "CN-Relax":
-        xs = given.objects["x"].to_numpy()[given.ids]
+        xs = given.objects["position"].to_numpy()[given.ids]
         relaxed = {name: network.relaxed(xs)[0] for name, network in networks.items()}
         return _row(relaxed, len(xs))
     return _painted(given, networks, k, how == "Paint-Sparse(1)")

@@ -36,7 +36,7 @@ class Data:
 
     def __init__(self, objects: pa.Table, updates: pa.Table, interests: Interests):
         self.objects, self.interests = objects, interests
-        self.ids, self.ys = updates["id"].to_numpy(), updates["y"].to_numpy()
+        self.ids, self.ys = updates["id"].to_numpy(), updates["value"].to_numpy()
 
     @property
     def changes(self) -> list[tuple[int, float]]:
@@ -59,7 +59,7 @@ def board_over(k: int, objects: pa.Table, index: Interests, **options: Any) -> L
 @lru_cache(1)
 def _interests(name: str, seed: int, interests: int, settings: tuple[Any, ...]) -> Interests:
     table = generate(name, seed=seed, interests=interests, **dict(settings)).tables["interests"]
-    return Interests(table["x_lo"].to_numpy(), table["x_hi"].to_numpy())
+    return Interests(table["position_lo"].to_numpy(), table["position_hi"].to_numpy())
 
 
 def made(

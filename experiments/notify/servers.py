@@ -45,14 +45,14 @@ def measure(
     """Make objects worse by next to nothing: two first_k, and one min_y over the same places."""
     table = _objects(seed, objects)
     row = Servers(k, servers, objects=table, algorithm="dense")
-    ys = table["y"].to_numpy()
+    ys = table["value"].to_numpy()
     rng = np.random.default_rng(seed)
     some = rng.integers(0, objects, changes)
     if which == "middle":
         ranked = np.argsort(ys)[objects // 2 - objects // 100 : objects // 2 + objects // 100]
         some = rng.choice(ranked, changes)
     for one in dict.fromkeys(some.tolist()):
-        row.update(one, nextafter(float(ys[one]), 2.0))
+        row.set_value(one, nextafter(float(ys[one]), 2.0))
     walks = row.walks
     return {"first_k": walks.first_k_hops / walks.first_k, "min_y": walks.min_y_hops / walks.min_y}
 

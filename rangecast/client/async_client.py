@@ -114,11 +114,16 @@ class AsyncClient(Calls):
         k: int,
         *,
         space: str | None = None,
-        upper: str | None = None,
+        upper_bound_attribute: str | None = None,
         descending: bool = False,
     ) -> AsyncClientBoard:
-        """Make a board, of x or over a space of the server, and return it."""
-        options = {"k": k, "space": space, "upper": upper, "descending": descending}
+        """Make a board, of positions or over a space of the server, and return it."""
+        options = {
+            "k": k,
+            "space": space,
+            "upper_bound_attribute": upper_bound_attribute,
+            "descending": descending,
+        }
         await self._send(self._put_board(name, options))
         return self.board(name)
 

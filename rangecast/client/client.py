@@ -122,11 +122,16 @@ class Client(Calls):
         k: int,
         *,
         space: str | None = None,
-        upper: str | None = None,
+        upper_bound_attribute: str | None = None,
         descending: bool = False,
     ) -> ClientBoard:
-        """Make a board, of x or over a space of the server, and return it."""
-        options = {"k": k, "space": space, "upper": upper, "descending": descending}
+        """Make a board, of positions or over a space of the server, and return it."""
+        options = {
+            "k": k,
+            "space": space,
+            "upper_bound_attribute": upper_bound_attribute,
+            "descending": descending,
+        }
         self._send(self._put_board(name, options))
         return self.board(name)
 

@@ -92,14 +92,14 @@ class Ranked(NamedTuple):
     """An object of a list."""
 
     object: str
-    y: float
-    x: Any
+    value: float
+    position: Any
     """Where it lies: a number, or over a space a dict of values."""
 
 
 def ranked(row: Mapping[str, Any]) -> Ranked:
     """Return an object of a list as the server gives it."""
-    return Ranked(row["object"], row["y"], row["values"] if "values" in row else row["x"])
+    return Ranked(row["object"], row["value"], row["position"])
 
 
 class Lists(NamedTuple):

@@ -1,8 +1,6 @@
 from .board import Board as Board
-from .boxes.engine import PlacedObject as PlacedObject
 from .boxes.messages import BoxMessage as BoxMessage
 from .boxes.messages import BoxMessages as BoxMessages
-from .boxes.subscriber import BoxEntry as BoxEntry
 from .boxes.subscriber import BoxInterest as BoxInterest
 from .line.objects import Object as Object
 from .messages import Message as Message

@@ -1,11 +1,11 @@
 """A board of objects, and the messages that keep every subscriber's top-k list right.
 
-    board = Board(3, objects={"id": [...], "x": [...], "y": [...]},
-                  interests={"id": [...], "x_lo": [...], "x_hi": [...]})
-    for message in board.update("a", 0.5):
+    board = Board(3, objects={"id": [...], "position": [...], "value": [...]},
+                  interests={"id": [...], "position_lo": [...], "position_hi": [...]})
+    for message in board.set_value("a", 0.5):
         ...                              # each interest that message.reaches() applies it
 
-`update`, `put`, `remove` and `move` are one change of an object each. `update_many` is many, one
+`set_value`, `add`, `remove` and `move` are one change of an object each. `update_many` is many, one
 after the other; `update_batch` is many at once: subscribers end up right, without what happened in
 between.
 
@@ -63,10 +63,16 @@ class Board(InterestSet):
     """
 
     def __new__(
-        cls, *_: Any, space: Space | None = None, upper: str | None = None, **__: Any
+        cls,
+        *_: Any,
+        space: Space | None = None,
+        upper_bound_attribute: str | None = None,
+        **__: Any,
     ) -> Any:
         """Return a board of the engine that fits: over a line, or over a space."""
-        engine = _engine(space is not None, upper is not None) if cls is Board else cls
+        engine = (
+            _engine(space is not None, upper_bound_attribute is not None) if cls is Board else cls
+        )
         return object.__new__(engine)
 
     def __init__(
@@ -74,7 +80,7 @@ class Board(InterestSet):
         k: int,
         *,
         space: Space | None = None,
-        upper: str | None = None,
+        upper_bound_attribute: str | None = None,
         objects: Any = None,
         interests: Any = None,
         algorithm: str = "sparse",
@@ -82,28 +88,31 @@ class Board(InterestSet):
         sketch: int | None = None,
         descending: bool = False,
     ):
-        """Make a board of objects (id, x, y) and interests (id, x_lo, x_hi and perhaps k).
+        """Make a board of objects and interests.
+
+        Objects have id, position and value; interests id, position_lo, position_hi and perhaps k.
 
         k            objects in a list
-        space        the attributes of objects and interests, if they have others than x. Objects
-                     are (id, a column per attribute, y) then, and interests (id, filter) or
-                     (id, <attribute>_lo, <attribute>_hi, ...)
-        upper        the one of two attributes of the space on which interests have no lower bound:
-                     messages are found faster, and `epsilon` may be given
+        space        the attributes of objects and interests, if they have others than a position.
+                     Objects are (id, a column per attribute, value) then, and interests
+                     (id, filter) or (id, <attribute>_lo, <attribute>_hi, ...)
+        upper_bound_attribute   the one of two attributes of the space on which interests have no
+                     lower bound: messages are found faster, and `epsilon` may be given
         objects      a path, a table, a DataFrame, a list of dicts or a dict of columns
         interests    the same; null is unbounded
         algorithm    "sparse" knows where interests lie, "dense" doesn't
         epsilon      above 0 and at most 1: fewer messages, a few of them unnecessary
         sketch       approximate the interests by this many rectangles
-        descending   the highest y ranks first
+        descending   the highest value ranks first
 
-        `epsilon` and `sketch` are for boards without a space, `epsilon` for those with `upper` too.
+        `epsilon` and `sketch` are for boards without a space, `epsilon` for those with
+        `upper_bound_attribute` too.
         """
         if algorithm not in ALGORITHMS:
             raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
         super().__init__(whole("k", k, most=LARGEST_K))
         self.space = space
-        self.upper = upper
+        self.upper_bound_attribute = upper_bound_attribute
         self.algorithm = algorithm
         self.epsilon = epsilon
         self.sketch = None if sketch is None else whole("sketch", sketch)
@@ -154,12 +163,12 @@ class Board(InterestSet):
         """
         raise NotImplementedError
 
-    def wrong(self, lists: Any) -> Any:
+    def mismatches(self, lists: Any) -> Any:
         """Return the rows of the lists that differ from a recomputation."""
         raise NotImplementedError
 
     def list_table(self) -> pa.Table:
-        """Return the lists of all interests as they are now: interest, rank (from 1), object, y."""
+        """Return the current lists of all interests: interest, rank (from 1), object, value."""
         rows = list(self._members.rows())
         arrivals, ys = self._lists_of(rows)
         wanted = np.array([self._wanted.get(row, self.k) for row in rows], np.int64)
@@ -174,7 +183,7 @@ class Board(InterestSet):
                 "interest": id_array(list(self)).take(pa.array(places)),
                 "rank": pa.array((ranks + 1).astype(np.int32)),
                 "object": id_array(list(self._objects)).take(pa.array(found)),
-                "y": self._signed(ys[shown]),
+                "value": self._signed(ys[shown]),
             }
         )
 
@@ -192,35 +201,38 @@ class Board(InterestSet):
         """
         raise NotImplementedError
 
-    def update(self, one: Id, y: float) -> Messages:
+    def set_value(self, object_id: Id, value: float) -> Messages:
         """Give an object a new value."""
-        return self._changed([self._objects.row(one)], [self._signed(finite("y", y))])
+        slot = self._objects.row(object_id)
+        return self._changed([slot], [self._signed(finite("value", value))])
 
-    def put(self, one: Id, x: Any, y: float) -> Messages:
-        """Add an object; its id must be new. Over a space, x is a dict of values."""
-        new = self._objects.new(one, "use update() or move()")
-        return self.update_many([Change(new, finite("y", y), self._places().moved(None, x))])
+    def add(self, object_id: Id, position: Any, value: float) -> Messages:
+        """Add an object; its id must be new. Over a space, a position is a dict of values."""
+        new = self._objects.new(object_id, "use set_value() or move()")
+        place = self._places().moved(None, position)
+        return self.update_many([Change(new, finite("value", value), place)])
 
-    def remove(self, one: Id) -> Messages:
+    def remove(self, object_id: Id) -> Messages:
         """Remove an object."""
-        self._objects.row(one)
-        return self.update_many([Change(one, None)])
+        self._objects.row(object_id)
+        return self.update_many([Change(object_id, None)])
 
-    def move(self, one: Id, x: Any, y: float | None = None) -> Messages:
-        """Give an object a new place, and a new value too unless y is None.
+    def move(self, object_id: Id, position: Any, value: float | None = None) -> Messages:
+        """Give an object a new position, and a new value too unless it is None.
 
-        Over a space, x is a dict of the values that change; None takes one away.
+        Over a space, a position is a dict of the values that change; None takes one away.
         """
-        places, slot = self._places(), self._objects.row(one)
-        places.moved(places.of(slot), x)  # refuses what is no place, None too
-        return self.update_many([Change(one, SAME if y is None else y, x)])
+        places, slot = self._places(), self._objects.row(object_id)
+        places.moved(places.of(slot), position)  # refuses what is no position, None too
+        return self.update_many([Change(object_id, SAME if value is None else value, position)])
 
     def update_many(self, changes: Any) -> Messages:
         """Apply changes one after the other, each with a number of its own; all of them or none.
 
-        A change is (id, y) or (id, y, x), as `Change` says, or a dict with `id`, `y` and `x` or the
-        attributes: what isn't in it stays as it is, None takes it away. In a table with these
-        columns, where a row has all of them, null is as before; no y removes the object.
+        A change is (id, value) or (id, value, position), see `Change`, or a dict with `id`, `value`
+        and `position` or the attributes: what isn't in it stays as it is, None takes it away. In a
+        table with these columns, where a row has all of them, null is as before; without a value
+        the object is removed.
         """
         parts: list[Messages] = []
         slots: list[int] = []
@@ -232,23 +244,23 @@ class Board(InterestSet):
             ys.clear()
 
         for step in self._planned(changes):
-            if step.kind == "update":
+            if step.kind == "set":
                 slots.append(self._objects.row(step.id))
                 ys.append(step.y)
                 continue
             flush()
-            position, arrival = 0, None
-            if step.kind != "put":
+            ordinal, arrival = 0, None
+            if step.kind != "add":
                 slot = self._objects.row(step.id)
                 arrival = self._key(slot)[1]
                 parts.append(self._painted([slot], [math.inf]))
-                position = len(parts[-1])
+                ordinal = len(parts[-1])
                 self._leave(slot)
             if step.kind == "remove":
                 self._objects.release(step.id)
             else:
                 part = self._painted([self._enter(step, arrival)], [step.y])
-                part.position[:] += position
+                part.ordinal[:] += ordinal
                 parts.append(part)
             self.seq += 1
         flush()
@@ -306,18 +318,20 @@ class Board(InterestSet):
         """Return the board of a snapshot; `options` are those of a board, as saved or other ones.
 
         `descending` and `space` stay as they were: values would mean something else. `k` may be
-        another one, but not below what an interest wants; `upper` another one that fits them.
+        another one, but not below what an interest wants; `upper_bound_attribute` another one that
+        fits them.
         """
         arrays, meta = load_arrays(path, _KIND)
         if options.get("descending", meta["descending"]) != meta["descending"]:
             raise UsageError(f"the board was saved with descending={meta['descending']}")
         if "space" in options:
             raise UsageError("a board is opened over the space that it was saved with")
-        upper = options.get("upper", meta.get("upper"))
-        saved_epsilon = meta.get("epsilon") if meta.get("upper") else None
+        upper = options.get("upper_bound_attribute", meta.get("upper_bound_attribute"))
+        saved_epsilon = meta.get("epsilon") if meta.get("upper_bound_attribute") else None
         if upper is None and saved_epsilon is not None and "epsilon" not in options:
             raise UsageError(
-                f"the board was saved with epsilon={saved_epsilon}, which needs upper\n"
+                f"the board was saved with epsilon={saved_epsilon}, which needs "
+                "upper_bound_attribute\n"
                 "  hint: give epsilon=None as well"
             )
         engine = _engine("space" in meta, upper is not None)
@@ -386,7 +400,7 @@ class Board(InterestSet):
             if step.kind == "remove":
                 self._objects.release(step.id)
                 continue
-            enters = step.kind != "update"
+            enters = step.kind != "set"
             slot = self._enter(step, arrival) if enters else self._objects.row(step.id)
             old.setdefault(slot, self._key(slot)[0])
             new[slot] = step.y
@@ -471,9 +485,9 @@ class Board(InterestSet):
 def _engine(has_space: bool, has_upper: bool) -> type[Board]:
     """Return the class of a board; they derive from `Board`, so they load when they are needed."""
     if has_space and has_upper:
-        from rangecast.notify.upper_bound.engine import HalfBoard
+        from rangecast.notify.upper_bound.engine import UpperBoundBoard
 
-        return HalfBoard
+        return UpperBoundBoard
     if has_space:
         from rangecast.notify.boxes.engine import BoxBoard
 

@@ -10,7 +10,7 @@ the lists that it reaches and their length; lists that it doesn't reach cost not
     object        the object that did so
     rank          its rank after the update, from 1; null if it left
     rank_before   its rank before the update; null if it entered
-    y             its value after the update; null if it left
+    value         its value after the update; null if it left
 
 Of objects that stay in a list, only those that were updated have a row; others just shift.
 """
@@ -69,7 +69,7 @@ class ListChanges:
                 "object": objects,
                 "rank": whole,
                 "rank_before": whole,
-                "y": pa.float64(),
+                "value": pa.float64(),
             }
         )
 
@@ -82,7 +82,7 @@ class ListChanges:
         updated   the objects of each update, or of the batch
         """
         rows: list[tuple[Any, ...]] = []
-        ys = self._signed(messages.y) + 0.0
+        ys = self._signed(messages.value) + 0.0
         ends = [*(np.flatnonzero(np.diff(messages.seq)) + 1).tolist(), len(messages)]
         begin = 0
         for end in ends if len(messages) else []:

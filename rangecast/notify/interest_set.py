@@ -69,7 +69,7 @@ class InterestSet(MemberSet):
         self._wanted: dict[int, int] = {}
         """By row, for interests that say how many they want."""
         self._ids: dict[int, Id] | None = None
-        """By row, from the first time that `reached` is asked."""
+        """By row, from the first time that `affected_interests` is called."""
 
     def __getitem__(self, interest: Id) -> Any:
         """Return an interest with its list as it is now, ready to receive what comes next."""
@@ -116,8 +116,9 @@ class InterestSet(MemberSet):
     def subscribe_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
         """Add interests, all of them or none; return how many.
 
-        They are a path, a table, a DataFrame, a list of dicts or a dict of columns: id, x_lo, x_hi
-        and perhaps k; over a space, <attribute>_lo and <attribute>_hi or filter instead.
+        They are a path, a table, a DataFrame, a list of dicts or a dict of columns: id,
+        position_lo, position_hi and perhaps k; over a space, <attribute>_lo and <attribute>_hi or
+        filter instead.
 
         rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
@@ -165,7 +166,7 @@ class InterestSet(MemberSet):
                 self._drop(old)
         return UpsertResult.of(rows)
 
-    def reached(self, messages: Any) -> list[Id]:
+    def affected_interests(self, messages: Any) -> list[Id]:
         """Return the interests that messages of this board go to, each once."""
         if self._ids is None:
             self._ids = {

@@ -1,8 +1,8 @@
 """Messages: an object, its value, and the rectangle of interests that it goes to.
 
 An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r < right_outer.
-Messages are applied in the order of (seq, position): the number of the update, or of the batch, and
-the place within it. An infinite value says that the object is gone: inf where the lowest value
+Messages are applied in the order of (seq, ordinal): the number of the update, or of the batch, and
+the number within it. An infinite value says that the object is gone: inf where the lowest value
 ranks first, -inf where the highest does.
 """
 
@@ -32,10 +32,10 @@ class Message(NamedTuple):
     """One message. `arrival` ranks objects of equal value: the earlier one is better."""
 
     seq: int
-    position: int
+    ordinal: int
     object: Any
-    x: float
-    y: float
+    position: float
+    value: float
     left_inner: float
     right_inner: float
     left_outer: float
@@ -45,7 +45,7 @@ class Message(NamedTuple):
     @property
     def is_gone(self) -> bool:
         """Whether the object is gone."""
-        return math.isinf(self.y)
+        return math.isinf(self.value)
 
     def reaches(self, lo: float, hi: float) -> bool:
         """Whether it goes to the interest [lo, hi]."""
@@ -121,13 +121,13 @@ class Messages(Results[Any]):
     """Messages in the order in which they are sent, one array per column."""
 
     seq: I64
-    position: I64
+    ordinal: I64
     objects: npt.NDArray[np.object_]
     """What the user calls the object of each message."""
     slot: I32
     arrival: I64
-    x: F64
-    y: F64
+    position: F64
+    value: F64
     tile: F64
     """left_outer, left_inner, right_inner, right_outer"""
     descending: bool = False
@@ -157,8 +157,8 @@ class Messages(Results[Any]):
         return len(self.seq)
 
     def __repr__(self) -> str:
-        said = zip(self.objects[:ITEMS], self.y[:ITEMS].tolist(), strict=True)
-        first = ", ".join(f"{brief(one)} {_value(y)}" for one, y in said)
+        said = zip(self.objects[:ITEMS], self.value[:ITEMS].tolist(), strict=True)
+        first = ", ".join(f"{brief(name)} {_value(value)}" for name, value in said)
         more = ", ..." if len(self) > ITEMS else ""
         return f"<Messages: {self._size()}{f': {first}{more}' if first else ''}>"
 
@@ -166,20 +166,20 @@ class Messages(Results[Any]):
         return counted(len(self), "message")
 
     def _header(self) -> tuple[str, ...]:
-        return "seq", "position", "object", "y"
+        return "seq", "ordinal", "object", "value"
 
     def _cells(self, place: int) -> tuple[Any, ...]:
-        seq, position = int(self.seq[place]), int(self.position[place])
-        return seq, position, self.objects[place], _value(float(self.y[place]))
+        seq, ordinal = int(self.seq[place]), int(self.ordinal[place])
+        return seq, ordinal, self.objects[place], _value(float(self.value[place]))
 
     def _item(self, place: int) -> Any:
         left_outer, left_inner, right_inner, right_outer = self.tile[place].tolist()
         return Message(
             int(self.seq[place]),
-            int(self.position[place]),
+            int(self.ordinal[place]),
             self.objects[place],
-            float(self.x[place]),
-            float(self.y[place]),
+            float(self.position[place]),
+            float(self.value[place]),
             left_inner,
             right_inner,
             left_outer,
@@ -193,10 +193,10 @@ class Messages(Results[Any]):
         return pa.table(
             {
                 "seq": self.seq,
-                "position": self.position,
+                "ordinal": self.ordinal,
                 "object": self.objects.tolist(),
-                "x": self.x,
-                "y": self.y,
+                "position": self.position,
+                "value": self.value,
                 "left_inner": left_inner,
                 "right_inner": right_inner,
                 "left_outer": left_outer,
@@ -206,5 +206,5 @@ class Messages(Results[Any]):
         )
 
 
-def _value(y: float) -> str:
-    return "gone" if math.isinf(y) else repr(y)
+def _value(value: float) -> str:
+    return "gone" if math.isinf(value) else repr(value)

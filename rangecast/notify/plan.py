@@ -11,18 +11,18 @@ from rangecast.model.validation.arguments import finite
 from rangecast.notify.tables import SAME, Change
 
 Place = Any
-"""Where an object lies: x on a line, a tuple of coordinates in a space."""
+"""The position of an object: x on a line, a tuple of coordinates in a space."""
 
 
 class Step(NamedTuple):
     """One change that can be applied after those before it."""
 
-    kind: Literal["update", "put", "move", "remove"]
+    kind: Literal["set", "add", "move", "remove"]
     id: Id
     y: float = 0.0
     """The new value, but for one that is removed; negative if the highest ranks first."""
     place: Place = None
-    """Where one lies that is put or moved."""
+    """The position of an object that is added or moved."""
 
 
 class Places(NamedTuple):
@@ -35,7 +35,7 @@ class Places(NamedTuple):
     read: Callable[[Any], list[Change]]
     """Changes of a table."""
     names: Sequence[str]
-    """The fields that say where an object lies: x, or the attributes of a space."""
+    """The fields that hold the position of an object: position, or the attributes of a space."""
     words: str
     """What a new object needs."""
     value: Callable[[int], float] | None = None
@@ -53,7 +53,7 @@ def planned(changes: Any, members: Members, places: Places, *, descending: bool)
             if len(given) == 1:
                 raise
             raise type(error)(f"row {row}: {error}") from None
-    members.check_kinds(steps.put)
+    members.check_kinds(steps.added)
     return steps.found
 
 
@@ -62,7 +62,7 @@ class _Steps:
 
     def __init__(self, members: Members, places: Places, *, descending: bool):
         self.found: list[Step] = []
-        self.put: list[Id] = []
+        self.added: list[Id] = []
         self._members, self._places, self._descending = members, places, descending
         self._place: dict[Id, Place | None] = {}
         """Where each object is as the changes go on; None: nowhere."""
@@ -77,11 +77,11 @@ class _Steps:
             self._place[one] = places.of(members.row(one)) if one in members else None
         place = self._place[one]
         y = self._value_of(one, change)
-        new = place if change.x is None else places.moved(place, change.x)
+        new = place if change.position is None else places.moved(place, change.position)
         if place is None and (new is None or y is None):
             hint = members.hint(one)
             raise UnknownIdError(
-                f"no object {one!r}: {hint}\n  hint: give {places.words} to put it there"
+                f"no object {one!r}: {hint}\n  hint: give {places.words} to add it"
             )
         if y is None:
             self.found.append(Step("remove", one))
@@ -90,40 +90,43 @@ class _Steps:
         self._value[one] = y
         y = 0.0 - y if self._descending else y
         if place is None:
-            self.put.append(one)
+            self.added.append(one)
         if new == place:
-            self.found.append(Step("update", one, y))
+            self.found.append(Step("set", one, y))
         else:
-            self.found.append(Step("put" if place is None else "move", one, y, new))
+            self.found.append(Step("add" if place is None else "move", one, y, new))
             self._place[one] = new
 
     def _value_of(self, one: Id, change: Change) -> float | None:
         """Return the value that an object has after a change; None: it is removed, or not there."""
-        if change.y is None:
+        if change.value is None:
             return None
-        if change.y is not SAME:
-            return finite("y", change.y)
+        if change.value is not SAME:
+            return finite("value", change.value)
         if self._place[one] is None:
             return None
         if self._places.value is None:
-            raise UsageError(f"the change of {one!r} has no y\n  hint: give y")
+            raise UsageError(f"the change of {one!r} has no value\n  hint: give a value")
         if one in self._value:
             return self._value[one]
         return self._places.value(self._members.row(one))
 
 
 def _changes(given: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]:
-    """Return changes: pairs (id, y), triples (id, y, x), dicts, or a table with these columns."""
+    """Return changes given as tuples (id, value[, position]), dicts or a table of these columns."""
     if isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__"):
         return places.read(given)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise UsageError(f"changes are pairs (id, y) or triples (id, y, x); given: {shown(given)}")
+        raise UsageError(
+            f"changes are pairs (id, value) or triples (id, value, position)\n"
+            f"  given: {shown(given)}"
+        )
     return [row if isinstance(row, Mapping) else _change(row) for row in given]
 
 
 def _fields(row: Mapping[str, Any], places: Places) -> Change:
     """Return a change that is a dict: a field that isn't there stays, None takes a value away."""
-    known = ["id", "y", *places.names]
+    known = ["id", "value", *places.names]
     for name in row:
         if name not in known:
             raise UsageError(
@@ -131,17 +134,21 @@ def _fields(row: Mapping[str, Any], places: Places) -> Change:
                 f"  expected: {', '.join(known)}\n  hint: rename it or leave it out"
             )
     place = {name: row[name] for name in places.names if name in row}
-    if "id" not in row or ("y" not in row and not place):
+    if "id" not in row or ("value" not in row and not place):
         raise UsageError(
-            f"a change has an id, and y or a place\n  given: {shown(dict(row))}\n  hint: give both"
+            f"a change has an id, and a value or a position\n  given: {shown(dict(row))}\n"
+            "  hint: give both"
         )
-    x: Any = place or None
-    if place and tuple(places.names) == ("x",):
-        x = finite("x", place["x"])
-    return Change(row["id"], row.get("y", SAME), x)
+    position: Any = place or None
+    if place and tuple(places.names) == ("position",):
+        position = finite("position", place["position"])
+    return Change(row["id"], row.get("value", SAME), position)
 
 
 def _change(row: Any) -> Change:
     if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) not in (2, 3):
-        raise UsageError(f"a change is a pair (id, y) or a triple (id, y, x); given: {shown(row)}")
+        raise UsageError(
+            f"a change is a pair (id, value) or a triple (id, value, position)\n"
+            f"  given: {shown(row)}"
+        )
     return Change(*row)

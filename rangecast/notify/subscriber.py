@@ -27,16 +27,17 @@ from rangecast.model.validation.flags import flag
 from rangecast.notify.line.objects import Objects
 from rangecast.notify.line.objects_line import Line, best_of
 from rangecast.notify.line.tree import LEAF, STACK, Tree, rows_within
-from rangecast.notify.messages import Message, Messages
+from rangecast.notify.messages import Messages
 
 
 class Entry(NamedTuple):
     """An object of a list. Of equal values the one that arrived first ranks first."""
 
-    y: float
+    value: float
     arrival: int
     object: Any
-    x: float
+    position: Any
+    """A number, or over a space the values by attribute."""
 
 
 class ReceivingInterest:
@@ -68,7 +69,7 @@ class ReceivingInterest:
 
         One that is not meant for this interest, or was applied before, does nothing.
         """
-        number = (message.seq, message.position)
+        number = (message.seq, message.ordinal)
         reached = [at for at, place in enumerate(self._places) if message.reaches(*place)]
         if number <= self._applied or not reached:
             return False
@@ -77,7 +78,8 @@ class ReceivingInterest:
         for at in reached:
             entries = [e for e in self._lists[at] if e.object != message.object]
             if not message.is_gone:
-                insort(entries, self._entry(message), key=self._rank)
+                entry = Entry(message.value, message.arrival, message.object, message.position)
+                insort(entries, entry, key=self._rank)
             self._lists[at] = entries[: self.keeps]
         return self.best != shown
 
@@ -88,15 +90,15 @@ class ReceivingInterest:
 
     def __repr__(self) -> str:
         best = self.best
-        first = ", ".join(f"{brief(entry.object)} {entry.y!r}" for entry in best[:ITEMS])
+        first = ", ".join(f"{brief(entry.object)} {entry.value!r}" for entry in best[:ITEMS])
         more = f", ... {len(best):,} in all" if len(best) > ITEMS else ""
         return f"<{self._said()}: {first}{more}>" if best else f"<{self._said()}: nothing>"
 
     def _repr_html_(self) -> str:
         """Return the list as a table, for notebooks."""
         best = self.best
-        rows = ((at + 1, entry.object, entry.y) for at, entry in enumerate(best))
-        return html_table(self._said(), ("rank", "object", "y"), rows, len(best))
+        rows = ((at + 1, entry.object, entry.value) for at, entry in enumerate(best))
+        return html_table(self._said(), ("rank", "object", "value"), rows, len(best))
 
     def _said(self) -> str:
         return f"{type(self).__name__} in the {self.k} best of {self._where()}"
@@ -106,11 +108,7 @@ class ReceivingInterest:
         raise NotImplementedError
 
     def _rank(self, entry: Any) -> tuple[float, int]:
-        return -entry.y if self.descending else entry.y, entry.arrival
-
-    def _entry(self, message: Any) -> Any:
-        """Return the object of a message as an entry of a list."""
-        raise NotImplementedError
+        return -entry.value if self.descending else entry.value, entry.arrival
 
 
 def merged(lists: Sequence[list[Any]], rank: Callable[[Any], Any]) -> list[Any]:
@@ -140,9 +138,6 @@ class Interest(ReceivingInterest):
 
     def _where(self) -> str:
         return f"[{self.lo}, {self.hi}]"
-
-    def _entry(self, message: Message) -> Entry:
-        return Entry(message.y, message.arrival, message.object, message.x)
 
 
 @jit
@@ -232,10 +227,10 @@ class InterestLists:
 
     def deliver(self, messages: Messages) -> None:
         """Apply messages, in order, to all lists that they reach."""
-        ys = -messages.y if messages.descending else messages.y
+        ys = -messages.value if messages.descending else messages.value
         self.apply(messages.arrival, ys + 0.0, messages.tile)
 
-    def wrong(self, objects: Any) -> I32:
+    def mismatches(self, objects: Any) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
         right = type(self).now(objects, self._interests, self.arrivals.shape[1])
         differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)

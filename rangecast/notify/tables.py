@@ -1,9 +1,11 @@
 """Objects, updates, interests and messages as tables, of a file or of a Python program.
 
-    objects      id, x, y[, arrival]
-    updates      id, y[, x]   in order: no y removes, an x puts a new id there, moves a known one
-    interests    id, x_lo, x_hi[, k]   no bound where null
-    messages     seq, position, object, x, y, left_inner, right_inner, left_outer, right_outer
+    objects      id, position, value[, arrival]
+    updates      id, value[, position]   in order: without a value the object is removed; with a
+                 position, a new id is added there and a known one moved
+    interests    id, position_lo, position_hi[, k]   null is unbounded
+    messages     seq, ordinal, object, position, value, left_inner, right_inner, left_outer,
+                 right_outer
 
 A row that can't be used is reported to `RejectedRows` with its source, number and column. Ids of
 objects and updates are of one type: integers only if those of both files are.
@@ -30,7 +32,7 @@ from rangecast.notify.interest_set import NewInterests, Regions
 from rangecast.notify.messages import Messages
 
 LARGEST_K = 1 << 16
-X, Y, ARRIVAL = Number("x"), Number("y"), Integer("arrival", min=0)
+POSITION, VALUE, ARRIVAL = Number("position"), Number("value"), Integer("arrival", min=0)
 MISSING_VALUE = "an object needs a value here"
 
 
@@ -44,14 +46,15 @@ SAME = Same.SAME
 
 
 class Change(NamedTuple):
-    """One change: y None removes an object; an x puts a new one there, or moves a known one.
+    """One change: value None removes an object; a position adds a new one there, or moves it.
 
-    Over a space, x is a dict of values: those that change, of a known one; None takes one away.
+    Over a space, a position is a dict of values; of a known object, those that change. None takes
+    one away.
     """
 
     id: Any
-    y: float | Same | None
-    x: Any = None
+    value: float | Same | None
+    position: Any = None
 
 
 class Updates(NamedTuple):
@@ -82,7 +85,9 @@ def as_interests(given: Any, most: int, bad: RejectedRows | None = None) -> NewI
 
 def as_changes(given: Any) -> list[Change]:
     """Return what a Python program gives as changes in a table."""
-    found = records(_rows(given, "changes"), RejectedRows(), ("id", "y"), ("x",), unique=False)
+    found = records(
+        _rows(given, "changes"), RejectedRows(), ("id", "value"), ("position",), unique=False
+    )
     return [change for rows in found for change in _changes(rows)]
 
 
@@ -149,7 +154,7 @@ def read_objects(
     found = records(
         source,
         bad or RejectedRows(),
-        ("id", "x", "y"),
+        ("id", "position", "value"),
         ("arrival",),
         kind=kind,
         ignore_unknown=ignore_unknown,
@@ -158,7 +163,7 @@ def read_objects(
     arrives = False
     for rows in found:
         arrives |= ARRIVAL.name in rows
-        x, y = rows.needed(X, MISSING_VALUE), rows.needed(Y, MISSING_VALUE)
+        x, y = rows.needed(POSITION, MISSING_VALUE), rows.needed(VALUE, MISSING_VALUE)
         arrival = rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows))
         ids.append(rows.good_ids)
         parts.append(np.stack([x, y, arrival], axis=1)[rows.good])
@@ -178,12 +183,16 @@ def read_interests(
 ) -> NewInterests:
     """Return the interests of a source, in at most this many objects each."""
     found = records(
-        source, bad or RejectedRows(), ("id",), ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
+        source,
+        bad or RejectedRows(),
+        ("id",),
+        ("position_lo", "position_hi", "k"),
+        ignore_unknown=ignore_unknown,
     )
     wants = Integer("k", min=1, max=most)
     ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 3))]
     for rows in found:
-        lo, hi = rows.bounds(X)
+        lo, hi = rows.bounds(POSITION)
         k = rows.coordinates(wants)
         ids.append(rows.good_ids)
         bounded = np.stack([*closed_range(lo, hi), k], axis=1)
@@ -198,10 +207,10 @@ def read_interests(
 
 def _changes(rows: Rows) -> list[Change]:
     """Return all rows as changes, also those that are not good."""
-    y, x = rows.coordinates(Y).tolist(), rows.coordinates(X).tolist()
+    y, x = rows.coordinates(VALUE).tolist(), rows.coordinates(POSITION).tolist()
     return [
-        Change(one, *(None if value == np.inf else value for value in (new_y, new_x)))
-        for one, new_y, new_x in zip(rows.ids.to_pylist(), y, x, strict=True)
+        Change(name, *(None if new == np.inf else new for new in (new_y, new_x)))
+        for name, new_y, new_x in zip(rows.ids.to_pylist(), y, x, strict=True)
     ]
 
 
@@ -218,9 +227,15 @@ def read_updates(
     `known` says of an id whether there is such an object when the reading begins.
     """
     found = records(
-        source, bad, ("id", "y"), ("x",), kind=kind, ignore_unknown=ignore_unknown, unique=False
+        source,
+        bad,
+        ("id", "value"),
+        ("position",),
+        kind=kind,
+        ignore_unknown=ignore_unknown,
+        unique=False,
     )
-    return kept_updates(found, _changes, known, "an x and a y")
+    return kept_updates(found, _changes, known, "a position and a value")
 
 
 def kept_updates(
@@ -242,20 +257,21 @@ def kept_updates(
             was_there = exists.get(change.id)
             if was_there is None:
                 was_there = known(change.id)
-            if not was_there and (change.x is None or change.y is None):
-                column = "y" if change.y is None and change.x is not None else "id"
+            if not was_there and (change.position is None or change.value is None):
+                lacks_value = change.value is None and change.position is not None
+                column = "value" if lacks_value else "id"
                 rows.refuse(place, column, f"there is no such object; a new one needs {needs}")
                 continue
-            exists[change.id] = change.y is not None
+            exists[change.id] = change.value is not None
             changes.append(change)
         yield Updates(rows.batch.rows[rows.good], changes)
 
 
 def message_schema(kind: pa.DataType) -> pa.Schema:
     """Return the columns of a file of messages about objects with ids of this type."""
-    numbers = ("x", "y", "left_inner", "right_inner", "left_outer", "right_outer")
+    numbers = ("position", "value", "left_inner", "right_inner", "left_outer", "right_outer")
     return pa.schema(
-        [("seq", pa.int64()), ("position", pa.int64()), ("object", kind)]
+        [("seq", pa.int64()), ("ordinal", pa.int64()), ("object", kind)]
         + [(name, pa.float64()) for name in numbers]
     )
 

@@ -1,13 +1,14 @@
 """Objects, interests and value changes of paper 001, section V and Appendix D.
 
-An object has a place x and a value y (lower ranks first); an interest asks for the best objects
-of a range of x; an update gives an object a new y. Updates apply to what the ones before left.
+An object has a position and a value (lower ranks first); an interest asks for the best objects of
+a range of positions; an update gives an object a new value. Updates apply to what the ones before
+left.
 
-    objects      id, x, y          (x, z, y in 1.5 dimensions)
-    interests    id, x_lo, x_hi    (and z_lo, always null, z_hi)
-    updates      id, y             in order
+    objects      id, position, value          (x, z, value in 1.5 dimensions)
+    interests    id, position_lo, position_hi (x_lo, x_hi, z_lo, always null, z_hi)
+    updates      id, value                    in order
 
-x and y lie in [0, 1]. The space holds the attributes that interests speak of. The paper's
+Positions and values lie in [0, 1]. The space holds the attributes of interests. The paper's
 settings: 10,000 objects, 2 million interests, 50,000 updates where it counts them.
 
 Where the paper is silent:
@@ -100,11 +101,11 @@ def _updates(
             value = np.abs(old + step[rows]) % 2.0
             value = np.where(value > 1.0, 2.0 - value, value)
         now[who[rows]] = new[rows] = value
-    return pa.table({"id": pa.array(who), "y": pa.array(new)})
+    return pa.table({"id": pa.array(who), "value": pa.array(new)})
 
 
 def _objects(**columns: F64) -> pa.Table:
-    ids = np.arange(len(columns["y"]))
+    ids = np.arange(len(columns["value"]))
     return pa.table({"id": pa.array(ids)} | {k: pa.array(v) for k, v in columns.items()})
 
 
@@ -145,11 +146,11 @@ def topk(
     rng = stream(seed, "topk/interests")
     lo, hi = _interests(rng, interests, interest_distribution, spread)
     tables = {
-        "objects": _objects(x=x, y=y),
-        "interests": box_table(["x"], lo[:, None], hi[:, None]),
+        "objects": _objects(position=x, value=y),
+        "interests": box_table(["position"], lo[:, None], hi[:, None]),
         "updates": _updates(stream(seed, "topk/updates"), y, updates, change, volatility),
     }
-    return Workload("topk", Space([Number("x", min=0, max=1)]), tables)
+    return Workload("topk", Space([Number("position", min=0, max=1)]), tables)
 
 
 @workload("topk-1.5d", source="paper 001, Appendix D-C")
@@ -178,7 +179,7 @@ def topk_one_and_a_half(
     table = box_table(["x"], lo[:, None], hi[:, None])
     table = table.append_column("z_lo", pa.nulls(interests, pa.float64()))
     tables = {
-        "objects": _objects(x=x, z=z, y=y),
+        "objects": _objects(x=x, z=z, value=y),
         "interests": table.append_column("z_hi", pa.array(z_hi)),
         "updates": _updates(stream(seed, "topk-1.5d/updates"), y, updates, "random", 1.0),
     }
@@ -194,7 +195,7 @@ def stocks(
     interests: Annotated[int, takes("Number of interests.", ge=0)] = 400_000,
     days: Annotated[int, takes("Trading days, an open and a close price each.", ge=1)] = 30,
 ) -> Workload:
-    """Stocks: x is the analysts' mean recommendation, y the price-earnings ratio, day by day.
+    """Stocks: the position is the analysts' mean recommendation, the value the P/E ratio.
 
     The shape is the paper's: a recommendation of 1 (strong buy) to 5 (strong sell) that stays,
     and a ratio that moves a little at each open and close. Ours: recommendations are means of 1 to
@@ -221,8 +222,8 @@ def stocks(
     new = np.take_along_axis(y[1:], who, axis=1)
     lo, hi = ordered_pairs(stream(seed, "topk-stocks/interests"), interests)
     tables = {
-        "objects": _objects(x=x, y=y[0]),
-        "interests": box_table(["x"], 1.0 + 4.0 * lo[:, None], 1.0 + 4.0 * hi[:, None]),
-        "updates": pa.table({"id": pa.array(who.ravel()), "y": pa.array(new.ravel())}),
+        "objects": _objects(position=x, value=y[0]),
+        "interests": box_table(["position"], 1.0 + 4.0 * lo[:, None], 1.0 + 4.0 * hi[:, None]),
+        "updates": pa.table({"id": pa.array(who.ravel()), "value": pa.array(new.ravel())}),
     }
-    return Workload("topk-stocks", Space([Number("x", min=1, max=5)]), tables)
+    return Workload("topk-stocks", Space([Number("position", min=1, max=5)]), tables)

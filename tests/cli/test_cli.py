@@ -267,9 +267,9 @@ def test_output_into_a_closed_pipe_is_no_fault(data):
 
 
 NOTIFY = {
-    "objects.csv": "id,x,y\na,1,5\nb,2,3\nc,x,1\n",
-    "updates.csv": "id,y\nb,9\na,x\n",
-    "interests.csv": "id,x_lo,x_hi\n0,0,5\n",
+    "objects.csv": "id,position,value\na,1,5\nb,2,3\nc,x,1\n",
+    "updates.csv": "id,value\nb,9\na,x\n",
+    "interests.csv": "id,position_lo,position_hi\n0,0,5\n",
 }
 
 

@@ -63,9 +63,9 @@ def test_a_table_is_shown_where_the_result_goes_to_a_file(cli, files, tmp_path):
 
 def test_what_cannot_be_measured_is_refused(cli, files, tmp_path):
     moved = tmp_path / "moved.csv"
-    moved.write_text("id,y,x\n3,0.5,0.25\n")
+    moved.write_text("id,value,position\n3,0.5,0.25\n")
     done = cli("network", files[0], str(moved), files[2], *SMALL, code=2)
-    assert "an update of 3 has an x" in done.stderr
+    assert "an update of 3 has a position" in done.stderr
     done = cli("network", *files, *SMALL, "--brokers", "400", code=2)
     assert "400 don't fit into 300 nodes" in done.stderr
     done = cli("network", *files, "--nodes", "300", "--exponent", "0.5", code=2)

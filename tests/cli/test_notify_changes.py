@@ -9,7 +9,7 @@ from rangecast import Space
 from rangecast.notify import Board
 from tests.cli.test_notify_cli import FLATS, INTERESTS, OBJECTS, RENTS, SPACE, UPDATES, WISHES
 
-HEAD = "seq,interest,change,object,rank,rank_before,y"
+HEAD = "seq,interest,change,object,rank,rank_before,value"
 PLANE = """
 [[attribute]]
 name = "x"
@@ -23,8 +23,8 @@ CASES = {
     "space": (SPACE, FLATS, RENTS, WISHES),
     "upper": (
         PLANE,
-        "id,x,m2,y\na,1,40,5\nb,2,50,3\nc,3,60,4\n",
-        "id,y,x,m2\nb,9,,\nd,1,2,45\na,2,,70\nc,,,\nd,6,,\n",
+        "id,x,m2,value\na,1,40,5\nb,2,50,3\nc,3,60,4\n",
+        "id,value,x,m2\nb,9,,\nd,1,2,45\na,2,,70\nc,,,\nd,6,,\n",
         "id,filter,k\n<p>,x > 0 and m2 < 55,\nq,x < 3,1\n",
     ),
 }
@@ -44,7 +44,7 @@ def _value(text):
 
 
 def shown(board):
-    lists = {one: [(e.object, e.y) for e in board[one].best] for one in board}
+    lists = {one: [(e.object, e.value) for e in board[one].best] for one in board}
     return {
         one: {thing: (rank, y) for rank, (thing, y) in enumerate(best, 1)}
         for one, best in lists.items()
@@ -78,8 +78,8 @@ def test_changes_are_the_difference_of_the_lists(cli, tmp_path, case, options, b
         how["space"] = Space.load(tmp_path / "space.toml")
         more = ["--space", "space.toml"]
     if case == "upper":
-        how["upper"] = "m2"
-        more += ["--upper", "m2"]
+        how["upper_bound_attribute"] = "m2"
+        more += ["--upper-bound-attribute", "m2"]
     if batch > 1:
         if "--algorithm" in options:
             return

@@ -13,18 +13,18 @@ from tests.support.notify_model import Model
 
 COLUMNS = [
     "seq",
-    "position",
+    "ordinal",
     "object",
-    "x",
-    "y",
+    "position",
+    "value",
     "left_inner",
     "right_inner",
     "left_outer",
     "right_outer",
 ]
-OBJECTS = "id,x,y\na,1,5\nb,2,3\nc,3,4\nd,4,1\n"
-UPDATES = "id,y,x\nb,9,\ne,2,2.5\nd,,\na,1,\nc,4,0.5\nb,3,\n"
-INTERESTS = "id,x_lo,x_hi,k\n0,0,5,\n1,1,3,1\n2,2,,2\n3,,,1\n4,2.5,2.5,\n"
+OBJECTS = "id,position,value\na,1,5\nb,2,3\nc,3,4\nd,4,1\n"
+UPDATES = "id,value,position\nb,9,\ne,2,2.5\nd,,\na,1,\nc,4,0.5\nb,3,\n"
+INTERESTS = "id,position_lo,position_hi,k\n0,0,5,\n1,1,3,1\n2,2,,2\n3,,,1\n4,2.5,2.5,\n"
 
 
 @pytest.fixture
@@ -60,8 +60,10 @@ def test_applying_the_file_gives_the_right_lists(cli, data, options):
     given = rows(done.stdout)
     assert list(given[0]) == COLUMNS
     assert facts["messages"] == len(given)
-    model = Model([(r["id"], float(r["x"]), float(r["y"])) for r in rows(OBJECTS)])
-    ends = [(float(r["x_lo"] or -MAX), float(r["x_hi"] or MAX)) for r in rows(INTERESTS)]
+    model = Model([(r["id"], float(r["position"]), float(r["value"])) for r in rows(OBJECTS)])
+    ends = [
+        (float(r["position_lo"] or -MAX), float(r["position_hi"] or MAX)) for r in rows(INTERESTS)
+    ]
     held = [
         Interest(lo, hi, 2, entries=[Entry(*o) for o in model.best(lo, hi, 2)]) for lo, hi in ends
     ]
@@ -70,7 +72,7 @@ def test_applying_the_file_gives_the_right_lists(cli, data, options):
         numbers = {name: float(row[name]) for name in COLUMNS[3:]}
         message = Message(
             int(row["seq"]),
-            int(row["position"]),
+            int(row["ordinal"]),
             row["object"],
             **numbers,
             arrival=arrivals[row["object"]],
@@ -78,7 +80,9 @@ def test_applying_the_file_gives_the_right_lists(cli, data, options):
         for interest in held:
             interest.receive(message)
     for row in rows(UPDATES):
-        model.change(row["id"], *(float(row[name]) if row[name] else None for name in ("y", "x")))
+        model.change(
+            row["id"], *(float(row[name]) if row[name] else None for name in ("value", "position"))
+        )
     for interest in held:
         assert [tuple(e) for e in interest.best] == model.best(interest.lo, interest.hi, 2)
 
@@ -89,7 +93,7 @@ def test_highest_first_is_lowest_first_with_the_sign_turned(cli, data, algorithm
     low = cli("notify", *FILES, *options)
     for name in FILES[:2]:
         columns, *values = [line.split(",") for line in (data / name).read_text().splitlines()]
-        y = columns.index("y")
+        y = columns.index("value")
         for row in values:
             row[y] = row[y] and str(-float(row[y]))
         text = "\n".join(",".join(row) for row in [columns, *values])
@@ -98,8 +102,8 @@ def test_highest_first_is_lowest_first_with_the_sign_turned(cli, data, algorithm
     facts = [json.loads(done.stderr) for done in (low, high)]
     assert [one["wrong_lists"] for one in facts] == [0, 0]
     assert facts[0]["calls"] == facts[1]["calls"]
-    turned = [one | {"y": str(-float(one["y"]) + 0.0)} for one in rows(high.stdout)]
-    given = [one | {"y": str(float(one["y"]))} for one in rows(low.stdout)]
+    turned = [one | {"value": str(-float(one["value"]) + 0.0)} for one in rows(high.stdout)]
+    given = [one | {"value": str(float(one["value"]))} for one in rows(low.stdout)]
     assert turned == given
 
 
@@ -109,12 +113,14 @@ def test_batches_over_dense_and_sparse_reach_the_same(cli, data):
         given = rows(cli("notify", *FILES, "-k", 2, "--algorithm", algorithm).stdout)
         heard.append(
             {
-                (row["object"], row["y"], one["id"])
+                (row["object"], row["value"], one["id"])
                 for row in given
                 for one in rows(INTERESTS)
-                if float(row["left_outer"]) < float(one["x_lo"] or -MAX) <= float(row["left_inner"])
+                if float(row["left_outer"])
+                < float(one["position_lo"] or -MAX)
+                <= float(row["left_inner"])
                 and float(row["right_inner"])
-                <= float(one["x_hi"] or MAX)
+                <= float(one["position_hi"] or MAX)
                 < float(row["right_outer"])
             }
         )
@@ -122,9 +128,9 @@ def test_batches_over_dense_and_sparse_reach_the_same(cli, data):
 
 
 def test_arrivals_of_objects_rank_equal_values(cli, data):
-    (data / "objects.csv").write_text("id,x,y,arrival\na,1,5,3\nb,2,5,1\n")
-    (data / "updates.csv").write_text("id,y,x\nc,1,9\nc,6,\n")
-    (data / "interests.csv").write_text("id,x_lo,x_hi\n0,0,9\n")
+    (data / "objects.csv").write_text("id,position,value,arrival\na,1,5,3\nb,2,5,1\n")
+    (data / "updates.csv").write_text("id,value,position\nc,1,9\nc,6,\n")
+    (data / "interests.csv").write_text("id,position_lo,position_hi\n0,0,9\n")
     given = rows(cli("notify", *FILES, "-k", 1, "--check").stdout)
     assert [row["object"] for row in given] == ["c", "c", "b"]
 
@@ -134,7 +140,7 @@ def test_numbers_are_rows_of_updates_and_infinities_are_written(cli, data):
     given = rows(done.stdout)
     assert {int(r["seq"]) for r in given} <= set(range(6))
     assert any(r["left_outer"] == "-inf" for r in given)
-    assert next(r["y"] for r in given if r["object"] == "d") == "inf"
+    assert next(r["value"] for r in given if r["object"] == "d") == "inf"
     assert "6 updates of 4 objects for 5 interests" in done.stderr
 
 
@@ -150,17 +156,37 @@ def test_every_format_holds_the_same(cli, data):
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [
-        ("objects.csv", "id,x,y\na,1,5\nb,,3\n", "line 3 (row 1, counted from 0), column 'x'"),
-        ("objects.csv", "id,x,y\na,1,5\na,2,3\n", "line 3 (row 1, counted from 0), column 'id'"),
-        ("objects.csv", "id,x,y\na,1,no\n", "line 2 (row 0, counted from 0), column 'y'"),
-        ("updates.csv", "id,y\nb,9\nzz,2\n", "line 3 (row 1, counted from 0), column 'id'"),
-        ("updates.csv", "id,y\nd,\nd,\n", "line 3 (row 1, counted from 0), column 'id'"),
-        ("updates.csv", "id,y\nb,inf\n", "line 2 (row 0, counted from 0), column 'y'"),
-        ("updates.csv", "id,y,x\nb,1,x\n", "line 2 (row 0, counted from 0), column 'x'"),
-        ("interests.csv", "id,x_lo,x_hi\n0,5,1\n", "line 2 (row 0, counted from 0), column 'x_hi'"),
+        (
+            "objects.csv",
+            "id,position,value\na,1,5\nb,,3\n",
+            "line 3 (row 1, counted from 0), column 'position'",
+        ),
+        (
+            "objects.csv",
+            "id,position,value\na,1,5\na,2,3\n",
+            "line 3 (row 1, counted from 0), column 'id'",
+        ),
+        (
+            "objects.csv",
+            "id,position,value\na,1,no\n",
+            "line 2 (row 0, counted from 0), column 'value'",
+        ),
+        ("updates.csv", "id,value\nb,9\nzz,2\n", "line 3 (row 1, counted from 0), column 'id'"),
+        ("updates.csv", "id,value\nd,\nd,\n", "line 3 (row 1, counted from 0), column 'id'"),
+        ("updates.csv", "id,value\nb,inf\n", "line 2 (row 0, counted from 0), column 'value'"),
+        (
+            "updates.csv",
+            "id,value,position\nb,1,x\n",
+            "line 2 (row 0, counted from 0), column 'position'",
+        ),
         (
             "interests.csv",
-            "id,x_lo,x_hi,k\n0,1,2,0\n",
+            "id,position_lo,position_hi\n0,5,1\n",
+            "line 2 (row 0, counted from 0), column 'position_hi'",
+        ),
+        (
+            "interests.csv",
+            "id,position_lo,position_hi,k\n0,1,2,0\n",
             "line 2 (row 0, counted from 0), column 'k'",
         ),
     ],
@@ -168,7 +194,7 @@ def test_every_format_holds_the_same(cli, data):
 def test_rejected_rows_are_named_and_can_be_written(cli, data, name, text, place):
     (data / name).write_text(text)
     if name == "objects.csv":
-        (data / "updates.csv").write_text("id,y\na,1\n")
+        (data / "updates.csv").write_text("id,value\na,1\n")
     done = cli("notify", *FILES, code=2)
     assert f"{name}, {place}" in done.stderr
     if "no" not in text.split(","):
@@ -183,10 +209,10 @@ def test_wrong_use_is_explained(cli, data):
     )
     assert "epsilon is above 0" in cli("notify", *FILES, "--epsilon", 2, code=2).stderr
     assert "is an input" in cli("notify", *FILES, "-o", "objects.csv", code=2).stderr
-    (data / "updates.csv").write_text("id,y,z\n")
+    (data / "updates.csv").write_text("id,value,z\n")
     assert "unknown column 'z'" in cli("notify", *FILES, code=2).stderr
     cli("notify", *FILES, "--ignore-unknown")
-    (data / "updates.csv").write_text("name,y\na,1\n")
+    (data / "updates.csv").write_text("name,value\na,1\n")
     assert "'id'" in cli("notify", *FILES, code=2).stderr
 
 
@@ -202,13 +228,13 @@ values = ["Oslo", "Rome", "Bern"]
 name = "free"
 type = "timestamp"
 """
-FLATS = """id,distance,city,free,y
+FLATS = """id,distance,city,free,value
 a,21,Oslo,2026-01-01,700
 b,25,Rome,2026-02-01,650
 c,30,Bern,2026-03-01,500
 d,,Rome,2026-03-01,400
 """
-RENTS = """id,y,distance,city
+RENTS = """id,value,distance,city
 b,800,,
 e,300,22,Oslo
 c,500,19,
@@ -255,25 +281,31 @@ def test_several_attributes_and_the_lists_at_the_end(cli, flats, algorithm):
         for name in ("distance", "city", "free")
         for bound in ("low_from", "low_to", "high_from", "high_to")
     ]
-    head = ["seq", "position", "object", "distance", "city", "free", "y"]
+    head = ["seq", "ordinal", "object", "distance", "city", "free", "value"]
     assert list(given[0]) == [*head, *bounds]
     assert facts["messages"] == len(given)
     assert {row["object"]: row["city"] for row in given}["e"] == "Oslo"
     lists = rows((flats / "lists.csv").read_text())
-    assert [tuple(f"{float(v):g}" if n == "y" else v for n, v in r.items()) for r in lists] == LISTS
+    assert [
+        tuple(f"{float(v):g}" if n == "value" else v for n, v in r.items()) for r in lists
+    ] == LISTS
 
 
 def test_lists_at_the_end_of_one_attribute(cli, data):
     cli("notify", *FILES, "-k", 2, "--lists", "lists.parquet", "-o", "messages.csv", "-q")
     table = pq.read_table(data / "lists.parquet")
-    model = Model([(r["id"], float(r["x"]), float(r["y"])) for r in rows(OBJECTS)])
+    model = Model([(r["id"], float(r["position"]), float(r["value"])) for r in rows(OBJECTS)])
     for row in rows(UPDATES):
-        model.change(row["id"], *(float(row[name]) if row[name] else None for name in ("y", "x")))
+        model.change(
+            row["id"], *(float(row[name]) if row[name] else None for name in ("value", "position"))
+        )
     expected = [
-        {"interest": int(r["id"]), "rank": rank + 1, "object": entry[2], "y": entry[0]}
+        {"interest": int(r["id"]), "rank": rank + 1, "object": entry[2], "value": entry[0]}
         for r in rows(INTERESTS)
         for rank, entry in enumerate(
-            model.best(float(r["x_lo"] or -MAX), float(r["x_hi"] or MAX), int(r["k"] or 2))
+            model.best(
+                float(r["position_lo"] or -MAX), float(r["position_hi"] or MAX), int(r["k"] or 2)
+            )
         )
     ]
     assert table.to_pylist() == expected
@@ -289,11 +321,11 @@ def test_bounds_instead_of_filters_and_the_plan(cli, flats):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("flats.csv", "id,distance,y\na,1,2\n", "has no column 'city'"),
+        ("flats.csv", "id,distance,value\na,1,2\n", "has no column 'city'"),
         ("flats.csv", FLATS.replace("Oslo", "Paris"), "line 2 (row 0, counted from 0), column 'c"),
-        ("flats.csv", FLATS.replace("700", ""), "line 2 (row 0, counted from 0), column 'y'"),
-        ("rents.csv", "id,y,size\na,1,2\n", "unknown column 'size'"),
-        ("rents.csv", "id,y\nz,1\n", "a new one needs its attributes and a y"),
+        ("flats.csv", FLATS.replace("700", ""), "line 2 (row 0, counted from 0), column 'value'"),
+        ("rents.csv", "id,value,size\na,1,2\n", "unknown column 'size'"),
+        ("rents.csv", "id,value\nz,1\n", "a new one needs its attributes and a value"),
         ("wishes.csv", "id,filter,score\n0,true,1\n", "unknown column 'score'"),
         (
             "wishes.csv",
@@ -308,7 +340,7 @@ def test_rejected_rows_and_columns_of_a_space_are_named(cli, flats, name, text, 
     (flats / name).write_text(text)
     assert says in cli("notify", *FLAT_FILES, code=2).stderr
     if "line 2" in says:
-        (flats / "rents.csv").write_text("id,y\nb,1\n")
+        (flats / "rents.csv").write_text("id,value\nb,1\n")
         cli("notify", *FLAT_FILES, "--rejected", "bad.csv", "--check")
         assert rows((flats / "bad.csv").read_text())[0]["file"] == name
 

@@ -52,12 +52,12 @@ def test_a_board_needs_no_other_kernels_than_those_compiled_ahead(kind):
     compile_for(Verb.NOTIFY)
     ahead = signatures()
     space, upper, where = BOARDS[kind]
-    board = Board(2, space=space, upper=upper, descending=True)
+    board = Board(2, space=space, upper_bound_attribute=upper, descending=True)
     board.subscribe("near", *where)
-    places = [{"x": n} if space is None else {"km": n, "m2": 10 * n} for n in range(30)]
-    board.update_many([{"id": f"o{n}", **place, "y": n} for n, place in enumerate(places)])
-    board.update_batch([{"id": "o1", "y": 40}, {"id": "o2", **places[9], "y": 3}])
-    board.update("o3", 7.0)
+    places = [{"position": n} if space is None else {"km": n, "m2": 10 * n} for n in range(30)]
+    board.update_many([{"id": f"o{n}", **place, "value": n} for n, place in enumerate(places)])
+    board.update_batch([{"id": "o1", "value": 40}, {"id": "o2", **places[9], "value": 3}])
+    board.set_value("o3", 7.0)
     board.unsubscribe("near")
     assert signatures() - ahead == set()
 

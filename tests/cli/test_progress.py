@@ -80,9 +80,9 @@ def shown(cli, monkeypatch, tmp_path, *options, terminal=True, command="match"):
     (tmp_path / "events.csv").write_text("id,price\n" + TEXT)
     (tmp_path / "subscriptions.csv").write_text("id,filter\na,price < 2\n")
     (tmp_path / "space.toml").write_text('[[attribute]]\nname = "price"\ntype = "number"\n')
-    (tmp_path / "objects.csv").write_text("id,x,y\na,1,5\n")
-    (tmp_path / "interests.csv").write_text("id,x_lo,x_hi\ni,0,5\n")
-    (tmp_path / "updates.csv").write_text("id,y\na,7\n")
+    (tmp_path / "objects.csv").write_text("id,position,value\na,1,5\n")
+    (tmp_path / "interests.csv").write_text("id,position_lo,position_hi\ni,0,5\n")
+    (tmp_path / "updates.csv").write_text("id,value\na,7\n")
     space = ("--space", "space.toml")
     given = {
         "notify": ("objects.csv", "updates.csv", "interests.csv"),

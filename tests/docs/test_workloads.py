@@ -280,9 +280,9 @@ def test_equal_boxes_follow_their_distribution(distribution: str, skew: float) -
 
 def test_topk_changes_start_from_the_latest_value() -> None:
     made = generate("topk", objects=200, interests=0, updates=40_000)
-    now = column(made, "objects", "y").copy()
+    now = column(made, "objects", "value").copy()
     shares, ups = [], 0
-    who, new = column(made, "updates", "id"), column(made, "updates", "y")
+    who, new = column(made, "updates", "id"), column(made, "updates", "value")
     for object_, value in zip(who.tolist(), new.tolist(), strict=True):
         old = now[object_]
         ups += value > old
@@ -296,9 +296,9 @@ def test_topk_changes_start_from_the_latest_value() -> None:
 def test_topk_gaussian_changes() -> None:
     change = {"change": "gaussian", "volatility": 0.08}
     made = generate("topk", objects=20_000, interests=0, updates=20_000, **change)
-    who, new = column(made, "updates", "id"), column(made, "updates", "y")
+    who, new = column(made, "updates", "id"), column(made, "updates", "value")
     _, first = np.unique(who, return_index=True)
-    steps = new[first] - column(made, "objects", "y")[who[first]]
+    steps = new[first] - column(made, "objects", "value")[who[first]]
     assert steps.std() == pytest.approx(0.01, rel=0.05)
     assert 0 <= new.min() <= new.max() <= 1
 
@@ -310,7 +310,7 @@ def test_topk_interests_follow_the_clusters_or_avoid_them(kind: str, centres: np
     both = {"object_distribution": "clustered", "interest_distribution": kind}
     made = generate("topk", objects=20_000, interests=20_000, updates=0, **both)
     for places, middles in (
-        (column(made, "objects", "x"), CENTRES),
+        (column(made, "objects", "position"), CENTRES),
         (np.concatenate(bounds(made, "interests"))[:, 0], centres),
     ):
         distance = np.abs(places[:, None] - middles).min(axis=1)
@@ -339,12 +339,12 @@ def test_one_and_a_half_dimensions() -> None:
 
 def test_stock_trace() -> None:
     made = generate("topk-stocks", interests=1_000)
-    before, places = column(made, "objects", "y"), column(made, "objects", "x")
+    before, places = column(made, "objects", "value"), column(made, "objects", "position")
     assert len(before) == len(np.unique(places)) == 2_031  # all x differ, as the paper says
     assert places.min() >= 1.0
     assert places.max() <= 5.0
     who = column(made, "updates", "id").reshape(59, 2_031)
-    new = column(made, "updates", "y").reshape(59, 2_031)
+    new = column(made, "updates", "value").reshape(59, 2_031)
     for half_day in range(59):
         now = np.full(2_031, np.nan)
         now[who[half_day]] = new[half_day]  # every stock once

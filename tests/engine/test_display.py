@@ -89,14 +89,16 @@ def test_answers():
     assert repr(engine.match_many([])) == "<Matches: 0 matches of 0 events>"
 
 
-@pytest.mark.parametrize("space", [None, Space([Number("x")])])
+@pytest.mark.parametrize("space", [None, Space([Number("position")])])
 def test_boards(space):
-    objects = [{"id": one, "x": float(n), "y": float(n)} for n, one in enumerate(HOSTILE * 1)]
-    interests = [{"id": one, "x_lo": -1.0, "x_hi": 99.0} for one in HOSTILE]
+    objects = [
+        {"id": one, "position": float(n), "value": float(n)} for n, one in enumerate(HOSTILE * 1)
+    ]
+    interests = [{"id": one, "position_lo": -1.0, "position_hi": 99.0} for one in HOSTILE]
     board = Board(30, space=space, objects=objects, interests=interests)
     check(board)
     for n in range(20):
-        messages = board.put(f"o{n}", {"x": 1.0} if space else 1.0, -1.0)
+        messages = board.add(f"o{n}", {"position": 1.0} if space else 1.0, -1.0)
     line, _ = check(messages)
     assert line == "<Messages: 1 message: 'o19' -1.0>"
     line, html = check(board[HOSTILE[0]])

@@ -759,11 +759,17 @@ def test_what_an_engine_has_a_client_has() -> None:
 
 
 BOARD_NOT_REMOTE = {
-    **dict.fromkeys(("k", "space", "upper", "descending"), "`put_board` has it, GET returns it"),
+    **dict.fromkeys(
+        ("k", "space", "upper_bound_attribute", "descending"), "`put_board` has it, GET returns it"
+    ),
     **dict.fromkeys(("algorithm", "epsilon", "sketch", "plan", "work", "memory"), "the server's"),
-    **dict.fromkeys(("seq", "reached"), "consumers get lists, not messages with numbers"),
+    **dict.fromkeys(
+        ("seq", "affected_interests"), "consumers get lists, not messages with numbers"
+    ),
     **dict.fromkeys(("bounds", "region"), "coordinates are of one process"),
-    **dict.fromkeys(("lists", "wrong", "list_table"), "to check a board; `board[id]` has a list"),
+    **dict.fromkeys(
+        ("lists", "mismatches", "list_table"), "to check a board; `board[id]` has a list"
+    ),
     **dict.fromkeys(("objects", "table"), "a board may be larger than a client's memory; `best`"),
     **dict.fromkeys(("save", "open"), "the server keeps it"),
 }

@@ -36,7 +36,7 @@ from tests.server.http.test_http import Served
 
 SPACE = Space([Number("a"), Number("b")])
 FRAME = Box((0.0, 0.0), (1.0, 1.0))
-OBJECTS = {"id": [1], "x": [1.0], "y": [1.0]}
+OBJECTS = {"id": [1], "position": [1.0], "value": [1.0]}
 
 
 def engine() -> Engine:
@@ -212,7 +212,7 @@ def test_a_list_of_ids_is_no_text(name: str, ids: Any) -> None:
     made = SETS[name]()
     where = (0, 1) if name in ("Board", "Servers") else ("a < 5",)
     if name == "Servers":
-        made.subscribe_many({"id": ["a", "b"], "x_lo": [0, 0], "x_hi": [1, 1]})
+        made.subscribe_many({"id": ["a", "b"], "position_lo": [0, 0], "position_hi": [1, 1]})
     else:
         for one in "ab":
             made.subscribe(one, *where)

@@ -45,4 +45,4 @@ def test_what_is_far_from_every_name_may_be_ignored():
 
 def test_boards_do_the_same():
     with pytest.raises(RangecastError, match=r"hint: rename it to 'arrival'$"):
-        Board(1, objects={"id": [1], "x": [1.0], "y": [1.0], "arival": [1]})
+        Board(1, objects={"id": [1], "position": [1.0], "value": [1.0], "arival": [1]})

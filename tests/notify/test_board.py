@@ -13,11 +13,15 @@ from rangecast.errors import RangecastError
 from rangecast.model.io.writer import write_table
 from rangecast.notify import Board
 
-OBJECTS = {"id": ["a", "b", "c", "d"], "x": [1.0, 2.0, 3.0, 4.0], "y": [5.0, 3.0, 3.0, 1.0]}
+OBJECTS = {
+    "id": ["a", "b", "c", "d"],
+    "position": [1.0, 2.0, 3.0, 4.0],
+    "value": [5.0, 3.0, 3.0, 1.0],
+}
 INTERESTS = {
     "id": [7, 3, 5],
-    "x_lo": [0.0, 2.0, None],
-    "x_hi": [3.0, None, None],
+    "position_lo": [0.0, 2.0, None],
+    "position_hi": [3.0, None, None],
     "k": [None, 1, 2],
 }
 CHANGES = [("b", 9.0), ("e", 3.0, 2.5), ("d", None), ("a", 1.0), ("c", 4.0, 0.5)]
@@ -31,7 +35,7 @@ def edited(**options):
     board.subscribe(9, 1, 2)  # in as many as the board has
     board.replace(7, 0, 2.5)
     board.remove("b")
-    board.put("b", 0.25, 3.0)
+    board.add("b", 0.25, 3.0)
     return board
 
 
@@ -65,7 +69,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         lists = twin.lists()
         lists.deliver(twin.update_many(CHANGES))
         lists.deliver(twin.update_batch([("e", 8.0), ("a", None)]))
-        assert not len(twin.wrong(lists))
+        assert not len(twin.mismatches(lists))
     assert content(board) == was
     board.update_many(CHANGES)
     board.update_batch([("e", 8.0), ("a", None)])
@@ -89,7 +93,7 @@ def test_an_empty_board_is_saved(tmp_path):
     Board(4).save(tmp_path / "board")
     board = Board.open(tmp_path / "board")
     assert (len(board), len(board.objects), board.k, board.best()) == (0, 0, 4, [])
-    board.put("a", 1, 1)
+    board.add("a", 1, 1)
     assert [entry.object for entry in board.subscribe("x").best] == ["a"]
     assert repr(board) == "<Board: 1 object, 1 interest in the 4 best>"
 
@@ -135,8 +139,8 @@ def test_a_sketch_saves_the_memory_of_the_interests():
     rng = np.random.default_rng(3)
     m = 20_000
     ends = np.sort(rng.random((m, 2)), axis=1)
-    interests = {"id": np.arange(m), "x_lo": ends[:, 0], "x_hi": ends[:, 1]}
-    objects = {"id": np.arange(300), "x": rng.random(300), "y": rng.random(300)}
+    interests = {"id": np.arange(m), "position_lo": ends[:, 0], "position_hi": ends[:, 1]}
+    objects = {"id": np.arange(300), "position": rng.random(300), "value": rng.random(300)}
     boards = {
         size: Board(3, objects=objects, interests=interests, sketch=size)
         for size in (None, 10, 1000, 10_000)
@@ -148,30 +152,37 @@ def test_a_sketch_saves_the_memory_of_the_interests():
     sent = dict.fromkeys(boards, 0)
     for one, y in zip(rng.integers(0, 300, 100).tolist(), rng.random(100).tolist(), strict=True):
         for size, board in boards.items():
-            sent[size] += len(board.update(one, y))
+            sent[size] += len(board.set_value(one, y))
     assert sent[None] <= sent[10_000] <= sent[1000] <= sent[10]
     assert sent[None] < sent[10]
     assert all(boards[10][one].best == boards[None][one].best for one in range(0, m, 997))
 
 
-@pytest.mark.parametrize("space", [None, Space([Number("x")])], ids=["line", "space"])
+@pytest.mark.parametrize("space", [None, Space([Number("position")])], ids=["line", "space"])
 def test_upserting_interests_adds_what_is_new_and_replaces_what_exists(space):
-    board = Board(2, space=space, objects={"id": ["a", "b"], "x": [1, 5], "y": [1, 2]})
+    board = Board(2, space=space, objects={"id": ["a", "b"], "position": [1, 5], "value": [1, 2]})
     for nothing in ([], {}, pa.table({})):
         assert board.subscribe_many(nothing) == board.replace_many(nothing) == 0
         assert board.upsert_many(nothing) == (0, 0)
-    rows = [{"id": 1, "x_lo": 0, "x_hi": 2}, {"id": 2, "x_lo": 0, "x_hi": 9, "k": 1}]
+    rows = [
+        {"id": 1, "position_lo": 0, "position_hi": 2},
+        {"id": 2, "position_lo": 0, "position_hi": 9, "k": 1},
+    ]
     assert board.upsert_many(rows) == (2, 0)
     bad = []
-    rows = [{"id": 1, "x_lo": 4, "x_hi": 6}, {"id": 3, "x_lo": 2, "x_hi": 1}, {"id": 4, "x_lo": 9}]
+    rows = [
+        {"id": 1, "position_lo": 4, "position_hi": 6},
+        {"id": 3, "position_lo": 2, "position_hi": 1},
+        {"id": 4, "position_lo": 9},
+    ]
     assert board.upsert_many(rows, rejected=bad) == (1, 1)
     assert [one.row for one in bad] == [1]
     assert list(board) == [1, 2, 4]
     assert [entry.object for entry in board[1].best] == ["b"]
-    where = (0, 9) if space is None else ("x <= 9",)
+    where = (0, 9) if space is None else ("position <= 9",)
     board.upsert(2, *where)
     assert (board[2].k, [entry.object for entry in board[2].best]) == (2, ["a", "b"])
     board.upsert(5, *where, k=1)
     assert (board[5].k, len(board)) == (1, 4)
     messages = board.remove("a")
-    assert set(board.reached(messages)) == {2, 5}
+    assert set(board.affected_interests(messages)) == {2, 5}

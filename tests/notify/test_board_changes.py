@@ -17,48 +17,56 @@ from rangecast.notify import Board
 from tests.server.http.test_http import Served
 
 SPACE = Space([Number("a"), Number("b")])
-BEFORE: dict[str, Any] = {"a": 1.0, "b": 2.0, "y": 5.0}
+BEFORE: dict[str, Any] = {"a": 1.0, "b": 2.0, "value": 5.0}
 CASES: list[tuple[str, Callable[[Any], Any], dict[str, Any] | None]] = [
     ("move takes a value away", lambda o: o.move("m", {"b": None}), {"b": None}),
     ("move keeps the others", lambda o: o.move("m", {"a": 3}), {"a": 3.0}),
-    ("move with a value", lambda o: o.move("m", {"b": None}, 7), {"b": None, "y": 7.0}),
+    ("move with a value", lambda o: o.move("m", {"b": None}, 7), {"b": None, "value": 7.0}),
     ("move of nothing", lambda o: o.move("m", {"b": 2}), {}),
-    ("triple", lambda o: o.update_many([("m", 6, {"b": None})]), {"b": None, "y": 6.0}),
-    ("triple in a batch", lambda o: o.update_batch([("m", 6, {"b": None})]), {"b": None, "y": 6.0}),
-    ("pair", lambda o: o.update_many([("m", 6)]), {"y": 6.0}),
-    ("dict", lambda o: o.update_many([{"id": "m", "y": 6, "b": None}]), {"b": None, "y": 6.0}),
+    ("triple", lambda o: o.update_many([("m", 6, {"b": None})]), {"b": None, "value": 6.0}),
+    (
+        "triple in a batch",
+        lambda o: o.update_batch([("m", 6, {"b": None})]),
+        {"b": None, "value": 6.0},
+    ),
+    ("pair", lambda o: o.update_many([("m", 6)]), {"value": 6.0}),
+    (
+        "dict",
+        lambda o: o.update_many([{"id": "m", "value": 6, "b": None}]),
+        {"b": None, "value": 6.0},
+    ),
     (
         "dict in a batch",
-        lambda o: o.update_batch([{"id": "m", "y": 6, "b": None}]),
-        {"b": None, "y": 6.0},
+        lambda o: o.update_batch([{"id": "m", "value": 6, "b": None}]),
+        {"b": None, "value": 6.0},
     ),
     ("dict without y", lambda o: o.update_many([{"id": "m", "b": None}]), {"b": None}),
-    ("dict without a place", lambda o: o.update_many([{"id": "m", "y": 6}]), {"y": 6.0}),
+    ("dict without a place", lambda o: o.update_many([{"id": "m", "value": 6}]), {"value": 6.0}),
     (
         "dicts, the second without y",
-        lambda o: o.update_many([{"id": "m", "y": 9}, {"id": "m", "a": None}]),
-        {"a": None, "y": 9.0},
+        lambda o: o.update_many([{"id": "m", "value": 9}, {"id": "m", "a": None}]),
+        {"a": None, "value": 9.0},
     ),
-    ("dict with a y of None", lambda o: o.update_many([{"id": "m", "y": None}]), None),
+    ("dict with a value of None", lambda o: o.update_many([{"id": "m", "value": None}]), None),
     ("both taken away", lambda o: o.move("m", {"a": None, "b": None}), {"a": None, "b": None}),
     (
-        "put with None",
-        lambda o: (o.remove("m"), o.put("m", {"a": 4, "b": None}, 5)),
+        "add with None",
+        lambda o: (o.remove("m"), o.add("m", {"a": 4, "b": None}, 5)),
         {"a": 4.0, "b": None},
     ),
     (
-        "put without",
-        lambda o: (o.remove("m"), o.put("m", {"a": 4}, 5)),
+        "add without",
+        lambda o: (o.remove("m"), o.add("m", {"a": 4}, 5)),
         {"a": 4.0, "b": None},
     ),
 ]
 REFUSED: list[Callable[[Any], Any]] = [
     lambda o: o.move("m", {"c": None}),
-    lambda o: o.update_many([{"id": "m", "y": 1, "c": 1}]),
+    lambda o: o.update_many([{"id": "m", "value": 1, "c": 1}]),
     lambda o: o.update_many([{"id": "m"}]),
-    lambda o: o.update_many([{"y": 1}]),
+    lambda o: o.update_many([{"value": 1}]),
     lambda o: o.update_many([{"id": "new", "a": 1}]),
-    lambda o: o.update_many([{"id": "m", "y": "six"}]),
+    lambda o: o.update_many([{"id": "m", "value": "six"}]),
 ]
 
 
@@ -90,7 +98,9 @@ def board(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[Any, Calla
     """A board with the object `m`, and a function that returns the object as it is now."""
     if request.param in ("space", "upper"):
         upper = "b" if request.param == "upper" else None
-        local: Any = Board(2, space=SPACE, upper=upper, objects=[{"id": "m", **BEFORE}])
+        local: Any = Board(
+            2, space=SPACE, upper_bound_attribute=upper, objects=[{"id": "m", **BEFORE}]
+        )
         yield local, lambda: {one["id"]: one for one in local.table().to_pylist()}.get("m")
         return
     with Client(url) as client, httpx.Client(base_url=url, trust_env=False) as http:
@@ -135,10 +145,10 @@ def test_what_is_no_change_is_refused(
 @pytest.mark.parametrize("change", ["update_many", "update_batch"])
 def test_in_a_table_null_is_as_before(change: str) -> None:
     board = Board(2, space=SPACE, objects=[{"id": "m", **BEFORE}])
-    rows = pa.table({"id": ["m"], "y": [6.0], "a": [3.0], "b": pa.nulls(1, pa.float64())})
+    rows = pa.table({"id": ["m"], "value": [6.0], "a": [3.0], "b": pa.nulls(1, pa.float64())})
     getattr(board, change)(rows)
-    assert board.objects["m"].values == {"a": 3.0, "b": 2.0}
-    assert board.objects["m"].y == 6.0
+    assert board.objects["m"].position == {"a": 3.0, "b": 2.0}
+    assert board.objects["m"].value == 6.0
 
 
 def test_lists_follow_an_object_that_loses_a_value() -> None:
@@ -149,12 +159,14 @@ def test_lists_follow_an_object_that_loses_a_value() -> None:
         free.receive(message)
     assert bounded.best == []
     assert free.best == board["free"].best
-    assert free.best[0].values == {"a": 1.0, "b": None}
+    assert free.best[0].position == {"a": 1.0, "b": None}
 
 
 def test_a_change_on_a_line_without_y_keeps_the_value() -> None:
-    board = Board(1, objects={"id": ["m"], "x": [1.0], "y": [5.0]}, descending=True)
-    board.update_many([{"id": "m", "x": 2}, {"id": "m", "y": 7}, {"id": "m", "x": 3}])
+    board = Board(1, objects={"id": ["m"], "position": [1.0], "value": [5.0]}, descending=True)
+    board.update_many(
+        [{"id": "m", "position": 2}, {"id": "m", "value": 7}, {"id": "m", "position": 3}]
+    )
     assert board.objects["m"][1:] == (3.0, 7.0)
-    with pytest.raises(RangecastError, match="x is a finite number"):
-        board.update_many([{"id": "m", "x": None}])
+    with pytest.raises(RangecastError, match="position is a finite number"):
+        board.update_many([{"id": "m", "position": None}])

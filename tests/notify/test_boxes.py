@@ -70,7 +70,7 @@ def make(k, d, objects, boxes, how=("sparse", None), **options):
     board = Board(
         k,
         space=space_of(d),
-        objects={"id": names, **columns, "y": ys},
+        objects={"id": names, **columns, "value": ys},
         algorithm=how[0],
         **options,
     )
@@ -85,7 +85,7 @@ def given_to(change):
 
 
 def shown(entries):
-    return [(e.y, e.arrival, e.object, tuple(e.values.values())) for e in entries]
+    return [(e.value, e.arrival, e.object, tuple(e.position.values())) for e in entries]
 
 
 def model_of(objects):
@@ -105,9 +105,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, d, k, how):
         found = board.update_many([given_to(change)])
         model.change(*change)
         messages = list(found)
-        assert [(m.seq, m.position) for m in messages] == [
-            (number, p) for p in range(len(messages))
-        ]
+        assert [(m.seq, m.ordinal) for m in messages] == [(number, p) for p in range(len(messages))]
         for at, box in enumerate(boxes):
             mine = [m for m in messages if m.reaches(*held[at]._places[0])]
             after = model.best(*box, k)
@@ -130,7 +128,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, d, k, how):
                 reached = points[((least <= points) & (points <= largest)).all(axis=1)]
                 assert (reached.min(axis=0) == least).all()
                 assert (reached.max(axis=0) == largest).all()
-    assert not len(board.wrong(board.lists()))
+    assert not len(board.mismatches(board.lists()))
 
 
 @pytest.mark.conformance
@@ -174,13 +172,13 @@ def test_one_attribute_reaches_whom_the_line_reaches(data, k, algorithm):
         k,
         objects={
             "id": [name for name, _, _ in objects],
-            "x": [at[0] for _, at, _ in objects],
-            "y": [y for _, _, y in objects],
+            "position": [at[0] for _, at, _ in objects],
+            "value": [y for _, _, y in objects],
         },
         interests={
             "id": list(range(len(boxes))),
-            "x_lo": [box[0][0] for box in boxes],
-            "x_hi": [box[1][0] for box in boxes],
+            "position_lo": [box[0][0] for box in boxes],
+            "position_hi": [box[1][0] for box in boxes],
         },
         algorithm=algorithm,
     )
@@ -192,7 +190,7 @@ def test_one_attribute_reaches_whom_the_line_reaches(data, k, algorithm):
             (line.update_many([on_line]), lambda box: (box[0][0], box[1][0])),
         ):
             heard.append(
-                [[(m.object, m.y) for m in messages if m.reaches(*ends(box))] for box in boxes]
+                [[(m.object, m.value) for m in messages if m.reaches(*ends(box))] for box in boxes]
             )
         assert heard[0] == heard[1]
 
@@ -282,10 +280,17 @@ FLATS = Space(
     ]
 )
 ROWS = [
-    {"id": 1, "rent_area": 50.0, "city": "Oslo", "free": "2026-01-01", "kind": "villa", "y": 9},
-    {"id": 2, "rent_area": 60.0, "city": "Rome", "free": "2026-02-01", "kind": "loft", "y": 7},
-    {"id": 3, "rent_area": 70.0, "city": "Bern", "free": "2026-03-01", "kind": "studio", "y": 7},
-    {"id": 4, "rent_area": None, "city": "Rome", "free": "2026-03-01", "kind": "loft", "y": 1},
+    {"id": 1, "rent_area": 50.0, "city": "Oslo", "free": "2026-01-01", "kind": "villa", "value": 9},
+    {"id": 2, "rent_area": 60.0, "city": "Rome", "free": "2026-02-01", "kind": "loft", "value": 7},
+    {
+        "id": 3,
+        "rent_area": 70.0,
+        "city": "Bern",
+        "free": "2026-03-01",
+        "kind": "studio",
+        "value": 7,
+    },
+    {"id": 4, "rent_area": None, "city": "Rome", "free": "2026-03-01", "kind": "loft", "value": 1},
 ]
 
 
@@ -309,9 +314,9 @@ def test_every_kind_of_attribute_and_filters_of_several_boxes():
     held = {one: board[one] for one in board}
     sent = [
         board.move(4, {"rent_area": 80}),
-        board.update(1, 0),
+        board.set_value(1, 0),
         board.move(1, {"city": "Bern", "kind": "terrace"}),
-        board.put(5, {"rent_area": 55.0, "city": "Rome"}, 3),
+        board.add(5, {"rent_area": 55.0, "city": "Rome"}, 3),
         board.remove(2),
         board.update_batch([(5, 9, {"kind": "villa"}), (3, None)]),
     ]
@@ -320,8 +325,8 @@ def test_every_kind_of_attribute_and_filters_of_several_boxes():
         for one in held.values():
             one.receive(message)
     assert {one: i.best for one, i in held.items()} == {one: board[one].best for one in board}
-    assert board.objects[5].values["kind"] == "villa"
-    assert board.objects[5].values["free"] is None
+    assert board.objects[5].position["kind"] == "villa"
+    assert board.objects[5].position["free"] is None
     again = Board(3, space=FLATS, objects=board.table(), interests=wishes)
     assert {one: again[one].best for one in again} == {one: board[one].best for one in board}
 
@@ -369,7 +374,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         lists = twin.lists()
         lists.deliver(twin.update_many([(1, 9.0), (8, 1.5, {"b": 0}), (0, None)]))
         lists.deliver(twin.update_batch([(1, 0.0), (0, 1.0, {"a": 0})]))
-        assert not len(twin.wrong(lists))
+        assert not len(twin.mismatches(lists))
     assert content(board) == was
     with pytest.raises(RangecastError, match="the space that it was saved with"):
         Board.open(tmp_path / "board", space=space_of(2))
@@ -378,21 +383,21 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda b: b.put(9, 1.0, 1), "a place is a dict of values"),
-        (lambda b: b.put(9, {"z": 1}, 1), "'z'"),
-        (lambda b: b.put(9, {"a": "x"}, 1), "'a'"),
-        (lambda b: b.put(9, {"a": 1}, None), "y is a finite number"),
-        (lambda b: b.put(0, {"a": 1}, 1), "already exists"),
+        (lambda b: b.add(9, 1.0, 1), "a place is a dict of values"),
+        (lambda b: b.add(9, {"z": 1}, 1), "'z'"),
+        (lambda b: b.add(9, {"a": "x"}, 1), "'a'"),
+        (lambda b: b.add(9, {"a": 1}, None), "value is a finite number"),
+        (lambda b: b.add(0, {"a": 1}, 1), "already exists"),
         (lambda b: b.move(77, {"a": 1}), "no object 77"),
-        (lambda b: b.update_many([(77, 1)]), "give its attributes and y"),
+        (lambda b: b.update_many([(77, 1)]), "give its attributes and a value"),
         (lambda b: b.update_many([(0, 1), (1, 1, {"q": 1})]), "'q'"),
-        (lambda b: b.update_batch([{"id": 0, "y": 1, "z": 3}]), "unknown field 'z'"),
+        (lambda b: b.update_batch([{"id": 0, "value": 1, "z": 3}]), "unknown field 'z'"),
         (lambda b: b.subscribe(5, "z > 1"), "z"),
         (lambda b: b.subscribe(5, "a > 1 and a < 0"), "never"),
         (lambda b: b.subscribe(5, 1), "a filter is a text"),
         (lambda b: b.subscribe(4, "true"), "already exists"),
         (lambda b: b.subscribe(5, k=3), "from 1 to 2"),
-        (lambda b: b.subscribe_many([{"id": 5, "x_lo": 1}]), "unknown column 'x_lo'"),
+        (lambda b: b.subscribe_many([{"id": 5, "position_lo": 1}]), "unknown column 'position_lo'"),
         (lambda b: b.subscribe_many([{"id": 5, "filter": "true", "a_lo": 1}]), "either 'filter'"),
         (lambda b: b.subscribe_many([{"id": 5, "a_lo": 2, "a_hi": 1}]), "a_hi"),
         (lambda b: b.subscribe_many([{"id": 5}, {"id": 5}]), "duplicate id"),
@@ -412,12 +417,12 @@ def test_what_a_board_refuses_changes_nothing(call, says):
     ("options", "says"),
     [
         ({"space": Space([String("word")])}, "make it a category"),
-        ({"space": Space([Number("y")])}, "rename the attribute"),
+        ({"space": Space([Number("value")])}, "rename the attribute"),
         ({"space": "a"}, "a Space is expected"),
         ({"space": space_of(1), "epsilon": 0.5}, "boards without a space"),
         ({"space": space_of(1), "sketch": 5}, "boards without a space"),
         ({"space": space_of(1), "algorithm": "none"}, "no algorithm"),
-        ({"space": space_of(2), "objects": [{"id": 1, "a": 2, "y": 1}]}, "no column 'b'"),
+        ({"space": space_of(2), "objects": [{"id": 1, "a": 2, "value": 1}]}, "no column 'b'"),
     ],
 )
 def test_what_no_board_is_made_of(options, says):
@@ -429,7 +434,7 @@ def test_too_many_boxes_are_given_to_sparse_and_memory_is_bounded():
     rng = np.random.default_rng(4)
     n, m, d = 600, 2000, 3
     at, ends = rng.random((n, d)), np.sort(rng.random((m, 2, d)), axis=1)
-    objects = {"id": np.arange(n), **dict(zip(NAMES, at.T, strict=True)), "y": rng.random(n)}
+    objects = {"id": np.arange(n), **dict(zip(NAMES, at.T, strict=True)), "value": rng.random(n)}
     sides = {
         f"{name}_{end}": ends[:, place, axis]
         for axis, name in enumerate(NAMES)
@@ -440,12 +445,12 @@ def test_too_many_boxes_are_given_to_sparse_and_memory_is_bounded():
     assert board.tree.memory <= m * (16 * 2 * d + 20)
     lists = board.lists()
     for one in range(8):
-        lists.deliver(board.update(one, float(rng.random())))
+        lists.deliver(board.set_value(one, float(rng.random())))
     assert board.work.too_many > 0
-    assert not len(board.wrong(lists))
+    assert not len(board.mismatches(lists))
     batch = [(int(one), float(rng.random())) for one in rng.integers(0, n, 50)]
     lists.deliver(board.update_batch(batch))
-    assert not len(board.wrong(lists))
+    assert not len(board.mismatches(lists))
 
 
 def test_tiles_that_the_tree_took_apart_are_merged():
@@ -455,10 +460,10 @@ def test_tiles_that_the_tree_took_apart_are_merged():
     board = make(3, 2, objects, boxes)
     lists, sent = board.lists(), 0
     for one in range(40):
-        messages = board.update(one, float(rng.random()))
+        messages = board.set_value(one, float(rng.random()))
         lists.deliver(messages)
         sent += len(messages)
-    assert not len(board.wrong(lists))
+    assert not len(board.mismatches(lists))
     assert sent < 300
 
 
@@ -472,7 +477,7 @@ def test_work_is_counted_and_few_interests_are_asked_one_by_one():
         y = float(rng.random())
         heard = []
         for board in (painted, asked):
-            messages = board.update(name, y)
+            messages = board.set_value(name, y)
             heard.append([[m.object for m in messages if m.reaches(*box)] for box in boxes])
         assert heard[0] == heard[1]
     assert (painted.work.lists, asked.work.regions) == (0, 0)

@@ -162,7 +162,7 @@ def test_table_three_comes_out(k):
     """Calls of min_y per update of Paint-Dense: a count, the same on every machine."""
     tables = topk(1, interests=0, updates=20_000).tables
     board = Board(k, objects=tables["objects"], algorithm="dense")
-    changes = zip(*(tables["updates"][c].to_pylist() for c in ("id", "y")), strict=True)
+    changes = zip(*(tables["updates"][c].to_pylist() for c in ("id", "value")), strict=True)
     board.update_many(changes)
     assert board.work.first_k == 2 * 20_000
     assert board.work.min_y / 20_000 == pytest.approx(PAPER[k], rel=0.02)

@@ -25,13 +25,13 @@ EXACT = [("dense", None), ("sparse", None), ("sparse", 3)]
 def make(k, objects, interests, wanted=None, **options):
     columns = {
         "id": list(range(len(interests))),
-        "x_lo": [lo for lo, _ in interests],
-        "x_hi": [hi for _, hi in interests],
+        "position_lo": [lo for lo, _ in interests],
+        "position_hi": [hi for _, hi in interests],
     }
     if wanted is not None:
         columns["k"] = wanted
     names, xs, ys = zip(*objects, strict=True) if objects else ((), (), ())
-    objects = {"id": names, "x": xs, "y": ys}
+    objects = {"id": names, "position": xs, "value": ys}
     return Board(k, objects=objects, interests=columns, **options)
 
 
@@ -67,9 +67,7 @@ def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
         moved = len(change) == 3 and change[0] in model.objects
         messages = list(board.update_many([change]))
         model.change(*change)
-        assert [(m.seq, m.position) for m in messages] == [
-            (number, p) for p in range(len(messages))
-        ]
+        assert [(m.seq, m.ordinal) for m in messages] == [(number, p) for p in range(len(messages))]
         for place, (lo, hi) in enumerate(interests):
             mine = received(messages, lo, hi)
             after = model.best(lo, hi, k)
@@ -165,8 +163,10 @@ def test_a_batch_sends_what_is_needed_in_order(data, k, how):
                 told = [m.object for m in mine]
                 assert told[: len(worse)] == worse
                 assert sorted(told[len(worse) :]) == sorted(others)
-                assert all(m.y == model.objects[m.object][0] for m in mine if m.y < math.inf)
-    assert not len(board.wrong(board.lists()))
+                assert all(
+                    m.value == model.objects[m.object][0] for m in mine if m.value < math.inf
+                )
+    assert not len(board.mismatches(board.lists()))
 
 
 @pytest.mark.parametrize("algorithm", ["dense", "sparse"])
@@ -222,7 +222,7 @@ def test_dense_sends_the_fewest_and_sparse_at_most_twice_the_fewest(data, k, eve
 def test_equal_right_ends_are_one_rectangle():
     """Reading notes: k = 3, better objects at 5, 3, 1 in the west and none in the east."""
     board = make(3, [("a", 5, 0), ("b", 3, 0), ("c", 1, 0)], [], algorithm="dense")
-    (message,) = board.put("i", 7, 1)
+    (message,) = board.add("i", 7, 1)
     assert (message.left_outer, message.left_inner) == (1, 7)
     assert (message.right_inner, message.right_outer) == (7, math.inf)
 
@@ -231,7 +231,7 @@ def test_an_exposed_object_goes_only_to_interests_that_hold_it():
     """The printed Algorithm 5 sends object 9 to [0, 8], which doesn't hold it."""
     objects = [("i", 5.0, 0.0), ("h", 9.0, 1.0), ("w", 2.0, 0.5)]
     board = make(1, objects, [(0, 8), (4, 9), (3, 7)], algorithm="dense")
-    messages = list(board.update("i", 2.0))
+    messages = list(board.set_value("i", 2.0))
     assert [m.object for m in received(messages, 0, 8)] == ["i", "w"]
     assert [m.object for m in received(messages, 4, 9)] == ["i", "h"]
     assert [m.object for m in received(messages, 3, 7)] == ["i"]
@@ -271,11 +271,11 @@ def test_hostile_shapes(shape):
         lists = board.lists()
         for name in (0, n // 2, n - 1):
             for value in (0.0, 2.0, 1.0, 50.0, 1.0):
-                lists.deliver(board.update(name, value))
-                assert not len(board.wrong(lists))
+                lists.deliver(board.set_value(name, value))
+                assert not len(board.mismatches(lists))
         lists.deliver(board.update_batch([(name, 60.0 - name) for name in range(0, n, 3)]))
         lists.deliver(board.update_batch([(name, None) for name in range(0, n, 2)]))
-        assert not len(board.wrong(lists))
+        assert not len(board.mismatches(lists))
 
 
 def test_different_k_are_cut_at_the_subscriber():
@@ -295,10 +295,10 @@ def test_different_k_are_cut_at_the_subscriber():
 def test_a_message_is_applied_once_and_only_where_it_goes():
     board = make(2, [("a", 1.0, 1.0), ("b", 2.0, 2.0)], [(0, 1), (0, 2)])
     near, wide = board[0], board[1]
-    (message,) = board.update("b", 0.0)
+    (message,) = board.set_value("b", 0.0)
     assert not near.receive(message)
     assert wide.receive(message)
-    assert not wide.receive(message._replace(y=5.0))
+    assert not wide.receive(message._replace(value=5.0))
     assert [e.object for e in wide.best] == ["b", "a"]
     fresh = Interest(0, 2, 1, entries=[Entry(1.0, 0, "a", 1.0)])
     assert fresh.receive(message)
@@ -313,8 +313,10 @@ def test_interests_come_and_go():
         del held[i]
     held[7] = board.replace(17, 1, 8)
     assert (held[7].lo, held[7].hi, held[7].k) == (1, 8, 2)
-    assert board.replace_many([{"id": 18, "x_lo": None, "x_hi": 3, "k": 1}]) == 1
-    assert board.subscribe_many({"id": [50, 51], "x_lo": [0, 4], "x_hi": [5, None]}) == 2
+    assert board.replace_many([{"id": 18, "position_lo": None, "position_hi": 3, "k": 1}]) == 1
+    assert (
+        board.subscribe_many({"id": [50, 51], "position_lo": [0, 4], "position_hi": [5, None]}) == 2
+    )
     assert board.unsubscribe_many([50, 50]) == 1
     held |= {8: board[18], 51: board[51]}
     assert (held[8].hi, held[8].k) == (3, 1)
@@ -341,7 +343,7 @@ def test_unicast_tells_the_same_lists(by_staircase):
     )
     sent = list(zip(letters.event, letters.row, letters.slot, letters.y, strict=True))
     painted = [
-        (m.seq, row, m.object, m.y)
+        (m.seq, row, m.object, m.value)
         for m in board.update_many(zip(slots.tolist(), ys.tolist(), strict=True))
         for row, (lo, hi) in enumerate(interests)
         if m.reaches(lo, hi)
@@ -363,20 +365,38 @@ def test_unicast_tells_the_same_lists(by_staircase):
         (lambda: Board(1, algorithm="dense", sketch=4), "a sketch is for 'sparse'"),
         (lambda: Board(1, sketch=1.5), "sketch is a whole number"),
         (lambda: Board(1, epsilon="1"), "epsilon is a finite number"),
-        (lambda: Board(1, objects={"id": [1], "x": [1]}), "has no column 'y'"),
-        (lambda: Board(1, objects={"id": [1], "x": [1], "y": [1], "z": [1]}), "unknown column 'z'"),
-        (lambda: Board(1, objects={"id": [1], "x": [math.nan], "y": [1]}), "finite number"),
-        (lambda: Board(1, objects={"id": [1], "x": [True], "y": [1]}), "'x' takes a number"),
-        (lambda: Board(1, objects=[{"id": 1, "x": 1, "y": 10**400}]), "finite number"),
-        (lambda: Board(1, objects={"id": [1, 1], "x": [1, 2], "y": [1, 2]}), "duplicate id"),
-        (lambda: Board(1, objects={"id": [None], "x": [1], "y": [1]}), "never missing"),
-        (lambda: Board(1, objects={"id": [True], "x": [1], "y": [1]}), "an integer or a text"),
-        (lambda: Board(1, objects={"id": [1.5], "x": [1], "y": [1]}), "an integer or a text"),
+        (lambda: Board(1, objects={"id": [1], "position": [1]}), "has no column 'value'"),
+        (
+            lambda: Board(1, objects={"id": [1], "position": [1], "value": [1], "z": [1]}),
+            "unknown column 'z'",
+        ),
+        (
+            lambda: Board(1, objects={"id": [1], "position": [math.nan], "value": [1]}),
+            "finite number",
+        ),
+        (
+            lambda: Board(1, objects={"id": [1], "position": [True], "value": [1]}),
+            "'position' takes a number",
+        ),
+        (lambda: Board(1, objects=[{"id": 1, "position": 1, "value": 10**400}]), "finite number"),
+        (
+            lambda: Board(1, objects={"id": [1, 1], "position": [1, 2], "value": [1, 2]}),
+            "duplicate id",
+        ),
+        (lambda: Board(1, objects={"id": [None], "position": [1], "value": [1]}), "never missing"),
+        (
+            lambda: Board(1, objects={"id": [True], "position": [1], "value": [1]}),
+            "an integer or a text",
+        ),
+        (
+            lambda: Board(1, objects={"id": [1.5], "position": [1], "value": [1]}),
+            "an integer or a text",
+        ),
         (lambda: Board(1, interests=[{"id": 1, "low": 0}]), "unknown column 'low'"),
         (lambda: Board(1, interests=5), "interests are an Arrow table"),
         (lambda: Board(1, interests="none.csv"), "none.csv"),
         (lambda: make(1, [], [(2, 1)]), "between 2 and 1"),
-        (lambda: make(1, [], [(True, 1)]), "'x' takes a number"),
+        (lambda: make(1, [], [(True, 1)]), "'position' takes a number"),
         (lambda: make(1, [], [(10**400, None)]), "finite number"),
         (lambda: make(1, [], [(1, 2)], wanted=[2]), "column 'k'"),
     ],
@@ -389,33 +409,33 @@ def test_a_board_that_makes_no_sense_is_refused(call, says):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda b: b.update_many([(1, 5.0), (2, 1.0)]), "give x and y to put it there"),
+        (lambda b: b.update_many([(1, 5.0), (2, 1.0)]), "give a position and a value to add it"),
         (lambda b: b.update_many([(1, 5.0), (1, 5.0, 6.0, 7.0)]), "a pair"),
         (lambda b: b.update_many([(1, 5.0), 2]), "a pair"),
         (lambda b: b.update_many("ab"), "pairs"),
         (lambda b: b.update_many([(1, 5.0), (2, 1.0, 1.0), ("a", 1.0, 1.0)]), "2 and 'a'"),
         (lambda b: b.update_batch([(1, 5.0), ("a", 1.0, 1.0)]), "are integers"),
         (lambda b: b.update_batch([(1, 5.0), (None, 1.0, 1.0)]), "the id of an object"),
-        (lambda b: b.put(1, 0.0, 0.0), "already exists; use update"),
-        (lambda b: b.put(None, 0.0, 0.0), "is an integer or a text"),
-        (lambda b: b.put(True, 0.0, 0.0), "is an integer or a text"),
-        (lambda b: b.put(1.5, 0.0, 0.0), "is an integer or a text"),
-        (lambda b: b.update(7, 0.0), "no object 7"),
-        (lambda b: b.update(True, 0.0), "no object True"),
+        (lambda b: b.add(1, 0.0, 0.0), "already exists; use set_value"),
+        (lambda b: b.add(None, 0.0, 0.0), "is an integer or a text"),
+        (lambda b: b.add(True, 0.0, 0.0), "is an integer or a text"),
+        (lambda b: b.add(1.5, 0.0, 0.0), "is an integer or a text"),
+        (lambda b: b.set_value(7, 0.0), "no object 7"),
+        (lambda b: b.set_value(True, 0.0), "no object True"),
         (lambda b: b.remove(7), "no object 7"),
         (lambda b: b.move(7, 1.0), "no object 7"),
-        (lambda b: b.update(1, math.inf), "y is a finite number"),
-        (lambda b: b.update(1, 10**400), "y is a finite number\n  given: int 1000"),
-        (lambda b: b.update(1, "5"), "y is a finite number\n  given: str '5'"),
-        (lambda b: b.update(1, True), "y is a finite number"),
-        (lambda b: b.update_many({"id": [1], "y": [10**400]}), "takes a finite number"),
+        (lambda b: b.set_value(1, math.inf), "value is a finite number"),
+        (lambda b: b.set_value(1, 10**400), "value is a finite number\n  given: int 1000"),
+        (lambda b: b.set_value(1, "5"), "value is a finite number\n  given: str '5'"),
+        (lambda b: b.set_value(1, True), "value is a finite number"),
+        (lambda b: b.update_many({"id": [1], "value": [10**400]}), "takes a finite number"),
         (
-            lambda b: b.update_many([{"id": 1, "y": 5.0}, {"id": 1, "y": "a"}]),
-            "row 1: y is a finite number",
+            lambda b: b.update_many([{"id": 1, "value": 5.0}, {"id": 1, "value": "a"}]),
+            "row 1: value is a finite number",
         ),
-        (lambda b: b.move(1, None), "x is a finite number"),
-        (lambda b: b.put(2, None, 1), "x is a finite number"),
-        (lambda b: b.put(2, 1, None), "y is a finite number"),
+        (lambda b: b.move(1, None), "position is a finite number"),
+        (lambda b: b.add(2, None, 1), "position is a finite number"),
+        (lambda b: b.add(2, 1, None), "value is a finite number"),
         (lambda b: b.unsubscribe_many("0"), "a list of interests is expected"),
         (lambda b: b.unsubscribe_many(0), "put a single id into a list"),
         (lambda b: b.unsubscribe_many(["0"]), "the ids of this set are integers"),
@@ -423,7 +443,7 @@ def test_a_board_that_makes_no_sense_is_refused(call, says):
         (lambda b: b.subscribe_many([{"id": 5}, {"id": 0}]), "interest 0 already exists"),
         (lambda b: b.subscribe_many([{"id": 5}, {"id": 5}]), "duplicate id"),
         (lambda b: b.subscribe_many([{"id": "a"}]), "this set's are integers"),
-        (lambda b: b.replace_many([{"id": 0, "x_hi": 9}, {"id": 5}]), "no interest 5"),
+        (lambda b: b.replace_many([{"id": 0, "position_hi": 9}, {"id": 5}]), "no interest 5"),
         (lambda b: b.best(0, 1, k=0), "k is a whole number"),
         (lambda b: b.subscribe(9, 2, 1), "is empty"),
         (lambda b: b.subscribe(9, 10**400), "lo is a finite number"),
@@ -450,7 +470,7 @@ def test_a_board_goes_on_from_its_table():
     assert again.best(0, 9, k=6) == board.best(0, 9, k=6)
     assert [e.object for e in again.best(0, 9, k=6)] == [0, 1, 3, 4, 5, 9]
     with pytest.raises(UsageError, match="each one once"):
-        Board(1, objects={"id": [1, 2], "x": [0, 0], "y": [0, 0], "arrival": [3, 3]})
+        Board(1, objects={"id": [1, 2], "position": [0, 0], "value": [0, 0], "arrival": [3, 3]})
 
 
 @given(st.data(), st.integers(1, 3), st.sampled_from(EXACT))
@@ -463,12 +483,12 @@ def test_highest_first_is_lowest_first_with_the_sign_turned(data, k, how):
     high = make(k, objects, interests, descending=True, **options)
     held = [high[i] for i in range(len(interests))]
     for batch in range(3):
-        there = [(one.id, one.x, one.y) for one in high.objects.values()]
+        there = [(one.id, one.position, one.value) for one in high.objects.values()]
         some = data.draw(changes(there, most=5))
         turned = [(n, None if y is None else -y, *x) for n, y, *x in some]
         call = "update_batch" if batch == 1 else "update_many"
         messages = getattr(high, call)(some)
-        mirrored = [m._replace(y=0.0 - m.y) for m in getattr(low, call)(turned)]
+        mirrored = [m._replace(value=0.0 - m.value) for m in getattr(low, call)(turned)]
         assert list(messages) == mirrored
         assert messages.table().to_pylist() == [m._asdict() for m in mirrored]
         for message in messages:
@@ -476,13 +496,13 @@ def test_highest_first_is_lowest_first_with_the_sign_turned(data, k, how):
                 one.receive(message)
         for (lo, hi), one in zip(interests, held, strict=True):
             assert one.best == high.best(lo, hi)
-            assert [e._replace(y=0.0 - e.y) for e in one.best] == low.best(lo, hi)
-    assert not len(high.wrong(high.lists()))
+            assert [e._replace(value=0.0 - e.value) for e in one.best] == low.best(lo, hi)
+    assert not len(high.mismatches(high.lists()))
 
 
 def test_messages_are_read_as_a_sequence():
     board = make(2, [(i, float(i), float(i)) for i in range(5)], [(0, 4), (1, 3)])
-    messages = board.update_many({"id": [0, 1], "y": [9.0, 8.0]})
+    messages = board.update_many({"id": [0, 1], "value": [9.0, 8.0]})
     assert messages[0] == next(iter(messages))
     assert messages[-1] == list(messages)[-1]
     assert messages.to_pandas()["object"].tolist() == [m.object for m in messages]
@@ -502,7 +522,6 @@ def test_what_the_package_offers():
 
     assert notify.__all__ == [
         "Board",
-        "BoxEntry",
         "BoxInterest",
         "BoxMessage",
         "BoxMessages",
@@ -513,7 +532,6 @@ def test_what_the_package_offers():
         "Messages",
         "Object",
         "Output",
-        "PlacedObject",
         "Server",
         "Servers",
         "Walks",

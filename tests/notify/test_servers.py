@@ -21,8 +21,8 @@ MOST = 50_000
 def columns(objects, interests):
     ids, xs, ys = zip(*objects, strict=True) if objects else ((), (), ())
     los, his = zip(*interests, strict=True) if interests else ((), ())
-    ranges = {"id": list(range(len(los))), "x_lo": los, "x_hi": his}
-    return {"objects": {"id": ids, "x": xs, "y": ys}, "interests": ranges}
+    ranges = {"id": list(range(len(los))), "position_lo": los, "position_hi": his}
+    return {"objects": {"id": ids, "position": xs, "value": ys}, "interests": ranges}
 
 
 class Chance:
@@ -75,7 +75,7 @@ def history(seed, number, *, edits=True):
         if edits and turn % 8 == 3:
             lo, hi = ends()
             board.subscribe(100 + turn, lo, hi)
-            servers.subscribe_many({"id": [100 + turn], "x_lo": [lo], "x_hi": [hi]})
+            servers.subscribe_many({"id": [100 + turn], "position_lo": [lo], "position_hi": [hi]})
         if edits and turn % 8 == 7:
             gone = rng.choice(list(board))
             board.unsubscribe(gone)
@@ -98,7 +98,7 @@ def test_zones_follow_objects(number):
         zones = [server.zone for server in servers.servers]
         assert [zone.hi for zone in zones[:-1]] == [zone.lo for zone in zones[1:]]
         fullest = max(servers.sizes)
-        crowd = max(len(board.best(x, x, k=1000)) for x in board.table()["x"].to_pylist())
+        crowd = max(len(board.best(x, x, k=1000)) for x in board.table()["position"].to_pylist())
         share = max(len(board.objects) / number, 1.0)
         assert fullest <= max(1.25 * 1.5 * share + 1, crowd)
 
@@ -119,15 +119,15 @@ def test_a_question_follows_a_run_that_is_handed_over():
     hand = servers._hand
     servers._hand = lambda to, one: (seen.append((to, type(one))), hand(to, one))
     for i in range(6, 16):
-        assert servers.put(i, 0.5 + i / 100, 20.0) == list(board.put(i, 0.5 + i / 100, 20.0))
+        assert servers.add(i, 0.5 + i / 100, 20.0) == list(board.add(i, 0.5 + i / 100, 20.0))
     (waiting,) = servers._links.values()
     assert Handover in {type(one) for _, one in waiting}
     seen.clear()
-    assert servers.update(5, 6.5) == list(board.update(5, 6.5))
+    assert servers.set_value(5, 6.5) == list(board.set_value(5, 6.5))
     asked = seen.index((0, FirstK))
     assert (1, Handover) not in seen[:asked]
     assert seen[asked:].index((1, Handover)) < seen[asked:].index((1, FirstK))
-    assert servers.update(5, 50.0) == list(board.update(5, 50.0))
+    assert servers.set_value(5, 50.0) == list(board.set_value(5, 50.0))
     assert (0, MinY) in seen
 
 
@@ -141,22 +141,22 @@ def test_neighbours_that_both_have_too_many_take_turns():
         while kind not in {type(one) for _, one in servers._links.get(link, ())}:
             i = next(new)  # all that is asked is answered in the zone
             x = 10.0 * zone + i / 10
-            assert servers.put(i, x, 5.0) == list(board.put(i, x, 5.0))
+            assert servers.add(i, x, 5.0) == list(board.add(i, x, 5.0))
     servers.settle()
     assert sum(servers.sizes) == len(board.objects)
     for i in range(10, next(new)):
-        assert servers.update(i, -i) == list(board.update(i, -i))
+        assert servers.set_value(i, -i) == list(board.set_value(i, -i))
 
 
 def test_questions_go_no_further_than_they_must():
     objects = [(i, float(i), float(i % 10)) for i in range(100)]
     given = columns(objects, [(0.0, 99.0)])
     servers = Servers(1, 10, algorithm="dense", **given)
-    servers.update(55, 4.5)  # a better one is next to it in the west, and in the next zone
+    servers.set_value(55, 4.5)  # a better one is next to it in the west, and in the next zone
     assert servers.walks == (2, 1, 0, 0)
-    servers.update(50, -1.0)  # nothing is better: to both ends
+    servers.set_value(50, -1.0)  # nothing is better: to both ends
     assert servers.walks == (4, 10, 0, 0)
-    servers.update(50, -0.5)  # and nothing comes next
+    servers.set_value(50, -0.5)  # and nothing comes next
     assert servers.walks == (6, 19, 1, 9)
 
 
@@ -165,17 +165,17 @@ def test_nothing_lies_east_of_the_largest_number():
     given = columns([("a", largest, 1.0), ("b", 0.0, 2.0)], [(-1.0, None)])
     servers, board = Servers(1, 2, **given), Board(1, **given)
     for y in (3.0, 0.5):
-        assert servers.update("a", y) == list(board.update("a", y))
+        assert servers.set_value("a", y) == list(board.set_value("a", y))
 
 
 def test_bad_input_is_refused_and_changes_nothing():
     given = columns([("a", 1.0, 1.0), ("b", 2.0, 2.0)], [(0.0, 5.0)])
     servers = Servers(1, 2, **given)
     for wrong, message in [
-        (lambda: servers.update("c", 1.0), "no object 'c'"),
-        (lambda: servers.put("a", 1.0, 1.0), "already exists"),
-        (lambda: servers.update("a", float("nan")), "y"),
-        (lambda: servers.move("a", float("inf"), 0.0), "x"),
+        (lambda: servers.set_value("c", 1.0), "no object 'c'"),
+        (lambda: servers.add("a", 1.0, 1.0), "already exists"),
+        (lambda: servers.set_value("a", float("nan")), "value"),
+        (lambda: servers.move("a", float("inf"), 0.0), "position"),
         (lambda: servers.unsubscribe_many([7]), "7"),
         (lambda: servers.unsubscribe_many("0"), "put a single id into a list"),
         (lambda: Servers(1, 0), "servers"),
@@ -184,4 +184,4 @@ def test_bad_input_is_refused_and_changes_nothing():
         with pytest.raises(UsageError, match=message):
             wrong()
     assert servers.seq == 0
-    assert [m.object for m in servers.update("b", 0.0)] == ["b"]
+    assert [m.object for m in servers.set_value("b", 0.0)] == ["b"]

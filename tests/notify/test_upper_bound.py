@@ -51,7 +51,11 @@ def finite(objects):
     """Return places as a user gives them: without what is missing."""
     names = "ab"
     return [
-        {"id": one, "y": y, **{n: None if v == INF else v for n, v in zip(names, at, strict=True)}}
+        {
+            "id": one,
+            "value": y,
+            **{n: None if v == INF else v for n, v in zip(names, at, strict=True)},
+        }
         for one, at, y in objects
     ]
 
@@ -59,7 +63,7 @@ def finite(objects):
 def half(k, upper, objects, boxes, algorithm="sparse", **options):
     given = finite(objects) or None
     options = {"algorithm": algorithm, **options}
-    board = Board(k, space=space_of(2), upper=upper, objects=given, **options)
+    board = Board(k, space=space_of(2), upper_bound_attribute=upper, objects=given, **options)
     for number, box in enumerate(boxes):
         board.subscribe(number, box)
     ends = [board[number].filter.arrays() for number in board]  # -inf is spelled in one way
@@ -87,9 +91,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, upper, k, algorithm
         found = board.update_many([asked(change)])
         model.change(*change)
         messages = list(found)
-        assert [(m.seq, m.position) for m in messages] == [
-            (number, p) for p in range(len(messages))
-        ]
+        assert [(m.seq, m.ordinal) for m in messages] == [(number, p) for p in range(len(messages))]
         for at, box in enumerate(boxes):
             mine = [m for m in messages if m.reaches(*box)]
             after = model.best(*box, k)
@@ -97,7 +99,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, upper, k, algorithm
                 assert not mine
             for message in mine:
                 held[at].receive(message)
-            got = [(e.y, e.arrival, e.object) for e in held[at].best]
+            got = [(e.value, e.arrival, e.object) for e in held[at].best]
             assert got == [entry[:3] for entry in after]
             if not moved:
                 assert len({m.object for m in mine}) == len(mine) <= 2
@@ -111,7 +113,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, upper, k, algorithm
                 reached = points[((least <= points) & (points <= largest)).all(axis=1)]
                 assert (reached.min(axis=0) == least).all()
                 assert (reached.max(axis=0) == largest).all()
-    assert not len(board.wrong(board.lists()))
+    assert not len(board.mismatches(board.lists()))
 
 
 @pytest.mark.conformance
@@ -128,7 +130,7 @@ def test_whoever_hears_would_hear_over_boxes_too(data, upper, k, algorithm):
         for board in (here, there):
             apply = board.update_many if one_by_one else board.update_batch
             sent = apply([asked(change)])
-            heard.append([[(m.object, m.y) for m in sent if m.reaches(*box)] for box in boxes])
+            heard.append([[(m.object, m.value) for m in sent if m.reaches(*box)] for box in boxes])
         assert [sorted(one) for one in heard[0]] == [sorted(one) for one in heard[1]]
 
 
@@ -154,7 +156,7 @@ def test_a_batch_sends_what_is_needed_in_order(data, k):
             mine = [m for m in messages if m.reaches(*box)]
             for message in mine:
                 held[at].receive(message)
-            got = [(e.y, e.arrival, e.object) for e in held[at].best]
+            got = [(e.value, e.arrival, e.object) for e in held[at].best]
             assert got == [entry[:3] for entry in model.best(*box, k)]
             if names <= stayed:
                 worse, others = needed(before, model, names, k, *box)
@@ -181,7 +183,7 @@ def test_an_approximation_keeps_lists_exact(data, k, epsilon, algorithm):
         model.change(*change)
         assert len(messages) <= len(exact.update_many([asked(change)]))
         lists.deliver(messages)
-        assert not len(board.wrong(lists))
+        assert not len(board.mismatches(lists))
         if len(change) == 3:
             continue
         for message in messages:
@@ -213,7 +215,14 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
 
     def content(one):
         lists = {i: (str(one[i].filter), one[i].k, one[i].best) for i in one}
-        own = one.upper, one.epsilon, one.algorithm, one.descending, type(one), one.seq
+        own = (
+            one.upper_bound_attribute,
+            one.epsilon,
+            one.algorithm,
+            one.descending,
+            type(one),
+            one.seq,
+        )
         return lists, list(one.objects.values()), own
 
     twins = Board.open(tmp_path / "board"), pickle.loads(pickle.dumps(board)), copy.copy(board)
@@ -221,13 +230,13 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         assert content(twin) == content(board)
         lists = twin.lists()
         lists.deliver(twin.update_many([(1, 9.0), (8, 1.5, {"b": 0}), (0, None)]))
-        assert not len(twin.wrong(lists))
+        assert not len(twin.mismatches(lists))
     with pytest.raises(RangecastError, match="no lower bound on 'a'"):
-        Board.open(tmp_path / "board", upper="a")
+        Board.open(tmp_path / "board", upper_bound_attribute="a")
     if "epsilon" in options:
         with pytest.raises(RangecastError, match="give epsilon=None as well"):
-            Board.open(tmp_path / "board", upper=None)
-    without = Board.open(tmp_path / "board", upper=None, epsilon=None)
+            Board.open(tmp_path / "board", upper_bound_attribute=None)
+    without = Board.open(tmp_path / "board", upper_bound_attribute=None, epsilon=None)
     assert content(without)[0] == content(board)[0]
 
 
@@ -257,12 +266,15 @@ TOWNS = Space([Number("km"), Category("town", ["Arles", "Bern"])])
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"upper": "a"}, "there is no space"),
-        ({"space": space_of(2), "upper": "z"}, "upper is 'z', which is no attribute of the space"),
-        ({"space": TOWNS, "upper": "town"}, "a category, which has no order"),
-        ({"space": space_of(3), "upper": "a"}, "the space has 3: a, b, c"),
-        ({"space": space_of(2), "upper": "a", "sketch": 4}, "without a space"),
-        ({"space": space_of(2), "upper": "a", "epsilon": 2}, "at most 1"),
+        ({"upper_bound_attribute": "a"}, "there is no space"),
+        (
+            {"space": space_of(2), "upper_bound_attribute": "z"},
+            "upper_bound_attribute is 'z', which is no attribute of the space",
+        ),
+        ({"space": TOWNS, "upper_bound_attribute": "town"}, "a category, which has no order"),
+        ({"space": space_of(3), "upper_bound_attribute": "a"}, "the space has 3: a, b, c"),
+        ({"space": space_of(2), "upper_bound_attribute": "a", "sketch": 4}, "without a space"),
+        ({"space": space_of(2), "upper_bound_attribute": "a", "epsilon": 2}, "at most 1"),
     ],
 )
 def test_what_no_board_is_made_of(options, says):
@@ -271,7 +283,7 @@ def test_what_no_board_is_made_of(options, says):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"space": space_of(2)}, {"space": space_of(2), "upper": "b"}]
+    "options", [{}, {"space": space_of(2)}, {"space": space_of(2), "upper_bound_attribute": "b"}]
 )
 def test_lists_of_boxes_that_fit_alone_are_worked_out(options):
     board, columns = Board(1, **options), 4 if options else 2
@@ -283,10 +295,10 @@ def test_lists_of_boxes_that_fit_alone_are_worked_out(options):
 
 def test_a_domain_that_begins_somewhere_is_no_lower_bound():
     space = Space([Number("km", min=0), Integer("m2", min=10, max=200)])
-    board = Board(1, space=space, upper="m2", algorithm="dense")
+    board = Board(1, space=space, upper_bound_attribute="m2", algorithm="dense")
     ann = board.subscribe("ann", "km between 2 and 5 and m2 <= 80")
     bob = board.subscribe("bob", "m2 >= 10")
-    for message in board.put("x", {"km": 3, "m2": 10}, 5):
+    for message in board.add("x", {"km": 3, "m2": 10}, 5):
         ann.receive(message), bob.receive(message)
     assert ann.best == bob.best == board["ann"].best != []
     with pytest.raises(RangecastError, match="no lower bound"):
@@ -300,18 +312,25 @@ def test_what_needs_much_room_gets_it():
     ends = np.sort(rng.uniform(-n, n, (m, 2)), axis=1)
     ends[:, 0] = -np.abs(ends[:, 0])
     places = {"a": -np.arange(n, 0, -1.0), "b": np.arange(1.0, n + 1)}
-    objects = {"id": np.arange(1, n + 1), **places, "y": np.arange(n) / n}
+    objects = {"id": np.arange(1, n + 1), **places, "value": np.arange(n) / n}
     wishes = {"id": np.arange(m), "a_lo": ends[:, 0], "a_hi": np.abs(ends[:, 1])}
     wishes["b_hi"] = rng.uniform(0, n, m)
     boards = [
-        Board(2, space=space_of(2), upper="b", objects=objects, interests=wishes, algorithm=name)
+        Board(
+            2,
+            space=space_of(2),
+            upper_bound_attribute="b",
+            objects=objects,
+            interests=wishes,
+            algorithm=name,
+        )
         for name in ("sparse", "dense")
     ]
     for board in boards:
         lists = board.lists()
         for change in [(0, 2.0, {"a": 0, "b": 0}), (0, -1.0), (0, 0.5), (0, None)]:
             lists.deliver(board.update_many([change]))
-            assert not len(board.wrong(lists))
+            assert not len(board.mismatches(lists))
     assert boards[0].work.min_height == boards[1].work.min_height > n
     assert boards[0].work.first_k == boards[1].work.first_k == 8
     assert boards[0].work.min_y <= boards[1].work.min_y
@@ -320,21 +339,26 @@ def test_what_needs_much_room_gets_it():
 def test_calls_and_memory_of_a_small_market():
     made = generate("topk-1.5d", seed=1, objects=2000, interests=20_000, updates=300)
     objects, wishes, updates = (made.tables[n] for n in ("objects", "interests", "updates"))
-    changes = list(zip(updates["id"].to_pylist(), updates["y"].to_pylist(), strict=True))
+    changes = list(zip(updates["id"].to_pylist(), updates["value"].to_pylist(), strict=True))
     work, sent = {}, {}
     for way in ("sparse", "as the paper", "dense"):
         algorithm = "dense" if way == "dense" else "sparse"
         board = Board(
-            5, space=made.space, upper="z", objects=objects, interests=wishes, algorithm=algorithm
+            5,
+            space=made.space,
+            upper_bound_attribute="z",
+            objects=objects,
+            interests=wishes,
+            algorithm=algorithm,
         )
         board._painter.as_paper = way == "as the paper"
         lists = board.lists()
         messages = board.update_many(changes)
         lists.deliver(messages)
-        assert not len(board.wrong(lists))
+        assert not len(board.mismatches(lists))
         work[way], sent[way] = board.work, [m[:5] for m in messages]
         lists.deliver(board.update_batch([(one, y / 2) for one, y in changes[:50]]))
-        assert not len(board.wrong(lists))
+        assert not len(board.mismatches(lists))
         assert board.tree.memory <= len(board) * (3 * 16 + 20)
     assert sent["sparse"] == sent["as the paper"]
     assert work["sparse"].min_y < work["as the paper"].min_y < work["dense"].min_y
@@ -348,7 +372,11 @@ def test_the_shell_takes_an_upper_bound(cli, tmp_path):
     files = [f"data/{name}.parquet" for name in ("objects", "updates", "interests")]
     files += ["--space", "data/space.toml", "-k", 3]
     lists = []
-    for upper in ((), ("--upper", "z"), ("--upper", "z", "--algorithm", "dense")):
+    for upper in (
+        (),
+        ("--upper-bound-attribute", "z"),
+        ("--upper-bound-attribute", "z", "--algorithm", "dense"),
+    ):
         options = ("--check", "--json", "--lists", "lists.csv", "-o", "messages.csv")
         facts = json.loads(cli("notify", *files, *upper, *options).stdout)
         assert (facts["updates"], facts["wrong_lists"]) == (40, 0)
@@ -357,21 +385,26 @@ def test_the_shell_takes_an_upper_bound(cli, tmp_path):
     assert "snap" in facts["calls"]
     assert "-inf" in (tmp_path / "messages.csv").read_text()
     (tmp_path / "wishes.csv").write_text("id,filter\n0,z >= 0.5\n")
-    bad = cli("notify", *files[:2], "wishes.csv", *files[3:], "--upper", "z", code=2).stderr
+    bad = cli(
+        "notify", *files[:2], "wishes.csv", *files[3:], "--upper-bound-attribute", "z", code=2
+    ).stderr
     assert "no lower bound on 'z'" in bad
-    assert "no --space" in cli("notify", *files[:3], "--upper", "z", code=2).stderr
-    assert "no attribute of the space" in cli("notify", *files, "--upper", "q", code=2).stderr
+    assert "no --space" in cli("notify", *files[:3], "--upper-bound-attribute", "z", code=2).stderr
+    assert (
+        "no attribute of the space"
+        in cli("notify", *files, "--upper-bound-attribute", "q", code=2).stderr
+    )
 
 
 def test_dense_gets_room_for_many_boxes_and_gives_up_beyond_the_most(monkeypatch):
     rng = np.random.default_rng(8)
     n = 300
-    objects = {"id": np.arange(n), "a": rng.random(n), "b": rng.random(n), "y": rng.random(n)}
+    objects = {"id": np.arange(n), "a": rng.random(n), "b": rng.random(n), "value": rng.random(n)}
     wishes = {"id": np.arange(50), "a_lo": rng.random(50) / 2, "b_hi": rng.random(50)}
     sent = []
     for most in (1 << 18, 0):
         monkeypatch.setattr("rangecast.notify.upper_bound.painter.MOST_BOXES", most)
-        options = {"space": space_of(2), "upper": "b", "algorithm": "dense"}
+        options = {"space": space_of(2), "upper_bound_attribute": "b", "algorithm": "dense"}
         board = Board(6, objects=objects, interests=wishes, **options)
         board._painter._most = Bundle(Tiles.of(2, 8))
         lists = board.lists()
@@ -380,6 +413,6 @@ def test_dense_gets_room_for_many_boxes_and_gives_up_beyond_the_most(monkeypatch
             messages = board.update_many([(one, -1.0), (one, 2.0)])
             lists.deliver(messages)
             sent[-1] += len(messages)
-        assert not len(board.wrong(lists))
+        assert not len(board.mismatches(lists))
         assert (board.work.too_many > 0) == (most == 0)
     assert sent[1] < sent[0]

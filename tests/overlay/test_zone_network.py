@@ -55,14 +55,17 @@ class Story:
     ):
         self.rng = rng = random.Random(seed)
         self.attributes, self.upper = attributes, upper
-        names = "xz"[:attributes]
+        names = ("position",) if attributes == 1 else ("x", "z")
         objects: dict[str, Any] = {"id": list(range(OBJECTS))}
-        for column in (*names, "y"):
+        for column in (*names, "value"):
             objects[column] = [rng.random() for _ in range(OBJECTS)]
-        for column in names if attributes > 1 else "":
+        for column in names if attributes > 1 else ():
             objects[column][rng.randrange(OBJECTS)] = None
         space = None if attributes == 1 else Space([Number(name) for name in names])
-        options: dict[str, Any] = {"upper": "z" if upper else None, "algorithm": algorithm}
+        options: dict[str, Any] = {
+            "upper_bound_attribute": "z" if upper else None,
+            "algorithm": algorithm,
+        }
         board = Board(3, space=space, objects=objects, **options)
         for interest in range(INTERESTS):
             board.subscribe(interest, *self.where())
@@ -109,7 +112,7 @@ class Story:
         rng, network = self.rng, self.network
         dice = rng.random()
         if dice < 0.4:
-            network.update("update", rng.randrange(OBJECTS), rng.random())
+            network.update("set_value", rng.randrange(OBJECTS), rng.random())
         elif dice < 0.5:
             place = rng.random() if self.attributes == 1 else self._moved()
             network.update("move", rng.randrange(OBJECTS), place)
@@ -160,7 +163,7 @@ def test_neighbours_that_fail_together_lose_nothing() -> None:
         if len(network.brokers) > 2:
             network.fail(broker)
     for number in range(20):
-        network.update("update", number % OBJECTS, story.rng.random())
+        network.update("set_value", number % OBJECTS, story.rng.random())
     network.run_until_quiet()
     network.check()
 
@@ -185,7 +188,7 @@ def test_a_quiet_network_sends_a_message_to_exactly_the_zones_that_it_meets(
         network.visits.clear()
         boxes.clear()
         first = {name: len(one.handed) for name, one in network.subscribers.items()}
-        network.update("update", story.rng.randrange(OBJECTS), story.rng.random())
+        network.update("set_value", story.rng.randrange(OBJECTS), story.rng.random())
         network.run_until_quiet()
         for number, box in boxes.items():
             meant = [
@@ -274,7 +277,7 @@ def test_a_server_that_waits_for_nothing_is_found_out(monkeypatch: pytest.Monkey
             story.grow(10)
             story.network.run_until_quiet()
             for number in range(60):
-                story.network.update("update", number % OBJECTS, story.rng.random())
+                story.network.update("set_value", number % OBJECTS, story.rng.random())
             story.network.run_until_quiet()
             story.network.check()
 
@@ -308,14 +311,14 @@ def test_an_open_end_that_no_message_reaches_is_found_out(monkeypatch: pytest.Mo
     "where", [(), (None, None), (0.2,), (None, 0.7), (-MAX, 0.7), (0.2, MAX), (0.2, 0.7)]
 )
 def test_an_interest_subscribed_through_the_network_hears_of_changes(where: Any) -> None:
-    board = Board(1, objects={"id": ["a", "b"], "x": [0.3, 0.6], "y": [5.0, 7.0]})
+    board = Board(1, objects={"id": ["a", "b"], "position": [0.3, 0.6], "value": [5.0, 7.0]})
     network = ZoneSimulation(board, ((0.0, 0.0), (1.0, 1.0)), seed=1)
     network.add_broker()
     network.add_broker()
     network.run_until_quiet()
     network.subscribe("mine", *where)
     network.run_until_quiet()
-    network.update("update", "b", 2.0)
+    network.update("set_value", "b", 2.0)
     network.run_until_quiet()
     network.check()
     assert [entry.object for entry in network.subscribers["mine"].interest.best] == ["b"]
@@ -338,7 +341,7 @@ def test_brokers_that_leave_while_nobody_else_is_there_give_way_to_one_that_join
     assert list(network.brokers) == [late]
     for _ in range(3):
         network.add_broker()
-    network.update("update", 1, 0.0)
+    network.update("set_value", 1, 0.0)
     network.run_until_quiet()
     network.check()
 
@@ -352,7 +355,7 @@ def test_what_a_message_waits_for_is_worked_out_once() -> None:
         under_way.update((one.what.number, one.what) for one in outputs)
 
     while len(server._unsettled) < 300:
-        take(server.handle(Update("update", (rng.randrange(OBJECTS), rng.random()))))
+        take(server.handle(Update("set_value", (rng.randrange(OBJECTS), rng.random()))))
     messages, compared = len(server._unsettled), server.comparisons
     assert len(under_way) < messages
     assert compared <= messages**2 / 2
@@ -373,7 +376,7 @@ def test_what_a_message_waits_for_is_worked_out_once() -> None:
 
 def test_an_interest_of_several_boxes_is_refused() -> None:
     space = Space([Number("x")])
-    objects = {"id": [1], "x": [0.5], "y": [1.0]}
+    objects = {"id": [1], "x": [0.5], "value": [1.0]}
     server = ZoneServer(Board(1, space=space, objects=objects))
     assert server.handle(Subscribe("mine", ("x < 0.1 or x > 0.9",))) == []
     assert server.refused == {"interests that can't be": 1}
@@ -397,7 +400,7 @@ def test_an_interest_of_several_boxes_is_refused() -> None:
     ],
 )
 def test_what_brokers_ask_wrongly_is_refused_and_counted(wrong) -> None:
-    server = ZoneServer(Board(2, objects={"id": [1], "x": [0.5], "y": [1.0]}))
+    server = ZoneServer(Board(2, objects={"id": [1], "position": [0.5], "value": [1.0]}))
     assert len(server.handle(Subscribe("a", (0.1, 0.2)))) == 1
     server.handle(wrong)
     assert server.refused.total() == 1
@@ -409,8 +412,10 @@ def test_what_brokers_ask_wrongly_is_refused_and_counted(wrong) -> None:
 
 
 def test_the_rectangle_of_a_message_is_what_it_reaches() -> None:
-    board = Board(2, objects={"id": [1, 2], "x": [0.3, 0.6], "y": [0.5, 0.4]}, algorithm="dense")
-    messages = board.update(1, 0.1)
+    board = Board(
+        2, objects={"id": [1, 2], "position": [0.3, 0.6], "value": [0.5, 0.4]}, algorithm="dense"
+    )
+    messages = board.set_value(1, 0.1)
     rng = random.Random(1)
     assert len(messages)
     lows, highs = np.hsplit(messages.bounds, 2)

@@ -118,8 +118,8 @@ def test_kernels_count_what_brokers_send() -> None:
     links = 0
     for number in range(30):
         network.links.clear()
-        messages = story.network.server.board.__copy__().update(number % 12, number / 30)
-        network.update("update", number % 12, number / 30)
+        messages = story.network.server.board.__copy__().set_value(number % 12, number / 30)
+        network.update("set_value", number % 12, number / 30)
         network.run_until_quiet()
         lo, hi = np.hsplit(messages.bounds, 2)
         ways = zones.spreads(np.full(len(lo), zones.server), lo, hi)
@@ -140,12 +140,14 @@ def test_traffic_is_bytes_by_links() -> None:
     tables = generate("topk", seed=2, objects=60, interests=400, updates=80).tables
     watched, updates = tables["interests"], tables["updates"]
     board = Board(3, objects=tables["objects"], interests=watched)
-    index = Interests(watched["x_lo"].to_numpy(), watched["x_hi"].to_numpy())
-    points = np.stack([watched["x_lo"].to_numpy(), watched["x_hi"].to_numpy()], axis=1)
+    index = Interests(watched["position_lo"].to_numpy(), watched["position_hi"].to_numpy())
+    points = np.stack(
+        [watched["position_lo"].to_numpy(), watched["position_hi"].to_numpy()], axis=1
+    )
     zones = ZoneMap.grown(points, 20, FRAME)
     network = ZoneTraffic(zones, Internet(500, seed=1), index, seed=1)
     copied = board.__copy__()
-    ids, ys = updates["id"].to_numpy(), updates["y"].to_numpy()
+    ids, ys = updates["id"].to_numpy(), updates["value"].to_numpy()
     messages = board.update_many(list(zip(ids.tolist(), ys.tolist(), strict=True)))
     painted, ways = network.painted(messages)
     assert painted.messages == len(messages)
@@ -167,7 +169,7 @@ def test_traffic_is_bytes_by_links() -> None:
     assert direct.overlay == 16 * (home[letters.row[first]] != network.zones.server).sum()
     assert direct.ip <= through.ip
 
-    xs = tables["objects"]["x"].to_numpy()
+    xs = tables["objects"]["position"].to_numpy()
     relaxed, reached = network.relaxed(xs)
     for x, count in zip(xs.tolist(), reached.zones.tolist(), strict=True):
         holding = Box((-np.inf, x), (x, np.inf))

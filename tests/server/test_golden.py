@@ -130,7 +130,7 @@ FIRST_RECORDS = [
             '{"op":"delete-consumer","tenant":"t","name":"gone"}',
             '{"op":"delete-token","tenant":"","name":"bb"}',
             '{"op":"put-board","tenant":"t","name":"b","k":1}',
-            '{"op":"put-interest","tenant":"t","name":"i","board":"b","x_lo":0,"x_hi":1}',
+            '{"op":"put-interest","tenant":"t","name":"i","board":"b","position_lo":0,"position_hi":1}',
         ],
     ),
     ("acks", ['{"t/all":10}']),
@@ -172,8 +172,12 @@ def test_records_with_nothing_but_what_they_need_are_read(tmp_path: Path) -> Non
     assert [(one.label, one.expires) for one in registry.tokens.values()] == [("l", 0)]
     assert registry.tenants == {"t": {}}
     board = registry.board("t", "b")
-    assert (board.made.k, board.made.definition, board.made.upper) == (1, None, "")
-    assert (board.live["i"].x_lo, board.live["i"].x_hi, board.live["i"].k) == (0.0, 1.0, 0)
+    assert (board.made.k, board.made.definition, board.made.upper_bound_attribute) == (1, None, "")
+    assert (board.live["i"].position_lo, board.live["i"].position_hi, board.live["i"].k) == (
+        0.0,
+        1.0,
+        0,
+    )
     units = [one for one in service.log.read(0, 1 << 20) if one.kind != "acks"]
     assert registry.retained.of("t") == sum(len(one.body) for one in units)
 

@@ -220,8 +220,10 @@ def test_it_opens_on_what_filters_bound_and_shows_boards(page: Page, url: str) -
         httpx.put(path, json={"filter": wanted}).raise_for_status()
     # the first board compiles its kernels
     httpx.put(f"{url}/v1/boards/fares", json={"k": 2}, timeout=300).raise_for_status()
-    httpx.put(f"{url}/v1/boards/fares/interests/near", json={"x_lo": 0, "x_hi": 5})
-    objects = [{"id": name, "x": x, "y": y} for name, x, y in ((HOSTILE, 1, 3), ("b", 2, 1))]
+    httpx.put(f"{url}/v1/boards/fares/interests/near", json={"position_lo": 0, "position_hi": 5})
+    objects = [
+        {"id": name, "position": x, "value": y} for name, x, y in ((HOSTILE, 1, 3), ("b", 2, 1))
+    ]
     httpx.post(f"{url}/v1/boards/fares/updates", json=objects).raise_for_status()
     expect(page.locator("#space")).to_contain_text("fleet")
     page.select_option("#space", "fleet")

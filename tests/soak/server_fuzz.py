@@ -76,7 +76,16 @@ KEYS = [
         "event",
     ),
     *("specversion", "data", "type", "subscriptions", "url", "kind"),
-    *("k", "x", "y", "x_lo", "x_hi", "board", "upper", "descending"),
+    *(
+        "k",
+        "position",
+        "value",
+        "position_lo",
+        "position_hi",
+        "board",
+        "upper_bound_attribute",
+        "descending",
+    ),
 ]
 KINDS = [
     *("application/json", "application/x-ndjson", "application/cloudevents+json", "text/plain"),

@@ -227,8 +227,8 @@ def test_objects_are_read_as_they_were_written_last(tmp_path, most):
         return pa.table(
             {
                 "id": ids,
-                "x": pa.array(columns[0], pa.float64()),
-                "y": pa.array(columns[1], pa.float64()),
+                "position": pa.array(columns[0], pa.float64()),
+                "value": pa.array(columns[1], pa.float64()),
                 "arrival": pa.array(columns[2], pa.int64()),
             }
         )
@@ -249,7 +249,9 @@ def test_objects_are_read_as_they_were_written_last(tmp_path, most):
         parts = write_objects(tmp_path, parts, table, pa.chunked_array([ids], pa.string()))
         assert (parts == before) == (not ids)
         found = read_objects(tmp_path, parts).to_pylist()
-        assert {one["id"]: (one["x"], one["y"], one["arrival"]) for one in found} == objects
+        assert {
+            one["id"]: (one["position"], one["value"], one["arrival"]) for one in found
+        } == objects
         assert len(found) == len(objects)
         sizes = [part.rows for part in parts]
         assert all(more > 2 * fewer for more, fewer in pairwise(sizes))
@@ -262,7 +264,7 @@ def test_edits_find_their_interests_in_whatever_bucket_they_lie(tmp_path):
     """Few distinct ranges, so that equal ones fill several buckets; lists as a board has them."""
     rng = np.random.default_rng(4)
     x, y = rng.integers(0, 6, (2, 15)).astype(float)
-    board = Board(K, objects={"id": np.arange(15), "x": x, "y": y})
+    board = Board(K, objects={"id": np.arange(15), "position": x, "value": y})
     state = State(-1, -1, {}, "bigint", False, [], [], Work())
     following, most = 0, 5
     shown = {}
@@ -284,7 +286,7 @@ def test_edits_find_their_interests_in_whatever_bucket_they_lie(tmp_path):
         types = (pa.int64(), pa.string(), pa.float64(), pa.float64(), pa.int64())
         table = pa.table(
             [column.cast(kind) for column, kind in zip(columns, types, strict=True)],
-            names=("id", "op", "x_lo", "x_hi", "k"),
+            names=("id", "op", "position_lo", "position_hi", "k"),
         )
         edits = checked_edits(table, board, Ground(None))
         state = apply_edits(tmp_path, state, edits, board, most)

@@ -191,13 +191,17 @@ def board(tmp_path):
     """Objects that change, come and go, and interests of which some want fewer."""
     random = np.random.default_rng(6)
     lines = [f"o{row},{x:.2f},{row % 7}" for row, x in enumerate(random.random(80))]
-    (tmp_path / "objects.csv").write_text("\n".join(["id,x,y", *lines]) + "\n")
+    (tmp_path / "objects.csv").write_text("\n".join(["id,position,value", *lines]) + "\n")
     lines = [f"o{one},{'' if one % 9 == 0 else one % 5}," for one in random.permutation(80)]
     lines += [f"n{row},{row % 4},{x:.2f}" for row, x in enumerate(random.random(40))]
-    (tmp_path / "updates.csv").write_text("\n".join(["id,y,x", *lines, "o999,3,"]) + "\n")
+    (tmp_path / "updates.csv").write_text(
+        "\n".join(["id,value,position", *lines, "o999,3,"]) + "\n"
+    )
     ends = np.sort(random.random((60, 2)), axis=1).round(2)
     lines = [f"{row},{lo},{hi},{1 + row % 4}" for row, (lo, hi) in enumerate(ends)]
-    (tmp_path / "interests.csv").write_text("\n".join(["id,x_lo,x_hi,k", *lines]) + "\n")
+    (tmp_path / "interests.csv").write_text(
+        "\n".join(["id,position_lo,position_hi,k", *lines]) + "\n"
+    )
     return "objects.csv", "updates.csv", "interests.csv"
 
 
@@ -221,7 +225,7 @@ def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
     right = Sent(None, 4, False, things, table.table(), wanted, [sent])
     assert wrong_lists(spark, right) == 0
     lost = Sent(None, 4, False, things, table.table(), wanted, [])
-    assert wrong_lists(spark, lost) == lost.wrong(0, 60) > 10
+    assert wrong_lists(spark, lost) == lost.mismatches(0, 60) > 10
 
 
 def test_workers_check_lists_over_a_space(cli, spark, tmp_path):
@@ -231,12 +235,12 @@ def test_workers_check_lists_over_a_space(cli, spark, tmp_path):
     lines = [
         f"o{row},{a:.1f},{b:.1f},{row % 7}" for row, (a, b) in enumerate(random.random((60, 2)))
     ]
-    (tmp_path / "o.csv").write_text("\n".join(["id,a,b,y", *lines]) + "\n")
+    (tmp_path / "o.csv").write_text("\n".join(["id,a,b,value", *lines]) + "\n")
     lines = [
         f"o{row % 60},{'' if row % 11 == 5 else row % 5},{a:.1f},"
         for row, a in enumerate(random.random(55))
     ]
-    (tmp_path / "u.csv").write_text("\n".join(["id,y,a,b", *lines]) + "\n")
+    (tmp_path / "u.csv").write_text("\n".join(["id,value,a,b", *lines]) + "\n")
     lines = [
         f"{row},a < {lo:.1f} or b >= {hi:.1f}"
         for row, (lo, hi) in enumerate(random.random((30, 2)))

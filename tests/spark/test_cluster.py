@@ -30,8 +30,12 @@ session = start(sys.argv[1], conf={
     "spark.default.parallelism": 2,
 })
 run(session, ["match", "shards", "merge"])
-objects = session.createDataFrame([(1, 0.5, 1.0), (2, 0.7, 2.0)], "id bigint, x double, y double")
-interests = session.createDataFrame([(7, 0.0, 1.0)], "id bigint, x_lo double, x_hi double")
+objects = session.createDataFrame(
+    [(1, 0.5, 1.0), (2, 0.7, 2.0)], "id bigint, position double, value double"
+)
+interests = session.createDataFrame(
+    [(7, 0.0, 1.0)], "id bigint, position_lo double, position_hi double"
+)
 with pytest.raises(FileError, match="all workers mount"):
     TopKLists(session, sys.argv[2], objects, interests, k=1)
 assert len(session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1 == 2

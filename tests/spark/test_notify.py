@@ -46,8 +46,8 @@ def write(folder, number, changes, first):
         {
             "seq": np.arange(first, first + len(changes)),
             "id": list(names),
-            "y": pa.array(ys, pa.float64()),
-            "x": pa.array(xs, pa.float64()),
+            "value": pa.array(ys, pa.float64()),
+            "position": pa.array(xs, pa.float64()),
         }
     ).take(np.random.default_rng(number).permutation(len(changes)))
     folder.mkdir(exist_ok=True)
@@ -63,7 +63,7 @@ def check(kept, model, wishes):
     found = {}
     for row in kept.read().orderBy("interest", "rank").collect():
         found.setdefault(row["interest"], []).append(
-            (row["rank"], row["object"], row["x"], row["y"])
+            (row["rank"], row["object"], row["position"], row["value"])
         )
     wanted = {}
     for one, (lo, hi, k) in wishes.items():
@@ -81,12 +81,12 @@ def fails(*_):
 def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monkeypatch, kind):
     objects, ends, changes = data(3, int if kind == "numbers" else lambda i: f"o{i:02}")
     names, xs, ys = zip(*objects, strict=True)
-    things = frame(spark, id=list(names), x=list(xs), y=list(ys))
+    things = frame(spark, id=list(names), position=list(xs), value=list(ys))
     wishes = frame(
         spark,
         id=np.arange(len(ends)),
-        x_lo=ends[:, 0],
-        x_hi=ends[:, 1],
+        position_lo=ends[:, 0],
+        position_hi=ends[:, 1],
         k=[1 + place % K for place in range(len(ends))],
     )
     source, folder = tmp_path / "updates", tmp_path / "lists"
@@ -97,7 +97,7 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
 
     def run(lists):
         updates = (
-            spark.readStream.schema(f"seq long, id {kind_of_id}, y double, x double")
+            spark.readStream.schema(f"seq long, id {kind_of_id}, value double, position double")
             .option("maxFilesPerTrigger", 1)
             .parquet(str(source))
         )
@@ -117,9 +117,9 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
 
     monkeypatch.setattr(TopKLists, "_commit", fails)
     query = kept.start(
-        spark.readStream.schema(f"seq long, id {kind_of_id}, y double, x double").parquet(
-            str(source)
-        ),
+        spark.readStream.schema(
+            f"seq long, id {kind_of_id}, value double, position double"
+        ).parquet(str(source)),
         availableNow=True,
     )
     with pytest.raises(Exception, match="the disk is gone"):
@@ -135,7 +135,7 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
     check(again, model, wishes_of(ends))
     last = again.committed
     # Spark runs a batch again: nothing happens
-    again.apply(things.selectExpr("id seq", "id", "y"), last)
+    again.apply(things.selectExpr("id seq", "id", "value"), last)
     check(again, model, wishes_of(ends))
     sent = spark.read.parquet(str(folder / "messages"))
     assert {row["seq"] for row in sent.collect()} <= set(range(last + 1))
@@ -149,10 +149,10 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
     objects, ends, changes = data(5, int)
     ends[:, 1] = ends[:, 0] + 2  # each object is seen by few
     names, xs, ys = zip(*objects, strict=True)
-    things = frame(spark, id=list(names), x=list(xs), y=list(ys))
+    things = frame(spark, id=list(names), position=list(xs), value=list(ys))
     shown = [1 + place % K for place in range(len(ends))]
     ids = np.arange(len(ends))
-    wishes = frame(spark, id=ids, x_lo=ends[:, 0], x_hi=ends[:, 1], k=shown)
+    wishes = frame(spark, id=ids, position_lo=ends[:, 0], position_hi=ends[:, 1], k=shown)
     folder = tmp_path / "lists"
     kept = TopKLists(spark, folder, things, wishes, k=K)
     assert kept.work == Work(changed=60, written=60, read=0, objects=12)
@@ -177,8 +177,8 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
             {
                 "seq": np.arange(len(some)),
                 "id": [one[0] for one in some],
-                "y": pa.array([one[1] for one in some], pa.float64()),
-                "x": pa.array([one[2] for one in some], pa.float64()),
+                "value": pa.array([one[1] for one in some], pa.float64()),
+                "position": pa.array([one[2] for one in some], pa.float64()),
             }
         )
         kept.close()
@@ -210,9 +210,11 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
 
 
 def edits_of(spark, edits, kind="bigint"):
-    """Return edits of interests: (id, op) and for those that come x_lo, x_hi and k."""
+    """Return edits of interests: (id, op) and for new ones position_lo, position_hi, k."""
     rows = [(*one, None, None, None)[:5] for one in edits]
-    return spark.createDataFrame(rows, f"id {kind}, op string, x_lo double, x_hi double, k int")
+    return spark.createDataFrame(
+        rows, f"id {kind}, op string, position_lo double, position_hi double, k int"
+    )
 
 
 def test_interests_come_and_go_between_batches_restarts_and_crashes(spark, tmp_path, monkeypatch):
@@ -221,13 +223,13 @@ def test_interests_come_and_go_between_batches_restarts_and_crashes(spark, tmp_p
     rng = np.random.default_rng(8)
     objects, ends, changes = data(8, int)
     names, xs, ys = zip(*objects, strict=True)
-    things = frame(spark, id=list(names), x=list(xs), y=list(ys))
+    things = frame(spark, id=list(names), position=list(xs), value=list(ys))
     wishes = wishes_of(ends)
     start = frame(
         spark,
         id=list(wishes),
-        x_lo=ends[:, 0],
-        x_hi=ends[:, 1],
+        position_lo=ends[:, 0],
+        position_hi=ends[:, 1],
         k=[one[2] for one in wishes.values()],
     )
     model = Model(sorted(objects))
@@ -289,15 +291,17 @@ def test_interests_come_and_go_between_batches_restarts_and_crashes(spark, tmp_p
 
 
 def test_streams_of_updates_and_of_edits_run_beside_each_other(spark, tmp_path):
-    things = frame(spark, id=[1, 2], x=[1.0, 2.0], y=[1.0, 2.0])
-    kept = TopKLists(spark, tmp_path, things, frame(spark, id=["a"], x_lo=[0.0], x_hi=[5.0]), k=1)
+    things = frame(spark, id=[1, 2], position=[1.0, 2.0], value=[1.0, 2.0])
+    kept = TopKLists(
+        spark, tmp_path, things, frame(spark, id=["a"], position_lo=[0.0], position_hi=[5.0]), k=1
+    )
     folders = [tmp_path / "new_updates", tmp_path / "new_edits"]
     for number in range(3):
         write(folders[0], number, [(1, float(number), None), (2, 9.0 - number, None)], 2 * number)
         folders[1].mkdir(exist_ok=True)
         edits = edits_of(spark, [(f"i{number}", "subscribe", float(number), None)], "string")
         pq.write_table(edits.toArrow(), folders[1] / f"{number}.parquet")
-    schemas = "seq long, id long, y double, x double", edits.schema
+    schemas = "seq long, id long, value double, position double", edits.schema
     starts = kept.start, kept.start_edits
     queries = [
         start(
@@ -319,7 +323,7 @@ WRONG_EDITS = [
     ([(3, "subscribe", 0.0, 1.0), (3, "unsubscribe")], "duplicate id: 3; an interest is edited"),
     (
         [(1, "unsubscribe"), (3, "subscribe", 2.0, 1.0)],
-        r"column 'x_hi': .* 2.0 and 1.0; given: .*3,",
+        r"column 'position_hi': .* 2.0 and 1.0; given: .*3,",
     ),
     ([(1, "unsubscribe"), (3, "subscribe", 0.0, 1.0, 2)], r"column 'k': .*; given: .*3,"),
     ([(1, "drop")], "an op is subscribe, replace, unsubscribe; given: 'drop' for 1"),
@@ -328,8 +332,8 @@ WRONG_EDITS = [
 
 
 def test_edits_of_which_one_is_wrong_change_nothing(spark, tmp_path):
-    things = frame(spark, id=[1], x=[1.0], y=[1.0])
-    wishes = frame(spark, id=[1, 2], x_lo=[0.0, 1.0], x_hi=[5.0, 5.0])
+    things = frame(spark, id=[1], position=[1.0], value=[1.0])
+    wishes = frame(spark, id=[1, 2], position_lo=[0.0, 1.0], position_hi=[5.0, 5.0])
     kept = TopKLists(spark, tmp_path, things, wishes, k=1)
     before = committed_state(tmp_path)
     for edits, message in WRONG_EDITS:
@@ -344,32 +348,36 @@ def test_edits_of_which_one_is_wrong_change_nothing(spark, tmp_path):
     with pytest.raises(UsageError, match="lack the columns 'op'"):
         kept.edit(good.drop("op"), 0)
     with pytest.raises(UsageError, match=r"unknown column 'z': .*\n  expected: seq, id, y, x\n"):
-        kept.apply(frame(spark, seq=[1], id=[1], y=[2.0], z=[1.0]), 0)
+        kept.apply(frame(spark, seq=[1], id=[1], value=[2.0], z=[1.0]), 0)
     assert committed_state(tmp_path) == before
     kept.edit(good, 0)
     assert [row["interest"] for row in kept.read().collect()] == [2]
 
 
 def test_objects_arrive_in_the_order_of_seq(spark, tmp_path):
-    things = frame(spark, id=[1, 2, 3], x=[1.0, 1.0, 1.0], y=[5.0, 5.0, 5.0], seq=[30, 10, 20])
-    wishes = frame(spark, id=[1], x_lo=[float("nan")], x_hi=[float("inf")])
+    things = frame(
+        spark, id=[1, 2, 3], position=[1.0, 1.0, 1.0], value=[5.0, 5.0, 5.0], seq=[30, 10, 20]
+    )
+    wishes = frame(spark, id=[1], position_lo=[float("nan")], position_hi=[float("inf")])
     kept = TopKLists(spark, tmp_path, things, wishes, k=3)
     found = kept.read().orderBy("rank").collect()
     assert [row["object"] for row in found] == [2, 3, 1]
 
 
 def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, tmp_path):
-    things = frame(spark, id=[1, 2], x=[1.0, 50.0], y=[1.0, 1.0])
-    kept = TopKLists(spark, tmp_path, things, frame(spark, id=[7], x_lo=[0.0], x_hi=[5.0]), k=1)
-    kept.apply(frame(spark, seq=[1], id=[2], y=[0.5]), 0)  # lies outside of the interest
+    things = frame(spark, id=[1, 2], position=[1.0, 50.0], value=[1.0, 1.0])
+    kept = TopKLists(
+        spark, tmp_path, things, frame(spark, id=[7], position_lo=[0.0], position_hi=[5.0]), k=1
+    )
+    kept.apply(frame(spark, seq=[1], id=[2], value=[0.5]), 0)  # lies outside of the interest
     assert (kept.committed, kept.work) == (0, Work(0, 0, 0, objects=2))
-    kept.apply(frame(spark, seq=[1], id=[1], y=[0.25]), 1)
+    kept.apply(frame(spark, seq=[1], id=[1], value=[0.25]), 1)
     assert kept.work == Work(1, 1, 1, objects=2)
     assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 1, 1.0, 0.25)]
-    gone = pa.table({"seq": [1, 2], "id": [1, 2], "y": pa.nulls(2, pa.float64())})
+    gone = pa.table({"seq": [1, 2], "id": [1, 2], "value": pa.nulls(2, pa.float64())})
     kept.apply(spark.createDataFrame(gone), 2)
     assert TopKLists(spark, tmp_path, k=1).read().collect() == []
-    again = frame(spark, seq=[1], id=[3], y=[0.5], x=[2.0])
+    again = frame(spark, seq=[1], id=[3], value=[0.5], position=[2.0])
     with pytest.raises(UsageError, match=r"another one applies batches there\n  hint: stop that"):
         TopKLists(spark, tmp_path, k=1).apply(again, 3)  # it would go on from its own state
     kept.close()
@@ -379,18 +387,18 @@ def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, t
 
 
 def test_without_interests_there_is_nothing_to_keep(spark, tmp_path):
-    none = frame(spark, id=["a"], x_lo=[0.0], x_hi=[1.0]).where("false")
-    kept = TopKLists(spark, tmp_path, frame(spark, id=[1], x=[1.0], y=[1.0]), none)
-    kept.apply(frame(spark, seq=[1], id=[1], y=[2.0]), 0)
+    none = frame(spark, id=["a"], position_lo=[0.0], position_hi=[1.0]).where("false")
+    kept = TopKLists(spark, tmp_path, frame(spark, id=[1], position=[1.0], value=[1.0]), none)
+    kept.apply(frame(spark, seq=[1], id=[1], value=[2.0]), 0)
     assert TopKLists(spark, tmp_path).read().collect() == []
 
 
 def test_a_folder_that_workers_dont_share_is_refused(spark, tmp_path, monkeypatch):
     """Files stay on the disks of other hosts: nothing is committed, and it says what to do."""
     monkeypatch.setattr(notifying, "ENTRIES", 5)
-    things = frame(spark, id=[1, 2], x=[1.0, 3.0], y=[1.0, 2.0])
+    things = frame(spark, id=[1, 2], position=[1.0, 3.0], value=[1.0, 2.0])
     places = np.arange(20.0)
-    wishes = frame(spark, id=np.arange(20), x_lo=places, x_hi=places + 5)
+    wishes = frame(spark, id=np.arange(20), position_lo=places, position_hi=places + 5)
     all_of = first_buckets.strips_of
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(
@@ -403,26 +411,30 @@ def test_a_folder_that_workers_dont_share_is_refused(spark, tmp_path, monkeypatc
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(notifying, "LISTS", "nowhere")
         with pytest.raises(FileError, match=r"wrote lists that aren't there.*\n  hint: give a f"):
-            kept.apply(frame(spark, seq=[1], id=[1], y=[5.0]), 0)
+            kept.apply(frame(spark, seq=[1], id=[1], value=[5.0]), 0)
     assert kept.committed == -1
 
 
 def test_wrong_use_is_refused(spark, tmp_path):
-    things = frame(spark, id=[1], x=[1.0], y=[1.0])
-    wishes = frame(spark, id=[1], x_lo=[2.0], x_hi=[1.0])
+    things = frame(spark, id=[1], position=[1.0], value=[1.0])
+    wishes = frame(spark, id=[1], position_lo=[2.0], position_hi=[1.0])
     with pytest.raises(UsageError, match="holds no lists yet"):
         TopKLists(spark, tmp_path / "a")
-    with pytest.raises(UsageError, match=r"interests: column 'x_hi': .*2.0 and 1.0; given: .*1"):
+    with pytest.raises(
+        UsageError, match=r"interests: column 'position_hi': .*2.0 and 1.0; given: .*1"
+    ):
         TopKLists(spark, tmp_path / "b", things, wishes)
-    with pytest.raises(UsageError, match="lack the columns 'y'"):
-        TopKLists(spark, tmp_path / "c", things.drop("y"), wishes)
+    with pytest.raises(UsageError, match="lack the columns 'value'"):
+        TopKLists(spark, tmp_path / "c", things.drop("value"), wishes)
     with pytest.raises(UsageError, match="objects: unknown column 'z'"):
-        TopKLists(spark, tmp_path / "c", things.withColumn("z", things.y), wishes)
+        TopKLists(spark, tmp_path / "c", things.withColumn("z", things.value), wishes)
     with pytest.raises(UsageError, match="interests: unknown column 'z'"):
         TopKLists(spark, tmp_path / "c", things, wishes.withColumn("z", wishes.id))
-    twice = frame(spark, id=[1, 4, 4], x_lo=[0.0] * 3, x_hi=[1.0] * 3)
+    twice = frame(spark, id=[1, 4, 4], position_lo=[0.0] * 3, position_hi=[1.0] * 3)
     with pytest.raises(UsageError, match="duplicate id 4, 2 times"):
         TopKLists(spark, tmp_path / "c", things, twice)
-    TopKLists(spark, tmp_path / "d", things, frame(spark, id=[1], x_lo=[0.0], x_hi=[5.0]))
+    TopKLists(
+        spark, tmp_path / "d", things, frame(spark, id=[1], position_lo=[0.0], position_hi=[5.0])
+    )
     with pytest.raises(UsageError, match="was begun with"):
         TopKLists(spark, tmp_path / "d", k=2)

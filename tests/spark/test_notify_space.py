@@ -15,8 +15,8 @@ from tests.spark.test_notify import fails
 
 K = 3
 SPACE = Space([Number("a"), Number("b"), Category("town", ["p", "q", "r"])])
-OBJECT = "id long, a double, b double, town string, y double, seq long"
-UPDATE = "seq long, id long, y double, a double, b double, town string"
+OBJECT = "id long, a double, b double, town string, value double, seq long"
+UPDATE = "seq long, id long, value double, a double, b double, town string"
 WISH = "id long, filter string, k int"
 EDIT = "id long, op string, filter string, k int"
 
@@ -64,12 +64,14 @@ class Plain:
             known = {"a": None, "b": None, "town": None, "arrival": self.arrivals}
             self.arrivals += 1
         moved = {name: value for name, value in place.items() if value is not None}
-        self.objects[one] = {**known, **moved, "y": y}
+        self.objects[one] = {**known, **moved, "value": y}
 
     def lists(self):
         found = set()
         for one, (_, holds, k) in self.wishes.items():
-            inside = [(o["y"], o["arrival"], name) for name, o in self.objects.items() if holds(o)]
+            inside = [
+                (o["value"], o["arrival"], name) for name, o in self.objects.items() if holds(o)
+            ]
             for rank, (y, _, name) in enumerate(sorted(inside)[:k], 1):
                 o = self.objects[name]
                 found.add((one, rank, name, o["a"], o["b"], o["town"], y))
@@ -177,7 +179,7 @@ DATES = Space([Timestamp("free"), Number("m2")])
 
 
 def test_bounds_timestamps_arrival_and_what_is_refused(spark, tmp_path):
-    columns = "id string, free string, m2 double, y double, arrival int"
+    columns = "id string, free string, m2 double, value double, arrival int"
     flats = [("a", "2026-01-01", 50.0, 5.0, 9), ("b", "2026-02-01", 60.0, 5.0, 2)]
     flats = spark.createDataFrame([*flats, ("c", None, 70.0, 1.0, 3)], columns)
     bounds = "id long, free_lo string, m2_hi double"
@@ -191,7 +193,7 @@ def test_bounds_timestamps_arrival_and_what_is_refused(spark, tmp_path):
         return [tuple(row) for row in rows]
 
     assert shown() == [(1, "b"), (1, "a"), (2, "b"), (2, "a"), (3, "b"), (3, "a")]
-    schema = "seq long, id string, y double, free string"
+    schema = "seq long, id string, value double, free string"
     moved = spark.createDataFrame([(1, "c", 7.0, "2026-03-01")], schema)
     kept.apply(moved, 0)
     assert shown() == [(1, "c"), (1, "b"), (2, "b"), (2, "a"), (3, "c"), (3, "b")]
@@ -200,10 +202,13 @@ def test_bounds_timestamps_arrival_and_what_is_refused(spark, tmp_path):
         with pytest.raises(RangecastError, match=says):
             TopKLists(spark, tmp_path / "none", objects, interests, **{**how, **other})
 
-    refused("objects: unknown column 'x'", objects=flats.withColumn("x", flats.y))
+    refused("objects: unknown column 'position'", objects=flats.withColumn("position", flats.value))
     refused("lack the columns 'm2'", objects=flats.drop("m2"))
     refused("both 'seq' and 'arrival'", objects=flats.withColumn("seq", flats.arrival))
-    refused("interests: unknown column 'x_lo'", interests=wishes.withColumn("x_lo", wishes.m2_hi))
+    refused(
+        "interests: unknown column 'position_lo'",
+        interests=wishes.withColumn("position_lo", wishes.m2_hi),
+    )
     both = wishes.selectExpr("*", "'true' filter")
     refused("either 'filter' or <attribute>_lo", interests=both)
     refused("column 'filter': .*m3", interests=wishes.selectExpr("id", "'m3 > 1' filter"))
@@ -217,14 +222,17 @@ def test_bounds_timestamps_arrival_and_what_is_refused(spark, tmp_path):
     kept.close()
     kept = TopKLists(spark, tmp_path / "l", **how, descending=True)
     for edits, says in [
-        (wishes.selectExpr("id", "'unsubscribe' op", "1.0 x_lo"), "unknown column 'x_lo'"),
+        (
+            wishes.selectExpr("id", "'unsubscribe' op", "1.0 position_lo"),
+            "unknown column 'position_lo'",
+        ),
         (wishes.selectExpr("5 + id id", "'subscribe' op", "'m2 >' filter"), "column 'filter'"),
         (moved.selectExpr("1L id", "'subscribe' op", "'true' filter"), "already subscribed: 1"),
     ]:
         with pytest.raises(RangecastError, match=says):
             kept.edit(edits, 0)
     with pytest.raises(UsageError, match="updates: unknown column 'm3'"):
-        kept.apply(moved.withColumn("m3", moved.y), 1)
+        kept.apply(moved.withColumn("m3", moved.value), 1)
     assert (kept.edited, kept.committed) == (-1, 0)
     kept.edit(wishes.selectExpr("id", "'replace' op", "'m2 < 55 or m2 > 65' filter"), 0)
     assert shown() == [(i, o) for i in (1, 2, 3) for o in ("c", "a")]

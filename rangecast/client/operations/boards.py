@@ -26,7 +26,7 @@ class ListedInterest(NamedTuple):
 
     id: str
     where: tuple[Any, ...]
-    """Its bounds of x, or its filter."""
+    """Its bounds, or its filter."""
     k: int | None
     """How many objects it wants, if not as many as the board has."""
     consumer: str | None
@@ -98,7 +98,7 @@ def subscribe(
     k: int | None = None,
     consumer: str | None = None,
 ) -> Operation[ListedInterest]:
-    """Add an interest, bounds of x or a filter, and return it with its list."""
+    """Add an interest, bounds or a filter, and return it with its list."""
     yield board._put(interest, where, k, consumer, IS_NEW)
     return (yield from get(board, interest))
 
@@ -222,7 +222,9 @@ def _put_many(
 def get(board: BoardCalls, interest: Id) -> Operation[ListedInterest]:
     """Return an interest with its list as it is now."""
     found = yield board._get(interest)
-    where = (found["filter"],) if "filter" in found else (found["x_lo"], found["x_hi"])
+    where = (
+        (found["filter"],) if "filter" in found else (found["position_lo"], found["position_hi"])
+    )
     rest = found["k"], found["consumer"], [ranked(one) for one in found["best"]]
     return ListedInterest(found["id"], where, *rest)
 
@@ -245,7 +247,7 @@ def count(board: BoardCalls) -> Operation[int]:
 
 
 def best(board: BoardCalls, *where: Any, k: int | None = None) -> Operation[list[Ranked]]:
-    """Return the k best objects of bounds of x, or of a filter."""
+    """Return the k best objects within bounds, or of a filter."""
     asked = _bounds(where) | {"k": k}
     params = {key: value for key, value in asked.items() if value is not None}
     answer = yield Call("GET", board._path("/best"), _same, params=params)
@@ -255,32 +257,35 @@ def best(board: BoardCalls, *where: Any, k: int | None = None) -> Operation[list
 # ---- objects
 
 
-def update(board: BoardCalls, one: Id, y: float) -> Operation[str]:
+def set_value(board: BoardCalls, object_id: Id, value: float) -> Operation[str]:
     """Give an object a new value; return the position."""
-    return (yield from board._update([(one, y)]))
+    return (yield from board._update([(object_id, value)]))
 
 
-def put(board: BoardCalls, one: Id, x: Any, y: float) -> Operation[str]:
-    """Add an object; its id must be new. Over a space, x is a dict of values."""
-    return (yield from board._update([(one, y, x)], only="new"))
+def add(board: BoardCalls, object_id: Id, position: Any, value: float) -> Operation[str]:
+    """Add an object; its id must be new. Over a space, a position is a dict of values."""
+    return (yield from board._update([(object_id, value, position)], only="new"))
 
 
-def remove(board: BoardCalls, one: Id) -> Operation[str]:
+def remove(board: BoardCalls, object_id: Id) -> Operation[str]:
     """Remove an object."""
-    return (yield from board._update([(one, None)]))
+    return (yield from board._update([(object_id, None)]))
 
 
-def move(board: BoardCalls, one: Id, x: Any, y: float | None = None) -> Operation[str]:
-    """Give an object a new place, and a new value too unless y is None."""
-    row = _change((one, y, x))
-    given = {name: value for name, value in row.items() if name != "y" or value is not None}
+def move(
+    board: BoardCalls, object_id: Id, position: Any, value: float | None = None
+) -> Operation[str]:
+    """Give an object a new position, and a new value too unless it is None."""
+    given = _change((object_id, value, position))
+    if value is None:
+        del given["value"]
     return (yield from board._update([given], only="existing"))
 
 
 def update_many(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
-    """Apply changes one after the other, all of them or none: (id, y), (id, y, x) or dicts.
+    """Apply changes one after the other, all of them or none.
 
-    Return the position of the last one.
+    A change is (id, value), (id, value, position) or a dict. Return the position of the last one.
     """
     return (yield from board._update(changes))
 
@@ -291,21 +296,23 @@ def update_batch(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
 
 
 def _bounds(where: tuple[Any, ...]) -> dict[str, Any]:
-    """Return bounds of x, or a filter, as the server takes them."""
+    """Return bounds, or a filter, as the server takes them."""
     if len(where) == 1 and where[0] is not None and not isinstance(where[0], int | float):
         return {"filter": str(where[0])}
     lo, hi = (*where, None, None)[:2]
-    return {"x_lo": lo, "x_hi": hi}
+    return {"position_lo": lo, "position_hi": hi}
 
 
 def _change(given: Any) -> dict[str, Any]:
     """Return a change as the server takes it."""
     if isinstance(given, Mapping):
         return dict(given)
-    one, y, *place = given
-    x = place[0] if place else None
-    rest = {} if x is None else dict(x) if isinstance(x, Mapping) else {"x": x}
-    return {"id": one, "y": y, **rest}
+    object_id, value, *rest = given
+    change = {"id": object_id, "value": value}
+    if rest and rest[0] is not None:
+        position = rest[0]
+        change |= position if isinstance(position, Mapping) else {"position": position}
+    return change
 
 
 def _same(answer: Any) -> Any:

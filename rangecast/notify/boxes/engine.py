@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,24 +29,16 @@ from rangecast.notify.board import Board
 from rangecast.notify.boxes.messages import BoxMessages, BoxWork, values_of
 from rangecast.notify.boxes.painter import MOST_DENSE, BoxPainter
 from rangecast.notify.boxes.points import Points
-from rangecast.notify.boxes.subscriber import BoxEntry, BoxInterest, BoxLists
+from rangecast.notify.boxes.subscriber import BoxInterest, BoxLists
 from rangecast.notify.boxes.tables import PlacedColumns, SpaceTables
 from rangecast.notify.interest_set import NewInterests, Regions, checked_boxes
-from rangecast.notify.line.objects import BoardObjects
+from rangecast.notify.line.objects import BoardObjects, Object
 from rangecast.notify.plan import Places
-from rangecast.notify.subscriber import merged
+from rangecast.notify.subscriber import Entry, merged
 from rangecast.notify.tables import LARGEST_K
 
 _SAMPLED = 100
 """Objects that are looked at to say what changes take."""
-
-
-class PlacedObject(NamedTuple):
-    """An object of a board over a space."""
-
-    id: Id
-    values: Mapping[str, Any]
-    y: float
 
 
 class BoxBoard(Board):
@@ -140,13 +132,13 @@ class BoxBoard(Board):
 
     # ---- lists
 
-    def best(self, *where: Any, k: int | None = None) -> list[BoxEntry]:
+    def best(self, *where: Any, k: int | None = None) -> list[Entry]:
         """Return the k best objects of a filter, the best first; of all without one."""
         most = self.k if k is None else whole("k", k, most=LARGEST_K)
         lists = self._best(self._boxes_of(where), most)
-        return merged(lists, lambda one: (self._signed(one.y), one.arrival))[:most]
+        return merged(lists, lambda entry: (self._signed(entry.value), entry.arrival))[:most]
 
-    def _best(self, points: F64, k: int) -> list[list[BoxEntry]]:
+    def _best(self, points: F64, k: int) -> list[list[Entry]]:
         """Return the k best objects of each box."""
         lists = []
         for point in points:
@@ -154,9 +146,7 @@ class BoxBoard(Board):
             at, ys, arrivals = self.field.of(slots)
             lists.append(
                 [
-                    BoxEntry(
-                        self._signed(y), arrival, self._names[slot], values_of(self.space, place)
-                    )
+                    Entry(self._signed(y), arrival, self._names[slot], values_of(self.space, place))
                     for slot, place, y, arrival in zip(
                         slots.tolist(), at.tolist(), ys.tolist(), arrivals.tolist(), strict=True
                     )
@@ -169,9 +159,9 @@ class BoxBoard(Board):
         boxes = self.tree if points is None else Points(checked_boxes(points, len(self.space)))
         return BoxLists.now(self.field, boxes, self.k)
 
-    def wrong(self, lists: BoxLists) -> I32:
+    def mismatches(self, lists: BoxLists) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
-        return lists.wrong(self.field)
+        return lists.mismatches(self.field)
 
     def _lists_of(self, rows: list[int]) -> tuple[I64, F64]:
         lists = self.lists()
@@ -196,12 +186,12 @@ class BoxBoard(Board):
         """The objects, by id."""
         return BoardObjects(self._objects, self._object)
 
-    def _object(self, one: Id, slot: int) -> PlacedObject:
+    def _object(self, one: Id, slot: int) -> Object:
         at, ys, _ = self.field.of([slot])
-        return PlacedObject(one, values_of(self.space, at[0].tolist()), self._signed(float(ys[0])))
+        return Object(one, values_of(self.space, at[0].tolist()), self._signed(float(ys[0])))
 
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
-        """Return all objects, as a board takes them: id, the attributes, y and arrival.
+        """Return all objects, as a board takes them: id, the attributes, value and arrival.
 
         With ids, only those of them that there are.
         """
@@ -212,11 +202,11 @@ class BoxBoard(Board):
         at, ys, arrivals = self.field.of(slots)
         names = pa.array(self._names[slots].tolist())
         columns = {one.name: decode(one, at[:, axis]) for axis, one in enumerate(self.space)}
-        return pa.table({"id": names, **columns, "y": self._signed(ys), "arrival": arrivals})
+        return pa.table({"id": names, **columns, "value": self._signed(ys), "arrival": arrivals})
 
     def _load_objects(self, objects: Any) -> None:
         if objects is None:
-            objects = {"id": [], "y": [], **{name: [] for name in self.space.names}}
+            objects = {"id": [], "value": [], **{name: [] for name in self.space.names}}
         if not isinstance(objects, PlacedColumns):
             objects = self._tables.read_objects(self._tables.rows(objects, "objects"))
         ids, at, ys, arrivals = objects
@@ -234,7 +224,7 @@ class BoxBoard(Board):
             self._moved,
             self._tables.as_changes,
             self.space.names,
-            "its attributes and y",
+            "its attributes and a value",
             self._value,
         )
 

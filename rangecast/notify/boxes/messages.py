@@ -24,11 +24,11 @@ class BoxMessage(NamedTuple):
     """One message. `arrival` ranks objects of equal value: the earlier one is better."""
 
     seq: int
-    position: int
+    ordinal: int
     object: Any
-    values: Mapping[str, Any]
-    """Where the object lies; None is a missing value."""
-    y: float
+    position: Mapping[str, Any]
+    """The object's values by attribute; None is a missing value."""
+    value: float
     low_from: Sequence[float]
     low_to: Sequence[float]
     high_from: Sequence[float]
@@ -38,7 +38,7 @@ class BoxMessage(NamedTuple):
     @property
     def is_gone(self) -> bool:
         """Whether the object is gone."""
-        return math.isinf(self.y)
+        return math.isinf(self.value)
 
     def reaches(self, lo: Sequence[float], hi: Sequence[float]) -> bool:
         """Whether it goes to an interest in the box from lo to hi, coordinates by attribute."""
@@ -52,7 +52,7 @@ class BoxMessage(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BoxMessages(Messages):
-    """Messages of a board over a space; x and tile have a column per attribute and bound."""
+    """Messages of a board over a space; position and tile have a column per attribute and bound."""
 
     space: Space | None = None
 
@@ -68,10 +68,10 @@ class BoxMessages(Messages):
         low_from, high_from, low_to, high_to = (tile[d * i : d * i + d] for i in range(4))
         return BoxMessage(
             int(self.seq[place]),
-            int(self.position[place]),
+            int(self.ordinal[place]),
             self.objects[place],
-            values_of(self.space, self.x[place].tolist()),
-            float(self.y[place]),
+            values_of(self.space, self.position[place].tolist()),
+            float(self.value[place]),
             low_from,
             low_to,
             high_from,
@@ -80,17 +80,17 @@ class BoxMessages(Messages):
         )
 
     def table(self) -> pa.Table:
-        """Return all messages: seq, position, object, the attributes, y, bounds and arrival."""
+        """Return all messages: seq, ordinal, object, the attributes, value, bounds and arrival."""
         assert self.space is not None
         d = len(self.space)
         columns: dict[str, Any] = {
             "seq": self.seq,
-            "position": self.position,
+            "ordinal": self.ordinal,
             "object": self.objects.tolist(),
         }
         for axis, attribute in enumerate(self.space):
-            columns[attribute.name] = decode(attribute, self.x[:, axis])
-        columns["y"] = self.y
+            columns[attribute.name] = decode(attribute, self.position[:, axis])
+        columns["value"] = self.value
         for axis, name in enumerate(self.space.names):
             for place, bound in zip((0, 2, 1, 3), BOUNDS, strict=True):
                 columns[f"{name}_{bound}"] = self.tile[:, d * place + axis]

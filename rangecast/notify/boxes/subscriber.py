@@ -5,8 +5,7 @@ The k best of a filter with several boxes are the best among the k best of each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,19 +14,9 @@ from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
 from rangecast.model.filters.filter import Filter
 from rangecast.notify.boxes.kdtree import LEVELS, KdTree
-from rangecast.notify.boxes.messages import BoxMessage
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.search import best_of, entries_within
-from rangecast.notify.subscriber import InterestLists, ReceivingInterest, apply_message
-
-
-class BoxEntry(NamedTuple):
-    """An object of a list. Of equal values the one that arrived first ranks first."""
-
-    y: float
-    arrival: int
-    object: Any
-    values: Mapping[str, Any]
+from rangecast.notify.subscriber import Entry, InterestLists, ReceivingInterest, apply_message
 
 
 class BoxInterest(ReceivingInterest):
@@ -39,7 +28,7 @@ class BoxInterest(ReceivingInterest):
         k: int,
         *,
         keeps: int | None = None,
-        entries: Sequence[Iterable[BoxEntry]] = (),
+        entries: Sequence[Iterable[Entry]] = (),
         seq: int = -1,
         descending: bool = False,
     ):
@@ -51,9 +40,6 @@ class BoxInterest(ReceivingInterest):
 
     def _where(self) -> str:
         return repr(self.filter)
-
-    def _entry(self, message: BoxMessage) -> BoxEntry:
-        return BoxEntry(message.y, message.arrival, message.object, message.values)
 
 
 @jit

@@ -1,9 +1,9 @@
 """Objects, updates, interests and messages over a space as tables, of a file or of a program.
 
-objects      id, a column per attribute, y[, arrival]
-updates      id, y and attributes where they change; no y removes, a new id is put
+objects      id, a column per attribute, value[, arrival]
+updates      id, value and attributes where they change; without a value the object is removed
 interests    id[, k] and either filter or <attribute>_lo and <attribute>_hi
-messages     seq, position, object, the attributes, y, and four bounds per attribute
+messages     seq, ordinal, object, the attributes, value, and four bounds per attribute
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from rangecast.notify.tables import (
     ARRIVAL,
     LARGEST_K,
     MISSING_VALUE,
+    VALUE,
     Change,
     Updates,
-    Y,
     distinct_arrivals,
     kept_updates,
     records,
 )
 
-_TAKEN = ("y", "arrival", "k", "object", "position", "interest", "rank")
+_RESERVED = ("value", "arrival", "k", "object", "ordinal", "interest", "rank")
 
 
 class PlacedColumns(NamedTuple):
@@ -54,7 +54,7 @@ class PlacedColumns(NamedTuple):
 def _check(space: Space) -> None:
     """Refuse a space that objects can't lie in."""
     for attribute in space:
-        if attribute.name in _TAKEN:
+        if attribute.name in _RESERVED:
             raise UsageError(
                 f"an attribute called {attribute.name!r} can't be told from the column of that "
                 "name\n  hint: rename the attribute"
@@ -98,7 +98,7 @@ class SpaceTables:
         found = records(
             source,
             bad or RejectedRows(),
-            ("id", *self.space.names, "y"),
+            ("id", *self.space.names, "value"),
             ("arrival",),
             kind=kind,
             ignore_unknown=ignore_unknown,
@@ -109,7 +109,7 @@ class SpaceTables:
         for rows in found:
             arrives |= ARRIVAL.name in rows
             columns = [rows.coordinates(attribute) for attribute in self.space]
-            columns.append(rows.needed(Y, MISSING_VALUE))
+            columns.append(rows.needed(VALUE, MISSING_VALUE))
             columns.append(rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows)))
             ids.append(rows.good_ids)
             parts.append(np.stack(columns, axis=1)[rows.good])
@@ -191,24 +191,24 @@ class SpaceTables:
         found = records(
             source,
             bad,
-            ("id", "y"),
+            ("id", "value"),
             self.space.names,
             kind=kind,
             ignore_unknown=ignore_unknown,
             unique=False,
         )
-        return kept_updates(found, self._changes, known, "its attributes and a y")
+        return kept_updates(found, self._changes, known, "its attributes and a value")
 
     def as_changes(self, given: Any) -> list[Change]:
         """Return what a Python program gives as changes in a table."""
         source = self.rows(given, "changes")
-        found = records(source, RejectedRows(), ("id", "y"), self.space.names, unique=False)
+        found = records(source, RejectedRows(), ("id", "value"), self.space.names, unique=False)
         return [change for rows in found for change in self._changes(rows)]
 
     def _changes(self, rows: Rows) -> list[Change]:
         """Return all rows as changes, also those that are not good."""
         at = np.stack([rows.coordinates(attribute) for attribute in self.space], axis=1)
-        ys, given = rows.coordinates(Y).tolist(), np.any(at < np.inf, axis=1)
+        ys, given = rows.coordinates(VALUE).tolist(), np.any(at < np.inf, axis=1)
         return [
             Change(one, None if y == np.inf else y, tuple(place) if some else None)
             for one, y, place, some in zip(
@@ -218,7 +218,7 @@ class SpaceTables:
 
     def message_schema(self, kind: pa.DataType) -> pa.Schema:
         """Return the columns of a file of messages about objects with ids of this type."""
-        fields = [("seq", pa.int64()), ("position", pa.int64()), ("object", kind)]
+        fields = [("seq", pa.int64()), ("ordinal", pa.int64()), ("object", kind)]
         fields += [(one.name, decode(one, np.zeros(0)).type) for one in self.space]
         bounds = [f"{name}_{bound}" for name in self.space.names for bound in BOUNDS]
-        return pa.schema(fields + [(name, pa.float64()) for name in ("y", *bounds)])
+        return pa.schema(fields + [(name, pa.float64()) for name in ("value", *bounds)])

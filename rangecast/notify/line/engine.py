@@ -28,17 +28,18 @@ from rangecast.notify.subscriber import Entry, Interest, Lists
 from rangecast.notify.tables import LARGEST_K, as_changes, as_interests, as_objects
 
 _OPTIONS = ("epsilon", "sketch")
-_NOTHING: dict[str, list[Any]] = {"id": [], "x": [], "y": []}
+_NOTHING: dict[str, list[Any]] = {"id": [], "position": [], "value": []}
 
 
 class LineBoard(Board):
     """A board without a space."""
 
     def _prepare(self) -> None:
-        if self.upper is not None:
+        if self.upper_bound_attribute is not None:
             raise UsageError(
-                f"upper={self.upper!r} is an attribute of a space, and there is no space\n"
-                "  hint: give the space, or leave out upper"
+                f"upper_bound_attribute={self.upper_bound_attribute!r} is an attribute of a space, "
+                "and there is no space\n"
+                "  hint: give the space, or leave out upper_bound_attribute"
             )
         if self.sketch is not None and self.algorithm != "sparse":
             raise UsageError("a sketch is for 'sparse' alone: 'dense' doesn't look at interests")
@@ -137,9 +138,9 @@ class LineBoard(Board):
             index = self.tree.index() if isinstance(self.tree, Ranges) else self.tree
         return Lists.now(self.line, index, self.k)
 
-    def wrong(self, lists: Lists) -> I32:
+    def mismatches(self, lists: Lists) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
-        return lists.wrong(self.line)
+        return lists.mismatches(self.line)
 
     def _lists_of(self, rows: list[int]) -> tuple[I64, F64]:
         lists = self.lists()
@@ -160,7 +161,7 @@ class LineBoard(Board):
         return Object(one, x, self._signed(y))
 
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
-        """Return all objects, as a board takes them: id, x, y and arrival.
+        """Return all objects, as a board takes them: id, position, value and arrival.
 
         With ids, only those of them that there are.
         """
@@ -170,7 +171,9 @@ class LineBoard(Board):
             some = np.array([self._objects.row(one) for one in there], int)
         slots, xs, ys, arrivals = self.line.columns(some)
         names = pa.array(self._names[slots].tolist())
-        return pa.table({"id": names, "x": xs, "y": self._signed(ys), "arrival": arrivals})
+        return pa.table(
+            {"id": names, "position": xs, "value": self._signed(ys), "arrival": arrivals}
+        )
 
     def _load_objects(self, objects: Any) -> None:
         ids, xs, ys, arrivals = as_objects(_NOTHING if objects is None else objects)
@@ -180,10 +183,10 @@ class LineBoard(Board):
     def _places(self) -> Places:
         return Places(
             lambda slot: self.line.of(slot)[0],
-            lambda _, x: finite("x", x),
+            lambda _, x: finite("position", x),
             as_changes,
-            ("x",),
-            "x and y",
+            ("position",),
+            "a position and a value",
             self._value,
         )
 
@@ -240,7 +243,7 @@ class LineBoard(Board):
     @property
     def plan(self) -> tuple[str, str]:
         """How changes become messages, and why: a name and a reason."""
-        return "line", "there is one attribute, x: staircases of at most k steps"
+        return "line", "there is one attribute, the position: staircases of at most k steps"
 
     @property
     def work(self) -> Work:

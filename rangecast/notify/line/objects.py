@@ -163,8 +163,9 @@ class Object(NamedTuple):
     """An object of a board."""
 
     id: Id
-    x: float
-    y: float
+    position: Any
+    """A number, or over a space the values by attribute."""
+    value: float
 
 
 class BoardObjects(Mapping[Id, Any]):

@@ -44,7 +44,7 @@ from rangecast.notify.tables import LARGEST_K, Change, as_changes, as_interests,
 
 Link = tuple[int, int]
 """The servers at both ends, by their places in the row: from, to."""
-_NOTHING: dict[str, list[Any]] = {"id": [], "x": [], "y": []}
+_NOTHING: dict[str, list[Any]] = {"id": [], "position": [], "value": []}
 
 
 class Walks(NamedTuple):
@@ -136,34 +136,35 @@ class Servers:
 
     # ---- objects
 
-    def update(self, one: Id, y: float) -> list[Message]:
+    def set_value(self, object_id: Id, value: float) -> list[Message]:
         """Give an object a new value."""
-        self._objects.row(one)
-        return self.update_many([Change(one, finite("y", y))])
+        self._objects.row(object_id)
+        return self.update_many([Change(object_id, finite("value", value))])
 
-    def put(self, one: Id, x: float, y: float) -> list[Message]:
+    def add(self, object_id: Id, position: float, value: float) -> list[Message]:
         """Add an object; its id must be new."""
-        new = self._objects.new(one, "use update() or move()")
-        return self.update_many([Change(new, finite("y", y), finite("x", x))])
+        new = self._objects.new(object_id, "use set_value() or move()")
+        return self.update_many([Change(new, finite("value", value), finite("position", position))])
 
-    def remove(self, one: Id) -> list[Message]:
+    def remove(self, object_id: Id) -> list[Message]:
         """Remove an object."""
-        self._objects.row(one)
-        return self.update_many([Change(one, None)])
+        self._objects.row(object_id)
+        return self.update_many([Change(object_id, None)])
 
-    def move(self, one: Id, x: float, y: float) -> list[Message]:
-        """Give an object a new place and a new value."""
-        self._objects.row(one)
-        return self.update_many([Change(one, finite("y", y), finite("x", x))])
+    def move(self, object_id: Id, position: float, value: float) -> list[Message]:
+        """Give an object a new position and a new value."""
+        self._objects.row(object_id)
+        change = Change(object_id, finite("value", value), finite("position", position))
+        return self.update_many([change])
 
     def update_many(self, changes: Any) -> list[Message]:
         """Apply changes one after the other, as `Board.update_many` takes them."""
         places = Places(
             lambda slot: self._known[slot].x,
-            lambda _, x: finite("x", x),
+            lambda _, x: finite("position", x),
             as_changes,
-            ("x",),
-            "x and y",
+            ("position",),
+            "a position and a value",
         )
         messages: list[Message] = []
         for step in planned(changes, self._objects, places, descending=self.descending):
@@ -173,8 +174,8 @@ class Servers:
     def _apply(self, step: Step) -> list[Message]:
         """Send one change, and carry messages until it is done."""
         change: Alter | Enter
-        objects = len(self._objects) + {"put": 1, "remove": -1}.get(step.kind, 0)
-        if step.kind == "put":
+        objects = len(self._objects) + {"add": 1, "remove": -1}.get(step.kind, 0)
+        if step.kind == "add":
             thing = Thing(step.y, self._arrivals, step.place, step.id)
             change = Enter(step.place, self.seq, 0, thing, objects)
             self._arrivals += 1
@@ -193,7 +194,7 @@ class Servers:
         elif step.kind == "remove":
             del self._known[self._objects.release(step.id)]
         sent, self._sent = self._sent, []
-        return [message._replace(y=self._signed(message.y)) for message in sent]
+        return [message._replace(value=self._signed(message.value)) for message in sent]
 
     # ---- interests
 

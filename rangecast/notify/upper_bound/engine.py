@@ -15,12 +15,12 @@ from rangecast.notify.boxes.engine import BoxBoard
 from rangecast.notify.boxes.sparse import LISTS, PROBES, TOO_MANY
 from rangecast.notify.interest_set import Regions
 from rangecast.notify.line.painter import groups_of
-from rangecast.notify.upper_bound.painter import MOST_BOXES, HalfPainter
+from rangecast.notify.upper_bound.painter import MOST_BOXES, UpperBoundPainter
 from rangecast.notify.upper_bound.sweep import FIRST_K, MIN_HEIGHT, MIN_Y, SNAP
-from rangecast.notify.upper_bound.tables import HalfTables
+from rangecast.notify.upper_bound.tables import UpperBoundTables
 
 
-class HalfWork(NamedTuple):
+class UpperBoundWork(NamedTuple):
     """Calls of each kind, as paper 001 counts them in Appendix D."""
 
     first_k: int = 0
@@ -39,19 +39,22 @@ class HalfWork(NamedTuple):
     """Changes of Paint-Dense that needed too many boxes, and were given to Paint-Sparse."""
 
 
-class HalfBoard(BoxBoard):
-    """A board over a space of two attributes, of which `upper` has upper bounds alone."""
+class UpperBoundBoard(BoxBoard):
+    """A board over a space of two attributes, of which one has upper bounds alone."""
 
-    upper: str
-    _tables: HalfTables
-    _painter: HalfPainter
+    upper_bound_attribute: str
+    _tables: UpperBoundTables
+    _painter: UpperBoundPainter
 
-    def _tools(self) -> tuple[HalfTables, HalfPainter]:
+    def _tools(self) -> tuple[UpperBoundTables, UpperBoundPainter]:
         if self.sketch is not None:
             raise UsageError("a sketch is for boards without a space")
-        tables, groups = HalfTables(self.space, self.upper), groups_of(self.epsilon, self.k)
+        tables, groups = (
+            UpperBoundTables(self.space, self.upper_bound_attribute),
+            groups_of(self.epsilon, self.k),
+        )
         dense = self.algorithm == "dense"
-        return tables, HalfPainter(self.k, tables.axis, tables.least, groups, dense=dense)
+        return tables, UpperBoundPainter(self.k, tables.axis, tables.least, groups, dense=dense)
 
     def _region(self, interest: Id, where: tuple[Any, ...]) -> F64:
         region = super()._region(interest, where)
@@ -70,20 +73,23 @@ class HalfBoard(BoxBoard):
         other = self.space.names[self._tables.axis]
         return (
             "sweep",
-            f"{self.upper} has upper bounds alone: staircases over {other}, swept upwards",
+            f"{self.upper_bound_attribute} has upper bounds alone: staircases over {other}, swept",
         )
 
     @property
-    def work(self) -> HalfWork:
+    def work(self) -> UpperBoundWork:
         """Calls of each kind so far."""
         work = self._painter.work
         which = (FIRST_K, MIN_HEIGHT, MIN_Y, SNAP, PROBES, LISTS, TOO_MANY)
-        return HalfWork(*work[list(which)].tolist())
+        return UpperBoundWork(*work[list(which)].tolist())
 
     def _meta(self) -> dict[str, Any]:
-        return super()._meta() | {"upper": self.upper, "epsilon": self.epsilon}
+        return super()._meta() | {
+            "upper_bound_attribute": self.upper_bound_attribute,
+            "epsilon": self.epsilon,
+        }
 
     @classmethod
     def _options(cls, meta: Mapping[str, Any]) -> dict[str, Any]:
-        own = {name: meta[name] for name in ("upper", "epsilon") if name in meta}
+        own = {name: meta[name] for name in ("upper_bound_attribute", "epsilon") if name in meta}
         return super()._options(meta) | own

@@ -23,7 +23,7 @@ MOST_BOXES = 1 << 18
 """Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
 
 
-class HalfPainter(BoxPainter):
+class UpperBoundPainter(BoxPainter):
     """Writes tiles of interests with a range on `axis` and an upper bound on the other attribute.
 
     Their lower bounds there are at most `least`.

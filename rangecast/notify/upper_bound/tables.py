@@ -13,29 +13,34 @@ from rangecast.model.space import Space
 from rangecast.notify.boxes.tables import SpaceTables
 
 
-class HalfTables(SpaceTables):
-    """Reads such tables; an interest with a lower bound on `upper` is refused."""
+class UpperBoundTables(SpaceTables):
+    """Reads such tables; an interest with a lower bound on that attribute is refused."""
 
-    def __init__(self, space: Space, upper: str):
+    def __init__(self, space: Space, attribute: str):
         super().__init__(space)
         names = space.names
-        if upper not in names:
-            known = near(str(upper), names)
-            raise UsageError(f"upper is {upper!r}, which is no attribute of the space: {known}")
+        if attribute not in names:
+            known = near(str(attribute), names)
+            raise UsageError(
+                f"upper_bound_attribute is {attribute!r}, which is no attribute of the space: "
+                f"{known}"
+            )
         if len(space) != 2:
             raise UsageError(
-                f"a board with upper has two attributes; the space has {len(space)}: "
-                f"{', '.join(names)}\n  hint: leave out upper, or take a space of two of them"
+                f"a board with upper_bound_attribute has two attributes; the space has "
+                f"{len(space)}: "
+                f"{', '.join(names)}\n  hint: leave it out, or take a space of two of them"
             )
-        if not space[upper].ordered:
+        if not space[attribute].ordered:
             raise UsageError(
-                f"upper is {upper!r}, a {space[upper].type}, which has no order\n"
+                f"upper_bound_attribute is {attribute!r}, a {space[attribute].type}, which has no "
+                "order\n"
                 "  hint: name an attribute that filters can bound from above"
             )
-        self.upper = upper
-        self.axis = 1 - space.axis(upper)
+        self.attribute = attribute
+        self.axis = 1 - space.axis(attribute)
         """Of the other attribute."""
-        self.least = space[upper].domain[0]
+        self.least = space[attribute].domain[0]
         """The largest lower bound of an attribute that isn't bounded from below."""
 
     def check(self, boxes: F64) -> None:
@@ -47,14 +52,14 @@ class HalfTables(SpaceTables):
     def _words(self) -> tuple[str, str]:
         """What is wrong with a lower bound, and what to do."""
         return (
-            f"interests have no lower bound on {self.upper!r}, the attribute given as upper",
-            f"write {self.upper} <= ... alone, or make the board without upper",
+            f"interests have no lower bound on {self.attribute!r}, the upper_bound_attribute",
+            f"write {self.attribute} <= ... alone, or leave out upper_bound_attribute",
         )
 
     def _part(self, rows: Rows) -> Part:
-        column = f"{self.upper}_lo"
+        column = f"{self.attribute}_lo"
         if column in rows:
-            lo, _ = rows.bounds(self.space[self.upper])
+            lo, _ = rows.bounds(self.space[self.attribute])
             for place in np.flatnonzero((lo > self.least) & rows.good).tolist():
                 rows.refuse(place, column, *self._words)
         return encode_part(self.space, rows, self._parsed)

@@ -48,12 +48,12 @@ PROBE = 24
 """Ticks after which the server asks who is there."""
 _PATIENCE = 3
 """How often it asks those who don't answer."""
-_CHANGES = ("update", "put", "remove", "move", "update_many", "update_batch")
+_CHANGES = ("set_value", "add", "remove", "move", "update_many", "update_batch")
 
 
 @dataclass(frozen=True)
 class Update:
-    """An input: change an object as `Board.update`, `put`, `remove` or `move` do."""
+    """An input: change an object as `Board.set_value`, `add`, `remove` or `move` do."""
 
     change: str
     given: tuple[Any, ...]
@@ -81,7 +81,8 @@ def _axes(board: Board) -> list[int]:
     if board.space is None:
         return [0, 1]
     d = len(board.space)
-    fixed = None if board.upper is None else board.space.names.index(board.upper)
+    attribute = board.upper_bound_attribute
+    fixed = None if attribute is None else board.space.names.index(attribute)
     return [axis for axis in range(2 * d) if axis != fixed]
 
 

@@ -2,7 +2,7 @@
 
     network = ZoneSimulation(board, ((0.0, 0.0), (1.0, 1.0)), seed=1)
     network.add_broker() ...
-    network.update("update", "a", 0.5)
+    network.update("set_value", "a", 0.5)
     network.run_until_quiet()
     network.check()
 

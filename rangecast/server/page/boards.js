@@ -39,7 +39,7 @@ async function look(isNow) {
     const lists = await Promise.all(interests.items.map((one) => ask(path(`/interests/${encodeURIComponent(one.id)}`))));
     const order = board.descending ? "highest" : "lowest";
     $("board-note").textContent = `${many(board.objects, "object")}, ${many(board.interests, "interest")}; `
-      + `each has the ${board.k} of the ${order} y in its range.${interests.items.length < board.interests && !wanted ? ` The first ${interests.items.length} by id are shown.` : ""}`;
+      + `each has the ${board.k} of the ${order} value in its range.${interests.items.length < board.interests && !wanted ? ` The first ${interests.items.length} by id are shown.` : ""}`;
     body.replaceChildren(...lists.map(row));
     if (!lists.length) body.append(el("tr", {}, el("td", { colspan: 4, class: "empty" }, wanted ? "There is no interest with this id." : "This board has no interests yet.")));
   } catch (error) {
@@ -59,10 +59,10 @@ async function found() {
   }
 }
 
-const range = (one) => one.filter ?? `x from ${one.x_lo ?? "anywhere"} to ${one.x_hi ?? "anywhere"}`;
+const range = (one) => one.filter ?? `position from ${one.position_lo ?? "anywhere"} to ${one.position_hi ?? "anywhere"}`;
 
 function row(one) {
-  const best = one.best.map(({ object: id, y }, at) => el("li", {}, `${at + 1}. ${id} `, el("span", { class: "note" }, `y ${shownValue(y)}`)));
+  const best = one.best.map(({ object: id, value }, at) => el("li", {}, `${at + 1}. ${id} `, el("span", { class: "note" }, `value ${shownValue(value)}`)));
   return el("tr", {}, el("td", {}, one.id), el("td", { class: "code" }, range(one)), el("td", {}, one.consumer ?? "–"),
     el("td", {}, best.length ? el("ul", { class: "best" }, ...best) : "no object in its range"));
 }

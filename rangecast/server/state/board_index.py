@@ -102,11 +102,11 @@ class BoardIndex:
             before.setdefault(change.id, old)
             carried_out(self._objects, change, first + at, self._entry.space)
             new = self._objects.get(change.id)
-            x = None if change.x is UNSET else change.x
-            given.append(Change(change.id, None if new is None else new.y, x))
+            position = None if change.position is UNSET else change.position
+            given.append(Change(change.id, None if new is None else new.value, position))
         make = self._board.update_batch if is_batch else self._board.update_many
         lists: dict[int, dict[str, Any]] = {}
-        for name in self._board.reached(make(given)):
+        for name in self._board.affected_interests(make(given)):
             interest = self._interests[name]
             if not listened(interest.consumer):
                 continue
@@ -128,7 +128,7 @@ class BoardIndex:
             if was is not None and any(lies_in(was.place, lo, hi) for lo, hi in boxes):
                 old.append((name, was))
         sign = -1 if self._entry.made.descending else 1
-        old.sort(key=lambda one: (sign * one[1].y, one[1].arrival))
+        old.sort(key=lambda one: (sign * one[1].value, one[1].arrival))
         if [(name, *one[1:]) for name, one in old[:k]] == [(name, *one[1:]) for name, one in new]:
             return None
         return self._shown(found[:k])
@@ -137,14 +137,16 @@ class BoardIndex:
         return interest.k or self._entry.made.k
 
     def _shown(self, entries: Sequence[Any]) -> list[dict[str, Any]]:
-        place = "x" if self._entry.space is None else "values"
-        return [{"object": one.object, "y": one.y, place: getattr(one, place)} for one in entries]
+        return [
+            {"object": entry.object, "value": entry.value, "position": entry.position}
+            for entry in entries
+        ]
 
 
 def _columns(entry: BoardEntry, objects: Mapping[str, Placed]) -> Any:
     """Return objects as a board takes them."""
     ids = pa.array(list(objects), pa.large_string())
-    ys = np.array([one.y for one in objects.values()], np.float64)
+    ys = np.array([one.value for one in objects.values()], np.float64)
     came = np.array([one.arrival for one in objects.values()], np.int64)
     d = 1 if entry.space is None else len(entry.space)
     at = np.array([one.place for one in objects.values()], np.float64).reshape(len(ys), d)

@@ -1,6 +1,6 @@
 """Boards as the log has them: their objects, their interests, and changes of either.
 
-Where an object lies is a tuple of coordinates, one per attribute: x alone without a space. Of equal
+A place is a tuple of coordinates, one per attribute; without a space it is one number. Of equal
 values the object that came first ranks first; its arrival is the seq that put it there.
 """
 
@@ -44,7 +44,7 @@ class Placed(NamedTuple):
     """Where an object lies, and what it is worth."""
 
     arrival: int
-    y: float
+    value: float
     place: tuple[float, ...]
 
 
@@ -52,10 +52,10 @@ class ObjectChange(msgspec.Struct, omit_defaults=True):
     """A change of an object, as a line of the log has it: what was given, and what was before."""
 
     id: str
-    y: float | UnsetType | None = UNSET
+    value: float | UnsetType | None = UNSET
     """Its new value; `None` removes it."""
-    x: Any = UNSET
-    """Its new place: a number, or over a space those values that change."""
+    position: Any = UNSET
+    """Its new position: a number, or over a space those values that change."""
     was: tuple[int, float, list[float | None]] | None = None
     """Arrival, value and place before; a missing value is null. Readers go back by it."""
 
@@ -78,15 +78,15 @@ class Interest(msgspec.Struct, eq=False, array_like=True):
     """The seq of the edit that made it."""
     died: int
     filter: str
-    x_lo: float | None
-    x_hi: float | None
+    position_lo: float | None
+    position_hi: float | None
     k: int
     """How many objects it wants; 0: as many as the board has."""
 
     @property
     def where(self) -> tuple[Any, ...]:
         """As `Board.subscribe` takes it."""
-        return (self.filter,) if self.filter else (self.x_lo, self.x_hi)
+        return (self.filter,) if self.filter else (self.position_lo, self.position_hi)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,8 +124,10 @@ class BoardEntry:
 
     def shown(self, name: str, one: Placed) -> dict[str, Any]:
         """Return an object as a change would put it."""
-        values = {"x": one.place[0]} if self.space is None else values_of(self.space, one.place)
-        return {"id": name, **values, "y": one.y}
+        values = (
+            {"position": one.place[0]} if self.space is None else values_of(self.space, one.place)
+        )
+        return {"id": name, **values, "value": one.value}
 
     def take(self, unit: Unit) -> list[ObjectChange]:
         """Carry out a unit of updates."""
@@ -157,8 +159,13 @@ def board_label(name: str) -> str:
 
 def empty_board(made: PutBoard, space: Space | None, objects: Any = None) -> Any:
     """Return a board of `notify` with these options, without interests."""
-    upper = made.upper or None
-    return Board(made.k, space=space, upper=upper, descending=made.descending, objects=objects)
+    return Board(
+        made.k,
+        space=space,
+        upper_bound_attribute=made.upper_bound_attribute or None,
+        descending=made.descending,
+        objects=objects,
+    )
 
 
 def check_board(made: PutBoard) -> None:
@@ -176,23 +183,23 @@ def warm(made: PutBoard) -> None:
     board = empty_board(made, space)
     board.subscribe("one", *(("true",) if space else (0, 1)))
     place: Any = {} if space else 0.5
-    board.reached(board.update_many([("a", 1, place), ("b", 2, place), ("a", 3)]))
-    board.reached(board.update_batch([("a", 4), ("b", None)]))
+    board.affected_interests(board.update_many([("a", 1, place), ("b", 2, place), ("a", 3)]))
+    board.affected_interests(board.update_batch([("a", 4), ("b", None)]))
     board.best(*(("true",) if space else (0, 1)), k=made.k)
 
 
 def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
     """Refuse an interest that the board can't have."""
     if bool(edit.filter) != (entry.space is not None):
-        needs = "x_lo and x_hi" if entry.space is None else "a filter"
+        needs = "position_lo and position_hi" if entry.space is None else "a filter"
         raise UsageError(f"an interest of the board {shown(entry.name)} has {needs}")
-    where = (edit.filter,) if edit.filter else (edit.x_lo, edit.x_hi)
+    where = (edit.filter,) if edit.filter else (edit.position_lo, edit.position_hi)
     empty_board(entry.made, entry.space).subscribe(edit.name, *where, k=edit.k or None)
 
 
 def interest_of(edit: PutInterest, consumer: int, seq: int) -> Interest:
     """Return the interest that an edit makes."""
-    bounds = edit.filter, edit.x_lo, edit.x_hi
+    bounds = edit.filter, edit.position_lo, edit.position_hi
     return Interest(edit.name, consumer, seq, NEVER, *bounds, edit.k)
 
 
@@ -219,19 +226,20 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
         raise UsageError(f"not JSON: {error}") from None
     if not isinstance(given, dict) or "id" not in given:
         raise UsageError(
-            f'a change is a JSON object {{"id": ..., "y": ...}}\n  given: {shown(given)}'
+            f'a change is a JSON object {{"id": ..., "value": ...}}\n  given: {shown(given)}'
         )
-    known = ["id", "y", *(["x"] if space is None else space.names)]
+    known = ["id", "value", *(["position"] if space is None else space.names)]
     for name in given:
         if name not in known:
             raise UsageError(f"unknown field {name!r}: {near(name, known)}")
     change = ObjectChange(str(as_id(given["id"], "object")))
-    if "y" in given:
-        change.y = None if given["y"] is None else finite("y", given["y"])
-    rest = {name: value for name, value in given.items() if name not in ("id", "y")}
+    if "value" in given:
+        change.value = None if given["value"] is None else finite("value", given["value"])
+    rest = {name: value for name, value in given.items() if name not in ("id", "value")}
     if rest:
-        change.x = rest if space is not None else finite("x", given["x"])
-        moved(space, change.x, None)
+        is_number = space is None
+        change.position = finite("position", given["position"]) if is_number else rest
+        moved(space, change.position, None)
     return change
 
 
@@ -240,21 +248,23 @@ def check_object(name: str, only: str, *, exists: bool) -> None:
     if only == "new" and exists:
         raise DuplicateIdError(f"object {name!r} already exists\n  hint: update it, or move it")
     if only == "existing" and not exists:
-        raise UnknownIdError(f"no object {name!r}\n  hint: put it there first")
+        raise UnknownIdError(f"no object {name!r}\n  hint: add it first")
 
 
 def judged(
     change: ObjectChange, old: Placed | None, space: Space | None, seq: int
 ) -> Placed | None:
     """Note in a change what was before; return what it makes of it, or refuse it."""
-    if old is None and not (isinstance(change.y, float) and change.x is not UNSET):
-        needs = "x and y" if space is None else "its attributes and y"
-        raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to put it there")
-    if change.y is UNSET and change.x is UNSET:
-        raise UsageError(f"nothing of the object {change.id!r} changes\n  hint: give y, or a place")
+    if old is None and not (isinstance(change.value, float) and change.position is not UNSET):
+        needs = "a position and a value" if space is None else "its attributes and a value"
+        raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to add it")
+    if change.value is UNSET and change.position is UNSET:
+        raise UsageError(
+            f"nothing of the object {change.id!r} changes\n  hint: give a value or a position"
+        )
     change.was = None
     if old is not None:
-        change.was = old.arrival, old.y, [None if one == inf else one for one in old.place]
+        change.was = old.arrival, old.value, [None if one == inf else one for one in old.place]
     objects = {} if old is None else {change.id: old}
     carried_out(objects, change, seq, space)
     return objects.get(change.id)
@@ -264,16 +274,16 @@ def carried_out(
     objects: dict[str, Placed], change: ObjectChange, seq: int, space: Space | None
 ) -> None:
     """Make a change that was judged."""
-    if change.y is None:
+    if change.value is None:
         del objects[change.id]
         return
     old = objects.get(change.id)
     place = () if old is None else old.place
-    if change.x is not UNSET:
-        place = moved(space, change.x, old)
-    y = old.y if old is not None and change.y is UNSET else change.y
-    assert isinstance(y, float)
-    objects[change.id] = Placed(seq if old is None else old.arrival, y, place)
+    if change.position is not UNSET:
+        place = moved(space, change.position, old)
+    value = old.value if old is not None and change.value is UNSET else change.value
+    assert isinstance(value, float)
+    objects[change.id] = Placed(seq if old is None else old.arrival, value, place)
 
 
 def moved(space: Space | None, given: Any, old: Placed | None) -> tuple[float, ...]:
@@ -292,8 +302,8 @@ def was_of(change: ObjectChange) -> Placed | None:
     """Return what an object was before a change of the log."""
     if change.was is None:
         return None
-    arrival, y, place = change.was
-    return Placed(arrival, y, tuple(inf if one is None else one for one in place))
+    arrival, value, place = change.was
+    return Placed(arrival, value, tuple(inf if one is None else one for one in place))
 
 
 # ---- units of the log

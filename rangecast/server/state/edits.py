@@ -157,8 +157,8 @@ class PutBoard(Edit, tag="put-board", frozen=True):
 
     k: int
     definition: dict[str, Any] | None = None
-    """The space that its objects lie in, as it was then; `None`: x alone."""
-    upper: str = ""
+    """The space that its objects lie in, as it was then; `None`: a number."""
+    upper_bound_attribute: str = ""
     descending: bool = False
 
 
@@ -172,8 +172,8 @@ class PutInterest(Edit, tag="put-interest", frozen=True):
     board: str
     consumer: str = ""
     filter: str = ""
-    x_lo: float | None = None
-    x_hi: float | None = None
+    position_lo: float | None = None
+    position_hi: float | None = None
     k: int = 0
 
 

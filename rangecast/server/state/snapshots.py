@@ -201,7 +201,7 @@ def _fields(entry: SpaceEntry) -> tuple[str, str, int, int, int]:
 
 def _board(entry: BoardEntry) -> _Board:
     objects = [
-        (name, one.arrival, one.y, [None if at == inf else at for at in one.place])
+        (name, one.arrival, one.value, [None if at == inf else at for at in one.place])
         for name, one in entry.objects.items()
     ]
     live = [msgspec.structs.replace(one) for one in entry.live.values()]
@@ -210,8 +210,8 @@ def _board(entry: BoardEntry) -> _Board:
 
 def _board_entry(board: _Board) -> BoardEntry:
     objects = {
-        name: Placed(arrival, y, tuple(inf if at is None else at for at in place))
-        for name, arrival, y, place in board.objects
+        name: Placed(arrival, value, tuple(inf if at is None else at for at in place))
+        for name, arrival, value, place in board.objects
     }
     live = {one.id: one for one in board.live}
     return BoardEntry(board.made, board.since, objects, live)

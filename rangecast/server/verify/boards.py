@@ -26,7 +26,7 @@ Expected = tuple[int, list[str]]
 
 def in_words(interest: str, best: Iterable[tuple[str, float]]) -> str:
     """Return a list as a text."""
-    return f"{interest}: " + ", ".join(f"{one}={y:g}" for one, y in best)
+    return f"{interest}: " + ", ".join(f"{one}={value:g}" for one, value in best)
 
 
 class BoardProof:
@@ -98,19 +98,19 @@ class BoardProof:
     def _list(self, interest: PutInterest) -> list[Any]:
         entry = self._boards[interest.board]
         if entry.space is None:
-            lo, hi = interest.x_lo, interest.x_hi
+            lo, hi = interest.position_lo, interest.position_hi
             boxes = [([-inf if lo is None else lo], [inf if hi is None else hi])]
         else:
             bounds = Filter.parse(interest.filter, entry.space).arrays()
             boxes = [*zip(*(one.tolist() for one in bounds), strict=True)]
         sign = -1 if entry.made.descending else 1
         inside = [
-            (sign * one.y, one.arrival, name, one)
+            (sign * one.value, one.arrival, name, one)
             for name, one in entry.objects.items()
             if any(lies_in(one.place, lo, hi) for lo, hi in boxes)
         ]
         best = sorted(inside)[: interest.k or entry.made.k]
-        return [(name, one.y, one.place) for _, _, name, one in best]
+        return [(name, one.value, one.place) for _, _, name, one in best]
 
     def _told(self, name: str) -> str:
-        return in_words(name, [(one, y) for one, y, _ in self._lists[name]])
+        return in_words(name, [(one, value) for one, value, _ in self._lists[name]])

@@ -32,7 +32,7 @@ from rangecast.server.verify.oracle import Judge
 
 class _Object(msgspec.Struct):
     object: str
-    y: float
+    value: float
 
 
 class _List(msgspec.Struct):
@@ -51,7 +51,9 @@ class _Delivered(msgspec.Struct):
             return [str(one) for one in self.subscriptions]
         if self.lists is None:
             raise ValueError("has neither")
-        return [in_words(one.interest, [(o.object, o.y) for o in one.best]) for one in self.lists]
+        return [
+            in_words(one.interest, [(o.object, o.value) for o in one.best]) for one in self.lists
+        ]
 
 
 @dataclass

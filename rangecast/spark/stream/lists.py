@@ -60,7 +60,7 @@ class NotifyRunner:
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Refuse, before anything runs, columns, sinks and lists that can't work."""
-        need(events, ("id", "seq", "y"), "updates")
+        need(events, ("id", "seq", "value"), "updates")
         for sink in self._all_sinks():
             sink.check(session)
         kind = pa.string() if dict(events.dtypes)["id"] == "string" else pa.int64()
@@ -171,7 +171,7 @@ class NotifyRunner:
 def _in_order(events: DataFrame, ground: Ground) -> pa.Table:
     """Return updates in the order of `seq`, those without one first."""
     seq = F.expr("try_cast(seq as bigint)")
-    known = ("id", "y", *ground.places, BROKEN)
+    known = ("id", "value", *ground.places, BROKEN)
     names = [name for name in known if name in events.columns]
     ordered = events.withColumn("_seq", seq).orderBy(F.col("_seq").asc_nulls_first())
     return ordered.select("_seq", F.col("seq").cast("string").alias("seq"), *names).toArrow()

@@ -86,11 +86,11 @@ ROUTES = {
     "DELETE /v1/boards/{board}": Asked("admin"),
     "GET /v1/boards/{board}/interests": Asked("read"),
     "GET /v1/boards/{board}/interests/{name:path}": Asked("read"),
-    "PUT /v1/boards/{board}/interests/{name:path}": Asked("subscribe", {"x_lo": 1}),
+    "PUT /v1/boards/{board}/interests/{name:path}": Asked("subscribe", {"position_lo": 1}),
     "DELETE /v1/boards/{board}/interests/{name:path}": Asked("subscribe"),
     "POST /v1/boards/{board}/interests:delete": Asked("subscribe", {"ids": []}),
     "POST /v1/boards/{board}/interests:bulk": Asked("subscribe", [{"id": "bulk"}]),
-    "POST /v1/boards/{board}/updates": Asked("publish", {"id": "o", "x": 1, "y": 1}),
+    "POST /v1/boards/{board}/updates": Asked("publish", {"id": "o", "position": 1, "value": 1}),
     "GET /v1/boards/{board}/best": Asked("read"),
     "GET /v1/boards/{board}/objects": Asked("read"),
     "GET /v1/consumers": Asked("read"),
@@ -151,7 +151,10 @@ class Tenants:
                 ("boards/s", {"k": 2}),
                 (f"boards/{tenant}-space", {"k": 2}),
                 (f"consumers/{tenant}-lists", {"board": "s"}),
-                (f"boards/s/interests/{tenant}-0", {"x_hi": 5, "consumer": f"{tenant}-lists"}),
+                (
+                    f"boards/s/interests/{tenant}-0",
+                    {"position_hi": 5, "consumer": f"{tenant}-lists"},
+                ),
                 *(
                     (f"spaces/s/subscriptions/{tenant}-{n}", wanted | {"consumer": "c"})
                     for n, wanted in enumerate(
@@ -166,7 +169,7 @@ class Tenants:
             events = [{"price": n, "word": f"{tenant}-event"} for n in range(5)]
             path = "/v1/spaces/s/events"
             self.ask(tenant, "admin", "POST", path, events).raise_for_status()
-            put = {"id": f"{tenant}-object", "x": 1, "y": 1}
+            put = {"id": f"{tenant}-object", "position": 1, "value": 1}
             self.ask(tenant, "admin", "POST", "/v1/boards/s/updates", put).raise_for_status()
 
     def ask(

@@ -337,7 +337,7 @@ def test_the_bytes_of_edits_are_those_of_the_log(tmp_path: Any) -> None:
             spoken = Spoken(service)
             await spoken.json("PUT", "/v1/boards/b", {"k": 2})
             await spoken.json("PUT", "/v1/spaces/s/subscriptions/a", {"filter": "price < 5"})
-            await spoken.json("POST", "/v1/boards/b/updates", {"id": 1, "x": 1, "y": 1})
+            await spoken.json("POST", "/v1/boards/b/updates", {"id": 1, "position": 1, "value": 1})
             await spoken.json("POST", "/v1/spaces/s/events", {"price": 1})
             kept = service.registry.retained.of(T)
             units = service.log.read(0, 1 << 20)

@@ -43,7 +43,11 @@ def test_no_parameter_is_an_internal_error() -> None:
         *("consumers/c/messages?limit=%s", "consumers/c/messages?wait=%s&limit=1"),
         *("consumers/c/dead-letters?limit=%s", "consumers/c/dead-letters?after=%s", "consumers/%s"),
         *("boards/b/interests?limit=%s", "boards/b/objects?limit=%s", "boards/b/objects?after=%s"),
-        *("boards/b/best?k=%s", "boards/b/best?x_lo=%s", "boards/b/best?x_lo=0&x_hi=%s"),
+        *(
+            "boards/b/best?k=%s",
+            "boards/b/best?position_lo=%s",
+            "boards/b/best?position_lo=0&position_hi=%s",
+        ),
         *(
             "boards/f/best?filter=%s",
             "boards/%s",
@@ -71,7 +75,7 @@ def test_no_parameter_is_an_internal_error() -> None:
                     ("spaces/s/subscriptions/%s", b'{"filter": "price < 5"}'),
                     ("consumers/%s", b'{"space": "s"}'),
                     ("boards/%s", b'{"k": 2}'),
-                    ("boards/b/interests/%s", b'{"x_lo": 0, "x_hi": 1}'),
+                    ("boards/b/interests/%s", b'{"position_lo": 0, "position_hi": 1}'),
                     ("spaces/%s", b"attribute = []"),
                     ("tenants/%s", b"{}"),
                 ):

@@ -244,9 +244,9 @@ def test_updates_that_change_nothing_wait_for_what_they_were_judged_by(
         async with serving() as service:
             log: Any = service.log
             await answered(service.edit(BOARD))
-            put = b'{"id": "o", "x": 1, "y": 2}'
+            put = b'{"id": "o", "position": 1, "value": 2}'
             await answered(updating(put)(service))
-            gone = updating(b'{"id": "o", "y": null}')
+            gone = updating(b'{"id": "o", "value": null}')
             first, second = await in_one_group(service, gone, gone)
             assert not second.done()
             log.release(None if is_written else LogFullError("full"))
@@ -293,7 +293,7 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
                 publishing(source="x", upto=8),
                 subscribing(),
                 lambda service: service.edit(PutConsumer(T, "c", "s")),
-                updating(b'{"id": "o", "x": 1, "y": 2}'),
+                updating(b'{"id": "o", "position": 1, "value": 2}'),
             )
             answers = await in_one_group(service, *asks)
             before = state(service)

@@ -69,7 +69,11 @@ class Mirror:
         self.rng = random.Random(seed)
         self.upper = "m2" if kind == "upper" else None
         self.descending = kind == "space"
-        options = {"space": self.space, "upper": self.upper, "descending": self.descending}
+        options = {
+            "space": self.space,
+            "upper_bound_attribute": self.upper,
+            "descending": self.descending,
+        }
         self.board: Any = Board(3, **options)
         self.subscribers: dict[str, tuple[str, Any]] = {}
         self.expected: dict[str, list[tuple[int, str, Any]]] = {"one": [], "two": []}
@@ -81,7 +85,10 @@ class Mirror:
     def where(self) -> dict[str, Any]:
         a, b = sorted(self.rng.choices(range(20), k=2))
         if self.space is None:
-            return {"x_lo": self.rng.choice([a, None]), "x_hi": self.rng.choice([b, None])}
+            return {
+                "position_lo": self.rng.choice([a, None]),
+                "position_hi": self.rng.choice([b, None]),
+            }
         if self.upper:
             return {"filter": f"km between {a} and {b} and m2 <= {self.rng.randrange(20)}"}
         town = self.rng.choice(TOWNS)
@@ -100,27 +107,26 @@ class Mirror:
 
     def note(self, seq: int, name: str) -> None:
         consumer, one = self.subscribers[name]
-        place = "x" if self.space is None else "values"
-        best = [{"object": e.object, "y": e.y, place: getattr(e, place)} for e in one.best]
+        best = [{"object": e.object, "value": e.value, "position": e.position} for e in one.best]
         self.expected[consumer].append((seq, name, best))
 
     def change(self) -> dict[str, Any]:
         """Return a change that can be made."""
         rng, known = self.rng, list(self.board.objects)
         if known and rng.random() < 0.15:
-            return {"id": rng.choice(known), "y": None}
+            return {"id": rng.choice(known), "value": None}
         is_new = not known or rng.random() < 0.4
         name = f"o{rng.randrange(10**6)}" if is_new else rng.choice(known)
         found: dict[str, Any] = {"id": name}
         if is_new or rng.random() < 0.3:
             found |= self.place()
         if is_new or len(found) == 1 or rng.random() < 0.5:
-            found["y"] = rng.randrange(12)
+            found["value"] = rng.randrange(12)
         return found
 
     def place(self) -> dict[str, Any]:
         if self.space is None:
-            return {"x": self.rng.randrange(20)}
+            return {"position": self.rng.randrange(20)}
         values: dict[str, Any] = {"km": self.rng.randrange(20), "m2": self.rng.randrange(20)}
         if len(self.space) == 3:
             values["town"] = self.rng.choice([*TOWNS, None])
@@ -129,9 +135,9 @@ class Mirror:
     def apply(self, seq: int, *rows: dict[str, Any], batch: bool = False) -> None:
         changes = []
         for row in rows:
-            place = {name: value for name, value in row.items() if name not in ("id", "y")}
-            x = None if not place else place if self.space else place["x"]
-            y = row["y"] if "y" in row else self.board.objects[row["id"]].y
+            place = {name: value for name, value in row.items() if name not in ("id", "value")}
+            x = None if not place else place if self.space else place["position"]
+            y = row["value"] if "value" in row else self.board.objects[row["id"]].value
             changes.append((row["id"], y, x))
         before = {name: one.best for name, (_, one) in self.subscribers.items()}
         make = self.board.update_batch if batch else self.board.update_many
@@ -202,7 +208,7 @@ async def history(service: Service, mirror: Mirror, turns: int) -> None:
             mirror.apply(accepted.first + len(rows) - 1, *rows, batch=True)
         else:
             row = mirror.change()
-            accepted = await update(service, [row, {"id": "nobody", "y": 1}, {"id": 7, "z": 1}])
+            accepted = await update(service, [row, {"id": "nobody", "value": 1}, {"id": 7, "z": 1}])
             assert [row for row, _ in accepted.refused] == [1, 2]
             mirror.apply(accepted.first, row)
         assert accepted.count
@@ -296,27 +302,45 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
         service = Service(tmp_path)
         mirror = Mirror("line", 1)
         await prepared(service, mirror)
-        await update(service, [{"id": "a", "x": 1, "y": 2}])
+        await update(service, [{"id": "a", "position": 1, "value": 2}])
         bad: list[Any] = [
-            *({"id": "b", "y": 1}, {"id": "b", "x": 1}, {"id": "a"}, {"id": "b", "y": None}),
-            *({"id": "a", "y": "x"}, {"id": "a", "x": None}, {"id": "a", "y": True}, {"y": 1}),
-            *([1], 7, {"id": [], "y": 1}, {"id": "a", "km": 3}, {"id": "a", "y": 10**400}),
+            *(
+                {"id": "b", "value": 1},
+                {"id": "b", "position": 1},
+                {"id": "a"},
+                {"id": "b", "value": None},
+            ),
+            *(
+                {"id": "a", "value": "x"},
+                {"id": "a", "position": None},
+                {"id": "a", "value": True},
+                {"value": 1},
+            ),
+            *([1], 7, {"id": [], "value": 1}, {"id": "a", "km": 3}, {"id": "a", "value": 10**400}),
         ]
         accepted = await update(service, bad)
         assert [row for row, _ in accepted.refused] == [*range(len(bad))]
         assert not accepted.count
         reasons = dict(accepted.refused)
-        assert "give x and y to put it there" in reasons[0]
+        assert "give a position and a value to add it" in reasons[0]
         assert "unknown field 'km'" in reasons[11]
         for options in ({"strict": True}, {"is_batch": True}):
-            accepted = await update(service, [{"id": "a", "y": 9}, {"id": "b", "y": 1}], **options)
+            accepted = await update(
+                service, [{"id": "a", "value": 9}, {"id": "b", "value": 1}], **options
+            )
             assert (accepted.count, [row for row, _ in accepted.refused]) == (0, [1])
         # later rows see what earlier ones do
-        rows = [{"id": "a", "y": None}, {"id": "a", "y": 1}, {"id": "c", "x": 5, "y": 5}]
-        accepted = await update(service, [*rows, {"id": "c", "y": 4}])
+        rows = [
+            {"id": "a", "value": None},
+            {"id": "a", "value": 1},
+            {"id": "c", "position": 5, "value": 5},
+        ]
+        accepted = await update(service, [*rows, {"id": "c", "value": 4}])
         assert (accepted.count, [row for row, _ in accepted.refused]) == (3, [1])
         objects = service.registry.board(T, B).objects
-        assert [(name, one.y, one.place) for name, one in objects.items()] == [("c", 4.0, (5.0,))]
+        assert [(name, one.value, one.place) for name, one in objects.items()] == [
+            ("c", 4.0, (5.0,))
+        ]
         for wrong, status in (
             (PutInterest(T, "i", "none", "one"), 404),
             (PutInterest(T, "i", B, "nobody"), 404),
@@ -329,7 +353,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
                 await edit(service, wrong)
             assert status_of(raised.value) == status
         with pytest.raises(RefusedError, match="at most 1,000 changes"):
-            await update(service, [{"id": "c", "y": 1}] * 1001, is_batch=True)
+            await update(service, [{"id": "c", "value": 1}] * 1001, is_batch=True)
         service.stop()
 
     run(work())
@@ -343,25 +367,27 @@ def test_boards_over_http_and_with_clients() -> None:
         with Client(served.url) as client, plain as http:
             board = client.put_board(B, 2, space="flats")
             client.put_board(B, 2, space="flats")  # the same again
-            assert board.put("a", place, 700).count(":") == 1
+            assert board.add("a", place, 700).count(":") == 1
             client.put_consumer("ann", start_at="start", board=B)
             ann = board.subscribe("near", "km < 10", consumer="ann")
-            assert [(one.object, one.y, one.x) for one in ann.best] == [("a", 700.0, place)]
+            assert [(one.object, one.value, one.position) for one in ann.best] == [
+                ("a", 700.0, place)
+            ]
             assert board.upsert_many([{"id": "all", "filter": "true", "k": 1}]) == (1, 0)
             with pytest.raises(DuplicateIdError, match="already exists"):
                 board.subscribe("near", "km < 10")
             with pytest.raises(RejectedRowError, match="an interest of the board"):
-                board.upsert_many([{"id": "x", "x_lo": 1}])
+                board.upsert_many([{"id": "x", "position_lo": 1}])
             with pytest.raises(UnknownIdError, match="no object 'z'"):
-                board.update("z", 1)
+                board.set_value("z", 1)
             with pytest.raises(UnknownIdError, match="no object 'z'"):
                 board.move("z", place, 1)
             with pytest.raises(DuplicateIdError, match="object 'a' already exists"):
-                board.put("a", place, 1)
-            board.update_many([("b", 600, place), {"id": "c", "y": 1, "km": 50}])
+                board.add("a", place, 1)
+            board.update_many([("b", 600, place), {"id": "c", "value": 1, "km": 50}])
             board.update_batch([("a", 650), ("b", None)])
             board.move("a", {"town": None})
-            assert board.best("m2 > 1", k=5)[0].x == {**place, "town": None}
+            assert board.best("m2 > 1", k=5)[0].position == {**place, "town": None}
             assert (len(board), list(board), "near" in board, "x" in board) == (
                 *(2, ["all", "near"], True, False),
             )
@@ -410,7 +436,7 @@ def test_boards_over_http_and_with_clients() -> None:
             for path, body, status in (
                 (f"/v1/boards/{B}", {"k": 0}, 422),
                 (f"/v1/boards/{B}", {"k": 3}, 409),
-                ("/v1/boards/up", {"k": 3, "space": "flats", "upper": "km"}, 422),
+                ("/v1/boards/up", {"k": 3, "space": "flats", "upper_bound_attribute": "km"}, 422),
                 ("/v1/consumers/x", {"board": B, "space": "flats"}, 422),
                 ("/v1/consumers/x", {"board": B, "max_per_event": 2}, 422),
                 (f"/v1/boards/{B}/interests/i", {"filter": "rooms > 1"}, 422),
@@ -427,13 +453,13 @@ def test_boards_over_http_and_with_clients() -> None:
         async def awaited() -> None:
             async with AsyncClient(served.url) as client:
                 line = await client.put_board("line", 1, descending=True)
-                await line.put("a", 1.5, 3)
+                await line.add("a", 1.5, 3)
                 assert (await line.subscribe("i", 1, 2)).best[0].object == "a"
                 assert (await line.replace("i", None, 1)).best == []
                 await line.update_batch([("b", 2, 1)])
-                await line.update("b", 4)
+                await line.set_value("b", 4)
                 await line.move("b", 0.5, 5)
-                assert [one.y for one in await line.best(0, 1)] == [5.0]
+                assert [one.value for one in await line.best(0, 1)] == [5.0]
                 assert await line.upsert_many([{"id": "j"}]) == (1, 0)
                 await line.remove("b")
                 await line.unsubscribe("i")
@@ -462,7 +488,7 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
                 consumer = {"board": B, "start_at": "start"}
                 http.put("/v1/consumers/one", json=consumer).raise_for_status()
                 for name in range(5):
-                    wanted = {"x_lo": name, "x_hi": name + 4, "consumer": "one"}
+                    wanted = {"position_lo": name, "position_hi": name + 4, "consumer": "one"}
                     http.put(f"/v1/boards/{B}/interests/i{name}", json=wanted).raise_for_status()
 
             def write(url: str = found[0], turn: int = turn) -> None:
@@ -470,7 +496,7 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
                 with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
                     while True:
                         name, x, y = rng.randrange(12), rng.randrange(9), rng.randrange(9)
-                        row = {"id": f"o{name}", "x": float(x), "y": float(y)}
+                        row = {"id": f"o{name}", "position": float(x), "value": float(y)}
                         try:
                             answer = http.post(f"/v1/boards/{B}/updates", json=row).json()
                         except httpx.HTTPError:
@@ -503,12 +529,12 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
     assert verdict.expected > 50
     logged, mirror = {}, Mirror("line", 0)
     for seq in range(5):
-        mirror.put(seq, f"i{seq}", "one", 0, {"x_lo": seq, "x_hi": seq + 4})
+        mirror.put(seq, f"i{seq}", "one", 0, {"position_lo": seq, "position_hi": seq + 4})
     mirror.expected["one"].clear()
     for unit in checked_units(tmp_path / "data"):
         if unit.kind == UPDATES:
             change = updates_of(unit)[1][0]
-            row = {"id": change.id, "x": change.x, "y": change.y}
+            row = {"id": change.id, "position": change.position, "value": change.value}
             logged[unit.first] = row
             mirror.apply(unit.first, row)
     assert acked == [(seq, logged[seq]) for seq, _ in acked]
@@ -519,7 +545,7 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
         if one["seq"] in logged
     }
     assert lists == {(seq, name): best for seq, name, best in mirror.expected["one"]}
-    (tmp_path / "got.jsonl").write_text("\n".join(got[1:]).replace('"y": 3.0', '"y": 3.5'))
+    (tmp_path / "got.jsonl").write_text("\n".join(got[1:]).replace('"value": 3.0', '"value": 3.5'))
     wrong = proved(tmp_path / "data", T, "one", tmp_path / "got.jsonl")
     assert wrong.missing
     assert wrong.differing

@@ -77,8 +77,8 @@ def act(tenants: Tenants, tenant: str) -> None:
     ask("PUT", "consumers/more", {"space": "s"})
     ask("PUT", "spaces/s/subscriptions/more", {"filter": "price < 5", "consumer": "more"})
     ask("POST", "spaces/s/events?wait=matches", [{"price": 1}] * 20)
-    ask("PUT", "boards/more/interests/more", {"x_lo": 0, "x_hi": 5})
-    ask("POST", "boards/s/updates", {"id": "more", "x": 1, "y": 2})
+    ask("PUT", "boards/more/interests/more", {"position_lo": 0, "position_hi": 5})
+    ask("POST", "boards/s/updates", {"id": "more", "position": 1, "value": 2})
 
 
 def family(name: str) -> str:

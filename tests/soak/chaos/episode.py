@@ -369,7 +369,7 @@ class SingleEpisode(Episode):
         if before["durable"] == status["durable"] == status["matched"]:
             at = status["durable"]
             self.history.note("live", "a", at=at, items=items)
-            shown = {sub["id"]: [sub["y"], sub["x"]] for sub in objects}
+            shown = {sub["id"]: [sub["value"], sub["position"]] for sub in objects}
             self.history.note("objects", "a", at=at, board="board", items=shown)
 
     def _probe(self, when: str) -> None:

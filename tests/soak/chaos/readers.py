@@ -25,7 +25,7 @@ def item_of(message: dict[str, Any]) -> list[Any]:
     """Return a message as the history has it: seq, ids, how many were dropped, the event."""
     if "lists" in message:
         lists = {
-            one["interest"]: [(e["object"], e["y"], e["x"]) for e in one["best"]]
+            one["interest"]: [(e["object"], e["value"], e["position"]) for e in one["best"]]
             for one in message["lists"]
         }
         return [message["seq"], sorted(lists), 0, json.dumps(lists, sort_keys=True)]

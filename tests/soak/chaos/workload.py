@@ -51,7 +51,7 @@ class Op:
     puts: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     name: str = ""
-    x_lo: float = 0.0
+    position_lo: float = 0.0
     attempts: int = 1
     refused: list[int] = field(default_factory=list)
     """Rows that can't be taken."""
@@ -105,15 +105,15 @@ class Workload:
             op.name = dice.choice(NAMES)
         elif kind in ("updates", "batch"):
             op.changes = [
-                {"id": one, "y": code + at / 64, "x": float(dice.randint(0, 99))}
+                {"id": one, "value": code + at / 64, "position": float(dice.randint(0, 99))}
                 for at, one in enumerate(dice.sample(OBJECTS, dice.randint(1, 3)))
             ]
             for one in op.changes:
-                one["y"] = round(dice.randint(0, 99) + one["y"] / 1e9, 12)
+                one["value"] = round(dice.randint(0, 99) + one["value"] / 1e9, 12)
         elif kind == "remove":
             op.name = dice.choice(OBJECTS)
         elif kind == "interest":
-            op.name, op.x_lo = dice.choice(INTERESTS), dice.randint(0, 60) + code / 1e9
+            op.name, op.position_lo = dice.choice(INTERESTS), dice.randint(0, 60) + code / 1e9
         return op
 
     def _events(self, code: int, count: int, dice: random.Random) -> list[dict[str, Any]]:

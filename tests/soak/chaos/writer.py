@@ -49,8 +49,9 @@ class Writer:
             number = self._history.op(self._server.name, "delete", name=op.name)
             self.edited(number, self._connection.ask("DELETE", f"{SUBSCRIPTIONS}/{op.name}"))
         elif op.kind == "interest":
-            body = {"x_lo": op.x_lo, "x_hi": op.x_lo + 30, "consumer": "board"}
-            number = self._history.op(self._server.name, "interest", name=op.name, x_lo=op.x_lo)
+            lo = op.position_lo
+            body = {"position_lo": lo, "position_hi": lo + 30, "consumer": "board"}
+            number = self._history.op(self._server.name, "interest", name=op.name, position_lo=lo)
             path = f"boards/board/interests/{op.name}"
             self.edited(number, self._connection.ask("PUT", path, body))
         else:
@@ -149,7 +150,7 @@ class Writer:
         self.edited(number, self._connection.ask("PUT", path, body))
 
     def _update(self, op: Op) -> None:
-        changes = op.changes or [{"id": op.name, "y": None}]
+        changes = op.changes or [{"id": op.name, "value": None}]
         what: dict[str, Any] = {"name": op.name} if op.name else {"changes": changes}
         kind = "remove" if op.name else "updates"
         number = self._history.op(self._server.name, kind, **what)

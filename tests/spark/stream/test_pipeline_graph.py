@@ -192,13 +192,13 @@ NOTIFY = step(
 
 def moved(folder, name, lines):
     (folder / "updates").mkdir(exist_ok=True)
-    (folder / "updates" / name).write_text("seq,id,y,x\n" + lines)
+    (folder / "updates" / name).write_text("seq,id,value,position\n" + lines)
 
 
 @pytest.fixture
 def board(folder):
-    (folder / "o.csv").write_text("id,x,y\np,1,10\nq,2,20\nr,3,30\n")
-    (folder / "i.csv").write_text("id,x_lo,x_hi\n7,0,2\n8,2,9\n")
+    (folder / "o.csv").write_text("id,position,value\np,1,10\nq,2,20\nr,3,30\n")
+    (folder / "i.csv").write_text("id,position_lo,position_hi\n7,0,2\n8,2,9\n")
     moved(folder, "0.csv", "2,r,5,\n1,r,40,\nx,p,1,\n3,nobody,1,\n4,s,1,8\n5,q,dear,\n")
     return folder
 
@@ -215,12 +215,12 @@ def test_a_stream_of_updates_beside_a_stream_of_events(spark, board):
     assert (by_step["notify"].events, by_step["notify"].rejected) == (6, 3)
     assert by_step["match"].steps == {"match": 5}
     bad = rows(board, "bad/updates", "column", "value", "reason")
-    assert [row[:2] for row in bad] == [("id", "nobody"), ("seq", "x"), ("y", "dear")]
+    assert [row[:2] for row in bad] == [("id", "nobody"), ("seq", "x"), ("value", "dear")]
 
     def shown():
         with TopKLists(spark, board / "l", k=2) as kept:
             return sorted(
-                map(tuple, kept.read().select("interest", "rank", "object", "y").collect())
+                map(tuple, kept.read().select("interest", "rank", "object", "value").collect())
             )
 
     assert shown() == [(7, 1, "p", 10), (7, 2, "q", 20), (8, 1, "s", 1), (8, 2, "r", 5)]
@@ -250,22 +250,22 @@ def test_a_batch_of_updates_without_a_quarantine_is_refused_whole(spark, board):
 def test_a_stream_of_updates_over_a_space(spark, board):
     attribute = '[[attribute]]\nname = "{}"\ntype = "number"\n'
     (board / "flats.toml").write_text(attribute.format("km") + attribute.format("m2"))
-    (board / "o.csv").write_text("id,km,m2,y\np,1,50,10\nq,2,60,20\nr,3,70,30\n")
+    (board / "o.csv").write_text("id,km,m2,value\np,1,50,10\nq,2,60,20\nr,3,70,30\n")
     (board / "i.csv").write_text("id,filter,k\n7,km <= 2 or m2 > 65,1\n8,m2 between 55 and 90,\n")
     for path in (board / "updates").iterdir():
         path.unlink()
     lines = "2,r,5,,\n1,s,1,9,80\n3,q,7,,95\n4,r,x,,\n"
-    (board / "updates" / "0.csv").write_text("seq,id,y,km,m2\n" + lines)
+    (board / "updates" / "0.csv").write_text("seq,id,value,km,m2\n" + lines)
     over = NOTIFY.replace("k = 2", 'k = 2\nspace = "flats.toml"')
     text = HEAD[: HEAD.index("[[source]]")] + UPDATES + over
     load(board, text + '[rejected]\npath = "bad"\n').run(spark)
-    assert rows(board, "bad", "column", "value") == [("y", "x")]
+    assert rows(board, "bad", "column", "value") == [("value", "x")]
     space = Space.load(board / "flats.toml")
     with TopKLists(spark, board / "l", k=2, space=space) as kept:
         found = sorted(map(tuple, kept.read().collect()))
     assert found == [(7, 1, "s", 9, 80, 1), (8, 1, "s", 9, 80, 1), (8, 2, "r", 3, 70, 5)]
-    (board / "flats.toml").write_text(attribute.format("y"))
-    with pytest.raises(FileError, match=r"step\[0\].space: an attribute called 'y'"):
+    (board / "flats.toml").write_text(attribute.format("value"))
+    with pytest.raises(FileError, match=r"step\[0\].space: an attribute called 'value'"):
         load(board, text)
 
 

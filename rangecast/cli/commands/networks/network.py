@@ -35,13 +35,16 @@ class Zones(StrEnum):
 
 
 def network(
-    objects: Annotated[Path, typer.Argument(help="Objects: id, x, y; - is stdin.")],
+    objects: Annotated[Path, typer.Argument(help="Objects: id, position, value; - is stdin.")],
     updates: Annotated[
         Path,
-        typer.Argument(help="Updates in order: id, y; without a y the object is removed."),
+        typer.Argument(help="Updates in order: id, value; without a value the object is removed."),
     ],
     interests: Annotated[
-        Path, typer.Argument(help="Interests: id, x_lo, x_hi and optionally k; null is unbounded.")
+        Path,
+        typer.Argument(
+            help="Interests: id, position_lo, position_hi and optionally k; null is unbounded."
+        ),
     ],
     k: Annotated[
         int,
@@ -254,11 +257,11 @@ class _Comparison:
 def _check(path: Path, changes: list[Change]) -> None:
     from rangecast.errors import UsageError
 
-    moved = next((change for change in changes if change.x is not None), None)
+    moved = next((change for change in changes if change.position is not None), None)
     if moved is not None:
         raise UsageError(
-            f"{path}: an update of {moved.id!r} has an x, and a network is measured with updates "
-            "of values\n  hint: leave out x, and put new objects into the file of objects"
+            f"{path}: an update of {moved.id!r} has a position, and a network is measured with "
+            "updates of values\n  hint: leave out positions; new objects belong to the objects file"
         )
 
 

@@ -166,17 +166,17 @@ def _notify(_made: Workload) -> None:
     from rangecast.notify import Board
 
     at = np.arange(100.0)
-    objects = {"id": at.astype(np.int64), "x": at, "y": at}
-    interests = {"id": objects["id"], "x_lo": at, "x_hi": at + 10}
+    objects = {"id": at.astype(np.int64), "position": at, "value": at}
+    interests = {"id": objects["id"], "position_lo": at, "position_hi": at + 10}
     for algorithm in ("dense", "sparse"):
         board = Board(3, objects=objects, interests=interests, algorithm=algorithm)
         board.subscribe(200, 7.0, 9.0)
-        _change(board, 7.5, {"x": 7.5})
+        _change(board, 7.5, {"position": 7.5})
     space = Space([Number("a"), Number("b")])
-    objects = {"id": objects["id"], "a": at, "b": at[::-1], "y": at}
+    objects = {"id": objects["id"], "a": at, "b": at[::-1], "value": at}
     place = {"a": 7.5, "b": 60.5}
-    for upper in (None, "b"):
-        board = Board(3, space=space, upper=upper, objects=objects)
+    for attribute in (None, "b"):
+        board = Board(3, space=space, upper_bound_attribute=attribute, objects=objects)
         for number in range(20):
             board.subscribe(number, f"a between {number} and {number + 30} and b <= 150")
         _change(board, place, place)
@@ -184,12 +184,12 @@ def _notify(_made: Workload) -> None:
 
 def _change(board: Board, place: float | dict[str, float], columns: dict[str, float]) -> None:
     """Make every kind of change; the columns are those of the place."""
-    board.update(5, 0.5)
-    board.put(200, place, 0.25)
+    board.set_value(5, 0.5)
+    board.add(200, place, 0.25)
     board.move(6, place)
     board.remove(7)
-    rows: list[dict[str, float]] = [{"id": one, "y": (7 * one) % 40} for one in range(10, 29)]
-    board.update_batch([*rows, {"id": 40, **columns, "y": 1.5}])
+    rows: list[dict[str, float]] = [{"id": one, "value": (7 * one) % 40} for one in range(10, 29)]
+    board.update_batch([*rows, {"id": 40, **columns, "value": 1.5}])
     board.unsubscribe(3)
     board.lists()
 

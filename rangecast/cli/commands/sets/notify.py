@@ -33,23 +33,23 @@ def notify(
     objects: Annotated[
         Path,
         typer.Argument(
-            help="Objects: id, x (with --space: a column per attribute), y and optionally arrival; "
-            "- is stdin."
+            help="Objects: id, position (with --space: a column per attribute), value and "
+            "optionally arrival; - is stdin."
         ),
     ],
     updates: Annotated[
         Path,
         typer.Argument(
-            help="Updates in order: id, y and optionally x (with --space: the attributes that "
-            "change). Without a y the object is removed; with an x, a new id is put there and a "
-            "known one moved. - is stdin."
+            help="Updates in order: id, value and optionally position (with --space: the "
+            "attributes that change). Without a value the object is removed; with a position, a "
+            "new id is added there and a known one moved. - is stdin."
         ),
     ],
     interests: Annotated[
         Path,
         typer.Argument(
-            help="Interests: id, x_lo, x_hi (with --space: <attribute>_lo and <attribute>_hi, or "
-            "filter) and optionally k; null is unbounded. - is stdin."
+            help="Interests: id, position_lo, position_hi (with --space: <attribute>_lo and "
+            "<attribute>_hi, or filter) and optionally k; null is unbounded. - is stdin."
         ),
     ],
     k: Annotated[
@@ -66,10 +66,10 @@ def notify(
         Path | None,
         typer.Option("--space", help="The attributes of objects and interests, as TOML."),
     ] = None,
-    upper: Annotated[
+    upper_bound_attribute: Annotated[
         str | None,
         typer.Option(
-            "--upper",
+            "--upper-bound-attribute",
             help="With a --space of two attributes: the one on which interests have no lower "
             "bound. Messages are found faster.",
         ),
@@ -77,7 +77,7 @@ def notify(
     lists: Annotated[
         Path | None,
         typer.Option(
-            "--lists", help="Write the lists as they are at the end: interest, rank, object, y."
+            "--lists", help="Write the lists as they are at the end: interest, rank, object, value."
         ),
     ] = None,
     changes: Annotated[
@@ -85,7 +85,7 @@ def notify(
         typer.Option(
             "--changes",
             help="Write whose list changed and how: seq, interest, change (entered, left, moved, "
-            "changed), object, rank, rank_before, y; - is stdout.",
+            "changed), object, rank, rank_before, value; - is stdout.",
         ),
     ] = None,
     algorithm: Annotated[
@@ -114,7 +114,7 @@ def notify(
         typer.Option("--sketch", min=1, help="Approximate the interests by this many rectangles."),
     ] = None,
     descending: Annotated[
-        bool, typer.Option("--descending", help="The highest y ranks first; else the lowest.")
+        bool, typer.Option("--descending", help="The highest value ranks first; else the lowest.")
     ] = False,
     check: Annotated[
         bool,
@@ -131,13 +131,14 @@ def notify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the messages that keep top-k lists up to date: seq, position, object, x, y and tile.
+    """Write the messages that keep top-k lists up to date: seq, ordinal, object, position, value.
 
     An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r <
     right_outer; an end without a bound counts as 1.7976931348623157e308 or its negative. Messages
     are applied in the order of seq, the row of the update (or the number of the batch), and
-    position. With --space, a box is reached iff <attribute>_low_from <= lo <= <attribute>_low_to
-    and <attribute>_high_from <= hi <= <attribute>_high_to for every attribute.
+    ordinal, the number of the message within it. With --space, a box is reached iff
+    <attribute>_low_from <= lo <= <attribute>_low_to and <attribute>_high_from <= hi <=
+    <attribute>_high_to for every attribute.
 
     --changes writes what the messages do to the lists: a row for each object that enters, leaves
     or moves in the list of an interest, or changes its value there.
@@ -151,7 +152,8 @@ def notify(
       rangecast notify objects.csv updates.csv interests.csv -o messages.csv --changes -
       rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
       rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
-      rangecast notify flats.csv rents.csv wishes.csv --space space.toml --upper price -o sent.csv
+      rangecast notify flats.csv rents.csv wishes.csv --space space.toml \
+        --upper-bound-attribute price -o sent.csv
     """
     from contextlib import ExitStack
 
@@ -164,7 +166,7 @@ def notify(
     from rangecast.notify.board import Board
     from rangecast.notify.boxes.tables import SpaceTables
     from rangecast.notify.changes import ListChanges
-    from rangecast.notify.upper_bound.tables import HalfTables
+    from rangecast.notify.upper_bound.tables import UpperBoundTables
 
     check_master(engine, master)
     if engine == Engine.SPARK and not check:
@@ -184,10 +186,10 @@ def notify(
         raise UsageError(
             "batch-dense is for one attribute, and --space is given\n  hint: --algorithm batch"
         )
-    if space is None and upper is not None:
+    if space is None and upper_bound_attribute is not None:
         raise UsageError(
-            f"--upper {upper} is an attribute of a space, and there is no --space\n"
-            "  hint: pass --space, or leave out --upper"
+            f"--upper-bound-attribute {upper_bound_attribute} is an attribute of a space, and "
+            "there is no --space\n  hint: pass --space, or leave out --upper-bound-attribute"
         )
     with Run.started(
         output,
@@ -201,7 +203,9 @@ def notify(
         where = None if space is None else run.space(space)
         files: Any = tables
         if where is not None:
-            files = SpaceTables(where) if upper is None else HalfTables(where, upper)
+            files = SpaceTables(where)
+            if upper_bound_attribute is not None:
+                files = UpperBoundTables(where, upper_bound_attribute)
         given, updated, watched = (
             files.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
@@ -220,7 +224,7 @@ def notify(
         board = Board(
             max([k, *wanted.wanted.values()]),
             space=where,
-            upper=upper,
+            upper_bound_attribute=upper_bound_attribute,
             objects=things,
             interests=wanted,
             algorithm="dense" if is_dense else "sparse",
@@ -261,7 +265,7 @@ def notify(
                 painted = sum(map(len, updates_done))
                 count, batches = count + painted, batches + (size is not None)
                 advance(painted, updated.reading)
-        wrong = 0 if kept is None else len(board.wrong(kept))
+        wrong = 0 if kept is None else len(board.mismatches(kept))
         if lists is not None:
             run.write(board.list_table(), lists)
         if engine == Engine.SPARK:

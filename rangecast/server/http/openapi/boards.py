@@ -13,11 +13,11 @@ from rangecast.server.http.openapi.operation import (
 )
 from rangecast.server.http.openapi.schemas import flag, listed, number, ref, text, whole
 
-_OBJECT = {"object": "f2", "y": 650.0, "x": 4.0}
+_OBJECT = {"object": "f2", "value": 650.0, "position": 4.0}
 _INTEREST = {
     "id": "near",
-    "x_lo": 1.0,
-    "x_hi": 5.0,
+    "position_lo": 1.0,
+    "position_hi": 5.0,
     "k": None,
     "consumer": "listed",
     "position": POSITION,
@@ -26,7 +26,7 @@ _BOARD = {
     "name": "flats",
     "k": 2,
     "attribute": None,
-    "upper": None,
+    "upper_bound_attribute": None,
     "descending": False,
     "objects": 2,
     "interests": 1,
@@ -51,7 +51,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "boards",
         "Make or replace an interest",
         Body(ref("Edited"), {"id": "near", "position": POSITION}),
-        (Body(ref("NewInterest"), {"x_lo": 1, "x_hi": 5}),),
+        (Body(ref("NewInterest"), {"position_lo": 1, "position_hi": 5}),),
         headers=CONDITION,
         path={"name": "near"},
     ),
@@ -64,8 +64,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             {"accepted": 1, "inserted": 1, "refused": [], "position": POSITION},
         ),
         (
-            Body(listed(ref("BulkInterest")), [{"id": "far", "x_lo": 5, "x_hi": 50}]),
-            Body({"type": "string"}, '{"id": "far", "x_lo": 5, "x_hi": 50}\n', LINES),
+            Body(listed(ref("BulkInterest")), [{"id": "far", "position_lo": 5, "position_hi": 50}]),
+            Body({"type": "string"}, '{"id": "far", "position_lo": 5, "position_hi": 50}\n', LINES),
         ),
         query=STRICT,
         headers={
@@ -97,9 +97,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         (
             Body(
                 listed(ref("BoardObject"), maxItems=10_000),
-                [{"id": "f1", "x": 3, "y": 700}, {"id": "f2", "x": 4, "y": 650}],
+                [
+                    {"id": "f1", "position": 3, "value": 700},
+                    {"id": "f2", "position": 4, "value": 650},
+                ],
             ),
-            Body({"type": "string"}, '{"id": "f1", "y": 690}\n', LINES),
+            Body({"type": "string"}, '{"id": "f1", "value": 690}\n', LINES),
         ),
         query={
             "batch": flag("All at once: messages say what it comes to."),
@@ -128,8 +131,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         Body(ref("RankedObjects"), {"items": [_OBJECT]}),
         query={
             "filter": text("Of a board over a space."),
-            "x_lo": number("Of a board of x.", example=1),
-            "x_hi": number("Of a board of x.", example=5),
+            "position_lo": number("Of a board without a space.", example=1),
+            "position_hi": number("Of a board without a space.", example=5),
             "k": whole("How many.", minimum=1),
         },
     ),
@@ -139,7 +142,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "List objects by id, a page at a time",
         Body(
             ref("BoardObjects"),
-            {"items": [{"id": "f1", "x": 3.0, "y": 700.0}], "next": None, "count": 1},
+            {"items": [{"id": "f1", "position": 3.0, "value": 700.0}], "next": None, "count": 1},
         ),
         query=PAGE,
     ),

@@ -91,7 +91,11 @@ ID: Schema = {"type": ["string", "integer"], "description": "An id, as it was gi
 _IGNORE = flag("The event may have values that are no attribute.")
 _BOXES = flag("The answer has all alternatives of filters.")
 _REJECTED = listed(ref("RejectedRow"), "Rows that can't be used; the others are.")
-_BOUNDS = {"x_lo": maybe(number()), "x_hi": maybe(number()), "filter": FILTER}
+_BOUNDS = {
+    "position_lo": maybe(number()),
+    "position_hi": maybe(number()),
+    "filter": FILTER,
+}
 
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
@@ -440,9 +444,9 @@ SCHEMAS: dict[str, Schema] = {
         record(
             "A board as it is put.",
             {
-                "space": text("The space whose attributes objects have; none: x."),
-                "upper": text("The one of two attributes without lower bounds."),
-                "descending": flag("The highest y ranks first."),
+                "space": text("The space whose attributes objects have; none: a position."),
+                "upper_bound_attribute": text("The one of two attributes without lower bounds."),
+                "descending": flag("The highest value ranks first."),
             },
             k=whole("Objects in a list.", minimum=1),
         )
@@ -452,7 +456,7 @@ SCHEMAS: dict[str, Schema] = {
         name=text(),
         k=whole(),
         attribute=maybe(listed(ref("Attribute"))),
-        upper=maybe(text()),
+        upper_bound_attribute=maybe(text()),
         descending=flag(),
         objects=whole(),
         interests=whole(),
@@ -460,7 +464,7 @@ SCHEMAS: dict[str, Schema] = {
     "Boards": record("The boards.", items=listed(ref("Board"))),
     "NewInterest": closed(
         record(
-            "An interest as it is put: bounds of x, or a filter.",
+            "An interest as it is put: bounds of the position, or a filter.",
             {**_BOUNDS, "k": whole(minimum=0), "consumer": text()},
         )
     ),
@@ -473,9 +477,12 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "RankedObject": record(
         "An object of a list.",
-        {"x": number(), "values": mapped({}, "Over a space.")},
         object=text(),
-        y=number(),
+        value=number(),
+        position={
+            "type": ["number", "object"],
+            "description": "A number, or over a space the values by attribute.",
+        },
     ),
     "Interest": record(
         "An interest.",
@@ -487,10 +494,10 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Interests": page(ref("Interest"), "A page of interests, by id."),
     "BoardObject": record(
-        "An object of a board: x or the attributes of its space, and y.",
-        {"x": number()},
+        "An object of a board: position or the attributes of its space, and value.",
+        {"position": number()},
         id=text(),
-        y=maybe(number("null: remove it.")),
+        value=maybe(number("null: remove it.")),
     ),
     "BoardObjects": page(ref("BoardObject"), "A page of objects, by id."),
     "RankedObjects": record("The best objects.", items=listed(ref("RankedObject"))),

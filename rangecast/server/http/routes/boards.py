@@ -39,18 +39,20 @@ class Given(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     k: int = Field(ge=1, description="Objects in a list.")
-    space: str = Field("", description="The space whose attributes objects have; none: x.")
-    upper: str = Field("", description="The one of two attributes without lower bounds.")
-    descending: bool = Field(False, strict=True, description="The highest y ranks first.")
+    space: str = Field("", description="The space whose attributes objects have; none: a position.")
+    upper_bound_attribute: str = Field(
+        "", description="The one of two attributes without lower bounds."
+    )
+    descending: bool = Field(False, strict=True, description="The highest value ranks first.")
 
 
 class GivenInterest(BaseModel):
-    """An interest as it is put: bounds of x, or a filter over the board's space."""
+    """An interest as it is put: bounds of the position, or a filter over the board's space."""
 
     model_config = ConfigDict(extra="forbid")
 
-    x_lo: float | None = None
-    x_hi: float | None = None
+    position_lo: float | None = None
+    position_hi: float | None = None
     filter: str = Field("", examples=["km between 20 and 35 and m2 <= 80"])
     k: int = Field(0, ge=0, description="Objects that it wants; 0: as many as the board has.")
     consumer: str = ""
@@ -77,7 +79,14 @@ async def put_board(request: Request, board: str, given: Given) -> Any:
     definition = None
     if given.space:
         definition = service.registry.space(caller.tenant, given.space).space.definition()
-    made = PutBoard(caller.tenant, board, given.k, definition, given.upper, given.descending)
+    made = PutBoard(
+        caller.tenant,
+        board,
+        given.k,
+        definition,
+        given.upper_bound_attribute,
+        given.descending,
+    )
     await asyncio.to_thread(warm, made)
     seq = await answered(service.edit(made))
     return {"name": board, "position": position(service.epoch, seq)}
@@ -169,9 +178,9 @@ async def delete_many(request: Request, board: str) -> Any:
 async def update(
     request: Request, board: str, batch: bool = False, strict: bool = False, only: str = ""
 ) -> Response:
-    """Change objects: JSON or NDJSON, `{"id", "y"}`, with `x` or attributes to put or move one, and
-    a `y` of null to remove it. One after the other, or (`?batch=true`) all at once. With `only`,
-    all objects must be `new`, or `existing`.
+    """Change objects: JSON or NDJSON, `{"id", "value"}`, with `position` or attributes to add
+    or move one, and a `value` of null to remove it. One after the other, or (`?batch=true`) all at
+    once. With `only`, all objects must be `new`, or `existing`.
     """
     if only not in ("", "new", "existing"):
         raise RefusedError(422, f"'only' is 'new' or 'existing', or left out; given: {only[:80]!r}")
@@ -199,14 +208,14 @@ async def best(
     request: Request,
     board: str,
     filter: str = "",  # noqa: A002
-    x_lo: float | None = None,
-    x_hi: float | None = None,
+    position_lo: float | None = None,
+    position_hi: float | None = None,
     k: int | None = None,
 ) -> Any:
-    """Return the k best objects of a range of x or of a filter, which isn't saved."""
+    """Return the k best objects of a range of positions or of a filter, which isn't saved."""
     caller, service, entry = _board(request, board, "read")
     service.quotas.check_length(caller.tenant, filter)
-    where = (x_lo, x_hi) if entry.space is None else (filter or "true",)
+    where = (position_lo, position_hi) if entry.space is None else (filter or "true",)
     found = await asyncio.to_thread(entry.index.best, where, k)
     return _json({"items": found})
 
@@ -225,8 +234,8 @@ def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -
     """Return the edit that makes an interest."""
     if not str(as_id(name, "interest")):
         raise RefusedError(422, "an interest needs an id")
-    ends = [given.get(one) for one in ("x_lo", "x_hi")]
-    lo, hi = (None if one is None else finite("x", one) for one in ends)
+    ends = [given.get(one) for one in ("position_lo", "position_hi")]
+    lo, hi = (None if one is None else finite("position", one) for one in ends)
     text, consumer = given.get("filter") or "", given.get("consumer") or ""
     if not isinstance(text, str) or not isinstance(consumer, str):
         raise UsageError("'filter' and 'consumer' are texts")
@@ -285,7 +294,7 @@ def _shown_board(entry: BoardEntry) -> dict[str, Any]:
         "name": entry.name,
         "k": made.k,
         "attribute": None if entry.space is None else entry.space.definition()["attribute"],
-        "upper": made.upper or None,
+        "upper_bound_attribute": made.upper_bound_attribute or None,
         "descending": made.descending,
         "objects": len(entry.objects),
         "interests": len(entry.live),
@@ -294,7 +303,9 @@ def _shown_board(entry: BoardEntry) -> dict[str, Any]:
 
 def _shown_interest(service: Service, one: Interest) -> dict[str, Any]:
     owner = service.registry.owner(one)
-    where = {"filter": one.filter} if one.filter else {"x_lo": one.x_lo, "x_hi": one.x_hi}
+    where: dict[str, Any] = {"filter": one.filter}
+    if not one.filter:
+        where = {"position_lo": one.position_lo, "position_hi": one.position_hi}
     return {
         "id": one.id,
         **where,

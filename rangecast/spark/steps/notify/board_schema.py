@@ -1,4 +1,4 @@
-"""Where objects and interests lie: on the line of x, or in a space; and the columns that say so.
+"""Where objects and interests lie: on a line, or in a space; and the columns that say so.
 
 An interest is one or more boxes. A box is a point: its lower bounds, then its upper ones, as
 coordinates. So one code keeps the lists of both.
@@ -44,7 +44,7 @@ class Ground:
     @property
     def places(self) -> Sequence[str]:
         """The columns that say where an object lies."""
-        return ("x",) if self.space is None else self.space.names
+        return ("position",) if self.space is None else self.space.names
 
     @property
     def _interest(self) -> list[str]:
@@ -54,7 +54,7 @@ class Ground:
 
     def check_interests(self, given: DataFrame, what: str, more: Sequence[str] = ()) -> None:
         """Refuse columns of interests that are missing or mean nothing."""
-        needed = ("id", "x_lo", "x_hi") if self.space is None else ("id",)
+        needed = ("id", "position_lo", "position_hi") if self.space is None else ("id",)
         need(given, (*needed, *more), what)
         known = [*self._interest[:1], *more, *self._interest[1:]]
         refuse_unknown(given, known, what)
@@ -64,7 +64,7 @@ class Ground:
 
     def objects(self, given: DataFrame) -> pa.Table:
         """Return the objects of a DataFrame, in order of arrival."""
-        columns = ("id", *self.places, "y")
+        columns = ("id", *self.places, "value")
         need(given, columns, "objects")
         refuse_unknown(given, (*columns, "seq", "arrival"), "objects")
         refuse_dots(given.columns)

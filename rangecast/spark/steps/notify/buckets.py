@@ -2,7 +2,7 @@
 
     interests/*.arrow   a part of a bucket: place, id, point, k; one without id has left
     lists/*.arrow       a part of a bucket: place, arrivals, ys
-    objects/*.arrow     a part of the objects: id, where, y, arrival; one without y is gone
+    objects/*.arrow     a part of the objects: id, where, value, arrival; one without value is gone
 
 A bucket holds boxes of interests that lie side by side, in the order of their points (`ground`);
 most interests have one. A box has a place there, which is never given to another one. The boxes of
@@ -177,7 +177,7 @@ def read_objects(folder: Path, parts: Sequence[FilePart]) -> pa.Table:
         newer = read_table(folder, OBJECTS, part)
         older = table.filter(pc.invert(among(table["id"], newer["id"])))
         table = pa.concat_tables([older, newer], promote_options="permissive")
-    return table.filter(pc.is_valid(table["y"]))
+    return table.filter(pc.is_valid(table["value"]))
 
 
 def write_objects(

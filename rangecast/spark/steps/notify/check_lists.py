@@ -35,7 +35,7 @@ class Sent(NamedTuple):
     interests: NewInterests
     messages: Sequence[Messages]
 
-    def wrong(self, begin: int, end: int) -> int:
+    def mismatches(self, begin: int, end: int) -> int:
         """Return how many lists of some interests differ from a recomputation."""
         how: dict[str, Any] = {
             "space": self.space,
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
         lists = Board(self.k, objects=self.before, **how).lists()
         for messages in self.messages:
             lists.deliver(messages)
-        return len(Board(self.k, objects=self.after, **how).wrong(lists))
+        return len(Board(self.k, objects=self.after, **how).mismatches(lists))
 
 
 def wrong_lists(session: SparkSession, sent: Sent) -> int:
@@ -58,7 +58,7 @@ def wrong_lists(session: SparkSession, sent: Sent) -> int:
         for batch in batches:
             for part in batch.column("id").to_pylist():
                 begin, end = count * part // slices, count * (part + 1) // slices
-                yield pa.record_batch({"wrong": [shipped.open().wrong(begin, end)]})
+                yield pa.record_batch({"wrong": [shipped.open().mismatches(begin, end)]})
 
     counted = session.range(0, slices, 1, slices).mapInArrow(check, "wrong long").collect()
     shipped.release()

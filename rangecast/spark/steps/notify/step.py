@@ -1,11 +1,11 @@
 """The step `notify`: top-k lists of millions of interests, kept up to date by a stream of updates.
 
     lists = TopKLists(session, folder, objects, interests, k=10)
-    query = lists.start(updates)            # a streaming DataFrame: seq, id, y and perhaps x
-    lists.edit(edits, number=0)             # interests come and go: id, op, x_lo, x_hi, k
-    lists.read().show()                     # interest, rank, object, x, y
+    query = lists.start(updates)            # streaming DataFrame: seq, id, value[, position]
+    lists.edit(edits, number=0)             # interests: id, op, position_lo, position_hi, k
+    lists.read().show()                     # interest, rank, object, position, value
 
-With `space=`, the attributes of the space are in the place of x, and interests are filters or
+With `space=`, the attributes of the space replace position, and interests are filters or
 bounds of them: the columns are those of `Board` and of `rangecast notify --space`.
 
 A micro-batch of updates is one batch of Paint-Batch, painted on the driver, which knows the objects
@@ -216,9 +216,10 @@ class TopKLists:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def edit(self, edits: DataFrame, number: int) -> None:
-        """Let interests come, change and go: id, op, x_lo, x_hi and perhaps k.
+        """Let interests come, change and go: id, op, position_lo, position_hi and perhaps k.
 
-        Over a space, filter or <attribute>_lo and <attribute>_hi are in the place of x_lo and x_hi.
+        Over a space, filter or <attribute>_lo and <attribute>_hi replace position_lo and
+        position_hi.
         An op is "subscribe", "replace" or "unsubscribe"; each id is edited once. If one of the
         edits is refused, none is applied. An edit of a number that was committed does nothing, so
         count them from 0. One that comes gets its list at once, from the objects as they are.
@@ -251,7 +252,7 @@ class TopKLists:
     def apply(self, updates: DataFrame, batch: int) -> None:
         """Apply a batch of updates in the order of `seq`; one that was committed does nothing."""
         self._check_updates(updates)
-        known = ("id", "y", *self._ground.places)
+        known = ("id", "value", *self._ground.places)
         columns = [name for name in known if name in updates.columns]
         if batch > self.committed:
             rows = updates.orderBy("seq").select(*columns).toArrow()
@@ -260,7 +261,7 @@ class TopKLists:
             )
 
     def usable(self, rows: pa.Table, bad: RejectedRows) -> list[Change]:
-        """Return the updates that can be applied one after the other: id, y and where they move.
+        """Return the updates that can be applied one after the other: id, value and position.
 
         Those that can't go to `bad`.
         """
@@ -334,7 +335,7 @@ class TopKLists:
 
     def _told(self, state: State, messages: Messages) -> State:
         """Return the state after the workers applied messages to the lists that they reach."""
-        arrival, y, tile = messages.arrival, self._signed(messages.y), messages.bounds
+        arrival, y, tile = messages.arrival, self._signed(messages.value), messages.bounds
         hear = [at for at, one in enumerate(state.buckets) if one.may_hear(tile).any()]
         folder, k = self.folder, self._k
 
@@ -383,30 +384,30 @@ class TopKLists:
         return places.mapInArrow(run, schema)
 
     def read(self) -> DataFrame:
-        """Return all lists as they were committed: interest, rank (from 1), object, x, y.
+        """Return all committed lists: interest, rank (from 1), object, position, value.
 
-        Over a space, the attributes are in the place of x.
+        Over a space, the attributes replace position.
         """
         state = self._state
-        schema = f"interest {state.id}, k int, rank int, arrival bigint, y double"
+        schema = f"interest {state.id}, k int, rank int, arrival bigint, value double"
         folder, k = self.folder, self._k
         entries = self._on_each(
             state.buckets, lambda bucket: _shown(OpenBucket(folder, bucket, k)), schema
         )
         if state.several:  # the best of the lists of its boxes, each object once
-            best_first = Window.partitionBy("interest").orderBy("y", "arrival")
+            best_first = Window.partitionBy("interest").orderBy("value", "arrival")
             distinct = entries.dropDuplicates(["interest", "arrival"])
             ranked = distinct.withColumn("rank", F.row_number().over(best_first))
             entries = ranked.where("rank <= k")
         objects = self._session.createDataFrame(read_objects(self.folder, state.objects))
         places = self._ground.places
         named = objects.select(F.col("id").alias("object"), *places, "arrival")
-        found = entries.withColumn("y", self._signed(F.col("y"))).join(named, "arrival")
-        return found.select("interest", "rank", "object", *places, "y")
+        found = entries.withColumn("value", self._signed(F.col("value"))).join(named, "arrival")
+        return found.select("interest", "rank", "object", *places, "value")
 
     def _check_updates(self, updates: DataFrame) -> None:
-        need(updates, ("seq", "id", "y"), "updates")
-        refuse_unknown(updates, ("seq", "id", "y", *self._ground.places), "updates")
+        need(updates, ("seq", "id", "value"), "updates")
+        refuse_unknown(updates, ("seq", "id", "value", *self._ground.places), "updates")
         refuse_dots(updates.columns)
 
     def _check_edits(self, edits: DataFrame) -> None:
@@ -430,6 +431,6 @@ def _shown(bucket: OpenBucket) -> pa.RecordBatch:
             "k": pa.array(wanted[places]),
             "rank": pa.array((ranks + 1).astype(np.int32)),
             "arrival": pa.array(arrivals[shown]),
-            "y": pa.array(ys[shown]),
+            "value": pa.array(ys[shown]),
         }
     )

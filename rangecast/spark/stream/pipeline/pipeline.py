@@ -25,7 +25,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.model.space import Space
-from rangecast.notify.tables import X
+from rangecast.notify.tables import POSITION
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
 from rangecast.rank.rate_limit import limits
@@ -69,11 +69,11 @@ from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 
 Report = Callable[[Done], None]
-_UPDATES = ("seq", "y")
+_UPDATES = ("seq", "value")
 """Columns of updates beside the id and where an object lies."""
 _OF_IDS = (_UPDATES, EDITS)
 """Columns of rows whose id says what they are about: it can't be made up."""
-_LINE = Space([X])
+_LINE = Space([POSITION])
 """Where objects lie if a step `notify` has no space."""
 
 

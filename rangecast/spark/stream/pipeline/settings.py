@@ -113,9 +113,11 @@ class NotifyStep(Step, kw_only=True, tag="notify"):
     """Top-k lists of interests, kept up to date by the updates of a source."""
 
     takes_from: Named = field(name="from", default=None)
-    objects: Annotated[Path, takes("a file of objects: id, x, y")]
-    interests: Annotated[Path, takes("a file of interests: id, x_lo, x_hi")]
-    space: Annotated[Path | None, takes("a file: the attributes of objects, if not x")] = None
+    objects: Annotated[Path, takes("a file of objects: id, position, value")]
+    interests: Annotated[Path, takes("a file of interests: id, position_lo, position_hi")]
+    space: Annotated[Path | None, takes("a file: the attributes of objects, if not position")] = (
+        None
+    )
     lists: Annotated[Path, takes("a folder for the lists")]
     k: Annotated[Count, takes("a whole number")] = 10
     descending: Annotated[bool, takes("true or false")] = False

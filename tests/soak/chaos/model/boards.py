@@ -19,7 +19,7 @@ class BoardState:
 
     def best(self, interest: dict[str, Any]) -> List:
         """Return the list of an interest: (object, y, x)."""
-        lo, hi = interest.get("x_lo"), interest.get("x_hi")
+        lo, hi = interest.get("position_lo"), interest.get("position_hi")
         inside = [
             (y, arrival, name, x)
             for name, (y, x, arrival) in self.objects.items()
@@ -55,8 +55,8 @@ class BoardState:
 
     def _change(self, change: dict[str, Any], seq: int) -> None:
         name = change["id"]
-        if "y" in change and change["y"] is None:
+        if "value" in change and change["value"] is None:
             del self.objects[name]
             return
         y, x, arrival = self.objects.get(name, (0.0, 0.0, seq))
-        self.objects[name] = change.get("y", y), change.get("x", x), arrival
+        self.objects[name] = change.get("value", y), change.get("position", x), arrival

@@ -81,10 +81,12 @@ class Ledger:
             if edit["op"] == "subscribe":
                 places.setdefault(("put", edit["filter"]), []).append(seq)
             elif edit["op"] == "put-interest":
-                places.setdefault(("interest", edit["name"], edit.get("x_lo")), []).append(seq)
+                places.setdefault(("interest", edit["name"], edit.get("position_lo")), []).append(
+                    seq
+                )
         for seq, change in state.updates.items():
-            if change.get("y") is not None:
-                places.setdefault(("change", change["id"], change["y"]), []).append(seq)
+            if change.get("value") is not None:
+                places.setdefault(("change", change["id"], change["value"]), []).append(seq)
         known = set()
         for op in self.ops.values():
             for row, key in enumerate(_keys(op)):
@@ -104,7 +106,7 @@ class Ledger:
             if edit["op"] == "unsubscribe" and not edit.get("was_expiring"):
                 written["delete", edit["name"]] += 1
         for change in state.updates.values():
-            if "y" in change and change["y"] is None:
+            if "value" in change and change["value"] is None:
                 written["remove", change["id"]] += 1
         least: Counter[tuple[str, str]] = Counter()
         most: Counter[tuple[str, str]] = Counter()
@@ -184,9 +186,9 @@ def _keys(op: Op) -> list[tuple[Any, ...]]:
     if op["kind"] == "put":
         return [("put", one["filter"]) for one in op["puts"]]
     if op["kind"] == "interest":
-        return [("interest", op["name"], op["x_lo"])]
+        return [("interest", op["name"], op["position_lo"])]
     if op["kind"] == "updates":
-        return [("change", one["id"], one["y"]) for one in op["changes"]]
+        return [("change", one["id"], one["value"]) for one in op["changes"]]
     return []
 
 
@@ -201,15 +203,15 @@ def _removals(op: Op) -> list[tuple[int, tuple[str, str]]]:
 def _key_at(state: State, seq: int) -> tuple[Any, ...] | None:
     edit, change = state.edits.get(seq), state.updates.get(seq)
     if change is not None:
-        if change.get("y") is None:
+        if change.get("value") is None:
             return "remove", change["id"]
-        return "change", change["id"], change["y"]
+        return "change", change["id"], change["value"]
     if edit is None:
         return None
     if edit["op"] == "subscribe":
         return "put", edit["filter"]
     if edit["op"] == "put-interest":
-        return "interest", edit["name"], edit.get("x_lo")
+        return "interest", edit["name"], edit.get("position_lo")
     return ("delete", edit["name"]) if edit["op"] == "unsubscribe" else None
 
 
