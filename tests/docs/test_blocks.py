@@ -112,7 +112,7 @@ class Reader:
 
 
 def is_on_spark(page: Path) -> bool:
-    return bool(re.search(r"import.* start|rangecast pipeline", page.read_text()))
+    return bool(re.search(r"rangecast\.spark import|rangecast pipeline", page.read_text()))
 
 
 def runnable() -> list[Any]:

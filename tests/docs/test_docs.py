@@ -75,6 +75,10 @@ def test_the_picture_of_the_floors_is_true():
     assert parts - {"py"} <= set(re.findall(r"\w+", floors))
 
 
+def test_the_first_page_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_prose_fits_in_100_characters(page):
     prose = FENCE.sub("", page.read_text()).splitlines()
@@ -82,7 +86,11 @@ def test_prose_fits_in_100_characters(page):
     assert not wide, "\n".join(wide)
 
 
-INTERNALS = {*DOCS.glob("explanation/architecture.md"), *DOCS.glob("explanation/internals/*.md")}
+INTERNALS = {
+    ROOT / "CONTRIBUTING.md",
+    *DOCS.glob("explanation/architecture.md"),
+    *DOCS.glob("explanation/internals/*.md"),
+}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in INTERNALS], ids=relative)

@@ -14,7 +14,7 @@ DOCS = ROOT / "docs"
 def test_every_page_is_in_the_navigation_once():
     nav = (DOCS / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r"\S+\.md", nav)
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
     pages += [DOCS / "reference" / name for name in GENERATED]
     assert sorted(listed) == sorted(str(page.relative_to(ROOT)) for page in pages)
 
