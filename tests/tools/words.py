@@ -1,0 +1,229 @@
+"""Find words that break the writing rules: `python -m tests.tools.words` lists them, and fails.
+
+Folders that aren't clean yet may have as many as `_LEFT` grants; `--all` lists these, too.
+
+It reads the names, docstrings, comments and texts of the package, and the prose of the pages.
+`words_allowed.txt` has the phrases that are right all the same: a file's path, a colon, the phrase.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import ROOT
+
+ALLOWED = Path(__file__).with_name("words_allowed.txt")
+
+
+class Finding(NamedTuple):
+    """A place that breaks a rule."""
+
+    path: str
+    line: int
+    text: str
+    advice: str
+    around: str
+    """The text before and after it, in one line."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text!r}: {self.advice}"
+
+
+class Rules:
+    """Patterns, each with advice for what matches it."""
+
+    def __init__(self, advice: dict[str, str]):
+        self._advice = list(advice.values())
+        self._pattern = re.compile(rf"\b(?:{'|'.join(f'({each})' for each in advice)})\b")
+
+    def search(self, text: str) -> Iterator[tuple[re.Match[str], str]]:
+        """Yield the matches in a text."""
+        for match in self._pattern.finditer(text):
+            assert match.lastindex is not None
+            yield match, self._advice[match.lastindex - 1]
+
+
+_THINGS = "line|column|file|row|task|thread|record|message|unit|word"
+_TEXT = Rules(
+    {
+        r"[Hh]e|[Hh]im|[Hh]is": "a program is 'it'",
+        r"[Ww]ho|[Ww]hom|[Ww]hoever": "a program is 'it': 'the client that'",
+        r"[Ss]omebody|[Nn]obody|[Aa]nybody|[Ss]omeone": "name the thing: 'no reader'",
+        r"[Ss]o (?:many|long|much)(?! as\b)": "write 'at most N', 'up to N seconds'",
+        r"told": "write 'advertised', 'reported', 'notified', 'given'",
+        rf"(?:a|one) (?:{_THINGS}) an? \w+": "write 'one line per batch'",
+        r"to do(?=:)": "an error ends with 'hint:'",
+    }
+)
+"""In docstrings, comments, texts and prose."""
+_DOCSTRING = Rules({r"What|Who|Whom|How|Something|Somebody": "start with a verb or a noun"})
+"""At the beginning of a docstring."""
+_NOW = {
+    "Carried": "ImportResult",
+    "NotCarriedError": "UnsupportedRuleError",
+    "Gathering": "AsyncEngine",
+    "best_many": "rank_many",
+    "best_points": "rank_points",
+    "Upserted": "UpsertResult",
+    "ValueRefusedError": "InvalidValueError",
+    "HalfBoard": "UpperBoundBoard",
+    "ignore-unknown-columns": "ignore-unknown",
+    "bad_rows": "rejected",
+    "bad-rows": "rejected",
+    "quarantine": "rejected rows",
+    "most_told": "max_advertised",
+    "knobs": "parameters",
+    "worker_bytes": "max_worker_memory",
+    "prepare_ranking": "prepare_rank",
+    "wait_settled": "wait_propagated",
+    "settled": "propagated",
+    "way out": "push delivery",
+    "ways out": "push deliveries",
+    "keeping house": "maintenance",
+    "subscriptions:check": "filters:preview",
+    "subscriptions:covered": "subscriptions:find-covering",
+    "from-nats": "nats-source",
+    "from-kafka": "kafka-source",
+    "keep-days": "retention-days",
+    "keep-gigabytes": "retention-gb",
+    "consumer_behind": "consumer_lag",
+    "waiting_bytes": "commit_queue_bytes",
+    "rangecast warm": "rangecast precompile",
+}
+"""Former names, and those in their place."""
+_NAMES = Rules(
+    {
+        r"_?(?:most|least)_\w+": "limits are max_* and min_*",
+        **{re.escape(name): f"the name is {now!r}" for name, now in _NOW.items()},
+    }
+)
+"""In all of a file."""
+_AROUND = 60
+_SUFFIXES = {".py", ".pyi", ".js", ".html", ".md"}
+_HISTORY = {"CHANGELOG.md"}
+_LEFT = {
+    "docs/README.md": 1,
+    "docs/explanation": 6,
+    "docs/how-to": 79,
+    "docs/reference": 13,
+    "docs/tutorials": 9,
+    "rangecast/__init__.py": 1,
+    "rangecast/cli": 43,
+    "rangecast/client": 19,
+    "rangecast/cover": 40,
+    "rangecast/engine.py": 2,
+    "rangecast/errors.py": 1,
+    "rangecast/interop": 7,
+    "rangecast/kernels": 12,
+    "rangecast/liveset.py": 1,
+    "rangecast/match": 50,
+    "rangecast/merge": 31,
+    "rangecast/model": 57,
+    "rangecast/notify": 88,
+    "rangecast/overlay": 359,
+    "rangecast/rank": 33,
+    "rangecast/report": 34,
+    "rangecast/results.py": 1,
+    "rangecast/server": 252,
+    "rangecast/spark": 130,
+    "rangecast/store": 15,
+    "rangecast/workloads": 32,
+}
+"""Findings that a folder may still have; the numbers only go down."""
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def findings() -> list[Finding]:
+    """Return all places that break a rule and aren't allowed."""
+    right, found = allowed(), []
+    for path in files():
+        text, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
+        phrases = right.get(name, []) + right.get("*", [])
+        for each in check(name, text):
+            if not any(one in each.around and each.text in one for one in phrases):
+                found.append(each)
+    return found
+
+
+def files() -> list[Path]:
+    """Return the files that are read."""
+    listed = [*ROOT.glob("rangecast/**/*"), *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    return sorted(p for p in listed if p.suffix in _SUFFIXES and p.name not in _HISTORY)
+
+
+def check(path: str, text: str) -> list[Finding]:
+    """Return the places of one file that break a rule."""
+    parts = _python(text) if path.endswith(".py") else _prose(text)
+    found = []
+    for first, part, rules in [*parts, (1, text, _NAMES)]:
+        for match, advice in rules.search(part):
+            line = first + part[: match.start()].count("\n")
+            around = part[max(0, match.start() - _AROUND) : match.end() + _AROUND]
+            found.append(Finding(path, line, match[0], advice, " ".join(around.split())))
+    return sorted(found)
+
+
+_Part = tuple[int, str, Rules]
+
+
+def _python(text: str) -> Iterator[_Part]:
+    """Yield the comments, docstrings and texts of a module, each with its line and rules."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string, _TEXT
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(said))):
+                yield node.lineno, said.split(maxsplit=1)[0], _DOCSTRING
+            case ast.Constant(value=str(said)):
+                yield node.lineno, said, _TEXT
+            case _:
+                pass
+
+
+def _prose(text: str) -> Iterator[_Part]:
+    """Yield the text of a page without its code, which keeps its lines."""
+    without = _FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), text)
+    yield 1, re.sub(r"`[^`\n]*`", lambda code: "`" * len(code[0]), without), _TEXT
+
+
+def allowed() -> dict[str, list[str]]:
+    """Return the phrases that are allowed, by the path of their file."""
+    phrases: dict[str, list[str]] = {}
+    for line in ALLOWED.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            path, phrase = line.split(": ", 1)
+            phrases.setdefault(path, []).append(phrase)
+    return phrases
+
+
+def over(found: list[Finding]) -> list[Finding]:
+    """Return the findings of folders that have more of them than `_LEFT` grants."""
+    by_folder: dict[str, list[Finding]] = {}
+    for each in found:
+        by_folder.setdefault("/".join(each.path.split("/")[:2]), []).append(each)
+    return [
+        each
+        for folder, some in by_folder.items()
+        if len(some) > _LEFT.get(folder, 0)
+        for each in some
+    ]
+
+
+def main() -> None:
+    """Print the findings: of the folders that have too many, or, with `--all`, of all folders."""
+    found = findings() if "--all" in sys.argv else over(findings())
+    for each in found:
+        print(each)
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
