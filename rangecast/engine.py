@@ -37,15 +37,15 @@ from rangecast.model.validation.flags import flag
 from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.combine import Combine
 from rangecast.rank.live import Query, best_live
-from rangecast.rank.rate_limit import limits, seconds_of, shed
+from rangecast.rank.rate_limit import limited, seconds_of, time_axis
 from rangecast.rank.result import Best
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.results import Matches, Rankings, by_arrival, separated
 
-Factor = Callable[[int, list[Id]], npt.ArrayLike]
-"""(event, ids of some subscriptions) -> what their scores are multiplied with for this event, which
-is given by its position in the batch."""
-Chances = Mapping[str, npt.ArrayLike]
+ScoreFactors = Callable[[int, list[Id]], npt.ArrayLike]
+"""(event, ids of some subscriptions) -> factors of their scores for this event, which is given by
+its position in the batch."""
+Probabilities = Mapping[str, npt.ArrayLike]
 """The probability that a value lies in its span, by attribute: one number for all events, or one
 for each."""
 
@@ -154,11 +154,11 @@ class Engine(LiveSet):
         relaxed: bool = False,
         combine: Combine = "sum",
         span: Span | None = None,
-        factor: Factor | None = None,
-        between: tuple[float, float] | None = None,
-        chances: Chances | None = None,
-        limit: int | None = None,
-        clock: str | None = None,
+        score_factors: ScoreFactors | None = None,
+        factor_bounds: tuple[float, float] | None = None,
+        probabilities: Probabilities | None = None,
+        max_per_second: int | None = None,
+        time_attribute: str | None = None,
         ignore_unknown: bool = False,
         nan: str = "refuse",
     ) -> list[tuple[Id, float]]:
@@ -167,7 +167,17 @@ class Engine(LiveSet):
         The options are those of `rank_many`; the position of the event is 0.
         """
         view = self._view
-        asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
+        asked = _Options(
+            k,
+            relaxed,
+            combine,
+            span,
+            score_factors,
+            factor_bounds,
+            probabilities,
+            max_per_second,
+            time_attribute,
+        )
         if asked.columns.spans:
             values_of(event)
             given = encode_events(
@@ -189,11 +199,11 @@ class Engine(LiveSet):
         relaxed: bool = False,
         combine: Combine = "sum",
         span: Span | None = None,
-        factor: Factor | None = None,
-        between: tuple[float, float] | None = None,
-        chances: Chances | None = None,
-        limit: int | None = None,
-        clock: str | None = None,
+        score_factors: ScoreFactors | None = None,
+        factor_bounds: tuple[float, float] | None = None,
+        probabilities: Probabilities | None = None,
+        max_per_second: int | None = None,
+        time_attribute: str | None = None,
         ignore_unknown: bool = False,
         nan: str = "refuse",
         id: str | None = None,  # noqa: A002
@@ -201,29 +211,39 @@ class Engine(LiveSet):
     ) -> Rankings:
         """Return the k best subscriptions of each event of many, given as to `match_many`.
 
-        relaxed   one attribute is enough, and the score is the sum of the weights of those that
-                  hold
-        combine   what of these weights a relaxed ranking is by: their "sum", "product", "min" or
-                  "max"
-        span      values may be spans, which a subscription must `overlap` or `contain`: pairs
-                  (first, last), or columns <attribute>_lo and <attribute>_hi
-        factor    scores depend on the event: (position of the event, ids of some subscriptions) ->
-                  what their scores are multiplied with
-        between   the least and the most that a factor can be, 0 and 1 if not given; the closer, the
-                  fewer subscriptions are looked at
-        chances   values are uncertain: the probability that a value lies in its span, by attribute,
-                  one for all events or one for each; others are in columns <attribute>_chance. The
-                  score is multiplied with the probability that the subscription surely holds, which
-                  is that it contains the spans
-        limit     keep at most this many per event, or, with `clock`, a timestamp attribute, per
-                  second: the best of them
+        relaxed          one attribute is enough; the score is the sum of the weights of those
+                         that match
+        combine          how a relaxed ranking combines these weights: "sum", "product", "min" or
+                         "max"
+        span             values may be spans, which a subscription must `overlap` or `contain`:
+                         pairs (first, last), or columns <attribute>_lo and <attribute>_hi
+        score_factors    scores depend on the event: (position of the event, ids of some
+                         subscriptions) -> factors of their scores
+        factor_bounds    minimum and maximum of a factor, 0 and 1 by default; the closer, the fewer
+                         subscriptions are examined
+        probabilities    values are uncertain: the probability that a value lies in its span, by
+                         attribute, one for all events or one for each; others are in columns
+                         <attribute>_probability. The score is multiplied by the probability that
+                         the subscription contains the spans
+        max_per_second   at most this many per second, the best of them
+        time_attribute   the timestamp for `max_per_second`, if the space has several
         ignore_unknown   events may have values that are no attribute of the space
         nan              "refuse" NaN in an event, or read it as "missing"
         id               the column of the ids of events, if it isn't `id`
         keep             columns of events that `table()` of the result has, too
         """
         view = self._view
-        asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
+        asked = _Options(
+            k,
+            relaxed,
+            combine,
+            span,
+            score_factors,
+            factor_bounds,
+            probabilities,
+            max_per_second,
+            time_attribute,
+        )
         ids, points = encode_events(
             events,
             self.space,
@@ -245,10 +265,11 @@ class Engine(LiveSet):
         return Rankings(self._best(view, query), None, None, view.rows)
 
     def _rank(self, view: View, parts: Parts, asked: _Options) -> Best:
-        k, axis = limits(self.space, asked.k, asked.limit, asked.clock)
-        span: Span | None = "contain" if asked.chances is not None else asked.span
+        k = asked.k
+        axis = time_axis(self.space, asked.max_per_second, asked.time_attribute)
+        span: Span | None = "contain" if asked.probabilities is not None else asked.span
         rows, lo, hi = view.rows, parts.lo, parts.hi
-        if asked.factor is None and asked.chances is None:
+        if asked.score_factors is None and asked.probabilities is None:
             best = self._best(view, asked.query((lo, hi), k, span, self.space))
         else:
 
@@ -256,26 +277,26 @@ class Engine(LiveSet):
                 some = lo[events], hi[events]
                 return self._best(view, asked.query(some, ask, span, self.space))
 
-            if asked.factor is not None:
-                factor, between = asked.factor, asked.between or (0.0, 1.0)
+            if asked.score_factors is not None:
+                factors, bounds = asked.score_factors, asked.factor_bounds or (0.0, 1.0)
                 best = best_adjusted(
                     search,
                     len(lo),
                     k,
-                    lambda event, some: factor(event, rows.ids[some].tolist()),
-                    between,
+                    lambda event, some: factors(event, rows.ids[some].tolist()),
+                    bounds,
                     rows.arrival,
                 )
             else:
                 best = best_uncertain(
                     search,
                     lambda some: boxes_of(rows, some.astype(np.int64), self.space),
-                    (lo, hi, self._sure(parts, asked.chances or {})),
+                    (lo, hi, self._sure(parts, asked.probabilities or {})),
                     k,
                     rows.arrival,
                 )
-        if asked.limit is not None and axis is not None:
-            best = shed(best, seconds_of(lo[:, axis]), asked.limit)
+        if asked.max_per_second is not None and axis is not None:
+            best = limited(best, seconds_of(lo[:, axis]), asked.max_per_second)
         return best
 
     def _best(self, view: View, query: Query) -> Best:
@@ -286,24 +307,26 @@ class Engine(LiveSet):
             )
         return best_live(view, query, self.rank_index, self.space)
 
-    def _sure(self, parts: Parts, chances: Chances) -> F64:
+    def _sure(self, parts: Parts, probabilities: Probabilities) -> F64:
         """Return the probability of each value, (events, d)."""
-        assert parts.chances is not None
-        lo, sure = parts.lo, parts.chances
-        for name, given in chances.items():
+        assert parts.probabilities is not None
+        lo, sure = parts.lo, parts.probabilities
+        for name, given in probabilities.items():
             axis = self.space.axis(name)
-            chance = np.asarray(given, np.float64)
-            if chance.shape not in ((), (len(lo),)):
+            probability = np.asarray(given, np.float64)
+            if probability.shape not in ((), (len(lo),)):
                 raise UsageError(
-                    f"a chance is one number, or one for each of {len(lo):,} events; "
-                    f"given for {name!r}: {chance.shape}"
+                    f"a probability is one number, or one for each of {len(lo):,} events; "
+                    f"given for {name!r}: {probability.shape}"
                 )
-            wrong = chance[~((chance >= 0) & (chance <= 1))]
+            wrong = probability[~((probability >= 0) & (probability <= 1))]
             if len(wrong):
-                raise UsageError(f"a chance lies between 0 and 1; given for {name!r}: {wrong[0]}")
+                raise UsageError(
+                    f"a probability lies between 0 and 1; given for {name!r}: {wrong[0]}"
+                )
             if len(lo) and np.isposinf(lo[:, axis]).all():
-                raise UsageError(f"{name!r} has a chance, but the event has no value for it")
-            sure[:, axis] = chance
+                raise UsageError(f"{name!r} has a probability, but the event has no value for it")
+            sure[:, axis] = probability
         return sure
 
     # ---- explaining
@@ -387,27 +410,27 @@ class Engine(LiveSet):
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What `rank` and `rank_many` are asked for."""
+    """Options of `rank` and `rank_many`."""
 
     k: int
     relaxed: bool
     combine: Combine
     span: Span | None
-    factor: Factor | None
-    between: tuple[float, float] | None
-    chances: Chances | None
-    limit: int | None
-    clock: str | None
+    score_factors: ScoreFactors | None
+    factor_bounds: tuple[float, float] | None
+    probabilities: Probabilities | None
+    max_per_second: int | None
+    time_attribute: str | None
 
     def __post_init__(self) -> None:
         check_adjusted(
             relaxed=self.relaxed,
             span=self.span,
-            uncertain=self.chances is not None,
-            factors=self.factor is not None,
+            probabilities=self.probabilities is not None,
+            score_factors=self.score_factors is not None,
         )
-        if self.between is not None and self.factor is None:
-            raise UsageError("between says what a factor can be; give a factor, or no between")
+        if self.factor_bounds is not None and self.score_factors is None:
+            raise UsageError("factor_bounds are for score_factors; give both, or neither")
 
     def query(self, spans: tuple[F64, F64], k: int, span: Span | None, space: Space) -> Query:
         """Return what a structure is asked, after a check."""
@@ -415,9 +438,9 @@ class _Options:
 
     @property
     def columns(self) -> EventColumns:
-        """What columns events may have."""
-        uncertain = self.chances is not None
-        return EventColumns(spans=uncertain or self.span is not None, chances=uncertain)
+        """Columns that events may have."""
+        uncertain = self.probabilities is not None
+        return EventColumns(spans=uncertain or self.span is not None, probabilities=uncertain)
 
 
 def _match(view: View, points: F64, threads: Threads) -> tuple[MatchRows, ...]:

@@ -192,7 +192,7 @@ class _Attributes:
             attribute = _TYPES[test.kind or "text"][0](name)
         except SpaceError as error:
             raise UnsupportedRuleError(test.place, str(error)) from None
-        for column in (name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_chance"):
+        for column in (name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_probability"):
             other = columns.setdefault(column, name)
             if other != name:
                 what = f"of attribute {other!r}" if other else "that every file may have"

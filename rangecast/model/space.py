@@ -205,7 +205,7 @@ def columns_of(name: str) -> dict[str, str]:
         f"weight_{name}": f"the weight of {name!r}",
         f"{name}_lo": f"a bound of {name!r}",
         f"{name}_hi": f"a bound of {name!r}",
-        f"{name}_chance": f"the chance of {name!r}",
+        f"{name}_probability": f"the probability of {name!r}",
     }
 
 

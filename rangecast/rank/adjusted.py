@@ -1,9 +1,9 @@
-"""Scores that depend on the event: a factor for each event and subscription, within known bounds.
+"""Score factors: scores that depend on the event, by a factor per event and subscription.
 
-What a subscription scores for an event is its own score times a factor that somebody computes: how
-near the event is, how sure its values are. The factor isn't known beforehand, but the least and the
-most that it can be are. So the best are found as without it, by score, some more of them each time;
-as soon as the k-th best product is above what the next score could become, the rest can't matter.
+The score of a subscription for an event is its own score times a factor that the caller computes:
+how near the event is, how certain its values are. The factor isn't known beforehand, but its bounds
+are. So the best are found as without it, by score, more of them in each round; as soon as the k-th
+best product is above the upper bound of the next one, the search ends.
 
 Uncertain events are one use of this. A value lies between two ends with a probability, and may be
 anything otherwise. A subscription that contains the spans of all attributes that it mentions holds
@@ -25,25 +25,27 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.validation.flags import flag
 from rangecast.rank.result import Best, Work, check_k, new_best
 
-Factor = Callable[[int, I32], npt.ArrayLike]
-"""(event, rows) -> what the scores of these rows are multiplied with for this event."""
+RowFactors = Callable[[int, I32], npt.ArrayLike]
+"""(event, rows) -> factors of the scores of these rows for this event."""
 Search = Callable[[I64, int], Best]
 """(events, k) -> the k best of these events by their own scores."""
 _MORE = 4
-"""Times as many are looked for in the next turn."""
+"""Growth of the search from one round to the next."""
 
 
-def check_adjusted(*, relaxed: bool, span: str | None, uncertain: bool, factors: bool) -> None:
-    """Refuse what can't be asked together."""
+def check_adjusted(
+    *, relaxed: bool, span: str | None, probabilities: bool, score_factors: bool
+) -> None:
+    """Reject options of a ranking that exclude each other."""
     flag("relaxed", relaxed)
-    flag("uncertain", uncertain)
+    flag("probabilities", probabilities)
     if span not in (None, "overlap", "contain"):
         raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
-    if uncertain and (factors or relaxed or span == "overlap"):
+    if probabilities and (score_factors or relaxed or span == "overlap"):
         raise UsageError(
             "uncertain events are ranked exactly, by the subscriptions that contain them\n"
-            "  hint: with chances, give no factors, don't rank relaxed, and give no span or "
-            "'contain'"
+            "  hint: with probabilities, give no score factors, no span or 'contain', and "
+            "don't rank relaxed"
         )
     if span is not None and relaxed:
         raise UsageError("events with spans are ranked exactly, not relaxed\n  hint: choose one")
@@ -53,17 +55,17 @@ def best_adjusted(
     search: Search,
     events: int,
     k: int,
-    factor: Factor,
-    between: tuple[float, float],
+    factor: RowFactors,
+    bounds: tuple[float, float],
     arrival: I64 | None = None,
 ) -> Best:
     """Return the k best by score times factor.
 
-    between   the least and the most that a factor can be
+    bounds    minimum and maximum of a factor
     arrival   of each row, which ties go by; `None`: by row
     """
     check_k(k)
-    least, most = between
+    least, most = bounds
     if not 0 <= least <= most < np.inf:
         raise UsageError(f"a factor lies between 0 and a finite most; given: {least} to {most}")
     best: dict[int, tuple[I32, F64]] = {}
@@ -127,9 +129,9 @@ def best_uncertain(
     def factor(event: int, rows: I32) -> F64:
         boxes = boxes_of(rows)
         held = ((boxes.lo <= lo[event]) & (hi[event] <= boxes.hi)).all(axis=1)
-        chance = np.multiply.reduce(np.where(boxes.mentions, sure[event], 1.0), axis=1)
+        probability = np.multiply.reduce(np.where(boxes.mentions, sure[event], 1.0), axis=1)
         times = np.zeros(len(rows))  # of several boxes the best counts
-        np.maximum.at(times, boxes.owner[held], chance[held])
+        np.maximum.at(times, boxes.owner[held], probability[held])
         return times
 
     return best_adjusted(search, len(lo), k, factor, (0.0, 1.0), arrival)

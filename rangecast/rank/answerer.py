@@ -31,23 +31,23 @@ PIECE = 10_000
 
 @dataclass(frozen=True)
 class Asked:
-    """What ranking is asked for, beside the structure."""
+    """Options of a ranking, beside the structure."""
 
     k: int = 10
-    clock: int | None = None
-    """The axis of a timestamp: its second is the window of an answer."""
+    time_axis: int | None = None
+    """Axis of a timestamp: its second is the window of an answer."""
     span: Span | None = None
     """Events are spans, which a subscription must overlap or contain."""
-    uncertain: bool = False
-    """Events have chances."""
+    probabilities: bool = False
+    """Whether events have probabilities."""
     factors: FactorTable | None = None
     """Scores depend on the event."""
 
     @property
     def columns(self) -> EventColumns:
-        """What the coordinates of events mean."""
-        spans = self.uncertain or self.span is not None
-        return EventColumns(spans=spans, chances=self.uncertain)
+        """Meaning of the coordinates of events."""
+        spans = self.probabilities or self.span is not None
+        return EventColumns(spans=spans, probabilities=self.probabilities)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RankAnswerer:
         return replace(
             made,
             asked=replace(asked, factors=None),
-            boxes=boxes if asked.uncertain else None,
+            boxes=boxes if asked.probabilities else None,
             factors=None if asked.factors is None else asked.factors.rows_of(boxes.ids),
         )
 
@@ -107,8 +107,8 @@ class RankAnswerer:
         check_adjusted(
             relaxed=self.relaxed,
             span=asked.span,
-            uncertain=asked.uncertain,
-            factors=asked.factors is not None,
+            probabilities=asked.probabilities,
+            score_factors=asked.factors is not None,
         )
         if asked.columns.spans and not isinstance(self.index, Slabs):
             raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: take 'auto'")
@@ -139,7 +139,7 @@ class RankAnswerer:
     def schema(self) -> pa.Schema:
         """The columns of its answers."""
         columns = [("rank", pa.int64()), ("subscription", self.ids.type), ("score", pa.float64())]
-        return pa.schema(columns + [(WINDOW, pa.int64())] * (self.asked.clock is not None))
+        return pa.schema(columns + [(WINDOW, pa.int64())] * (self.asked.time_axis is not None))
 
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers to events (n, width), in pieces of whole events."""
@@ -154,8 +154,8 @@ class RankAnswerer:
             }
             if self.is_part:
                 columns[ARRIVAL] = arrivals_of(self.arrival, rows)
-            if self.asked.clock is not None:
-                columns[WINDOW] = pa.array(seconds_of(some[event, self.asked.clock]))
+            if self.asked.time_axis is not None:
+                columns[WINDOW] = pa.array(seconds_of(some[event, self.asked.time_axis]))
             yield Answers(first, np.concatenate([[0], np.cumsum(best.counts)]), columns)
 
     def _best(self, points: F64) -> Best:
@@ -173,9 +173,9 @@ class RankAnswerer:
                 return self.index.best_spans(lo, hi, k, how, liveness=self.liveness)
             return self.index.best(lo, k, liveness=self.liveness)
 
-        if parts.chances is not None:
+        if parts.probabilities is not None:
             assert self.boxes is not None
-            spans = parts.lo, parts.hi, parts.chances
+            spans = parts.lo, parts.hi, parts.probabilities
             return best_uncertain(search, self.boxes.take, spans, asked.k)
         if factors is None:
             return search(np.arange(len(points)), asked.k)
@@ -184,5 +184,5 @@ class RankAnswerer:
             len(points),
             asked.k,
             lambda event, rows: factors.of(parts.last[event], rows),
-            factors.between,
+            factors.bounds,
         )

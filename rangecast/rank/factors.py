@@ -1,7 +1,7 @@
-"""Scores that depend on the event, as a table: event, subscription, factor.
+"""Score factors as a table: event, subscription, factor.
 
-What a subscription scores for an event is its own score times the factor of the two, 1 if the table
-has none. Rows about events or subscriptions that are not there are not used.
+The score of a subscription for an event is its own score times the factor of the pair, 1 if the
+table has none. Rows about events or subscriptions that are not there are not used.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Factors(NamedTuple):
     rows: I32
     """Ascending for each event."""
     values: F64
-    between: tuple[float, float]
-    """The least and the most of them, and of 1."""
+    bounds: tuple[float, float]
+    """Minimum and maximum of the values and 1."""
 
     def of(self, number: float, rows: I32) -> F64:
         """Return the factors of an event and some rows; the number is inf if it has none."""
@@ -70,8 +70,8 @@ class FactorTable(NamedTuple):
             )
         values = self.values[order]
         offsets = np.searchsorted(event[order], np.arange(len(self.events) + 1))
-        between = float(values.min(initial=1.0)), float(values.max(initial=1.0))
-        return Factors(offsets, rows[order].astype(np.int32), values, between)
+        bounds = float(values.min(initial=1.0)), float(values.max(initial=1.0))
+        return Factors(offsets, rows[order].astype(np.int32), values, bounds)
 
 
 def read_factors(

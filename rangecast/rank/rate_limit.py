@@ -1,12 +1,12 @@
-"""Load shedding: no more notifications than a budget allows, the best of them first.
+"""Rate limit: at most a number of notifications per second, those with the highest scores.
 
-A budget per event is just its k. A budget per second is for all events of that second together: of
-their notifications the ones with the best scores stay; equal ones go by event, then by rank. What
-stays of an event is always the beginning of its list.
+The maximum per event is its k. The maximum per second is for all events of that second together: of
+their notifications the ones with the best scores stay; equal ones go by event, then by rank. The
+notifications that stay of an event are always a prefix of its list.
 
-Notifications come in pieces, by event, then by rank. What can't stay any more is dropped as pieces
-come (`Budget`). If events are in order of time, a second is over when a later one begins, and what
-stays of it is known; else everything that may stay waits for the last event.
+Notifications come in pieces, by event, then by rank. `RateLimiter` drops those that can no longer
+stay as pieces come. If events are in order of time, a second is complete when a later one begins;
+otherwise all candidates wait for the last event.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
@@ -22,62 +22,74 @@ from rangecast.model.validation.arguments import whole
 from rangecast.rank.result import Best
 
 _SECOND = 1_000_000
-"""Microseconds: what timestamps are counted in."""
+"""In microseconds, the unit of timestamps."""
 WINDOW = "_window"
 """The column with the window of a notification."""
 TIMELESS = np.iinfo(np.int64).min
 """The window of events that have no time."""
 
 
-def limits(space: Space, k: int, limit: int | None, clock: str | None) -> tuple[int, int | None]:
-    """Return how many an event gets at most, and the axis of the clock, if there is one."""
-    if limit is not None:
-        k = min(whole("k", k), whole("limit", limit))
-    if clock is None:
-        return k, None
-    attribute = space[clock]
-    if limit is None or not isinstance(attribute, Timestamp):
-        raise UsageError(
-            "a clock is a timestamp attribute, and each of its seconds has a limit\n"
-            f"  given: {clock!r}, a {attribute.type}, and limit={limit}\n"
-            "  hint: give both, such as limit=1000 and the name of a timestamp; or no clock"
-        )
-    return k, space.axis(clock)
+def time_axis(space: Space, max_per_second: int | None, time_attribute: str | None) -> int | None:
+    """Return the axis of the timestamp that a maximum per second goes by; `None`: no maximum.
+
+    The attribute may be left out if the space has a single timestamp.
+    """
+    if max_per_second is None:
+        if time_attribute is not None:
+            raise UsageError(
+                "a time attribute is for a maximum per second\n"
+                f"  given: time attribute {time_attribute!r}, and no maximum per second\n"
+                "  hint: give both, or neither"
+            )
+        return None
+    whole("max_per_second", max_per_second)
+    timestamps = [one.name for one in space if isinstance(one, Timestamp)]
+    if time_attribute is None and len(timestamps) == 1:
+        return space.axis(timestamps[0])
+    if time_attribute in timestamps:
+        return space.axis(time_attribute)
+    if time_attribute is None:
+        problem = f"this space has {len(timestamps)} timestamps; give the time attribute"
+    else:
+        problem = f"{time_attribute!r} is no timestamp of this space"
+    raise UsageError(f"maximum per second: {problem}: {near(time_attribute or '', timestamps)}")
 
 
-def staying(windows: I64, scores: F64, budget: int) -> Bool:
+def staying(windows: I64, scores: F64, max_per_window: int) -> Bool:
     """Return which notifications stay: the best of each window; equal ones as they come."""
-    if budget < 1:
-        raise UsageError(f"a budget is at least 1 notification; given: {budget}")
+    if max_per_window < 1:
+        raise UsageError(f"a maximum is at least 1 notification; given: {max_per_window}")
     order = np.lexsort((-scores, windows))  # stable: equal ones stay as they come
     sorted_windows = windows[order]
     place = np.arange(len(order)) - np.searchsorted(sorted_windows, sorted_windows)
     stay = np.empty(len(order), np.bool_)
-    stay[order] = place < budget
+    stay[order] = place < max_per_window
     return stay
 
 
-def shed(best: Best, windows: I64, budget: int) -> Best:
-    """Return the best notifications of each window, as many as the budget allows."""
+def limited(best: Best, windows: I64, max_per_window: int) -> Best:
+    """Return the best notifications of each window, at most `max_per_window`."""
     event, _, _, scores = best.pairs()
-    stay = staying(windows[event], scores, budget)
+    stay = staying(windows[event], scores, max_per_window)
     return best._replace(counts=np.bincount(event[stay], minlength=len(best.counts)))
 
 
-class Budget:
-    """At most this many notifications per window, of tables with the columns `WINDOW`, `score`."""
+class RateLimiter:
+    """Keeps at most a number of notifications per window, of tables with the columns `WINDOW`,
+    `score`.
+    """
 
-    def __init__(self, budget: int, *, in_order: bool):
-        """Say whether no notification is of an earlier window than the one before it."""
-        self.budget = budget
+    def __init__(self, max_per_window: int, *, in_order: bool):
+        """Create a limiter; `in_order`: windows of notifications never decrease."""
+        self.max_per_window = max_per_window
         self.in_order = in_order
-        self.most_held = 0
-        """The most notifications that were held at once."""
+        self.max_held = 0
+        """Maximum of notifications held at once."""
         self._held: pa.Table | None = None
         self._left = 0
-        """How many were left when some were dropped last."""
+        """Notifications left after the last drop."""
         self._window = TIMELESS
-        """The last window that came."""
+        """Window of the last notification."""
 
     def add(self, piece: pa.Table) -> pa.Table:
         """Take some notifications; return those that surely stay, in the order in which they came.
@@ -85,7 +97,7 @@ class Budget:
         In order of time, that is all but the last window; otherwise none before the end.
         """
         held = piece if self._held is None else pa.concat_tables([self._held, piece])
-        self.most_held = max(self.most_held, len(held))
+        self.max_held = max(self.max_held, len(held))
         over = self._over(piece, len(held) - len(piece))
         if over == 0 and len(held) <= 2 * self._left:  # looking at all each time is slow
             self._held = held
@@ -96,7 +108,7 @@ class Budget:
         return done
 
     def _over(self, piece: pa.Table, before: int) -> int:
-        """Return how many notifications are of windows that are over, with a piece put last."""
+        """Return the number of notifications in completed windows, with a piece appended."""
         if not self.in_order or not len(piece):
             return 0
         windows = piece[WINDOW].to_numpy()
@@ -107,12 +119,12 @@ class Budget:
         return 0 if same else before + int(np.searchsorted(windows, windows[-1]))
 
     def end(self) -> list[pa.Table]:
-        """Return what stays of those that are held: a table, or none if there was none."""
+        """Return the held notifications that stay: one table, or none if there was none."""
         return [] if self._held is None else [self._staying(self._held)]
 
     def _staying(self, held: pa.Table) -> pa.Table:
         windows, scores = held[WINDOW].to_numpy(), held["score"].to_numpy()
-        return held.filter(pa.array(staying(windows, scores, self.budget))).combine_chunks()
+        return held.filter(pa.array(staying(windows, scores, self.max_per_window))).combine_chunks()
 
 
 def seconds_of(times: F64) -> I64:

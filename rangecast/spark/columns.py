@@ -123,9 +123,9 @@ def _field_type(kind: DataType, path: Fields) -> DataType | None:
 
 def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool = False) -> None:
     """Refuse a column whose type can't hold the values of an attribute; `pairs`: or spans."""
-    is_chance = name != attribute.name and name.endswith("_chance")
-    fits = _NUMBERS if is_chance else _FITS[attribute.type]
-    if isinstance(attribute, Timestamp) and attribute.epoch is not None and not is_chance:
+    is_probability = name != attribute.name and name.endswith("_probability")
+    fits = _NUMBERS if is_probability else _FITS[attribute.type]
+    if isinstance(attribute, Timestamp) and attribute.epoch is not None and not is_probability:
         fits = (*fits, *_NUMBERS)
     plain = kind.elementType if isinstance(kind, ArrayType) and pairs else kind
     if _plain(plain) not in (*fits, "void"):

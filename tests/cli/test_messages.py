@@ -49,8 +49,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((*RANK, "--limit", "5", "--clock", "at"), "write --limit 5/s, or leave out --clock"),
-        ((*RANK, "--clock", "at"), "--clock at needs a limit per second"),
+        ((*RANK, "--time-attribute", "at"), "--time-attribute at needs a maximum"),
         ((*RANK, "--master", "local[2]"), "pass --engine spark, or leave out --master"),
         ((*MATCH, "--master", "local[2]"), "pass --engine spark, or leave out --master"),
         ((*MATCH, "--engine", "spark", "--threads", "2"), "--threads is for --engine local"),

@@ -114,8 +114,8 @@ def test_the_first_bytes_of_stdin_tell_its_format(cli, data, form):
     ("name", "command"),
     [
         ("subscriptions.csv", ("match", *FILES)),
-        ("space.toml", ("rank", *FILES, "--limit", "2/s")),
-        ("events.csv", ("rank", *FILES, "--limit", "2/s")),
+        ("space.toml", ("rank", *FILES, "--max-per-second", "2")),
+        ("events.csv", ("rank", *FILES, "--max-per-second", "2")),
         ("subscriptions.csv", ("cover", *FILES[1:], "--kept", "-", "-o", "covered.csv")),
         ("events.csv", ("merge", *FILES[1:], "--events", "events.csv", "--max-ranges", 5)),
         ("objects.csv", ("notify", "objects.csv", "updates.csv", "interests.csv")),

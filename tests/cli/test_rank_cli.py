@@ -8,7 +8,7 @@ import pytest
 from rangecast.cli.tasks.limit import in_order
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.rank.choose import INDEXES
-from rangecast.rank.rate_limit import Budget
+from rangecast.rank.rate_limit import RateLimiter
 
 SPACE = """
 [[attribute]]
@@ -81,29 +81,31 @@ def test_weights_are_combined(cli, rank, combine, e1):
 
 
 def test_a_budget_an_event_and_a_second(rank):
-    assert lines(rank("--limit", "1")) == [one for one in EXACT if ",1," in one]
-    assert lines(rank("--limit", "3/s")) == [
+    assert lines(rank("-k", "1")) == [one for one in EXACT if ",1," in one]
+    assert lines(rank("--max-per-second", "3")) == [
         *("e1,1,apple,3", "e1,2,both,2"),  # of the first second: 3, 3 and the first 2
         "e2,1,apple,3",
         *("e3,1,any,0", "e4,1,cheap,1", "e4,2,any,0"),
     ]
-    assert lines(rank("--limit", "3/s", "--clock", "at")) == lines(rank("--limit", "3/s"))
+    assert lines(rank("--max-per-second", "3", "--time-attribute", "at")) == lines(
+        rank("--max-per-second", "3")
+    )
 
 
 def budgeted(rank, order, monkeypatch, tmp_path):
-    """Rank events with a budget a second, one at a time; return the rows and the `Budget`."""
+    """Rank events with a rate limit, one at a time; return the rows and the `RateLimiter`."""
     budgets = []
 
-    class Watched(Budget):
+    class Watched(RateLimiter):
         def __init__(self, *given, **named):
             super().__init__(*given, **named)
             budgets.append(self)
 
-    monkeypatch.setattr("rangecast.rank.rate_limit.Budget", Watched)
+    monkeypatch.setattr("rangecast.rank.rate_limit.RateLimiter", Watched)
     monkeypatch.setattr("rangecast.rank.answerer.PIECE", 1)
     texts = [f"e{i},2026-01-01T00:{i // 120:02}:{i // 2 % 60:02}.{i % 2},5,AAPL" for i in order]
     (tmp_path / "events.csv").write_text("\n".join(["id,at,price,symbol", *texts, ""]))
-    done = rank("--limit", "5/s", "--json")
+    done = rank("--max-per-second", "5", "--json")
     (budget,) = budgets
     assert json.loads(done.stderr.splitlines()[-1])["in_order"] == budget.in_order
     return done.stdout.splitlines()[1:], budget
@@ -117,7 +119,7 @@ def test_a_second_is_written_when_the_next_begins_if_events_are_sorted(rank, mon
         *("e0,1,apple,3", "e0,2,both,2", "e0,3,cheap,1"),
         *("e1,1,apple,3", "e1,2,both,2"),
     ]
-    assert budget.most_held <= 2 * 5 + 4
+    assert budget.max_held <= 2 * 5 + 4
 
 
 def test_nothing_is_lost_if_events_are_not_in_order(rank, monkeypatch, tmp_path):
@@ -127,8 +129,8 @@ def test_nothing_is_lost_if_events_are_not_in_order(rank, monkeypatch, tmp_path)
     assert len(rows) == 300 * 5
     assert rows[:3] == ["e1,1,apple,3", "e1,2,both,2", "e1,3,cheap,1"]
     assert rows[-2:] == ["e598,1,apple,3", "e598,2,both,2"]
-    assert budget.most_held > 300 * 5
-    done = rank("--limit", "5/s", "-o", "out.csv")
+    assert budget.max_held > 300 * 5
+    done = rank("--max-per-second", "5", "-o", "out.csv")
     assert "events aren't in order of 'at', or lack it: answers wait for the last" in done.stderr
 
 
@@ -152,9 +154,8 @@ def test_an_event_that_is_no_event_is_not_out_of_order(tmp_path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["--limit", "0"], "a number such as 5, or 5000/s"),
-        (["--limit", "5/h"], "a number such as 5, or 5000/s"),
-        (["--limit", "5/s", "--clock", "price"], "is no timestamp of this space"),
+        (["--max-per-second", "0"], "a whole number, at least 1"),
+        (["--max-per-second", "5", "--time-attribute", "price"], "is no timestamp of this space"),
         (["--index", "slab"], "no index 'slab' for ranking: did you mean 'slabs'?"),
         (
             ["--index", "ir:branching=1"],
@@ -170,7 +171,7 @@ def test_mistakes_are_told(rank, given, told):
 def test_rejected_rows_are_written_once(rank, tmp_path):
     events = tmp_path / "events.csv"
     events.write_text(EVENTS + "e5,2026-01-01T00:00:01,cheap,IBM\n")
-    assert lines(rank("--limit", "99/s", "--rejected", "bad.jsonl")) == EXACT
+    assert lines(rank("--max-per-second", "99", "--rejected", "bad.jsonl")) == EXACT
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
 
 

@@ -206,9 +206,9 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
         "best": lambda **more: engine.rank(extra, **more),
         "rank_many": lambda **more: engine.rank_many([extra], **more)[0],
         "spans": lambda **more: engine.rank(extra, span="overlap", **more),
-        "best_uncertain": lambda **more: engine.rank(extra, chances={}, **more),
+        "best_uncertain": lambda **more: engine.rank(extra, probabilities={}, **more),
         "best_adjusted": lambda **more: engine.rank(
-            extra, factor=lambda _, ids: np.ones(len(ids)), **more
+            extra, score_factors=lambda _, ids: np.ones(len(ids)), **more
         ),
     }
     ranked = [("a", 2.0), ("b", 0.0), ("c", 0.0)]
@@ -231,11 +231,16 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
         (lambda e: e.rank(EVENT, k=0), "given: 0\n.*k=1"),
         (lambda e: e.rank(EVENT, k=None), "given: None"),
         (lambda e: e.rank_many([EVENT], k="5"), "k is a whole number"),
-        (lambda e: e.rank_many([EVENT], k="5", limit=2), "k is a whole number"),
-        (lambda e: e.rank_many([EVENT], limit="5/s"), "limit is a whole number.*\n.*'5/s'"),
-        (lambda e: e.rank_many([EVENT], limit=0), "limit is a whole number, at least 1"),
-        (lambda e: e.rank_many([EVENT], clock="at"), "limit=None\n  hint: give both"),
-        (lambda e: e.rank_many([EVENT], limit=1, clock="price"), "'price', a number"),
+        (
+            lambda e: e.rank_many([EVENT], max_per_second="5/s"),
+            "max_per_second is a whole number.*\n.*'5/s'",
+        ),
+        (lambda e: e.rank_many([EVENT], max_per_second=0), "a whole number, at least 1"),
+        (lambda e: e.rank_many([EVENT], time_attribute="at"), "hint: give both, or neither"),
+        (
+            lambda e: e.rank_many([EVENT], max_per_second=1, time_attribute="price"),
+            "'price' is no timestamp",
+        ),
         (lambda e: e.match_many([EVENT], threads="2"), "at least 1, or .auto.\n  given: .2.\n"),
         (lambda e: e.match([EVENT]), "an event is a dict.*\n  given: list .*\n  hint.*match_many"),
         (lambda e: e.match("price"), "an event is a dict.*\n  given: str 'price'"),

@@ -715,13 +715,12 @@ NOT_REMOTE = {
 """Public members of `Engine` that make no sense remotely, each with the reason."""
 NOT_REMOTE_OPTIONS = {
     "threads": "the server's own",
-    "rejected": "`rejected` gets the rows, as the server numbers them",
     "span": "a request has plain events",
-    "factor": "a function can't be sent",
-    "between": "goes with `factor`",
-    "chances": "a request has plain events",
-    "limit": "a consumer has `max_per_second`",
-    "clock": "goes with `limit`",
+    "score_factors": "a function can't be sent",
+    "factor_bounds": "goes with `score_factors`",
+    "probabilities": "a request has plain events",
+    "max_per_second": "a consumer has it",
+    "time_attribute": "goes with `max_per_second`",
 }
 """Options of methods that make no sense remotely, or have another name there."""
 SPOKEN = {

@@ -87,16 +87,16 @@ NUMBERS = ("price", "volume", "pe")
 ADJUSTED = {
     "overlap": {"span": "overlap"},
     "contain": {"span": "contain"},
-    "uncertain": {"uncertain": True},
-    "factors": {"factors": True},
-    "factors of spans": {"factors": True, "span": "overlap"},
-    "relaxed factors": {"factors": True, "relaxed": True},
+    "uncertain": {"probabilities": True},
+    "factors": {"score_factors": True},
+    "factors of spans": {"score_factors": True, "span": "overlap"},
+    "relaxed factors": {"score_factors": True, "relaxed": True},
 }
 
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
-    """The same market, with spans, chances and factors."""
+    """The same market, with spans, probabilities and factors."""
     folder = tmp_path_factory.mktemp("adjusted")
     made = generate("market", subscriptions=250, events=90, seed=8)
     made.space.save(folder / "space.toml")
@@ -119,9 +119,9 @@ def wide(tmp_path_factory):
             events = events.append_column(column, array)
     pq.write_table(events, folder / "spans.parquet")
     for name in NUMBERS[:2]:
-        chances = rng.choice([0.25, 0.5, 1.0], len(events))
-        array = pa.array(chances, mask=rng.random(len(events)) < 0.2)
-        events = events.append_column(f"{name}_chance", array)
+        probabilities = rng.choice([0.25, 0.5, 1.0], len(events))
+        array = pa.array(probabilities, mask=rng.random(len(events)) < 0.2)
+        events = events.append_column(f"{name}_probability", array)
     pq.write_table(events, folder / "uncertain.parquet")
     ids = made.tables["subscriptions"]["id"].to_pylist()
     pairs = [
@@ -144,22 +144,25 @@ def adjusted_by_library(wide, question):
     engine.subscribe_many(wide / "subscriptions.parquet")
     events = pq.read_table(wide / f"{file_of(question)}.parquet")
     how = dict(ADJUSTED[question])
-    if how.pop("uncertain", False):
-        how["chances"] = {}
-    if how.pop("factors", False):
+    if how.pop("probabilities", False):
+        how["probabilities"] = {}
+    if how.pop("score_factors", False):
         table = pq.read_table(wide / "factors.parquet").to_pylist()
         known = {(row["event"], row["subscription"]): row["factor"] for row in table}
         names = events["id"].to_pylist()
-        how["factor"] = lambda event, ids: [known.get((names[event], one), 1.0) for one in ids]
-        how["between"] = (0, 3)
+        how["score_factors"] = lambda event, ids: [
+            known.get((names[event], one), 1.0) for one in ids
+        ]
+        how["factor_bounds"] = (0, 3)
     return engine.rank_many(events, K, **how).table()
 
 
 def adjusted_by_shell(wide, question, cli, *more):
     options = []
     for name, value in ADJUSTED[question].items():
-        options += [f"--{name}"] if value is True else [f"--{name}", value]
-        options += ["factors.parquet"] if name == "factors" else []
+        option = f"--{name.replace('_', '-')}"
+        options += [option] if value is True else [option, value]
+        options += ["factors.parquet"] if name == "score_factors" else []
     files = (f"{file_of(question)}.parquet", *FILES[1:])
     cli("rank", "--top", K, *files, *options, *more, "-o", "out.parquet", cwd=wide)
     return pq.read_table(wide / "out.parquet")
@@ -172,8 +175,8 @@ def adjusted_by_spark(wide, question, spark, **how):
     events = spark.read.parquet(str(wide / f"{file_of(question)}.parquet"))
     boxes = encode_subscriptions(pq.read_table(wide / "subscriptions.parquet"), space)
     asked = dict(ADJUSTED[question])
-    if "factors" in asked:
-        asked["factors"] = spark.read.parquet(str(wide / "factors.parquet"))
+    if "score_factors" in asked:
+        asked["score_factors"] = spark.read.parquet(str(wide / "factors.parquet"))
     found = rank(events, boxes, space, K, **asked, **how).toArrow()
     return found.sort_by([("event", "ascending"), ("rank", "ascending")])
 

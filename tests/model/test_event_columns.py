@@ -1,5 +1,5 @@
-"""Events with spans, chances and factors from files: what is read, and what becomes a rejected
-row.
+"""Events with spans, probabilities and factors from files: what is read, and what becomes a
+rejected row.
 """
 
 import csv
@@ -68,8 +68,8 @@ BAD = [
     ("age_lo,age_hi", "30,130", "age_hi", "outside its domain, 0 to 120"),
     ("age_lo,age_hi", "30,old", "age_hi", "is not a number"),
     ("sex_lo,sex_hi", "f,m", "sex_lo", "a category has no order"),
-    ("age,age_chance", "30,1.5", "age_chance", "outside its domain, 0 to 1"),
-    ("age,age_chance", "30,likely", "age_chance", "number"),
+    ("age,age_probability", "30,1.5", "age_probability", "outside its domain, 0 to 1"),
+    ("age,age_probability", "30,likely", "age_probability", "number"),
 ]
 
 
@@ -79,7 +79,7 @@ def test_what_is_no_span_or_no_chance_is_a_rejected_row(
 ):
     lines = f"id,credit,{columns}\nbad,441,{values}\ngood,441{',' * (columns.count(',') + 1)}\n"
     (folder / "events.csv").write_text(lines)
-    asked = ("rank", *FILES, "--uncertain" if "chance" in columns else "--span=contain")
+    asked = ("rank", *FILES, "--probabilities" if "probability" in columns else "--span=contain")
     told = cli(*asked, cwd=folder, code=2)
     assert f"column '{column}'" in told.stderr
     assert reason in told.stderr
@@ -104,11 +104,11 @@ def test_pairs_of_a_program_are_checked_row_by_row():
     assert encode_events(fixed, SPACE, columns=columns).points[:, 3].tolist() == [2, 4]
 
 
-def test_uncertain_events_are_ranked_by_score_times_chance(cli, folder):
+def test_uncertain_events_are_ranked_by_score_times_probability(cli, folder):
     (folder / "events.csv").write_text(
-        "id,age_lo,age_hi,age_chance,credit\na,30,50,0.5,441\nb,30,50,,441\n"
+        "id,age_lo,age_hi,age_probability,credit\na,30,50,0.5,441\nb,30,50,,441\n"
     )
-    done = cli("rank", *FILES, "--uncertain", cwd=folder)
+    done = cli("rank", *FILES, "--probabilities", cwd=folder)
     rows = [*csv.DictReader(done.stdout.splitlines())]
     assert [(row["event"], row["subscription"], float(row["score"])) for row in rows] == [
         ("a", "travel", 0.8),
@@ -116,9 +116,12 @@ def test_uncertain_events_are_ranked_by_score_times_chance(cli, folder):
         ("b", "travel", 0.8),
         ("b", "car", 0.7),
     ]
-    events = [{"age_lo": 30, "age_hi": 50, "age_chance": 0.5, "credit": 441}]
-    assert engine().rank_many(events, chances={})[0] == [("travel", 0.8), ("car", 0.35)]
-    assert engine().rank(events[0], chances={"age": 0.25}) == [("travel", 0.8), ("car", 0.175)]
+    events = [{"age_lo": 30, "age_hi": 50, "age_probability": 0.5, "credit": 441}]
+    assert engine().rank_many(events, probabilities={})[0] == [("travel", 0.8), ("car", 0.35)]
+    assert engine().rank(events[0], probabilities={"age": 0.25}) == [
+        ("travel", 0.8),
+        ("car", 0.175),
+    ]
 
 
 def test_columns_of_spans_without_the_option_are_named_with_what_to_do(cli, folder):
@@ -126,7 +129,7 @@ def test_columns_of_spans_without_the_option_are_named_with_what_to_do(cli, fold
     for command in ("rank", "match"):
         told = cli(command, *FILES, cwd=folder, code=2)
         assert "unknown column 'age_lo'" in told.stderr
-        assert "takes spans with --span" in told.stderr
+        assert "takes such columns with --span" in told.stderr
 
 
 def test_what_does_not_go_together_is_refused(cli, folder):
@@ -134,9 +137,9 @@ def test_what_does_not_go_together_is_refused(cli, folder):
     (folder / "factors.csv").write_text("event,subscription,factor\na,car,2\n")
     for options, told in (
         (("--span", "overlap", "--relaxed"), "ranked exactly"),
-        (("--uncertain", "--relaxed"), "ranked exactly"),
-        (("--uncertain", "--span", "overlap"), "contain them"),
-        (("--uncertain", "--factors", "factors.csv"), "no factors"),
+        (("--probabilities", "--relaxed"), "ranked exactly"),
+        (("--probabilities", "--span", "overlap"), "contain them"),
+        (("--probabilities", "--score-factors", "factors.csv"), "no score factors"),
         (("--span", "overlap", "--index", "sopt"), "by the index 'slabs' alone; given: 'sopt'"),
     ):
         assert told in cli("rank", *FILES, *options, cwd=folder, code=2).stderr
@@ -146,7 +149,7 @@ def test_factors_multiply_scores(cli, folder):
     (folder / "events.csv").write_text("id,age,credit\n7,25,441\n8,25,441\n")
     rows = ["7,mortgage,0.5", "7,car,0", "9,car,3", "7,nobody,2"]
     (folder / "factors.csv").write_text("\n".join(["event,subscription,factor", *rows]))
-    command = ("rank", *FILES[:-1], "--factors", "factors.csv")
+    command = ("rank", *FILES[:-1], "--score-factors", "factors.csv")
     done = cli(*command, cwd=folder)
     found = [*csv.DictReader(done.stdout.splitlines())]
     assert [(row["event"], row["subscription"], float(row["score"])) for row in found] == [
@@ -180,17 +183,17 @@ def test_factors_are_looked_up_by_row():
     given = {"event": [3, 1, 3], "subscription": ["b", "a", "a"], "factor": [2.0, 0.5, 4.0]}
     table = read_factors(table_source(pa.table(given), "factors"), pa.int64(), pa.string())
     factors = table.rows_of(pa.array(["a", "x", "b"]))
-    assert factors.between == (0.5, 4.0)
+    assert factors.bounds == (0.5, 4.0)
     every = pa.array([0, 1, 2]).to_numpy().astype("int32")
     places = {event: place for place, event in enumerate(table.events.to_pylist())}
     assert factors.of(places[3], every).tolist() == [4.0, 1.0, 2.0]
     assert factors.of(places[1], every).tolist() == [0.5, 1.0, 1.0]
     assert factors.of(float("inf"), every).tolist() == [1.0, 1.0, 1.0]
     none = table.rows_of(pa.array(["x"]))
-    assert none.between == (1.0, 1.0)
+    assert none.bounds == (1.0, 1.0)
     assert none.of(places[3], every[:1]).tolist() == [1.0]
 
 
 def test_an_attribute_can_not_be_called_as_the_chance_of_another():
     with pytest.raises(SpaceError, match="would mean two things"):
-        Space([Number("x"), Number("x_chance")])
+        Space([Number("x"), Number("x_probability")])

@@ -19,7 +19,7 @@ from rangecast.rank import rate_limit as shedding
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.choose import INDEXES
 from rangecast.rank.explain import explain_rank
-from rangecast.rank.rate_limit import TIMELESS, WINDOW, Budget, seconds_of, shed
+from rangecast.rank.rate_limit import TIMELESS, WINDOW, RateLimiter, limited, seconds_of
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
 from rangecast.rank.slabs.index import Slabs
@@ -118,13 +118,13 @@ def test_an_index_that_takes_no_spans_says_so_at_once_and_what_to_do(rank_index)
     told = f"index 'slabs' alone; this set's is '{rank_index}': make it with .*rank_index='auto'"
     for ask in (
         lambda: engine.rank({"x": (1, 2)}, 1, span="overlap"),
-        lambda: engine.rank({"x": (1, 2)}, 1, chances={"x": 0.5}),
-        lambda: engine.rank({"x": (1, 2)}, 1, factor=lambda _, ids: 1.0, span="contain"),
+        lambda: engine.rank({"x": (1, 2)}, 1, probabilities={"x": 0.5}),
+        lambda: engine.rank({"x": (1, 2)}, 1, score_factors=lambda _, ids: 1.0, span="contain"),
     ):
         with pytest.raises(UsageError, match=told):
             ask()
     assert engine.rank({"x": 1}, 1) == [("a", 1.0)]
-    assert engine.rank({"x": 1}, 1, factor=lambda _, ids: 0.5) == [("a", 0.5)]
+    assert engine.rank({"x": 1}, 1, score_factors=lambda _, ids: 0.5) == [("a", 0.5)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -185,12 +185,15 @@ def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
         k,
     )
     for event, found in enumerate(answers(best)):
-        chances = {}
+        probabilities = {}
         for box in np.flatnonzero(spans_by_hand(boxes, lo[event], hi[event], "contain")).tolist():
             row = int(boxes.owner[box])
-            chance = float(np.prod(sure[event][boxes.mentions[box]]))
-            chances[row] = max(chances.get(row, 0.0), chance)
-        totals = {row: float(boxes.scores[row]) * chance for row, chance in chances.items()}
+            probability = float(np.prod(sure[event][boxes.mentions[box]]))
+            probabilities[row] = max(probabilities.get(row, 0.0), probability)
+        totals = {
+            row: float(boxes.scores[row]) * probability
+            for row, probability in probabilities.items()
+        }
         assert found == ranked(totals, k)
 
 
@@ -198,8 +201,8 @@ def test_a_negative_score_ranks_higher_the_less_probable_the_match_is():
     engine = Engine(Space([Number("x"), Number("y")]))
     engine.subscribe("loss", "x < 9", score=-2)
     engine.subscribe("sure loss", "y < 9", score=-1)
-    for chance, right in [(1.0, -2.0), (0.75, -1.5), (0.25, -0.5), (0.0, 0.0)]:
-        found = engine.rank({"x": (1, 2), "y": 3}, 2, chances={"x": chance})
+    for probability, right in [(1.0, -2.0), (0.75, -1.5), (0.25, -0.5), (0.0, 0.0)]:
+        found = engine.rank({"x": (1, 2), "y": 3}, 2, probabilities={"x": probability})
         assert sorted(found, key=lambda one: one[0] != "loss") == [
             ("loss", right),
             ("sure loss", -1),
@@ -271,18 +274,18 @@ def test_a_live_set_ranks_uncertain_events(seed):
     for _ in range(25):
         x, y = rng.integers(0, 25, 2).tolist()
         x_end = x + int(rng.integers(0, 4))
-        chances = {"x": float(rng.choice([0.25, 0.5, 1.0]))}
+        probabilities = {"x": float(rng.choice([0.25, 0.5, 1.0]))}
         if rng.random() < 0.5:
-            chances["y"] = 0.5
+            probabilities["y"] = 0.5
         totals = {}
         for name, (lo, hi, score) in model.items():
             if lo[0] <= x and x_end <= hi[0] and lo[1] <= y <= hi[1]:
                 product = 1.0
                 for axis, at in enumerate("xy"):
-                    product *= chances.get(at, 1.0) if lo[axis] > -INF else 1.0
+                    product *= probabilities.get(at, 1.0) if lo[axis] > -INF else 1.0
                 totals[name] = score * product
         for k in (1, 7, 500):
-            found = engine.rank({"x": (x, x_end), "y": y}, k, chances=chances)
+            found = engine.rank({"x": (x, x_end), "y": y}, k, probabilities=probabilities)
             assert found == by_hand(model, totals, k)
     engine.wait_for_rebuild()
     assert engine.rebuild_count
@@ -309,8 +312,8 @@ def test_a_live_set_ranks_by_a_factor(relaxed, rank_index):
             found = engine.rank(
                 {"x": point[0], "y": point[1]},
                 k,
-                factor=lambda _, ids: [factors[one] for one in ids],
-                between=(0.5, 1.5),
+                score_factors=lambda _, ids: [factors[one] for one in ids],
+                factor_bounds=(0.5, 1.5),
                 relaxed=relaxed,
             )
             assert found == by_hand(model, totals, k)
@@ -326,26 +329,28 @@ def test_a_factor_takes_spans_and_looks_at_few():
         asked.append(len(ids))
         return [0.9 if one == 0 else 1.0 for one in ids]
 
-    found = engine.rank({"x": (0, 0.5)}, 2, factor=factor, between=(0.9, 1), span="contain")
+    found = engine.rank(
+        {"x": (0, 0.5)}, 2, score_factors=factor, factor_bounds=(0.9, 1), span="contain"
+    )
     assert found == [(1, n - 1.0), (2, n - 2.0)]
     assert max(asked) < n / 100
-    assert engine.rank({"x": (0, 1.5)}, 2, factor=factor, span="contain") == []
+    assert engine.rank({"x": (0, 1.5)}, 2, score_factors=factor, span="contain") == []
 
 
 def test_mistakes_about_chances_and_factors_are_told():
     engine = Engine(Space([Number("x"), Number("y")]))
     engine.subscribe("a", "x < 5", score=1)
-    for chance in (3.0, -0.1, float("nan")):
+    for probability in (3.0, -0.1, float("nan")):
         with pytest.raises(UsageError, match="between 0 and 1; given for 'x'"):
-            engine.rank({"x": 1}, 1, chances={"x": chance})
-    with pytest.raises(UsageError, match="'y' has a chance, but the event has no value"):
-        engine.rank({"x": 1}, 1, chances={"y": 0.5})
+            engine.rank({"x": 1}, 1, probabilities={"x": probability})
+    with pytest.raises(UsageError, match="'y' has a probability, but the event has no value"):
+        engine.rank({"x": 1}, 1, probabilities={"y": 0.5})
     with pytest.raises(SpaceError, match="no attribute 'z'"):
-        engine.rank({"x": 1}, 1, chances={"z": 0.5})
+        engine.rank({"x": 1}, 1, probabilities={"z": 0.5})
     with pytest.raises(UsageError, match="at least 1"):
-        engine.rank({"x": 1}, 0, chances={"x": 0.5})
+        engine.rank({"x": 1}, 0, probabilities={"x": 0.5})
     with pytest.raises(UsageError, match=r"between 0.0 and 1.0; given: 2.0"):
-        engine.rank({"x": 1}, 1, factor=lambda _, ids: 2.0)
+        engine.rank({"x": 1}, 1, score_factors=lambda _, ids: 2.0)
 
 
 @pytest.mark.parametrize("name", ["slabs", "sopt", "segment", "ir"])
@@ -368,7 +373,7 @@ def test_hundreds_of_attributes(name):
         assert best.work.calls < all_held
 
 
-def shed_by_hand(best, windows, budget):
+def limited_by_hand(best, windows, budget):
     event, rank, _, scores = best.pairs()
     kept = []
     for window in set(windows[event].tolist()):
@@ -386,21 +391,21 @@ def test_a_budget_per_second_keeps_the_best_of_each(data, budget):
     scores = -np.sort(-rng.integers(0, 5, (len(counts), 4)).astype(float), axis=1)
     best = Best(np.zeros((len(counts), 4), np.int32), scores, counts)
     windows = rng.integers(0, 3, len(counts))
-    left = shed(best, windows, budget)
-    assert left.counts.tolist() == shed_by_hand(best, windows, budget)
+    left = limited(best, windows, budget)
+    assert left.counts.tolist() == limited_by_hand(best, windows, budget)
     size = data.draw(st.integers(1, 9))
     for ordered in (False, True):
         told = np.sort(windows) if ordered else windows
-        left = shed(best, told, budget)
-        assert left.counts.tolist() == shed_by_hand(best, told, budget)
+        left = limited(best, told, budget)
+        assert left.counts.tolist() == limited_by_hand(best, told, budget)
         notices = table_of(best, told)
-        cutting = Budget(budget, in_order=ordered)
+        cutting = RateLimiter(budget, in_order=ordered)
         pieces = [notices.slice(at, size) for at in range(0, len(notices), size)]
         found = [*map(cutting.add, pieces), *cutting.end()]
         kept = [one for table in found for one in table["event"].to_pylist()]
         assert kept == left.pairs()[0].tolist()
         if ordered:
-            assert cutting.most_held <= 2 * min(budget, 4 * len(counts)) + size
+            assert cutting.max_held <= 2 * min(budget, 4 * len(counts)) + size
 
 
 def table_of(best, windows):
@@ -419,14 +424,14 @@ def test_only_a_second_s_answers_are_held_if_events_are_in_order():
     notices = table_of(best, windows)
     held = {}
     for ordered in (True, False):
-        cutting = Budget(5, in_order=ordered)
+        cutting = RateLimiter(5, in_order=ordered)
         early = sum(len(cutting.add(notices.slice(at, 3))) for at in range(0, len(notices), 3))
         (rest,) = cutting.end()
         assert early + len(rest) == 5 * seconds
         assert len(rest) == (5 if ordered else 5 * seconds)
-        held[ordered] = cutting.most_held
+        held[ordered] = cutting.max_held
     with pytest.raises(UsageError, match="say in_order=False"):
-        Budget(5, in_order=True).add(notices.take(np.arange(len(notices))[::-1]))
+        RateLimiter(5, in_order=True).add(notices.take(np.arange(len(notices))[::-1]))
     assert held[True] <= 2 * 5 + 3
     assert 5 * seconds <= held[False] <= 8 * seconds
 
@@ -439,7 +444,7 @@ def test_a_long_second_is_not_looked_at_again_for_every_piece(monkeypatch):
     )
     n = 4_000
     notices = pa.table({"event": np.arange(n), "score": np.zeros(n), WINDOW: np.zeros(n, int)})
-    cutting = Budget(n, in_order=True)
+    cutting = RateLimiter(n, in_order=True)
     for at in range(0, n, 10):
         cutting.add(notices.slice(at, 10))
     assert [len(rest) for rest in cutting.end()] == [n]
@@ -451,15 +456,15 @@ def test_limits_of_a_live_set():
     for name, score in (("a", 3), ("b", 2), ("c", 1)):
         engine.subscribe(name, "x > 0", score=score)
     events = [{"at": f"2026-01-01T00:00:0{s}", "x": 1} for s in (1, 1, 2)]
-    assert engine.rank_many(events, 9, limit=2).best.counts.tolist() == [2, 2, 2]
-    found = engine.rank_many(events, 9, limit=3, clock="at")
+    assert engine.rank_many(events, 2).best.counts.tolist() == [2, 2, 2]
+    found = engine.rank_many(events, 9, max_per_second=3, time_attribute="at")
     assert list(found) == [
         [("a", 3.0), ("b", 2.0)],
         [("a", 3.0)],
         [("a", 3.0), ("b", 2.0), ("c", 1.0)],
     ]
     with pytest.raises(UsageError, match="at least 1 notification"):
-        shed(found.best, np.zeros(3, np.int64), 0)
+        limited(found.best, np.zeros(3, np.int64), 0)
     assert seconds_of(np.array([1.5e6, -1.0, INF])).tolist() == [1, -1, TIMELESS]
 
 

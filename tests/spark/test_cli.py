@@ -115,20 +115,20 @@ def timed(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
-@pytest.mark.parametrize("limit", [None, "3", "40/s"])
+@pytest.mark.parametrize("limit", [(), ("-k", 3), ("--max-per-second", 40)])
 def test_the_same_ranks(cli, spark, timed, tmp_path, limit, relaxed, suffix):
-    given = ["-k", 7, *(["--limit", limit] if limit else []), *(["--relaxed"] * relaxed)]
+    given = ["-k", 7, *limit, *(["--relaxed"] * relaxed)]
     found, bad = by_both(cli, tmp_path, "rank", timed, suffix, *given)
     rows = len(found) if suffix == "parquet" else found.count("\n") - 1
-    assert {None: 2000, "3": 1000, "40/s": 700}[limit] < rows
-    assert rows <= {None: 7 * 395, "3": 3 * 395, "40/s": 40 * 20}[limit]
+    assert {(): 2000, ("-k", 3): 1000}.get(limit, 700) < rows
+    assert rows <= {(): 7 * 395, ("-k", 3): 3 * 395}.get(limit, 40 * 20)
     assert bad.count(b"\n") == 6
 
 
 def test_ranks_of_no_events_and_mistakes(cli, spark, timed, tmp_path):
     (tmp_path / "none.csv").write_text("id\n")
     on_spark = ("--engine", "spark", "-o", "out.csv")
-    for limit in ([], ["--limit", "3"], ["--limit", "3/s"]):
+    for limit in ([], ["-k", "3"], ["--max-per-second", "3"]):
         cli("rank", "none.csv", *timed[1:], *on_spark, *limit)
         assert (tmp_path / "out.csv").read_text() == "event,rank,subscription,score\n"
     assert "(row 5, counted from 0)" in cli("rank", *timed, *on_spark, code=2).stderr

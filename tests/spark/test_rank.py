@@ -176,19 +176,19 @@ def test_a_limit_per_event_and_per_second(spark, worker_bytes, relaxed):
     engine.subscribe_many(pa.table(given))
     events = spark.createDataFrame(pa.Table.from_pylist(rows))
     subscriptions = spark.createDataFrame(pa.table(given | {"seq": [0, 1, 2]}))
-    for how in ({"limit": 1}, {"limit": 4, "clock": "at"}):
+    for how in ({"max_per_second": 1}, {"max_per_second": 4, "time_attribute": "at"}):
         wanted = engine.rank_many(rows, 3, relaxed=relaxed, **how).table().to_pylist()
         found = rank(
             events, subscriptions, space, 3, relaxed=relaxed, worker_bytes=worker_bytes, **how
         )
         order = lambda row: (row["event"], row["rank"])  # noqa: E731
         assert sorted((row.asDict() for row in found.collect()), key=order) == wanted
-    with pytest.raises(UsageError, match="each of its seconds has a limit"):
-        rank(events, subscriptions, space, clock="at")
-    with pytest.raises(UsageError, match="a clock is a timestamp"):
-        rank(events, subscriptions, space, clock="x", limit=5)
-    with pytest.raises(UsageError, match="clock='at' drops rows, and output='arrays' has none"):
-        rank(events, subscriptions, space, clock="at", limit=5, output="arrays")
+    with pytest.raises(UsageError, match="hint: give both, or neither"):
+        rank(events, subscriptions, space, time_attribute="at")
+    with pytest.raises(UsageError, match="is no timestamp"):
+        rank(events, subscriptions, space, time_attribute="x", max_per_second=5)
+    with pytest.raises(UsageError, match="max_per_second drops rows, and output='arrays' has none"):
+        rank(events, subscriptions, space, time_attribute="at", max_per_second=5, output="arrays")
     with pytest.raises(UsageError, match="no output 'pairs'"):
         rank(events, subscriptions, space, output="pairs")
 
@@ -246,7 +246,7 @@ def test_mistakes_are_told_before_anything_runs(spark, market):
     space, events, subscriptions = market
     with pytest.raises(UsageError, match="at least 1"):
         rank(events, subscriptions, space, 0)
-    with pytest.raises(UsageError, match="no errors"):
+    with pytest.raises(UsageError, match="no rejected"):
         rank(events, subscriptions, space, 1, rejected="tell")
     named = events.withColumnRenamed("desk", "rank")
     with pytest.raises(UsageError, match="the result has one of that name"):

@@ -245,7 +245,7 @@ class Run:
         events.warnings = [] if again else self.warnings
         return events
 
-    def factors(self, path: Path, events: EventFile, boxes: Boxes) -> FactorTable:
+    def score_factors(self, path: Path, events: EventFile, boxes: Boxes) -> FactorTable:
         """Read a table of factors for these events and subscriptions."""
         source = file_source(self.file(path))
         table = read_factors(

@@ -1,4 +1,4 @@
-"""What `match` and `rank` share: read both files, answer batch by batch, write, sum up."""
+"""Common part of `match` and `rank`: read both files, answer batch by batch, write, sum up."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def answer_events(
     engine: Engine,
     master: str | None,
     explain_plan: bool,
-    shed: Callable[[Pieces, Space], Pieces] = lambda pieces, _: pieces,
+    limit: Callable[[Pieces, Space], Pieces] = lambda pieces, _: pieces,
     columns: EventColumns = PLAIN,
-    factors: Path | None = None,
+    score_factors: Path | None = None,
 ) -> None:
     """Write the answers to all events of a file.
 
-    files     of events, subscriptions and the space
-    make      builds what answers
-    shed      drops answers that there is no room for
-    columns   what columns events may have beside values
-    factors   the file of a table of factors
+    files           events, subscriptions and the space
+    make            builds the answerer
+    limit           drops answers beyond a rate limit
+    columns         columns that events may have beside values
+    score_factors   the file of a table of factors
     """
     check_master(engine, master)
     where = run.space(files[2])
@@ -60,7 +60,7 @@ def answer_events(
     if known is not where:  # a snapshot has words of its own
         source, where = run.events(files[0], known, columns=columns), known
     kept = kept_by(run, source, files[1], boxes)
-    table = None if factors is None else run.factors(factors, source, boxes)
+    table = None if score_factors is None else run.score_factors(score_factors, source, boxes)
     if table is not None:
         source.columns = columns._replace(factor_events=Places(table.events))
     count = 0
@@ -105,7 +105,7 @@ def answer_events(
     kinds = [types.get(name) or answers.field(name).type for name in written]
     schema = kept.schema(pa.schema(list(zip(written, kinds, strict=True))))
     with run.writer(schema) as writer:
-        for piece in shed(pieces, where):
+        for piece in limit(pieces, where):
             rows = piece["subscription"]
             if engine == Engine.LOCAL:
                 piece["subscription"] = boxes.ids.take(rows)

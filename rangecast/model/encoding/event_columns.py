@@ -1,12 +1,12 @@
-"""What the columns of events mean: values, and, where asked for, spans, chances and factors.
+"""Columns of events: values and, on request, spans, probabilities and score factors.
 
     <attribute>                       a value; or a span, as a pair or a list of two
     <attribute>_lo, <attribute>_hi    a span: the value lies between these, both included
-    <attribute>_chance                the probability that it does; 1 if there is none
+    <attribute>_probability                the probability that it does; 1 if there is none
 
 An event becomes one row of coordinates, so that it travels as a point does:
 
-    lo (d)   hi (d), with spans   chance (d), with chances   number (1), with factors
+    lo (d)   hi (d), with spans   probability (d), with probabilities   number (1), with factors
 
 `number` says which event of a table of factors it is, `MISSING` if it is in none.
 """
@@ -37,7 +37,7 @@ class Parts(NamedTuple):
     lo: F64
     hi: F64
     """The same as `lo` if values are no spans."""
-    chances: F64 | None
+    probabilities: F64 | None
     last: F64
     """(events,) the number, where there are factors."""
 
@@ -46,7 +46,7 @@ class EventColumns(NamedTuple):
     """Which columns events may have, and how they become coordinates."""
 
     spans: bool = False
-    chances: bool = False
+    probabilities: bool = False
     """Values may be uncertain; there are spans, too, then."""
     factor_events: Places | None = None
     """The events of a table of factors."""
@@ -58,7 +58,7 @@ class EventColumns(NamedTuple):
         name = attribute.name
         ends = [f"{name}_lo", f"{name}_hi"] if self.spans else []
         value = name if attribute.path is None else attribute.path[0]
-        return [value, *ends, *([f"{name}_chance"] if self.chances else [])]
+        return [value, *ends, *([f"{name}_probability"] if self.probabilities else [])]
 
     def all_names(self, space: Space) -> list[str]:
         """Return the columns of all attributes, each once."""
@@ -66,7 +66,7 @@ class EventColumns(NamedTuple):
 
     def width(self, dimensions: int) -> int:
         """Return how many coordinates an event has."""
-        return dimensions * (1 + self.spans + self.chances) + (self.factor_events is not None)
+        return dimensions * (1 + self.spans + self.probabilities) + (self.factor_events is not None)
 
     def points_of(self, space: Space, rows: Rows, nan: str) -> F64:
         """Return the coordinates of events, (rows, width); rows that can't be used are refused."""
@@ -77,23 +77,23 @@ class EventColumns(NamedTuple):
                 points[:, axis], points[:, d + axis] = _span(rows, attribute, nan)
             else:
                 points[:, axis] = _values(rows, attribute, nan, by_name=self.by_name)
-            if self.chances:
-                chance = Number(f"{attribute.name}_chance", min=0, max=1)
-                points[:, 2 * d + axis] = rows.coordinates(chance, nan)
+            if self.probabilities:
+                probability = Number(f"{attribute.name}_probability", min=0, max=1)
+                points[:, 2 * d + axis] = rows.coordinates(probability, nan)
         if self.factor_events is not None:
             places = self.factor_events.find(rows.ids)
             points[:, -1] = np.where(places < 0, MISSING, places)
         return points
 
     def parts(self, points: F64, dimensions: int) -> Parts:
-        """Return coordinates by what they mean; a chance that isn't given is 1."""
-        lo, hi, chances = (
+        """Return coordinates by what they mean; a probability that isn't given is 1."""
+        lo, hi, probabilities = (
             np.ascontiguousarray(points[:, i * dimensions : (i + 1) * dimensions]) for i in range(3)
         )
         return Parts(
             lo,
             hi if self.spans else lo,
-            np.where(chances == MISSING, 1.0, chances) if self.chances else None,
+            np.where(probabilities == MISSING, 1.0, probabilities) if self.probabilities else None,
             points[:, -1],
         )
 

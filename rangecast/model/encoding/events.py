@@ -30,7 +30,7 @@ from rangecast.model.validation.flags import flag
 from rangecast.model.validation.unknown_columns import column_hint
 
 PLAIN = EventColumns()
-ANY = EventColumns(spans=True, chances=True)
+ANY = EventColumns(spans=True, probabilities=True)
 
 
 class Events(NamedTuple):
@@ -143,7 +143,7 @@ class EventFile:
             if name not in self._extra and name not in known and not self._ignore_unknown:
                 hint = column_hint(name, self.space.names, may_ignore=True)
                 if name in ANY.all_names(self.space):
-                    hint = "`rangecast rank` takes spans with --span, and chances with --uncertain"
+                    hint = "`rangecast rank` takes such columns with --span or --probabilities"
                 raise FileError(
                     f"{where}: unknown column {name!r}: {near(name, self.space.names)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"

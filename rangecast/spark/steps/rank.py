@@ -27,7 +27,7 @@ from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.choose import check_index
 from rangecast.rank.combine import check_combine
 from rangecast.rank.factors import FactorTable, read_factors
-from rangecast.rank.rate_limit import WINDOW, limits
+from rangecast.rank.rate_limit import WINDOW, time_axis
 from rangecast.rank.result import check_k
 from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
@@ -56,10 +56,10 @@ def rank(
     relaxed: bool = False,
     combine: str = "sum",
     span: Span | None = None,
-    uncertain: bool = False,
-    factors: Any = None,
-    limit: int | None = None,
-    clock: str | None = None,
+    probabilities: bool = False,
+    score_factors: Any = None,
+    max_per_second: int | None = None,
+    time_attribute: str | None = None,
     output: str = "rows",
     keep: Sequence[str] = (),
     event_id: str = "id",
@@ -73,16 +73,16 @@ def rank(
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_ranking` gave
     relaxed         one attribute is enough; by the sum of the weights that hold
-    combine         what of these weights a relaxed ranking is by: their "sum", "product", "min" or
-                    "max"
+    combine         how a relaxed ranking combines these weights: "sum", "product", "min" or "max"
     span            values may be spans, which a subscription must "overlap" or "contain": columns
                     <attribute>_lo and <attribute>_hi, or arrays of two
-    uncertain       values lie in their spans with a probability, in columns <attribute>_chance; by
-                    score times the probability that a subscription holds
-    factors         what scores are multiplied with: event, subscription, factor, as a DataFrame, a
-                    file or a table. It is held in memory. Other pairs have the factor 1
-    limit           at most this many per event, or, with `clock` (a timestamp attribute), per
-                    second: the best ones, of equals those of the event with the lower id
+    probabilities   values lie in their spans with a probability, <attribute>_probability; by score
+                    times the probability that a subscription contains the spans
+    score_factors   factors of scores: event, subscription, factor, as a DataFrame, a file or a
+                    table. It is held in memory. Other pairs have the factor 1
+    max_per_second  at most this many per second: the best ones, of equals those of the event with
+                    the lower id
+    time_attribute  the timestamp for `max_per_second`, if the space has several
     output          "rows": one row per answer; "arrays": one row per event, with the lists rank,
                     subscriptions and score, which are empty for events without an answer
     keep            columns of the events that travel along
@@ -98,17 +98,22 @@ def rank(
     check_index(index)
     need_one_of("output", output, OUTPUTS)
     check_combine(combine, relaxed=relaxed)
-    check_adjusted(relaxed=relaxed, span=span, uncertain=uncertain, factors=factors is not None)
-    k, axis = limits(space, k, limit, clock)
+    check_adjusted(
+        relaxed=relaxed,
+        span=span,
+        probabilities=probabilities,
+        score_factors=score_factors is not None,
+    )
+    axis = time_axis(space, max_per_second, time_attribute)
     if isinstance(subscriptions, Prepared):
         check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
         refuse_ignored(index, worker_bytes)
         made: Any = subscriptions.answerer.empty
-        if uncertain or factors is not None:
+        if probabilities or score_factors is not None:
             raise UsageError(
-                "uncertain events and factors need the subscriptions as they were, not prepared"
+                "probabilities and score factors take subscriptions that aren't prepared"
             )
-    asked = Asked(k, axis, span, uncertain, _factors(factors, events, event_id))
+    asked = Asked(k, axis, span, probabilities, _factors(score_factors, events, event_id))
     columns = asked.columns
     if asked.factors is not None:
         columns = columns._replace(factor_events=Places(asked.factors.events))
@@ -126,13 +131,13 @@ def rank(
     )
     if axis is not None and output == "arrays":
         raise UsageError(
-            f"clock={clock!r} drops rows, and output='arrays' has none\n"
-            "  hint: take output='rows', or give a limit per event, without a clock"
+            "max_per_second drops rows, and output='arrays' has none\n"
+            "  hint: take output='rows', or limit the answers of an event with k"
         )
     if axis is not None and events.isStreaming:
         raise UsageError(
-            f"clock={clock!r} takes a batch DataFrame: a stream never tells when a second is over\n"
-            "  hint: give a limit per event, without a clock, or rank each micro-batch"
+            "max_per_second takes a batch DataFrame: on a stream, no second is ever complete\n"
+            "  hint: limit the answers of an event with k, or rank each micro-batch"
         )
     if isinstance(subscriptions, Prepared):
         made.check(asked)
@@ -145,7 +150,7 @@ def rank(
         )
         found = question.answer(prepared)
         release_with_frame(found, prepared.release, prepared.memory)
-    return found if axis is None else best_of_seconds(found, limit or 0)
+    return found if axis is None else best_of_seconds(found, max_per_second or 0)
 
 
 def check_prepared(prepared: Prepared, space: Space, *, relaxed: bool, combine: str) -> None:
@@ -174,10 +179,10 @@ def _factors(given: Any, events: DataFrame, event_id: str) -> FactorTable | None
     return read_factors(source, kind, pa.string())
 
 
-def best_of_seconds(found: DataFrame, limit: int) -> DataFrame:
+def best_of_seconds(found: DataFrame, max_per_second: int) -> DataFrame:
     """Return the best answers of each second; events that couldn't be used stay as they are."""
     order = [F.col("score").desc(), F.col("event"), F.col("rank")]
     is_bad = F.col("rank").isNull()
     place = F.row_number().over(Window.partitionBy(WINDOW, is_bad).orderBy(*order))
-    best = found.withColumn(PLACE, place).filter(is_bad | (F.col(PLACE) <= limit))
+    best = found.withColumn(PLACE, place).filter(is_bad | (F.col(PLACE) <= max_per_second))
     return best.drop(PLACE, WINDOW)

@@ -26,7 +26,7 @@ from rangecast.model.space import Space
 from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
-from rangecast.rank.rate_limit import limits
+from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.result import check_k
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.filter import Passing
@@ -148,17 +148,18 @@ class RankStep(AnswerStep):
     k: int = 10
     relaxed: bool = False
     combine: str = "sum"
-    limit: int | None = None
-    clock: str | None = None
-    """A timestamp attribute: the limit is one per second of it, within a batch."""
+    max_per_second: int | None = None
+    """Within a batch."""
+    time_attribute: str | None = None
+    """Timestamp for `max_per_second`, if the space has several."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_k(self.k)
         check_rank_index(self.index)
         check_combine(self.combine, relaxed=self.relaxed)
-        k, axis = limits(self.space, self.k, self.limit, self.clock)
-        self._asked = Asked(k, axis)
+        axis = time_axis(self.space, self.max_per_second, self.time_attribute)
+        self._asked = Asked(self.k, axis)
         make = partial(
             RankAnswerer.of, index=self.index, relaxed=self.relaxed, combine=self.combine
         )
@@ -173,10 +174,10 @@ class RankStep(AnswerStep):
 
     @property
     def by_workers(self) -> bool:
-        return self.clock is None
+        return self.max_per_second is None
 
     def finish(self, found: DataFrame) -> DataFrame:
-        return found if self.clock is None else best_of_seconds(found, self.limit or 0)
+        return found if self.max_per_second is None else best_of_seconds(found, self.max_per_second)
 
 
 class FilterStep(AnswerStep):

@@ -156,7 +156,9 @@ def test_a_limit_per_second_holds_in_a_batch(spark, folder):
     times = ["2026-01-01T10:00:00Z"] * 2 + ["2026-01-01T10:00:01Z"] * 2
     lines = [f"{i},{p},{n},{t}" for (i, p, n), t in zip(EVENTS, times, strict=True)]
     (folder / "events" / "0.csv").write_text("\n".join(["id,price,name,time", *lines]) + "\n")
-    load(folder, HEAD + step("rank", 'limit = 1\nclock = "time"') + sink("best")).run(spark)
+    load(
+        folder, HEAD + step("rank", 'max_per_second = 1\ntime_attribute = "time"') + sink("best")
+    ).run(spark)
     assert rows(folder, "best", "event", "subscription") == [("a", "bob"), ("d", "wide")]
 
 
@@ -291,7 +293,10 @@ MISTAKES = [
         r"step\[0\].from: there is",
     ),
     (step("rank", 'combine = "max"') + sink("o"), r"step\[0\].combine: weights are combined in"),
-    (step("rank", 'limit = 1\nclock = "time"') + sink("o"), r"step\[0\].clock: .*'time'"),
+    (
+        step("rank", 'max_per_second = 1\ntime_attribute = "time"') + sink("o"),
+        r"step\[0\].time_attribute: .*'time'",
+    ),
     (step("match") + sink("o") + sink("o"), r"sink\[0\].path: .*o is given twice"),
     (step("merge") + KAFKA, r"sink\[0\]: Kafka takes answers about events"),
     (

@@ -61,33 +61,37 @@ def rank(
             "overlap or contain.",
         ),
     ] = None,
-    uncertain: Annotated[
+    probabilities: Annotated[
         bool,
         typer.Option(
-            "--uncertain",
-            help="Values lie in their spans with a probability, <attribute>_chance: rank by score "
-            "times the probability that a subscription holds.",
+            "--probabilities",
+            help="Values lie in their spans with a probability, <attribute>_probability: rank by "
+            "score times the probability that a subscription contains them.",
         ),
     ] = False,
-    factors: Annotated[
+    score_factors: Annotated[
         Path | None,
         typer.Option(
-            "--factors",
-            help="What scores are multiplied with: a file of event, subscription, factor; others "
-            "have the factor 1.",
+            "--score-factors",
+            help="Factors of scores: a file of event, subscription, factor; others have the "
+            "factor 1.",
         ),
     ] = None,
-    limit: Annotated[
+    max_per_second: Annotated[
+        int | None,
+        typer.Option(
+            "--max-per-second",
+            min=1,
+            help="Keep at most this many notifications per second, the best ones. Needs the least "
+            "memory if events are in order of time.",
+        ),
+    ] = None,
+    time_attribute: Annotated[
         str | None,
         typer.Option(
-            "--limit",
-            help="Limit on notifications, best first: 5 per event, or 5000/s. A limit per second "
-            "needs the least memory if events are in order of time.",
+            "--time-attribute",
+            help="The timestamp for --max-per-second, if the space has several.",
         ),
-    ] = None,
-    clock: Annotated[
-        str | None,
-        typer.Option("--clock", help="The timestamp that a limit per second goes by."),
     ] = None,
     index: RankIndexOption = "auto",
     engine: EngineOption = Engine.LOCAL,
@@ -108,51 +112,60 @@ def rank(
     \b
     Examples:
       rangecast rank events.csv subscriptions.csv --space space.toml --top 3 -o best.csv
-      rangecast rank events.csv subscriptions.csv --space space.toml --limit 5000/s
+      rangecast rank events.csv subscriptions.csv --space space.toml --max-per-second 5000
       rangecast rank events.csv subscriptions.csv --space space.toml --span overlap
     """
     from rangecast.cli.shared.run import Columns, Run
     from rangecast.cli.tasks.answer import answer_events
-    from rangecast.cli.tasks.limit import clock_of, in_order, per_second, read_limit
+    from rangecast.cli.tasks.limit import in_order, per_second
+    from rangecast.errors import UsageError
     from rangecast.rank.adjusted import check_adjusted
     from rangecast.rank.answerer import Asked, RankAnswerer
     from rangecast.rank.combine import check_combine
-    from rangecast.rank.rate_limit import Budget
+    from rangecast.rank.rate_limit import RateLimiter, time_axis
 
-    most, by_second = read_limit(limit, clock)
-    k = k if most is None else min(k, most)
+    if time_attribute is not None and max_per_second is None:
+        raise UsageError(
+            f"--time-attribute {time_attribute} needs a maximum, such as --max-per-second 5000"
+        )
     check_combine(combine, relaxed=relaxed)
-    check_adjusted(relaxed=relaxed, span=span, uncertain=uncertain, factors=factors is not None)
-    asked = Asked(k, span=None if span is None else span.value, uncertain=uncertain)
+    check_adjusted(
+        relaxed=relaxed,
+        span=span,
+        probabilities=probabilities,
+        score_factors=score_factors is not None,
+    )
+    asked = Asked(k, span=None if span is None else span.value, probabilities=probabilities)
     facts: dict[str, object] = {
         "k": k,
         "relaxed": relaxed,
         "combine": combine,
-        "limit": limit,
+        "max_per_second": max_per_second,
         "span": span,
-        "uncertain": uncertain,
-        "factors": factors,
+        "probabilities": probabilities,
+        "score_factors": score_factors,
     }
 
     def make(boxes: Boxes, where: Space, table: FactorTable | None) -> RankAnswerer:
-        axis = clock_of(where, clock) if by_second else None
-        wanted = replace(asked, clock=axis, factors=table)
+        axis = time_axis(where, max_per_second, time_attribute)
+        wanted = replace(asked, time_axis=axis, factors=table)
         how: dict[str, Any] = {"relaxed": relaxed, "combine": combine, "asked": wanted}
         return RankAnswerer.of(boxes, index, **how, at_once=engine == Engine.LOCAL)
 
-    def shed(pieces: Pieces, where: Space) -> Pieces:
-        if most is None or not by_second:
+    def limit(pieces: Pieces, where: Space) -> Pieces:
+        axis = time_axis(where, max_per_second, time_attribute)
+        if max_per_second is None or axis is None:
             return pieces
-        time = where.attributes[clock_of(where, clock)]
+        time = where.attributes[axis]
         ordered = facts["in_order"] = in_order(run.file(events), time)
         if not ordered:
             wait = "answers wait for the last one"
             run.say(f"events aren't in order of {time.name!r}, or lack it: {wait}")
-        return per_second(pieces, Budget(most, in_order=ordered))
+        return per_second(pieces, RateLimiter(max_per_second, in_order=ordered))
 
     with Run.started(
         output,
-        reads=[events, subscriptions, space, factors],
+        reads=[events, subscriptions, space, score_factors],
         rejected=rejected,
         ignore_unknown=ignore_unknown,
         nan=nan,
@@ -168,7 +181,7 @@ def rank(
             engine=engine,
             master=master,
             explain_plan=explain_plan,
-            shed=shed,
+            limit=limit,
             columns=asked.columns,
-            factors=factors,
+            score_factors=score_factors,
         )

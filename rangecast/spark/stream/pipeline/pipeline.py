@@ -28,7 +28,7 @@ from rangecast.model.space import Space
 from rangecast.notify.tables import POSITION
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
-from rangecast.rank.rate_limit import limits
+from rangecast.rank.rate_limit import time_axis
 from rangecast.spark.session import need_classic
 from rangecast.spark.steps.notify.board_schema import Ground
 from rangecast.spark.steps.prepared import gathered_set
@@ -218,8 +218,8 @@ class _Build:
             k=given.k,
             relaxed=given.relaxed,
             combine=given.combine,
-            limit=given.limit,
-            clock=given.clock,
+            max_per_second=given.max_per_second,
+            time_attribute=given.time_attribute,
             **how,
         )
 
@@ -326,8 +326,8 @@ def _check_steps(settings: Settings, space: Space) -> None:
                 check_rank_index(step.index)
                 key = "combine"
                 check_combine(step.combine, relaxed=step.relaxed)
-                key = "clock"
-                limits(space, step.k, step.limit, step.clock)
+                key = "time_attribute"
+                time_axis(space, step.max_per_second, step.time_attribute)
             elif isinstance(step, NotifyStep):
                 key = "space"
                 Ground(_space_of(step))
