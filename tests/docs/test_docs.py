@@ -86,6 +86,13 @@ def test_prose_fits_in_100_characters(page):
     assert not wide, "\n".join(wide)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_tables_are_whole(page):
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text()))
+    broken = [line for line in text.splitlines() if " | " in line and line[:1] != "|"]
+    assert not broken, "\n".join(broken)
+
+
 INTERNALS = {
     ROOT / "CONTRIBUTING.md",
     *DOCS.glob("explanation/architecture.md"),
