@@ -43,13 +43,13 @@ class AsyncEngine:
         *,
         max_batch: int = 1024,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
     ):
         """Batch single events for an engine.
 
         max_batch        upper limit of events that are matched together; bounds the waiting time
         ignore_unknown   ignore fields that are not attributes of the space
-        nan              "refuse" NaN in an event, or read it as "missing"
+        nan              "error": NaN in an event is rejected; "missing": it is a missing value
         """
         self._max_batch = whole("max_batch", max_batch)
         flag("ignore_unknown", ignore_unknown)

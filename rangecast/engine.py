@@ -61,12 +61,12 @@ class Engine(LiveSet):
     # ---- matching
 
     def match(
-        self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "refuse"
+        self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
     ) -> list[Id]:
         """Return the subscriptions that match one event, in order of arrival.
 
         ignore_unknown   the event may have values that are no attribute of the space
-        nan              "refuse" NaN in an event, or read it as "missing"
+        nan              "error": NaN in an event is rejected; "missing": it is a missing value
         """
         view = self._view  # before encoding: a string is known by then if the view needs it
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
@@ -77,7 +77,7 @@ class Engine(LiveSet):
         events: Any,
         *,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
         threads: Threads = 1,
         id: str | None = None,  # noqa: A002
         keep: str | Sequence[str] = (),
@@ -86,7 +86,7 @@ class Engine(LiveSet):
 
         events           a file, a table, a DataFrame, a dict of columns or a list of dicts
         ignore_unknown   events may have values that are no attribute of the space
-        nan              "refuse" NaN in an event, or read it as "missing"
+        nan              "error": NaN in an event is rejected; "missing": it is a missing value
         threads          how many threads match; "auto": one per core that this process may use,
                          fewer if there are less than 1,024 events for each
         id               the column of the ids of events, if it isn't `id`
@@ -103,7 +103,7 @@ class Engine(LiveSet):
         events: Iterable[Mapping[str, Any]],
         *,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
     ) -> list[list[Id] | RangecastError]:
         """Return the subscriptions that match each event, or the error of one that can't be used.
 
@@ -160,7 +160,7 @@ class Engine(LiveSet):
         max_per_second: int | None = None,
         time_attribute: str | None = None,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of one event and their scores, best first.
 
@@ -205,7 +205,7 @@ class Engine(LiveSet):
         max_per_second: int | None = None,
         time_attribute: str | None = None,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
         id: str | None = None,  # noqa: A002
         keep: str | Sequence[str] = (),
     ) -> Rankings:
@@ -228,7 +228,7 @@ class Engine(LiveSet):
         max_per_second   at most this many per second, the best of them
         time_attribute   the timestamp for `max_per_second`, if the space has several
         ignore_unknown   events may have values that are no attribute of the space
-        nan              "refuse" NaN in an event, or read it as "missing"
+        nan              "error": NaN in an event is rejected; "missing": it is a missing value
         id               the column of the ids of events, if it isn't `id`
         keep             columns of events that `table()` of the result has, too
         """
@@ -337,7 +337,7 @@ class Engine(LiveSet):
         subscription: Id,
         *,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
     ) -> Explanation:
         """Return why a subscription matches an event, or what is in the way and how far off it is.
 
@@ -354,7 +354,7 @@ class Engine(LiveSet):
         k: int = 5,
         *,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
     ) -> list[Explanation]:
         """Return the k subscriptions that come nearest to matching an event, and what they lack.
 

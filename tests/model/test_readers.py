@@ -211,7 +211,7 @@ def alone(value, attribute, nan):
 
 
 @kinds
-@pytest.mark.parametrize("nan", ["refuse", "missing"])
+@pytest.mark.parametrize("nan", ["error", "missing"])
 @examples(60)
 @given(given_values=st.lists(values, min_size=1, max_size=6))
 def test_a_value_in_python_is_read_as_if_it_were_alone(kind, nan, given_values):
@@ -608,7 +608,10 @@ def test_an_unknown_column_names_its_file_not_the_folder_or_pattern(tmp_path):
         list(EventFile(tmp_path / "*.jsonl", space))
     assert str(told.value).startswith(f"{tmp_path / 'e2.jsonl'}: unknown column 'z'")
     (tmp_path / "o1.parquet").mkdir()
-    for name, columns in {"p": {"id": [1], "x": [1], "y": [1]}, "q": {"id": [2], "w": [1]}}.items():
+    for name, columns in {
+        "p": {"id": [1], "position": [1], "value": [1]},
+        "q": {"id": [2], "w": [1]},
+    }.items():
         pq.write_table(pa.table(columns), tmp_path / "o1.parquet" / f"{name}.parquet")
     with pytest.raises(FileError) as told:
         read_objects(file_rows(tmp_path / "o1.parquet"))

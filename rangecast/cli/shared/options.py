@@ -244,7 +244,8 @@ Keep = Annotated[
     ),
 ]
 Nan = Annotated[
-    NanMeaning, typer.Option("--nan", help="Refuse NaN in events, or read it as a missing value.")
+    NanMeaning,
+    typer.Option("--nan", help="Reject NaN in events (error), or read it as a missing value."),
 ]
 EngineOption = Annotated[
     Engine, typer.Option("--engine", help="Run here, or on Spark (see --master).")

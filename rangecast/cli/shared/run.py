@@ -137,7 +137,7 @@ class Run:
         texts: Sequence[File] = (),
         rejected: File = None,
         ignore_unknown: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
         columns: Columns | None = None,
         as_json: bool = False,
         quiet: bool = False,

@@ -42,7 +42,7 @@ def checked_event(event: Any) -> Mapping[str, Any]:
 class EventParts:
     """Events as the bodies of requests, and what the answers say of each.
 
-    nan          "refuse" NaN, or read it as "missing": JSON has none
+    nan          "error": NaN is rejected; "missing": it is a missing value: JSON has none
     one_by_one   an event that can't be sent is an error of its own
     names        the column of the ids, and those that are kept
     fields       the attributes of the space, if one of these names is another

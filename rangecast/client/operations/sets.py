@@ -256,12 +256,12 @@ def match(
     event: Mapping[str, Any],
     *,
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> Operation[list[Id]]:
     """Return the subscriptions that match one event, in order of arrival; it isn't published.
 
     ignore_unknown   the event may have values that are no attribute of the space
-    nan              "refuse" NaN in an event, or read it as "missing"
+    nan              "error": NaN in an event is rejected; "missing": it is a missing value
     """
     parts = EventParts([checked_event(event)], nan)
     found = yield from _matched(client, parts, ignore_unknown)
@@ -276,7 +276,7 @@ def match_many(
     events: Any,
     *,
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
 ) -> Operation[Matches]:
@@ -286,7 +286,7 @@ def match_many(
     columns. A request takes 5,000 of them; an edit may come between two.
 
     ignore_unknown   events may have values that are no attribute of the space
-    nan              "refuse" NaN in an event, or read it as "missing"
+    nan              "error": NaN in an event is rejected; "missing": it is a missing value
     id               the column of the ids of events, if it isn't `id`
     keep             columns of events that `table()` of the result has, too
     """
@@ -314,7 +314,7 @@ def match_each(
     events: Iterable[Mapping[str, Any]],
     *,
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> Operation[list[list[Id] | RangecastError]]:
     """Return the subscriptions that match each event, or the error of one that can't be used.
 
@@ -343,7 +343,7 @@ def rank(
     relaxed: bool = False,
     combine: Combine = "sum",
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> Operation[list[tuple[Id, float]]]:
     """Return the k best subscriptions of one event and their scores, best first.
 
@@ -366,7 +366,7 @@ def rank_many(
     relaxed: bool = False,
     combine: Combine = "sum",
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
 ) -> Operation[Rankings]:
@@ -375,7 +375,7 @@ def rank_many(
     relaxed   one attribute is enough, and the score is the sum of the weights of those that hold
     combine   what of these weights a relaxed ranking is by: their "sum", "product", "min" or "max"
     ignore_unknown   events may have values that are no attribute of the space
-    nan              "refuse" NaN in an event, or read it as "missing"
+    nan              "error": NaN in an event is rejected; "missing": it is a missing value
     id               the column of the ids of events, if it isn't `id`
     keep             columns of events that `table()` of the result has, too
     """
@@ -418,7 +418,7 @@ def why(
     subscription: Id,
     *,
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> Operation[Explanation]:
     """Return why a subscription matches an event, or what is in the way and how far off it is.
 
@@ -436,7 +436,7 @@ def why_not(
     k: int = 5,
     *,
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> Operation[list[Explanation]]:
     """Return the k subscriptions that come nearest to matching an event, and what they lack.
 

@@ -38,9 +38,9 @@ Interval = tuple[float, float]
 
 
 class NanMeaning(StrEnum):
-    """What the option `nan` takes: NaN in events is refused, or a missing value."""
+    """Values of the option `nan`: NaN in events is an error, or a missing value."""
 
-    REFUSE = "refuse"
+    ERROR = "error"
     MISSING = "missing"
 
 

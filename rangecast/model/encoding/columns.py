@@ -64,7 +64,7 @@ class Bounds(NamedTuple):
     bad: Bool
 
 
-def encode(attribute: Attribute, values: Values, *, nan: str = "refuse") -> Column:
+def encode(attribute: Attribute, values: Values, *, nan: str = "error") -> Column:
     """Return the coordinates of an event's column; null is `MISSING`."""
     skip_nan = nan_is_missing(nan)
     array = _plain(attribute, values)
@@ -136,7 +136,7 @@ def decode(attribute: Attribute, coordinates: F64) -> pa.Array:
     return pa.array(values, kind).take(pa.array(place))
 
 
-def coordinate(attribute: Attribute, value: Any, *, nan: str = "refuse") -> float:
+def coordinate(attribute: Attribute, value: Any, *, nan: str = "error") -> float:
     """Return the coordinate of an event's value; a text is parsed, as that of a file is."""
     value = _parsed(attribute, value, skip_nan=nan == NanMeaning.MISSING)
     return attribute.coordinate(value)

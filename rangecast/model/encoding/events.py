@@ -49,7 +49,7 @@ class EventFile:
         space: Space,
         *,
         rejected: RejectedRows | None = None,
-        nan: str = "refuse",
+        nan: str = "error",
         ignore_unknown: bool = False,
         columns: EventColumns = PLAIN,
         id: str | None = None,  # noqa: A002
@@ -168,7 +168,7 @@ def encode_event(
     space: Space,
     *,
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
     by_name: bool = False,
 ) -> F64:
     """Return the coordinates of one event, (d,); what it has no value for is missing.
@@ -176,7 +176,7 @@ def encode_event(
     `ignore_unknown` and `nan` are as in `encode_events`. `by_name`: values are under the names of
     attributes, whatever their sources.
     """
-    if nan != NanMeaning.REFUSE:
+    if nan != NanMeaning.ERROR:
         nan_is_missing(nan)
     if ignore_unknown is not False:
         flag("ignore_unknown", ignore_unknown)
@@ -221,7 +221,7 @@ def encode_events(
     space: Space,
     *,
     ignore_unknown: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
     columns: EventColumns = PLAIN,
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
@@ -232,7 +232,7 @@ def encode_events(
     raises a `RejectedRowError`.
 
     ignore_unknown   events may have values that are no attribute of the space
-    nan              "refuse" NaN, or read it as "missing"
+    nan              "error": NaN is rejected; "missing": it is a missing value
     columns          what columns there may be beside values
     id               the column of the ids, if it isn't `id`
     keep             columns that may be there beside the attributes, and go with the ids: these

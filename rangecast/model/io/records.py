@@ -129,7 +129,7 @@ class Rows:
         self._bad.add(bad, self.batch.row(place))
 
     def coordinates(
-        self, attribute: Attribute, nan: str = "refuse", column: str | None = None
+        self, attribute: Attribute, nan: str = "error", column: str | None = None
     ) -> F64:
         """Return an attribute's column, inf where there is no value; refuse what can't be one."""
         column = column or attribute.name

@@ -70,7 +70,7 @@ def filter_events(
     *,
     event_id: str = "id",
     allow_missing: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> DataFrame:
     """Return the events that may match a subscription, with all their columns.
 
@@ -78,7 +78,7 @@ def filter_events(
                     was saved to, by `Summary.save` or by `rangecast merge --save`
     event_id        the column that names an event
     allow_missing   whether events may lack the column of an attribute: all lack a value then
-    nan             "refuse" NaN in events, or read it as "missing"
+    nan             "error": NaN in events is rejected; "missing": it is a missing value
     """
     if not isinstance(summary, Summary):
         summary = Summary.open(summary)

@@ -54,7 +54,7 @@ def match_ids(
     space: Space,
     *,
     rejected: str = "error",
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> Callable[..., Column]:
     """Return a function of columns that gives the ids of the subscriptions that hold each row.
 
@@ -66,7 +66,7 @@ def match_ids(
     rejected        "error": a row that can't be used fails the job; "column": the function gives a
                     struct of `subscriptions` and `error`, which tells what is wrong with the row
                     and is null for all others
-    nan             "refuse" NaN in events, or read it as "missing"
+    nan             "error": NaN in events is rejected; "missing": it is a missing value
     """
     _need_functions()
     if isinstance(subscriptions, Prepared):
@@ -101,7 +101,7 @@ def register(
     event_id: str = "id",
     event_type: str = "bigint",
     rejected: str = "error",
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> None:
     """Make a set of subscriptions available to SQL, as two functions.
 
@@ -113,7 +113,7 @@ def register(
     event_type   the type of that column, "bigint" or "string": Spark asks for it beforehand
     rejected     "error": a row that can't be used fails the job; "column": the array becomes a
                  struct of `subscriptions` and `error`, and pairs have one more column, `error`
-    nan          "refuse" NaN in events, or read it as "missing"
+    nan          "error": NaN in events is rejected; "missing": it is a missing value
     """
     _need_functions()
     form = _form(event_id, event_type, rejected)
@@ -145,7 +145,7 @@ def register_ranking(
     event_id: str = "id",
     event_type: str = "bigint",
     rejected: str = "error",
-    nan: str = "refuse",
+    nan: str = "error",
 ) -> None:
     """Make the k best subscriptions of a set available to SQL, as two functions.
 
@@ -162,7 +162,7 @@ def register_ranking(
     event_type      the type of that column, "bigint" or "string": Spark asks for it beforehand
     rejected        "error": a row that can't be used fails the job; "column": the array becomes a
                     struct of `answers` and `error`, and rows have one more column, `error`
-    nan             "refuse" NaN in events, or read it as "missing"
+    nan             "error": NaN in events is rejected; "missing": it is a missing value
     """
     _need_functions()
     check_k(k)

@@ -41,7 +41,7 @@ def match(
     rejected: str = "error",
     index: str = "auto",
     allow_missing: bool = False,
-    nan: str = "refuse",
+    nan: str = "error",
     worker_bytes: int = WORKER_BYTES,
 ) -> DataFrame:
     """Return which subscriptions hold each event.
@@ -53,7 +53,7 @@ def match(
     rejected        "error": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
-    nan             "refuse" NaN in events, or read it as "missing"
+    nan             "error": NaN in events is rejected; "missing": it is a missing value
     worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
                     for it is built by the workers, in shards
     """

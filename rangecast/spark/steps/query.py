@@ -68,7 +68,7 @@ class Question:
         event_id: str = "id",
         rejected: str = "error",
         allow_missing: bool = False,
-        nan: str = "refuse",
+        nan: str = "error",
         columns: EventColumns = PLAIN,
     ) -> Question:
         """Check the columns before anything runs; `taken` are those of the result itself."""

@@ -77,7 +77,7 @@ class BatchRunner:
 
     steps: Sequence[AnswerStep]
     rejected_sink: FileSink | None = None
-    nan: str = "refuse"
+    nan: str = "error"
     report: Callable[[Done], None] = lambda _: None
     watch: Callable[[str], None] = lambda _: None
     drains: Sequence[Callable[[], None]] = ()

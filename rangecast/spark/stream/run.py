@@ -43,7 +43,7 @@ def run_stream(
     *,
     checkpoint: str | os.PathLike[str],
     rejected: FileSink | None = None,
-    nan: str = "refuse",
+    nan: str = "error",
     trigger: str = AVAILABLE_NOW,
     report: Callable[[Done], None] = lambda _: None,
     watch: Callable[[str], None] = lambda _: None,
@@ -53,7 +53,7 @@ def run_stream(
 
     steps       what is done with each batch of events, and where the answers go
     rejected    where rejected rows go; without, the first one ends the stream
-    nan         "refuse" NaN in events, or read it as "missing"
+    nan         "error": NaN in events is rejected; "missing": it is a missing value
     trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
     report      called with each batch when it is done
     watch       called after each step of a batch

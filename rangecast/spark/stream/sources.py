@@ -43,7 +43,7 @@ class SourceTable(Table, kw_only=True, tag_field="type"):
     is_replayable: ClassVar[bool] = True
     """Whether a batch that is read a second time has the same events."""
     name: Annotated[str, takes("a name")] = "events"
-    nan: NanMeaning = NanMeaning.REFUSE
+    nan: NanMeaning = NanMeaning.ERROR
     """What NaN in an event means."""
     columns: Columns = field(default_factory=dict)
 

@@ -224,7 +224,7 @@ class Growing:
     """A source with one more event each time that it is read, every second one bad."""
 
     is_replayable = False
-    nan = "refuse"
+    nan = "error"
 
     def __init__(self, file):
         self.file = file

@@ -103,7 +103,7 @@ def rank(
     subscription_id: SubscriptionId = None,
     keep: Keep = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.REFUSE,
+    nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -46,7 +46,7 @@ def report(
     ] = None,
     rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.REFUSE,
+    nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

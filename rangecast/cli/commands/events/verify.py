@@ -66,7 +66,7 @@ def verify(
     event_id: EventId = None,
     subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.REFUSE,
+    nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -35,7 +35,7 @@ def why(
     space: SpaceFile,
     events: FileOfOneEvent = None,
     is_row: IsRow = False,
-    nan: Nan = NanMeaning.REFUSE,
+    nan: Nan = NanMeaning.ERROR,
     ignore_unknown: IgnoreUnknown = False,
     relaxed: Annotated[
         bool,

@@ -28,7 +28,7 @@ def why_not(
     k: Annotated[int, typer.Option("-k", min=1, help="How many subscriptions to show.")] = 5,
     events: FileOfOneEvent = None,
     is_row: IsRow = False,
-    nan: Nan = NanMeaning.REFUSE,
+    nan: Nan = NanMeaning.ERROR,
     ignore_unknown: IgnoreUnknown = False,
     rejected: RejectedFile = None,
     as_json: Json = False,

@@ -27,7 +27,7 @@ def filter_(
     output: Output = "-",
     rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.REFUSE,
+    nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

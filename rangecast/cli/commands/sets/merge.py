@@ -93,7 +93,7 @@ def merge(
     master: Master = None,
     rejected: RejectedFile = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.REFUSE,
+    nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
