@@ -54,7 +54,7 @@ async def _delays(url: str, client: Client, bodies: list[bytes], turns: int) -> 
             delays[turn] = time.perf_counter() - sent[turn]
 
     async with websockets.connect(_stream(url), proxy=None) as socket:
-        await socket.send('{"type": "open", "consumer": "delays"}')
+        await socket.send('{"type": "attach", "consumer": "delays"}')
         async with asyncio.TaskGroup() as group:
             group.create_task(hear())
             for first in range(_CONNECTIONS):
@@ -86,7 +86,7 @@ async def _fanned_out(url: str, client: Client, sessions: int, events: int) -> M
 
     async def session(name: str) -> None:
         async with websockets.connect(_stream(url), proxy=None, max_size=None) as socket:
-            await socket.send(json.dumps({"type": "open", "consumer": name, "batch": True}))
+            await socket.send(json.dumps({"type": "attach", "consumer": name, "batch": True}))
             await socket.recv()
             await ready.wait()
             heard = 0

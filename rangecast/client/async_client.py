@@ -95,7 +95,7 @@ class AsyncClient(Calls):
     put_space = awaited(server.put_space)
     delete_board = awaited(server.delete_board)
     publish = awaited(server.publish, reads_files=True)
-    wait_settled = awaited(server.wait_settled)
+    wait_until_propagated = awaited(server.wait_until_propagated)
     put_consumer = awaited(server.put_consumer)
     consumers = awaited(server.consumers)
     consumer = awaited(server.consumer)

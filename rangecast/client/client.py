@@ -103,7 +103,7 @@ class Client(Calls):
     put_space = blocking(server.put_space)
     delete_board = blocking(server.delete_board)
     publish = blocking(server.publish)
-    wait_settled = blocking(server.wait_settled)
+    wait_until_propagated = blocking(server.wait_until_propagated)
     put_consumer = blocking(server.put_consumer)
     consumers = blocking(server.consumers)
     consumer = blocking(server.consumer)

@@ -51,7 +51,7 @@ class Watch:
             raise ServerError(f"{url}: {said}") from None
         try:
             self._socket.send(json.dumps({"type": "follow", "space": space, "filter": filter}))
-            while self._received(None)["type"] != "opened":
+            while self._received(None)["type"] != "attached":
                 pass
         except BaseException:
             self._open.close()

@@ -93,7 +93,7 @@ def _lasting(boxes: Boxes, passing: Collection[int]) -> Boxes:
     return boxes.take(np.flatnonzero(~np.isin(numbers, list(passing))))
 
 
-def covered(
+def find_covering(
     index: SpaceIndex, wanted: Filter, number: int | None = None, passing: Collection[int] = ()
 ) -> dict[str, Any]:
     """Return the earliest subscription that covers a filter: whatever it wants, that one gets.

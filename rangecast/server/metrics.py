@@ -1,4 +1,4 @@
-"""The server's numbers, as Prometheus reads them."""
+"""Metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(service: Service, tenant: str | None) -> tuple[bytes, str]:
-    """Return the metrics as a text, and its type: those of a tenant, or of all."""
+    """Return the metrics of a tenant, or of all, as text, and its content type."""
     return exposed(_Numbers(service, tenant)), KIND
 
 
 def exposed(numbers: Collector) -> bytes:
-    """Return metrics as a text."""
+    """Return the metrics of a collector as text."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(numbers)
     return generate_latest(registry)
 
 
 def counted(prefix: str, counters: Mapping[str, tuple[str, float]]) -> Iterator[Metric]:
-    """Yield numbers that only grow, each given as what it is and its value."""
+    """Yield counters, given as help text and value by name."""
     for name, (text, value) in counters.items():
         yield CounterMetricFamily(f"{prefix}_{name}", text, value)
 
 
 def measured(prefix: str, gauges: Mapping[str, tuple[str, float]]) -> Iterator[Metric]:
-    """Yield numbers that come and go, each given as what it is and its value."""
+    """Yield gauges, given as help text and value by name."""
     for name, (text, value) in gauges.items():
         yield GaugeMetricFamily(f"{prefix}_{name}", text, value)
 
@@ -48,11 +48,11 @@ def measured(prefix: str, gauges: Mapping[str, tuple[str, float]]) -> Iterator[M
 def _links(links: Links) -> Iterator[Metric]:
     told = links.status()
     up = GaugeMetricFamily(
-        "rangecast_link_up", "1 if the link to a neighbour can be used.", labels=["broker"]
+        "rangecast_link_up", "1 if the link to a neighbour is up.", labels=["broker"]
     )
     flying = GaugeMetricFamily(
         "rangecast_link_in_flight",
-        "Events that were sent to a neighbour and aren't on its disk yet.",
+        "Events sent to a neighbour that are not on its disk yet.",
         labels=["broker"],
     )
     for one in told["links"]:
@@ -63,29 +63,32 @@ def _links(links: Links) -> Iterator[Metric]:
     refused = sum(counts.get(name, 0) for name in REFUSALS)
     parted = counts.get("histories that parted", 0)
     numbers = {
-        "gaps": ("Times that a neighbour needed what retention had dropped.", told["gaps"]),
-        "refusals": ("Links that were refused, here or by the neighbour.", refused),
-        "histories_parted": ("Times that a neighbour had events that this log lacks.", parted),
-        "failures": ("Times that an internal error has ended all links.", told["failures"]),
+        "gaps": ("Gaps: a neighbour needed events already removed by retention.", told["gaps"]),
+        "refusals": ("Links refused, here or by the neighbour.", refused),
+        "histories_parted": (
+            "Neighbours that had events of this server that its log lacks.",
+            parted,
+        ),
+        "failures": ("Internal errors that ended all links.", told["failures"]),
     }
     yield from counted("rangecast_link", numbers)
 
 
 def _sources(sources: Iterable[SourceState]) -> Iterator[Metric]:
     counters = {
-        "events": "Events of a source that were taken.",
-        "rejected": "Messages of a source that are no events of its space.",
-        "failures": "Attempts of a source that failed.",
-        "skipped": "Messages of a source that failed again and again, and were skipped.",
-        "gaps": "Times that messages of a source were deleted before they were read.",
-        "missed": "Messages of a source that were deleted before they were read, at most.",
-        "recreations": "Times that a source's topic or stream was deleted and made again.",
+        "events": "Events read from a source.",
+        "rejected": "Messages of a source that are not events of its space.",
+        "failures": "Failed attempts of a source.",
+        "skipped": "Messages of a source skipped after repeated failures.",
+        "gaps": "Gaps: messages of a source deleted before they were read.",
+        "missed": "Upper bound of the messages of a source deleted before they were read.",
+        "recreations": "Deletions and re-creations of the topic or stream of a source.",
     }
     counted = {
         name: CounterMetricFamily(f"rangecast_source_{name}", text, labels=["source"])
         for name, text in counters.items()
     }
-    said = "1 if a source fails at the same messages again and again."
+    said = "1 if a source fails repeatedly on the same messages."
     stuck = GaugeMetricFamily("rangecast_source_stuck", said, labels=["source"])
     for one in sources:
         for name, metric in counted.items():
@@ -99,17 +102,17 @@ def _follower(follower: Follower) -> Iterator[Metric]:
     gauges: dict[str, tuple[str, float]] = {
         "ready": ("1 if the copy is complete and not stale.", int(not follower.why_not_ready())),
         "stopped": ("1 if the leader has another history.", int(follower.state == "stopped")),
-        "lag": ("Seqs of the leader that aren't here, by its last answer.", follower.lag),
+        "lag": ("Entries of the leader's log that are not copied yet.", follower.lag),
     }
     if age is not None:
         gauges["contact_age_seconds"] = ("Seconds since the leader last answered.", age)
     yield from measured("rangecast_follower", gauges)
-    said = "Attempts to copy from the leader that failed."
+    said = "Failed attempts to copy from the leader."
     yield from counted("rangecast_follower", {"failures": (said, follower.failures)})
 
 
 class _Numbers(Collector):
-    """Reads the numbers when they are asked for: nothing is counted twice."""
+    """Reads the numbers on collection: nothing is counted twice."""
 
     def __init__(self, service: Service, tenant: str | None):
         self._service = service
@@ -120,33 +123,33 @@ class _Numbers(Collector):
         service, pump, tenant = self._service, self._service.pump, self._tenant
         done, overflows = pump.matching.done(tenant), service.hub.overflows
         counters = {
-            "events": ("Events that were matched.", done.events),
+            "events_matched": ("Events matched.", done.events),
             "matches": ("Pairs of an event and a subscription that matches it.", done.pairs),
-            "edits": ("Edits that were made.", done.edits),
-            "overflows": (
-                "Times that a listener fell behind and turned to reading the log.",
+            "edits_applied": ("Edits applied.", done.edits),
+            "listener_overflows": (
+                "Live listeners that overflowed and fell back to reading the log.",
                 overflows.total() if tenant is None else overflows[tenant],
             ),
         }
         gauges = {
-            "durable_seq": ("The last seq that is durable.", pump.durable),
-            "matched_seq": ("The last seq that is matched.", pump.matched),
-            "first_seq": ("The first seq that the log still has.", service.log.first),
+            "durable_seq": ("Last durable seq.", pump.durable),
+            "matched_seq": ("Last matched seq.", pump.matched),
+            "first_seq": ("First seq in the log.", service.log.first),
             "disk_full": ("1 if the last write found the disk full.", int(pump.is_full)),
-            "listeners": ("Listeners that are open.", listeners(service, tenant)),
+            "listeners": ("Open listeners.", listeners(service, tenant)),
             "subscriptions": ("Live subscriptions.", subscriptions(service, tenant)),
             "log_bytes": ("Bytes of the log on the disk.", log_bytes(service, tenant)),
         }
-        if tenant is None:  # of the process: they would tell what other tenants do
-            counters["commits"] = ("Groups that were written to the log.", pump.groups)
-            gauges["waiting_bytes"] = ("Bytes that wait to be written.", pump.waiting_bytes)
-            damaged = "Places of the log that were found damaged."
+        if tenant is None:  # of the process: they would reveal the work of other tenants
+            counters["commits"] = ("Group commits to the log.", pump.groups)
+            gauges["commit_queue_bytes"] = ("Bytes in the commit queue.", pump.queue_bytes)
+            damaged = "Damaged places found in the log."
             gauges["log_damaged"] = (damaged, len(service.log.damage))
         yield from counted("rangecast", counters)
         yield from measured("rangecast", gauges)
-        behind = GaugeMetricFamily(
-            "rangecast_consumer_behind",
-            "Seqs between what a consumer has acknowledged and the end of the log.",
+        lag = GaugeMetricFamily(
+            "rangecast_consumer_lag",
+            "Log entries after the acknowledged position of a consumer.",
             labels=["tenant", "consumer"],
         )
         dead_letters = GaugeMetricFamily(
@@ -163,10 +166,10 @@ class _Numbers(Collector):
             if tenant not in (None, one.tenant):
                 continue
             labels = [one.tenant, one.name]
-            behind.add_metric(labels, pump.durable - one.cursor)
+            lag.add_metric(labels, pump.durable - one.cursor)
             dead_letters.add_metric(labels, len(one.dead_letters))
             stopped.add_metric(labels, int(bool(one.stopped)))
-        yield from (behind, dead_letters, stopped)
+        yield from (lag, dead_letters, stopped)
         if service.sources and tenant in (None, TENANT):
             yield from _sources(list(service.sources.values()))
         if service.follower is not None:

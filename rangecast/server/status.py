@@ -59,13 +59,13 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "epoch": service.epoch,
         "log": log.epoch,
-        "first": log.first,
-        "durable": pump.durable,
-        "matched": pump.matched,
+        "first_seq": log.first,
+        "durable_seq": pump.durable,
+        "matched_seq": pump.matched,
         "durability": service.durability,
         "disk_full": pump.is_full,
         "log_bytes": log_bytes(service, tenant),
-        "seconds": round(time.monotonic() - service.started_at, 1),
+        "uptime_seconds": round(time.monotonic() - service.started_at, 1),
         "events": done.events,
         "edits": done.edits,
         "matches": done.pairs,
@@ -78,7 +78,7 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
         "listeners": listeners(service, tenant),
     }
     if tenant is None:
-        found["snapshot"] = service.snapshot_seq
+        found["snapshot_seq"] = service.snapshot_seq
         found["damage"] = [text.partition("\n")[0] for _, text in sorted(log.damage.items())]
     if service.sources and tenant in (None, TENANT):
         found["sources"] = [one.status() for one in service.sources.values()]

@@ -38,7 +38,7 @@ def silent(url: str, consumer: str) -> socket.socket:
         "\r\n".encode()
     )
     assert b"101" in made.recv(4096)
-    text = json.dumps({"type": "open", "consumer": consumer}).encode()
+    text = json.dumps({"type": "attach", "consumer": consumer}).encode()
     assert len(text) < 126
     made.sendall(bytes([0x81, 0x80 | len(text)]) + b"\0" * 4 + text)  # masked by zeros
     return made
@@ -72,8 +72,8 @@ def test_those_who_never_read_cost_nobody_anything(monkeypatch: pytest.MonkeyPat
             assert time.monotonic() < deadline
         there = served.url.replace("http", "ws") + "/v1/stream"
         good = all_.enter_context(connect(there, proxy=None))
-        good.send('{"type": "open", "consumer": "good"}')
-        assert json.loads(good.recv(timeout=90))["type"] == "opened"
+        good.send('{"type": "attach", "consumer": "good"}')
+        assert json.loads(good.recv(timeout=90))["type"] == "attached"
         prices = []
         for at in range(0, len(events), 100):
             http.post("/v1/spaces/market/events", json=events[at : at + 100]).raise_for_status()

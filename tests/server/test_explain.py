@@ -82,7 +82,9 @@ def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
     expected = earliest_coverers(boxes, arrival, boxes, arrival).tolist()
     names = [index.name(number) for number in boxes.ids.to_pylist()]
     found = [
-        explain.covered(index, Filter.parse(index.entry.live[name].filter, MADE.space), number)
+        explain.find_covering(
+            index, Filter.parse(index.entry.live[name].filter, MADE.space), number
+        )
         for name, number in zip(names, boxes.ids.to_pylist(), strict=True)
     ]
     wanted = [None if place < 0 else names[place] for place in expected]
@@ -92,9 +94,9 @@ def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
     lo, hi = unsaved.arrays()
     one = Boxes.of(lo, hi, owner=[0, 0], ids=[0])
     place = int(earliest_coverers(boxes, arrival, one, np.array([boxes.rows]))[0])
-    assert explain.covered(index, unsaved)["covered_by"] == names[place]
+    assert explain.find_covering(index, unsaved)["covered_by"] == names[place]
     number = boxes.ids[place].as_py()
-    assert explain.covered(index, unsaved, passing={number})["covered_by"] != names[place]
+    assert explain.find_covering(index, unsaved, passing={number})["covered_by"] != names[place]
 
 
 def test_a_large_set_is_looked_at_in_part(
@@ -163,10 +165,10 @@ def test_a_filter_that_is_not_saved_leaves_no_words() -> None:
             events = [{"who": "x"}, {"who": "new"}, {"who": "y"}, {"who": "new"}]
             await client("POST", "spaces/words/events", events)
             for wanted, expected in (("who = 'new'", 2), ("who != 'x'", 3), ("who = 'none'", 0)):
-                path = "spaces/words/subscriptions:check"
+                path = "spaces/words/filters:preview"
                 assert (await client("POST", path, {"filter": wanted}))["matched"] == expected
             for wanted, by in (("who = 'x'", "a"), ("who in ('x', 'new')", None)):
-                path = "spaces/words/subscriptions:covered"
+                path = "spaces/words/subscriptions:find-covering"
                 assert (await client("POST", path, {"filter": wanted}))["covered_by"] == by
             space = service.registry.space(T, "words").space
             assert space.vocabularies == {"who": ["x", "y"]}

@@ -59,14 +59,14 @@ def hold(url: str, stack: ExitStack) -> list[socket.socket]:
     held = [stack.enter_context(dial(url)) for _ in range(6)]
     silent, events, pull, trickle, idle, flood = held
     upgrade(silent)
-    send_frame(silent, {"type": "open", "consumer": "c"})
+    send_frame(silent, {"type": "attach", "consumer": "c"})
     events.sendall(request("GET", "/v1/consumers/c/stream"))
     pull.sendall(request("GET", "/v1/spaces/market/events?limit=100000"))
     path = "/v1/spaces/market/events?strict=true"
     trickle.sendall(request("POST", path, b"{" * 9_000, Content_Type="application/json")[:-5000])
     upgrade(idle)
     upgrade(flood)
-    send_frame(flood, {"type": "open", "consumer": "c"})
+    send_frame(flood, {"type": "attach", "consumer": "c"})
     return held
 
 
@@ -178,7 +178,7 @@ def test_peers_that_read_are_told(tmp_path: Path) -> None:
             target=lambda: answers.append(http.get("/v1/consumers/c/messages?wait=60"))
         )
         pull.start()
-        one.send('{"type": "open", "consumer": "c"}')
+        one.send('{"type": "attach", "consumer": "c"}')
         one.recv(timeout=90)
         served.stop()  # it waits for neither
         with suppress(ConnectionClosed):
@@ -199,7 +199,7 @@ def test_a_peer_that_does_not_read_is_cut(kind: str, monkeypatch: pytest.MonkeyP
         with dial(served.url) as one:
             if kind == "websocket":
                 upgrade(one)
-                send_frame(one, {"type": "open", "consumer": "c"})
+                send_frame(one, {"type": "attach", "consumer": "c"})
             elif kind == "sse":
                 one.sendall(request("GET", "/v1/consumers/c/stream"))
             else:
@@ -229,7 +229,7 @@ def test_a_ping_time_out_ends_a_connection_with_what_waits(monkeypatch: pytest.M
         fill(served.url)
         with dial(served.url) as one:
             upgrade(one)
-            send_frame(one, {"type": "open", "consumer": "c"})
+            send_frame(one, {"type": "attach", "consumer": "c"})
             assert served.server is not None
             state = served.server.server_state
             deadline = time.monotonic() + 600
@@ -251,7 +251,7 @@ def test_pings_of_a_peer_that_does_not_read_take_no_memory(
         fill(served.url)
         with dial(served.url) as one:
             upgrade(one)
-            send_frame(one, {"type": "open", "consumer": "c"})
+            send_frame(one, {"type": "attach", "consumer": "c"})
             assert served.server is not None
             state = served.server.server_state
             deadline = time.monotonic() + 600

@@ -208,8 +208,8 @@ class Net:
                         what = f"y = {low} or who = '{self.dice.choice('abcde')}'"
                     one = f"{server.url}{BASE}/subscriptions/{name}{number}"
                     http.put(one, json={"filter": what, "consumer": "c"}).raise_for_status()
-                    asked = one + "?wait=settled"
-                    until(lambda url=asked: http.get(url).json()["settled"], "it has settled")
+                    asked = one + "?wait=propagated"
+                    until(lambda url=asked: http.get(url).json()["propagated"], "it has settled")
         self.settled_at = time.monotonic()
 
     def write(self, server: Server, seed: float) -> None:

@@ -215,11 +215,11 @@ class Hunt:
             with contextlib.suppress(OSError, websockets.WebSocketException, TimeoutError):
                 address = self.url.replace("http", "ws") + "/v1/stream"
                 async with websockets.connect(address, open_timeout=5, proxy=None) as socket:
-                    await socket.send(json.dumps({"type": "open", "consumer": "socket"}))
+                    await socket.send(json.dumps({"type": "attach", "consumer": "socket"}))
                     count = 0
                     while not self.stopping.is_set():
                         one = json.loads(await asyncio.wait_for(socket.recv(), 1))
-                        if one["type"] == "opened":
+                        if one["type"] == "attached":
                             at = int(one["position"].split(":")[1])
                             self.noted.acked["socket"][turn] = at
                         elif one["type"] == "match":

@@ -135,9 +135,9 @@ class Calls:
 
         return Call("GET", self._known(name), read)
 
-    def _settled(self, name: Id) -> Call:
-        params = {"wait": "settled"}
-        return Call("GET", self._subscription(name), lambda one: one["settled"], params=params)
+    def _propagated(self, name: Id) -> Call:
+        params = {"wait": "propagated"}
+        return Call("GET", self._subscription(name), lambda one: one["propagated"], params=params)
 
     def _delete(self, name: Id) -> Call:
         return Call("DELETE", self._known(name), lambda _: None, repeatable=False)

@@ -53,13 +53,13 @@ def publish(
     return asked.result(rejected)
 
 
-def wait_settled(client: Calls, subscription: Id) -> Operation[bool]:
+def wait_until_propagated(client: Calls, subscription: Id) -> Operation[bool]:
     """Wait until all linked servers know of a subscription; return whether they do.
 
     After 30 seconds the answer is no: some of them can't be reached. Ask again then.
     """
-    settled: bool = yield client._settled(subscription)
-    return settled
+    propagated: bool = yield client._propagated(subscription)
+    return propagated
 
 
 def put_consumer(

@@ -157,7 +157,7 @@ class Links:
         """A connection that was clogged can take more."""
         self._soon(lambda driver: driver.drained(wire))
 
-    def settled(self, seq: int) -> Future[bool]:
+    def propagated(self, seq: int) -> Future[bool]:
         """Ask whether all servers know what subscriptions here wanted at a seq; the answer comes
         when they do.
         """

@@ -54,7 +54,7 @@ export function follow(space, filter, { opened, message, failed }) {
       if (closed) return;
       const frame = JSON.parse(event.data);
       if (frame.type === "match") message(frame);
-      else if (frame.type === "opened") opened();
+      else if (frame.type === "attached") opened();
       else if (frame.type === "error") failed(frame.detail, true);
     };
     socket.onclose = () => { if (!closed) failed("the connection is closed", false); };

@@ -45,7 +45,7 @@ async function tick() {
     else if (!state.space && !now.boards) health("There is no space yet. Make one: PUT /v1/spaces/NAME, or start with --space or --demo", "good");
     else {
       const interests = now.boards ? `, ${many(now.interests, "interest")} of ${many(now.boards, "board")}` : "";
-      health(`${many(now.subscriptions, "subscription")}${interests}, ${many(now.durable, "entry").replace("entrys", "entries")} in the log`, "good");
+      health(`${many(now.subscriptions, "subscription")}${interests}, ${many(now.durable_seq, "entry").replace("entrys", "entries")} in the log`, "good");
     }
     for (const part of parts) await part.ticked?.(state);
   } catch (error) {

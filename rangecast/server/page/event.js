@@ -34,7 +34,7 @@ export async function ticked() {
 const written = (event) => JSON.stringify(event, null, 1).replace(/\n\s*/g, " ");
 
 async function latest() {
-  const { epoch, durable, first } = state.status;
+  const { epoch, durable_seq: durable, first_seq: first } = state.status;
   const after = Math.max(first - 1, durable - 50);
   const text = await ask(inSpace(state.space.name, `/events?after=${epoch}:${after}&limit=50`), { raw: true });
   const lines = text.trim().split("\n").filter(Boolean);

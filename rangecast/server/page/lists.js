@@ -60,7 +60,7 @@ const empty = (columns, text) => el("tr", {}, el("td", { colspan: columns, class
 function subscription(one) {
   const cover = el("td");
   const ask_cover = el("button", { type: "button", class: "plain", "aria-label": `What covers ${one.id}?`, on: { click: () => run(ask_cover, cover, async () => {
-    const { covered_by: by, looked_at: looked, subscriptions } = await post(inSpace(state.space.name, "/subscriptions:covered"), { subscription: one.id });
+    const { covered_by: by, looked_at: looked, subscriptions } = await post(inSpace(state.space.name, "/subscriptions:find-covering"), { subscription: one.id });
     cover.replaceChildren(by !== null ? by : looked < subscriptions ? `none of the first ${looked.toLocaleString("en")}` : "none: it is needed");
   }) } }, "Check");
   cover.append(ask_cover);

@@ -64,8 +64,8 @@ export async function ticked({ status, space }) {
     counted = count;
     load();
   }
-  const after = Math.max(seen, status.first - 1, status.durable - LATEST);
-  if (after >= status.durable) return;
+  const after = Math.max(seen, status.first_seq - 1, status.durable_seq - LATEST);
+  if (after >= status.durable_seq) return;
   const text = await ask(inSpace(space.name, `/events?after=${status.epoch}:${after}&limit=${LATEST}`), { raw: true });
   const lines = text.split("\n").filter(Boolean);
   lines.forEach((line, at) => {

@@ -51,8 +51,8 @@ const PROMISE = {
 export async function poll() {
   const [now, consumers] = await Promise.all([ask("/v1/status"), ask("/v1/consumers")]);
   const items = consumers.items.filter((one) => !["session", "link"].includes(one.delivery.kind));
-  if (before && before.epoch === now.epoch && now.seconds > before.seconds) {
-    const rate = (key) => Math.max(0, (now[key] - before[key]) / (now.seconds - before.seconds));
+  if (before && before.epoch === now.epoch && now.uptime_seconds > before.uptime_seconds) {
+    const rate = (key) => Math.max(0, (now[key] - before[key]) / (now.uptime_seconds - before.uptime_seconds));
     for (const key of ["events", "matches"]) show(key, Math.round(rate(key)).toLocaleString("en"), rate(key));
     show("edits", now.edits.toLocaleString("en"), rate("edits"), "so far");
   }

@@ -44,7 +44,7 @@ export function chosen({ space }) {
 
 export function ticked({ status }) {
   if (!session && state.space && !$("tail-note").classList.contains("bad")) start();
-  else if (session && last && status.durable - last > FAR) start("Too many to show: it went on at the end of the log.");
+  else if (session && last && status.durable_seq - last > FAR) start("Too many to show: it went on at the end of the log.");
   session?.more(Math.min(used, RATE));
   used -= Math.min(used, RATE);
 }

@@ -37,7 +37,7 @@ async function attempt() {
   $("save-form").hidden = true;
   let found;
   try {
-    found = await post(inSpace(space, "/subscriptions:check"), { filter: text });
+    found = await post(inSpace(space, "/filters:preview"), { filter: text });
   } catch (error) {
     if (!(error instanceof Problem) || !error.body.span) throw error;
     $("try-answer").replaceChildren(fault(text, error.body));
@@ -49,7 +49,7 @@ async function attempt() {
   $("save-form").hidden = false;
   $("save-answer").textContent = "";
   ticked(state);
-  const over = await post(inSpace(space, "/subscriptions:covered"), { filter: text });
+  const over = await post(inSpace(space, "/subscriptions:find-covering"), { filter: text });
   if (over.covered_by !== null) cover.textContent = `Covered by ${over.covered_by}: it gets everything that this filter would.`;
 }
 

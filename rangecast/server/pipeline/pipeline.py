@@ -95,7 +95,7 @@ class Pump:
         self._hand_out = hand_out
         self._stopped = stopped
         self._waiting: deque[Request] = deque()
-        self.waiting_bytes = 0
+        self.queue_bytes = 0
         self._acks: dict[str, int] = {}
         self._written: deque[Written] = deque()
         self._written_bytes = 0
@@ -157,12 +157,12 @@ class Pump:
         with self._change:
             if self._failure is not None or self._ending:
                 raise RefusedError(503, "the server is stopping; try again later")
-            if self.waiting_bytes + size > WAITING and self._waiting:
+            if self.queue_bytes + size > WAITING and self._waiting:
                 raise RefusedError(
-                    503, f"{self.waiting_bytes:,} bytes wait to be written; try again in a second"
+                    503, f"{self.queue_bytes:,} bytes wait to be written; try again in a second"
                 )
             self._waiting.append(request)
-            self.waiting_bytes += size
+            self.queue_bytes += size
             if self._soon is None or threading.get_ident() != self._gathering_thread:
                 self._to_commit.notify()
             elif not self._is_gathering:
@@ -259,7 +259,7 @@ class Pump:
                     request = self._waiting.popleft()
                     size += request.size
                     group.append(request)
-                self.waiting_bytes -= size
+                self.queue_bytes -= size
                 acks, self._acks = self._acks, {}
                 self._committing, now = True, self._tick()
             try:

@@ -37,35 +37,38 @@ class WorkerNumbers(Collector):
         yield from counted(
             "rangecast_worker",
             {
-                "events": ("Events that were matched, or refused.", done.events),
-                "matches": ("Records of matches: an event for a consumer.", done.matches),
-                "refused": ("Events that can't be used.", done.refused),
-                "batches": ("Batches, each a transaction that was committed.", done.batches),
-                "undone": (
-                    "Batches that came to nothing: others have their partitions by now.",
-                    done.undone,
+                "events": ("Events read, matched or rejected.", done.events),
+                "matches": ("Match records written: one per event and consumer.", done.matches),
+                "rejected": ("Events that cannot be used.", done.refused),
+                "batches": ("Committed transactions, one per batch.", done.batches),
+                "transactions_aborted": (
+                    "Transactions aborted because partitions were reassigned.",
+                    done.transactions_aborted,
                 ),
-                "rebalances": ("Times that the group gave it partitions.", done.rebalances),
+                "rebalances": ("Assignments of partitions by the group.", done.rebalances),
             },
         )
         lags = done.lags
         yield from measured(
             "rangecast_worker",
             {
-                "partitions": ("Partitions that it has.", len(lags)),
-                "edits_seq": ("The last seq of the log that is carried out.", worker.seq),
-                "ready": ("1 if /readyz says so.", int(not worker.why_not_ready())),
+                "partitions": ("Assigned partitions.", len(lags)),
+                "edits_seq": ("Last seq of the log that was applied.", worker.seq),
+                "ready": (
+                    "1 if the worker is ready, as in /readyz.",
+                    int(not worker.why_not_ready()),
+                ),
             },
         )
         yield SummaryMetricFamily(
             "rangecast_worker_batch_seconds",
-            "From the first event of a batch that is matched to the end of its transaction.",
+            "Seconds from the first matched event of a batch to the commit of its transaction.",
             done.batches,
             done.seconds,
         )
         lag = GaugeMetricFamily(
             "rangecast_worker_lag",
-            "Offsets of a partition that aren't matched yet.",
+            "Offsets of a partition that are not matched yet.",
             labels=["partition"],
         )
         for number, offsets in lags.items():

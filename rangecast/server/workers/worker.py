@@ -98,7 +98,7 @@ class Totals:
     matches: int = 0
     refused: int = 0
     batches: int = 0
-    undone: int = 0
+    transactions_aborted: int = 0
     edits: str = ""
     seconds: float = 0.0
     """That batches took, together."""
@@ -149,7 +149,7 @@ class Worker:
                     self._turn(is_over)
                 return
             except UndoneError as error:
-                self.totals.undone += 1
+                self.totals.transactions_aborted += 1
                 logger.warning("a batch is undone: %s; the group is joined again", error)
                 time.sleep(AGAIN)
             finally:

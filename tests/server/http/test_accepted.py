@@ -225,7 +225,7 @@ def test_what_was_accepted_is_read_again_after_a_crash(tmp_path: Path, seed: int
             assert same(await logged(spoken)) == same(seen)
             assert same(await pulled(spoken)) == same(seen)
             status, _ = await spoken.ask(
-                "POST", "/v1/spaces/s/subscriptions:check", b'{"filter": "price > 0"}'
+                "POST", "/v1/spaces/s/filters:preview", b'{"filter": "price > 0"}'
             )
             assert status == 200
 
@@ -304,8 +304,8 @@ def test_nesting_is_bounded_on_every_way(levels: int) -> None:
         ("POST", "boards/there/updates"),
         ("POST", "boards/there/interests:bulk"),
         ("POST", "spaces/s/subscriptions:bulk"),
-        ("POST", "spaces/s/subscriptions:check"),
-        ("POST", "spaces/s/subscriptions:covered"),
+        ("POST", "spaces/s/filters:preview"),
+        ("POST", "spaces/s/subscriptions:find-covering"),
         ("POST", "spaces/s/why"),
         ("POST", "spaces/s/why-not"),
         ("POST", "consumers/all/ack"),
@@ -377,7 +377,7 @@ def test_a_log_with_deep_events_starts_and_is_read(tmp_path: Path) -> None:
             entry = service.registry.space(T, "s")
             assert tried(service.log, service.epoch, entry, "price = 5")["matched"] == len(lines)
             status, _ = await spoken.ask(
-                "POST", "/v1/spaces/s/subscriptions:check", b'{"filter": "price = 5"}'
+                "POST", "/v1/spaces/s/filters:preview", b'{"filter": "price = 5"}'
             )
             assert status == 200
             journal = ServerJournal(service.log, service.lineage, entry, "origin")

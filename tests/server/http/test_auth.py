@@ -70,8 +70,8 @@ ROUTES = {
     f"PATCH {SUBSCRIPTIONS}:bulk": Asked("subscribe", [{"id": "{name}", "filter": "price < 1"}]),
     f"POST {SUBSCRIPTIONS}:select": Asked("read", {"ids": ["{name}"]}),
     f"POST {SUBSCRIPTIONS}:delete": Asked("subscribe", {"ids": []}),
-    f"POST {SUBSCRIPTIONS}:check": Asked("read", {"filter": "price < 5"}),
-    f"POST {SUBSCRIPTIONS}:covered": Asked("read", {"filter": "price < 0.5"}),
+    "POST /v1/spaces/{space}/filters:preview": Asked("read", {"filter": "price < 5"}),
+    f"POST {SUBSCRIPTIONS}:find-covering": Asked("read", {"filter": "price < 0.5"}),
     "POST /v1/spaces/{space}/events": Asked("publish", EVENT, "wait=matches"),
     "GET /v1/spaces/{space}/events": Asked("read"),
     "POST /v1/spaces/{space}/events:match": Asked("read", EVENT),
@@ -110,14 +110,14 @@ ROUTES = {
 }
 FRAMES = {
     "auth": Asked(ANYBODY, {"token": "{secret}"}),
-    "open": Asked("read", {"consumer": "{name}"}),
+    "attach": Asked("read", {"consumer": "{name}"}),
     "follow": Asked("subscribe", {"space": "{space}", "filter": "price < 5"}),
     "publish": Asked("publish", {"space": "{space}", "events": [EVENT], "wait": "matches"}),
     "subscribe": Asked("subscribe", {"space": "{space}", "id": "ws", "filter": "price < 5"}),
     "unsubscribe": Asked("subscribe", {"space": "{space}", "id": "ws"}),
     "ack": Asked("subscribe", {"consumer": "{name}", "position": "0:0"}),
     "credit": Asked(ANYBODY, {"messages": 5}),
-    "beat": Asked(ANYBODY),
+    "heartbeat": Asked(ANYBODY),
 }
 HAND_MADE = {"/v1/stream", "/v1/link"}
 """Not an `APIRoute`: its frames have a table of their own, and `links/test_manager.py`."""
@@ -279,11 +279,11 @@ def test_every_route_refuses_a_token_that_has_ended(tenants: Tenants) -> None:
             for kind, (needed, body, _) in FRAMES.items():
                 names = {"space": "s", "name": "c", "secret": tenants.secrets["red", scope]}
                 socket.send(json.dumps({"type": kind, "ref": kind} | (filled(body, names) or {})))
-                socket.send('{"type": "beat", "ref": "end"}')
+                socket.send('{"type": "heartbeat", "ref": "end"}')
                 statuses = []
                 while (frame := json.loads(socket.recv(timeout=90))).get("ref") != "end":
                     statuses.append(frame.get("status", 200))
-                assert frame == {"type": "done", "ref": "end"}  # it tells nothing
+                assert frame == {"type": "ok", "ref": "end"}  # it tells nothing
                 if needed != ANYBODY or kind == "auth":
                     assert statuses == [401], kind
 
@@ -298,7 +298,7 @@ def test_every_frame_with_every_scope(tenants: Tenants) -> None:
                     continue
                 names = {"space": "s", "name": "red-consumer", "secret": secret or ""}
                 socket.send(json.dumps({"type": kind, "ref": kind} | (filled(body, names) or {})))
-                socket.send('{"type": "beat", "ref": "end"}')
+                socket.send('{"type": "heartbeat", "ref": "end"}')
                 status = 200
                 while (frame := json.loads(socket.recv(timeout=90))).get("ref") != "end":
                     status = frame.get("status", 200) if frame.get("ref") == kind else status
@@ -326,7 +326,7 @@ def test_no_name_of_another_tenant_is_ever_seen(tenants: Tenants) -> None:
             for kind, (_, body, _) in FRAMES.items():
                 names = {"space": "s", "name": "c", "secret": tenants.secrets[tenant, "admin"]}
                 socket.send(json.dumps({"type": kind, "ref": kind} | (filled(body, names) or {})))
-            socket.send('{"type": "beat", "ref": "end"}')
+            socket.send('{"type": "heartbeat", "ref": "end"}')
             text = ""
             while '"ref":"end"' not in (heard := str(socket.recv(timeout=90))):
                 text += heard
@@ -369,7 +369,7 @@ def test_a_ticket_opens_one_stream_and_no_other_path(tenants: Tenants) -> None:
 
     def hear(address: str) -> dict[str, Any]:
         with connect(address, proxy=None) as socket:
-            socket.send('{"type": "open", "consumer": "red-consumer"}')
+            socket.send('{"type": "attach", "consumer": "red-consumer"}')
             heard: dict[str, Any] = json.loads(socket.recv(timeout=90))
             return heard
 
@@ -382,7 +382,7 @@ def test_a_ticket_opens_one_stream_and_no_other_path(tenants: Tenants) -> None:
         assert tenants.ask("red", "", "GET", f"{stream}?ticket={one}").status_code == 401
     address = tenants.served.url.replace("http", "ws") + "/v1/stream?ticket="
     one = ticket("read")
-    assert hear(address + one)["type"] == "opened"
+    assert hear(address + one)["type"] == "attached"
     assert hear(address + one)["status"] == 401
     assert hear(address + ticket("publish"))["status"] == 403
     # one whose token has ended meanwhile

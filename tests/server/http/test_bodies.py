@@ -245,8 +245,8 @@ PATHS = [
     ("POST", "spaces/s/events"),
     ("POST", "spaces/s/events:match"),
     ("POST", "spaces/s/subscriptions:bulk"),
-    ("POST", "spaces/s/subscriptions:check"),
-    ("POST", "spaces/s/subscriptions:covered"),
+    ("POST", "spaces/s/filters:preview"),
+    ("POST", "spaces/s/subscriptions:find-covering"),
     ("POST", "spaces/s/why"),
     ("PUT", "spaces/s/subscriptions/a"),
     ("PUT", "spaces/s"),
@@ -339,7 +339,7 @@ def test_the_type_of_a_json_body() -> None:
             for method, path, given in (
                 ("POST", "consumers/c/ack", {"position": "start"}),
                 ("POST", "spaces/s/events", {"price": 1}),
-                ("POST", "spaces/s/subscriptions:check", {"filter": "price < 5"}),
+                ("POST", "spaces/s/filters:preview", {"filter": "price < 5"}),
                 ("POST", "spaces/s/subscriptions:bulk", {"id": "b", "filter": "price < 5"}),
             ):
                 status, content = await spoken.ask(

@@ -253,8 +253,8 @@ def test_connections_have_a_bound() -> None:
                 again.sendall(GET + b"\r\n")
                 status = answer(again)[0]
         assert status == 200
-        socket_.send('{"type": "beat", "ref": 1}')
-        assert json.loads(socket_.recv())["type"] == "done"
+        socket_.send('{"type": "heartbeat", "ref": 1}')
+        assert json.loads(socket_.recv())["type"] == "ok"
 
 
 def test_the_limits_hold_over_tls(tmp_path: Path) -> None:

@@ -54,14 +54,14 @@ def test_a_frame_that_is_nested_too_deep_is_answered(served: Served, depth: int)
             answer = asked(socket, frame)
             assert (answer["type"], answer["status"]) == ("error", 400)
             assert "nested deeper" in answer["detail"]
-        assert asked(socket, '{"type": "beat"}')["type"] == "done"  # it goes on
+        assert asked(socket, '{"type": "heartbeat"}')["type"] == "ok"  # it goes on
 
 
 def test_a_frame_that_is_too_long_is_answered(served: Served) -> None:
     with opened(served) as socket:
-        answer = asked(socket, json.dumps({"type": "beat", "x": "x" * MOST_BYTES}))
+        answer = asked(socket, json.dumps({"type": "heartbeat", "x": "x" * MOST_BYTES}))
         assert (answer["type"], answer["status"]) == ("error", 413)
-        assert asked(socket, '{"type": "beat"}')["type"] == "done"
+        assert asked(socket, '{"type": "heartbeat"}')["type"] == "ok"
 
 
 def ended(socket: ClientConnection, frame: str | bytes) -> tuple[int | None, str | None]:
@@ -85,7 +85,7 @@ def test_text_that_is_no_unicode_closes_with_its_code(served: Served) -> None:
     with opened(served) as socket:
         with socket.send_context():
             socket.protocol.send_text(b"\xff\xfe")
-        assert ended(socket, '{"type": "beat"}')[0] == 1007
+        assert ended(socket, '{"type": "heartbeat"}')[0] == 1007
 
 
 def test_frames_that_are_no_request_are_answered(served: Served) -> None:
@@ -109,7 +109,7 @@ def test_an_error_inside_the_server_is_answered(
         for _ in range(len(failures)):
             answer = asked(socket, json.dumps(frame))
             assert (answer["type"], answer["status"], answer["ref"]) == ("error", 500, 3)
-        assert asked(socket, '{"type": "beat"}')["type"] == "done"
+        assert asked(socket, '{"type": "heartbeat"}')["type"] == "ok"
 
 
 def test_a_stranger_sends_short_frames_only() -> None:
@@ -118,11 +118,11 @@ def test_a_stranger_sends_short_frames_only() -> None:
         with httpx.Client(base_url=served.url, trust_env=False, timeout=LONG) as http:
             given = {"label": "x", "scopes": ["admin"]}
             secret = http.post("/v1/tokens", json=given).json()["token"]
-        long = json.dumps({"type": "beat", "x": "x" * MAX_STRANGER})
+        long = json.dumps({"type": "heartbeat", "x": "x" * MAX_STRANGER})
         with opened(served) as socket:
             assert asked(socket, long)["status"] == 413
-            assert asked(socket, json.dumps({"type": "auth", "token": secret}))["type"] == "done"
-            assert asked(socket, long)["type"] == "done"
+            assert asked(socket, json.dumps({"type": "auth", "token": secret}))["type"] == "ok"
+            assert asked(socket, long)["type"] == "ok"
     finally:
         served.stop()
 

@@ -103,8 +103,8 @@ def test_a_websocket_ends_with_its_token(tokens: Tokens) -> None:
             if way == "frame":
                 socket.send(json.dumps({"type": "auth", "token": token.secret}))
                 assert json.loads(socket.recv(timeout=LONG))["tenant"] == "default"
-            socket.send('{"type": "open", "consumer": "c"}')
-            assert json.loads(socket.recv(timeout=LONG))["type"] == "opened"
+            socket.send('{"type": "attach", "consumer": "c"}')
+            assert json.loads(socket.recv(timeout=LONG))["type"] == "attached"
             tokens.end(token)
             check_ended(socket)  # by itself: no messages come
 
@@ -119,11 +119,11 @@ def test_a_frame_after_the_end_of_a_token_does_nothing(
         frame = {"type": "publish", "ref": 1, "space": "market", "events": [{"price": 1}]}
         socket.send(json.dumps(frame))
         assert json.loads(socket.recv(timeout=LONG))["accepted"] == 1
-        before = tokens.ask("GET", "/v1/status")["durable"]
+        before = tokens.ask("GET", "/v1/status")["durable_seq"]
         tokens.end(token)
         socket.send(json.dumps(frame | {"ref": 2}))
         check_ended(socket)
-    assert tokens.ask("GET", "/v1/status")["durable"] == before + 1  # the end of the token
+    assert tokens.ask("GET", "/v1/status")["durable_seq"] == before + 1  # the end of the token
 
 
 def test_a_stream_and_a_long_poll_end_with_their_token(tokens: Tokens) -> None:
@@ -165,7 +165,7 @@ def test_a_stream_and_a_long_poll_end_with_their_token(tokens: Tokens) -> None:
 
 def test_the_log_for_a_follower_ends_with_its_token(tokens: Tokens) -> None:
     token = tokens.made(["admin"])
-    last = tokens.ask("GET", "/v1/status")["durable"] + 1  # the end of the token is one more
+    last = tokens.ask("GET", "/v1/status")["durable_seq"] + 1  # the end of the token is one more
     with ThreadPoolExecutor(1) as threads:
         address = f"{tokens.served.url}/v1/log?after={last + 5}&wait=60"
         polled = threads.submit(
@@ -197,7 +197,7 @@ def test_a_copy_of_the_log_ends_with_its_token(tokens: Tokens) -> None:
 def test_an_expired_token_ends_what_is_open(tokens: Tokens) -> None:
     token = tokens.made(["read", "publish"], ttl=1.5)
     with tokens.socket(token.header) as socket:
-        socket.send('{"type": "open", "consumer": "c"}')
+        socket.send('{"type": "attach", "consumer": "c"}')
         check_ended(socket)
 
 
@@ -206,8 +206,8 @@ def test_the_first_token_ends_what_was_opened_without_one() -> None:
     url = served.url.replace("http", "ws") + "/v1/stream"
     try:
         with connect(url, proxy=None) as socket:
-            socket.send('{"type": "beat"}')
-            assert json.loads(socket.recv(timeout=LONG))["type"] == "done"
+            socket.send('{"type": "heartbeat"}')
+            assert json.loads(socket.recv(timeout=LONG))["type"] == "ok"
             Tokens(served).http.close()
             check_ended(socket)
     finally:
@@ -225,23 +225,23 @@ def test_a_connection_without_a_token_is_closed_after_a_while(
     with tokens.socket({}) as socket:
         socket.send(json.dumps({"type": "auth", "token": token.secret}))
         time.sleep(2.1)  # past the limit: it is known by now
-        socket.send('{"type": "beat", "ref": 1}')
+        socket.send('{"type": "heartbeat", "ref": 1}')
         frames = [json.loads(socket.recv(timeout=LONG)) for _ in range(2)]
-        assert [one["type"] for one in frames] == ["done", "done"]
+        assert [one["type"] for one in frames] == ["ok", "ok"]
 
 
 def test_a_beat_tells_a_stranger_nothing(tokens: Tokens) -> None:
     with tokens.socket({}) as socket:
-        socket.send('{"type": "beat", "ref": 1}')
-        assert json.loads(socket.recv(timeout=LONG)) == {"type": "done", "ref": 1}
+        socket.send('{"type": "heartbeat", "ref": 1}')
+        assert json.loads(socket.recv(timeout=LONG)) == {"type": "ok", "ref": 1}
 
 
 def test_another_token_does_not_take_over_what_is_open(tokens: Tokens) -> None:
     """Messages go on only by the token that opened them."""
     first, second = tokens.made(["read"]), tokens.made(["read"])
     with tokens.socket(first.header) as socket:
-        socket.send('{"type": "open", "consumer": "c"}')
-        assert json.loads(socket.recv(timeout=LONG))["type"] == "opened"
+        socket.send('{"type": "attach", "consumer": "c"}')
+        assert json.loads(socket.recv(timeout=LONG))["type"] == "attached"
         socket.send(json.dumps({"type": "auth", "token": second.secret, "ref": 7}))
         while (answer := json.loads(socket.recv(timeout=LONG))).get("ref") != 7:
             pass

@@ -95,13 +95,13 @@ PATHS = [
 
 
 def test_pages_of_other_sites_are_refused(http: httpx.Client) -> None:
-    before = http.get("/v1/status").json()["durable"]
+    before = http.get("/v1/status").json()["durable_seq"]
     for headers in STRANGE:
         for method, path, body in PATHS:
             answer = http.request(method, path, json=body, headers=headers)
             assert answer.status_code == 403, (headers, path, answer.text)
             assert "without tokens" in answer.json()["detail"]
-    assert http.get("/v1/status").json()["durable"] == before
+    assert http.get("/v1/status").json()["durable_seq"] == before
     for headers in OURS:
         for method, path, body in PATHS:
             answer = http.request(method, path, json=body, headers=headers)
@@ -126,8 +126,8 @@ def test_websockets_of_other_sites_are_refused(url: str) -> None:
                 proxy=None,
                 additional_headers=more,
             ) as socket:
-                socket.send('{"type": "beat", "ref": 1}')
-                assert json.loads(socket.recv(timeout=LONG))["type"] == "done"
+                socket.send('{"type": "heartbeat", "ref": 1}')
+                assert json.loads(socket.recv(timeout=LONG))["type"] == "ok"
                 return 101
         except InvalidStatus as refused:
             return refused.response.status_code
@@ -187,7 +187,7 @@ def test_with_a_token_any_name_will_do(url: str) -> None:
 
 def test_every_route_refuses_pages_of_other_sites(http: httpx.Client) -> None:
     """But those that need no permission: they tell nothing."""
-    before = http.get("/v1/status").json()["durable"]
+    before = http.get("/v1/status").json()["durable_seq"]
     for route, asked in ROUTES.items():
         if asked.scope == ANYBODY:
             continue
@@ -203,4 +203,4 @@ def test_every_route_refuses_pages_of_other_sites(http: httpx.Client) -> None:
                 content = b"" if body is None else json.dumps(body).encode()
                 answer = http.request(method, path, content=content, headers=headers)
                 assert answer.status_code in (415, 422), (route, answer.text)
-    assert http.get("/v1/status").json()["durable"] == before
+    assert http.get("/v1/status").json()["durable_seq"] == before

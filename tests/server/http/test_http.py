@@ -288,12 +288,12 @@ def test_bodies_of_every_kind_are_one_event(http: httpx.Client, market: Client) 
 def test_bodies_that_cannot_be_taken(
     http: httpx.Client, kind: str, body: bytes, more: dict[str, str], status: int
 ) -> None:
-    before = http.get("/v1/status").json()["durable"]
+    before = http.get("/v1/status").json()["durable_seq"]
     answer = http.post(
         "/v1/spaces/market/events", content=body, headers={"Content-Type": kind} | more
     )
     assert answer.status_code == status, answer.text
-    assert http.get("/v1/status").json()["durable"] == before
+    assert http.get("/v1/status").json()["durable_seq"] == before
 
 
 def test_a_stream_goes_on_where_it_was(http: httpx.Client, market: Client) -> None:
@@ -334,13 +334,13 @@ def test_one_socket_for_everything(server: str, market: Client) -> None:
             return found
 
         say(type="subscribe", ref=1, space="market", id="ws", filter="symbol = 'W'", consumer="ws")
-        assert (hear()["type"], "ref") == ("done", "ref")
-        say(type="open", consumer="ws")
-        assert hear()["type"] == "opened"
+        assert (hear()["type"], "ref") == ("ok", "ref")
+        say(type="attach", consumer="ws")
+        assert hear()["type"] == "attached"
         say(type="credit", messages=2)
         say(type="publish", ref="p", space="market", events=[{"symbol": "W", "price": 1}] * 3)
         heard = [hear() for _ in range(3)]
-        assert sorted(one["type"] for one in heard) == ["done", "match", "match"]
+        assert sorted(one["type"] for one in heard) == ["match", "match", "ok"]
         say(type="credit", messages=5)
         third = hear()
         assert (third["type"], third["subscriptions"]) == ("match", ["ws"])
@@ -349,12 +349,12 @@ def test_one_socket_for_everything(server: str, market: Client) -> None:
         name = hear()["consumer"]
         say(type="publish", ref="q", space="market", events=[{"symbol": "V"}], wait="matches")
         heard = [hear(), hear()]
-        assert {one["type"] for one in heard} == {"done", "match"}
+        assert {one["type"] for one in heard} == {"match", "ok"}
         for text, words in (
             ("{", "JSON"),
             ("[]", "object"),
             ('{"type": "dance"}', "unknown type"),
-            ('{"type": "open"}', "needs 'consumer'"),
+            ('{"type": "attach"}', "needs 'consumer'"),
             ('{"type": "publish", "space": "market", "events": 3}', "list"),
             ('{"type": "credit", "messages": true}', "whole number"),
         ):
@@ -397,12 +397,12 @@ def test_messages_in_batches(server: str, market: Client) -> None:
     frames = []
     with connect(server.replace("http", "ws") + "/v1/stream", proxy=None) as socket:
         socket.send('{"type": "credit", "messages": 10}')
-        socket.send('{"type": "open", "consumer": "batches", "batch": true}')
+        socket.send('{"type": "attach", "consumer": "batches", "batch": true}')
         prices: list[float] = []
         while len(prices) < 600:
             frame = json.loads(socket.recv(timeout=90))
             if frame["type"] == "batch":
-                assert (frame["of"], frame["consumer"]) == ("match", "batches")
+                assert (frame["item_type"], frame["consumer"]) == ("match", "batches")
                 prices += [one["event"]["price"] for one in frame["messages"]]
                 frames.append(len(frame["messages"]))
                 if len(prices) == 10:
@@ -422,8 +422,8 @@ def test_a_socket_says_why_no_more_messages_come(
 
     monkeypatch.setattr(Reader, "read", broken)
     with connect(server.replace("http", "ws") + "/v1/stream", proxy=None) as socket:
-        socket.send('{"type": "open", "consumer": "unread"}')
-        assert json.loads(socket.recv(timeout=90))["type"] == "opened"
+        socket.send('{"type": "attach", "consumer": "unread"}')
+        assert json.loads(socket.recv(timeout=90))["type"] == "attached"
         assert "no such disk" in json.loads(socket.recv(timeout=90))["detail"]
         with pytest.raises(ConnectionClosedError) as ended:
             socket.recv(timeout=90)
@@ -434,7 +434,7 @@ def test_a_socket_says_why_no_more_messages_come(
 def test_a_filter_is_tried_on_history(http: httpx.Client, market: Client) -> None:
     market.publish([{"symbol": "TRY", "price": n} for n in range(10)])
     answer = http.post(
-        "/v1/spaces/market/subscriptions:check", json={"filter": "symbol = 'TRY' and price < 3"}
+        "/v1/spaces/market/filters:preview", json={"filter": "symbol = 'TRY' and price < 3"}
     ).json()
     assert answer["matched"] == 3
     assert answer["looked_at"] >= 10
@@ -446,8 +446,8 @@ def test_numbers_and_health(http: httpx.Client, market: Client) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}
     text = http.get("/metrics").text
-    assert "rangecast_events_total" in text
-    assert 'rangecast_consumer_behind{consumer="all",tenant="default"}' in text
+    assert "rangecast_events_matched_total" in text
+    assert 'rangecast_consumer_lag{consumer="all",tenant="default"}' in text
     paths = http.get("/v1/openapi.json").json()["paths"]
     assert "/v1/spaces/{space}/events" in paths
 
@@ -495,12 +495,12 @@ def test_tokens_and_tenants(tmp_path: Path) -> None:
         assert said.value.status == 401
         address = served.url.replace("http", "ws") + "/v1/stream"
         with connect(address, proxy=None) as socket:
-            socket.send('{"type": "open", "consumer": "mine"}')
+            socket.send('{"type": "attach", "consumer": "mine"}')
             assert json.loads(socket.recv(timeout=90))["status"] == 401
             socket.send(json.dumps({"type": "auth", "token": red}))
             assert json.loads(socket.recv(timeout=90))["tenant"] == "red"
-            socket.send('{"type": "open", "consumer": "mine"}')
-            assert json.loads(socket.recv(timeout=90))["type"] == "opened"
+            socket.send('{"type": "attach", "consumer": "mine"}')
+            assert json.loads(socket.recv(timeout=90))["type"] == "attached"
     finally:
         served.stop()
 

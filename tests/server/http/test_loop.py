@@ -76,8 +76,8 @@ def test_long_filters_are_read_by_another_thread(
         ("PUT", "spaces/s/subscriptions/a", body, {"Content_Type": "application/json"}),
         ("PUT", "spaces/s/subscriptions/a", body, {"If_None_Match": "*"}),
         ("POST", "spaces/s/subscriptions:bulk", rows, {}),
-        ("POST", "spaces/s/subscriptions:check", body, {}),
-        ("POST", "spaces/s/subscriptions:covered", body, {}),
+        ("POST", "spaces/s/filters:preview", body, {}),
+        ("POST", "spaces/s/subscriptions:find-covering", body, {}),
         ("PUT", "boards/b/interests/a", body, {}),
         ("POST", "boards/b/interests:bulk", rows, {}),
     ]
@@ -107,8 +107,8 @@ def test_filters_have_a_length_everywhere() -> None:
             await spoken.json("PUT", "/v1/boards/b", {"k": 2, "space": "s"})
             for method, path in (
                 ("PUT", "spaces/s/subscriptions/a"),
-                ("POST", "spaces/s/subscriptions:check"),
-                ("POST", "spaces/s/subscriptions:covered"),
+                ("POST", "spaces/s/filters:preview"),
+                ("POST", "spaces/s/subscriptions:find-covering"),
                 ("PUT", "boards/b/interests/a"),
             ):
                 status, answer = await spoken.ask(
@@ -168,12 +168,12 @@ def test_websockets_have_the_same_bounds(parsed_in: list[tuple[int, int]]) -> No
             long, over = LONG["not"], LONG["not"] + " or price < 2" * 5000
             assert ask(type="subscribe", space="s", id="a", filter=over)["status"] == 403
             assert ask(type="follow", space="s", filter=over)["status"] == 403
-            assert ask(type="subscribe", space="s", id="a", filter=long)["type"] == "done"
-            assert ask(type="follow", space="s", filter=long)["type"] == "opened"
+            assert ask(type="subscribe", space="s", id="a", filter=long)["type"] == "ok"
+            assert ask(type="follow", space="s", filter=long)["type"] == "attached"
             some = [{"price": at} for at in range(5000)]
             socket.send(json.dumps({"type": "publish", "space": "s", "events": some}))
-            while (heard := json.loads(socket.recv(timeout=90)))["type"] != "done":
-                assert heard["type"] in ("match", "beat")
+            while (heard := json.loads(socket.recv(timeout=90)))["type"] != "ok":
+                assert heard["type"] in ("heartbeat", "match")
             assert heard["accepted"] == 5000
             loop = served._thread.ident
             long_ones = [thread for size, thread in parsed_in if size > INLINE_LENGTH]
@@ -182,7 +182,7 @@ def test_websockets_have_the_same_bounds(parsed_in: list[tuple[int, int]]) -> No
             deep = '{"type": "publish", "ref": 7, "events": ' + "[" * 5000 + "]" * 5000 + "}"
             socket.send(deep)
             while (heard := json.loads(socket.recv(timeout=90)))["type"] != "error":
-                assert heard["type"] in ("match", "beat")
+                assert heard["type"] in ("heartbeat", "match")
             assert heard["status"] == 400
             assert "nested deeper" in heard["detail"]
     finally:
@@ -200,7 +200,7 @@ def test_large_bodies_are_read_by_another_thread(parsed_in: list[tuple[int, int]
         ("POST", "spaces/s/events:match", events, 200),
         ("POST", "spaces/s/events:rank?k=5", events, 200),
         ("POST", "spaces/s/subscriptions:bulk", events, 422),
-        ("POST", "spaces/s/subscriptions:check", large, 200),
+        ("POST", "spaces/s/filters:preview", large, 200),
         ("PUT", "spaces/s/subscriptions/x", large, 404),
         ("PUT", "consumers/x", large, 422),
         ("PUT", "spaces/x", large, 422),

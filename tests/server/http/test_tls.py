@@ -167,8 +167,8 @@ def test_the_certificate_changes_under_load(secured: Secured) -> None:
             is_over.set()
             for thread in threads:
                 thread.join()
-        open_before.send('{"type": "beat"}')
-        assert '"done"' in str(open_before.recv(timeout=LONG))
+        open_before.send('{"type": "heartbeat"}')
+        assert '"ok"' in str(open_before.recv(timeout=LONG))
     assert not failures
 
 

@@ -109,7 +109,7 @@ def test_a_broker_that_fails_begins_again_and_the_server_lives(
         with Client(east, space="s") as client, Client(hub, space="s") as there:
             client.put_consumer("c")
             client.subscribe("low", "x < 5", consumer="c")
-            until(lambda: client.wait_settled("low"))
+            until(lambda: client.wait_until_propagated("low"))
             there.publish([{"id": 1, "x": 1}])
             until(lambda: client.messages("c").items)
 
@@ -128,7 +128,7 @@ def test_a_part_of_the_log_that_can_t_be_read_ends_the_link_that_needs_it(
         with serving(tmp_path, "east", hub) as east, Client(east, space="s") as client:
             client.put_consumer("c")
             client.subscribe("low", "x < 5", consumer="c")
-            until(lambda: client.wait_settled("low"))
+            until(lambda: client.wait_until_propagated("low"))
         until(lambda: links_up(hub) == [])
         with Client(hub, space="s") as client:
             client.publish([{"id": 1, "x": 1}])

@@ -44,7 +44,7 @@ def prepare(url: str) -> None:
     with Client(url, space="s") as client:
         client.put_consumer("c")
         client.subscribe("all", "x >= 0", consumer="c")
-        until(lambda: client.wait_settled("all"))
+        until(lambda: client.wait_until_propagated("all"))
 
 
 def publish(url: str, *ids: int) -> None:
@@ -112,7 +112,7 @@ def test_what_a_promoted_follower_accepts_arrives_at_its_neighbours(tmp_path: Pa
             publish(east, *range(10))
             follower = Served(data=tmp_path / "copy" / "east", spaces={}, follow=east)
             with Client(follower.url) as client:
-                wait_for(client, status(east)["durable"])
+                wait_for(client, status(east)["durable_seq"])
             follower.stop()
             publish(east, *range(10, 30))  # the follower lacks these
             until(lambda: ids(hub) == [*range(30)])
@@ -225,7 +225,7 @@ def test_a_cycle_that_was_accepted_for_a_moment_blocks_nothing(tmp_path: Path) -
         assert "delete it at both ends" in link["refused"]
         with Client(hub, space="s") as client:
             client.subscribe("more", "x >= 7", consumer="c")
-            until(lambda: client.wait_settled("more"))
+            until(lambda: client.wait_until_propagated("more"))
 
 
 def _hello_to(url: str, name: str) -> Hello:
@@ -263,11 +263,11 @@ def test_a_hole_cut_by_retention_is_told_behind_the_link(
             prepare(east)
             publish(hub, 0)
             until(lambda: ids(east) == [0])
-        first = status(hub)["first"]
+        first = status(hub)["first_seq"]
         with Client(hub, space="s") as client:  # east is away
             for number in range(1, 40):
                 client.publish([{"id": number, "x": 1, "who": "w" * 200}])
-        until(lambda: status(hub)["first"] > first + 10)
+        until(lambda: status(hub)["first_seq"] > first + 10)
         with (
             serving(tmp_path, "far", hub),
             serving(tmp_path, "east", hub) as east,
@@ -308,8 +308,8 @@ def _all(frame: Any) -> dict[str, Any]:
 def listening(url: str) -> Iterator[Callable[[], Any]]:
     """Listen to the consumer `c` over a WebSocket; what is yielded returns what comes next."""
     with connect(f"{url.replace('http', 'ws')}/v1/stream", proxy=None) as socket:
-        socket.send(json.dumps({"type": "open", "consumer": "c"}))
-        assert json.loads(socket.recv(LONGEST))["type"] == "opened"
+        socket.send(json.dumps({"type": "attach", "consumer": "c"}))
+        assert json.loads(socket.recv(LONGEST))["type"] == "attached"
 
         def following() -> Any:
             while True:

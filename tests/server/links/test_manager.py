@@ -126,7 +126,9 @@ def test_events_cross_links_both_ways_as_they_were_given(tmp_path: Path) -> None
             client.put_consumer("c")
         at_east.subscribe("low", "x < 5 and who = 'ann'", consumer="c")
         at_west.subscribe("high", "x >= 5 or who = 'bob'", consumer="c")
-        until(lambda: at_east.wait_settled("low") and at_west.wait_settled("high"))
+        until(
+            lambda: at_east.wait_until_propagated("low") and at_west.wait_until_propagated("high")
+        )
         lines = [
             '{"id": "a", "x": 1.0, "who": "ann"}',
             '{"id": "b", "x": 7, "who": "ann"}',
@@ -174,7 +176,7 @@ def test_a_link_and_what_waits_for_it_survive_a_restart(tmp_path: Path) -> None:
         with serving(tmp_path, "east", hub) as east, Client(east, space="s") as client:
             client.put_consumer("c")
             client.subscribe("low", "x < 5", consumer="c")
-            until(lambda: client.wait_settled("low"))
+            until(lambda: client.wait_until_propagated("low"))
         with Client(hub, space="s") as client:  # east is away
             client.publish([{"id": 1, "x": 1}, {"id": 2, "x": 9}])
             cursors = {

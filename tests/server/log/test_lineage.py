@@ -131,8 +131,8 @@ class Server:
         found: list[Any] = []
         address = f"{self.url.replace('http', 'ws')}/v1/stream"
         with connect(address, proxy=None) as socket:
-            socket.send(json.dumps({"type": "open", "consumer": "c", "position": position}))
-            assert json.loads(socket.recv(LONGEST))["type"] == "opened"
+            socket.send(json.dumps({"type": "attach", "consumer": "c", "position": position}))
+            assert json.loads(socket.recv(LONGEST))["type"] == "attached"
             while len(found) < count:
                 frame = json.loads(socket.recv(LONGEST))
                 if frame["type"] in ("gap", "match"):
@@ -226,5 +226,7 @@ def test_a_start_that_writes_nothing_begins_no_epoch(tmp_path: Path) -> None:
         last = server.publish(1)
     for _ in range(2):
         with Server(tmp_path) as server:
-            assert server.http.get("/v1/status").json()["durable"] == int(last.partition(":")[2])
+            assert server.http.get("/v1/status").json()["durable_seq"] == int(
+                last.partition(":")[2]
+            )
             assert server.streamed(f"{last.partition(':')[0]}:0", 1) == [1]

@@ -17,7 +17,7 @@ from tests.server.http.test_http import EVENTS, SUBSCRIPTIONS, Served
 
 def wait_for(follower: Client, seq: int) -> None:
     deadline = time.monotonic() + 600
-    while follower.status()["matched"] < seq:
+    while follower.status()["matched_seq"] < seq:
         assert time.monotonic() < deadline, follower.status()
         time.sleep(0.02)
 
@@ -33,7 +33,7 @@ def test_a_follower_has_everything_and_takes_over(tmp_path: Path) -> None:
         with Client(second.url, space="market") as follower:
             leader.publish(EVENTS[50:100])
             expected = list(leader.match_many(EVENTS))
-            wait_for(follower, leader.status()["durable"])
+            wait_for(follower, leader.status()["durable_seq"])
             assert list(follower.match_many(EVENTS)) == expected
             assert follower.messages("all", limit=5000) == leader.messages("all", limit=5000)
             for write in (
@@ -48,7 +48,7 @@ def test_a_follower_has_everything_and_takes_over(tmp_path: Path) -> None:
             leader.publish(EVENTS[100:120])
     second = Served(**options)  # it goes on where it was
     with Client(first.url) as leader, Client(second.url) as follower:
-        wait_for(follower, leader.status()["durable"])
+        wait_for(follower, leader.status()["durable_seq"])
     first.stop()
     second.stop()
     assert list(dumped(tmp_path / "second", 0)) == list(dumped(tmp_path / "first", 0))

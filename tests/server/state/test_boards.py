@@ -401,7 +401,7 @@ def test_boards_over_http_and_with_clients() -> None:
                 lines = (line[6:] for line in stream.iter_lines() if line.startswith("data: "))
                 events = [json.loads(next(lines)) for _ in expected]
             with connect(served.url.replace("http", "ws") + "/v1/stream", proxy=None) as socket:
-                socket.send(json.dumps({"type": "open", "consumer": "ann"}))
+                socket.send(json.dumps({"type": "attach", "consumer": "ann"}))
                 frames = [json.loads(socket.recv()) for _ in range(len(expected) + 1)][1:]
             assert {frame.pop("type") for frame in frames} == {"lists"}
             assert [frame | {"consumer": 0} for frame in frames] == [

@@ -122,18 +122,18 @@ def test_connections_too_many_are_told_so() -> None:
         client.put("/v1/consumers/c", json={"space": "s"})
         client.put(f"/v1/tenants/{T}", json={"sessions": 1})
         with connect(there, proxy=None) as first:
-            first.send('{"type": "beat"}')
-            assert hear(first)["type"] == "done"
+            first.send('{"type": "heartbeat"}')
+            assert hear(first)["type"] == "ok"
             with connect(there, proxy=None) as second:
                 assert hear(second)["status"] == 429
             assert client.get("/v1/consumers/c/stream").status_code == 429
             # the one that was there goes on
-            first.send('{"type": "beat"}')
-            assert hear(first)["type"] == "done"
+            first.send('{"type": "heartbeat"}')
+            assert hear(first)["type"] == "ok"
         for _ in range(2):  # each gives its place back
             with connect(there, proxy=None) as other:
-                other.send('{"type": "beat"}')
-                assert hear(other)["type"] == "done"
+                other.send('{"type": "heartbeat"}')
+                assert hear(other)["type"] == "ok"
     served.stop()
 
 

@@ -15,12 +15,12 @@ from tests.server.http.test_auth import SPACE, Tenants
 SHARED = {
     "epoch",
     "log",
-    "first",
-    "durable",
-    "matched",
+    "first_seq",
+    "durable_seq",
+    "matched_seq",
     "durability",
     "disk_full",
-    "seconds",
+    "uptime_seconds",
     "limits",
 }
 """What is of the server: positions, which all answers have, and whether it takes events."""
@@ -40,12 +40,18 @@ OWN = {
 }
 SHARED_METRICS = {"durable_seq", "matched_seq", "first_seq", "disk_full"}
 OWN_METRICS = {
-    *("events_total", "matches_total", "edits_total", "overflows_total", "listeners"),
+    *(
+        "events_matched_total",
+        "matches_total",
+        "edits_applied_total",
+        "listener_overflows_total",
+        "listeners",
+    ),
     *("subscriptions", "log_bytes", "dead_letters", "consumer_stopped"),
 }
-LAG = "consumer_behind"
+LAG = "consumer_lag"
 """In seqs, which all tenants share: it grows when others publish."""
-OF_ALL = {"commits_total", "waiting_bytes", "log_damaged"}
+OF_ALL = {"commits_total", "commit_queue_bytes", "log_damaged"}
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +97,8 @@ def test_nothing_of_another_tenant_is_counted(tenants: Tenants) -> None:
     assert {family(name) for name in numbers} == SHARED_METRICS | OWN_METRICS | {LAG}
     mine, own = status(tenants, "red"), metrics(tenants, "red")
     with tenants.socket(tenants.secrets["red", "read"]) as socket:
-        socket.send('{"type": "open", "consumer": "red-consumer"}')
-        assert json.loads(socket.recv(timeout=90))["type"] == "opened"
+        socket.send('{"type": "attach", "consumer": "red-consumer"}')
+        assert json.loads(socket.recv(timeout=90))["type"] == "attached"
         act(tenants, "red")
         after, then = status(tenants, "blue"), metrics(tenants, "blue")
         assert {name: after[name] for name in OWN} == {name: before[name] for name in OWN}
@@ -102,14 +108,14 @@ def test_nothing_of_another_tenant_is_counted(tenants: Tenants) -> None:
         # each of them does change for the tenant itself
         later, also = status(tenants, "red"), metrics(tenants, "red")
         assert [name for name in OWN if later[name] <= mine[name]] == []
-        unlike = OWN_METRICS - {"overflows_total", "dead_letters", "consumer_stopped"}
+        unlike = OWN_METRICS - {"listener_overflows_total", "dead_letters", "consumer_stopped"}
         assert [name for name in unlike if also[name] <= own[name]] == []
 
 
 def test_an_administrator_sees_the_sum(tenants: Tenants) -> None:
     parts = [status(tenants, one) for one in ("default", "red", "blue")]
     found = status(tenants, "red", "admin")
-    assert found.keys() == SHARED | OWN | {"snapshot", "damage"}
+    assert found.keys() == SHARED | OWN | {"snapshot_seq", "damage"}
     for name in OWN - {"log_bytes", "edits"}:
         assert found[name] == sum(one[name] for one in parts), name
     assert found["edits"] >= sum(one["edits"] for one in parts)  # also those of no tenant
@@ -121,13 +127,13 @@ def test_an_administrator_sees_the_sum(tenants: Tenants) -> None:
 def test_listeners_that_fall_behind_are_counted_by_tenant(tenants: Tenants) -> None:
     assert tenants.served.server is not None
     service = tenants.served.server.service
-    before = {one: metrics(tenants, one)["overflows_total"] for one in ("red", "blue")}
+    before = {one: metrics(tenants, one)["listener_overflows_total"] for one in ("red", "blue")}
     consumer = service.registry.consumers["blue", "blue-consumer"]
     feed = Feed(service.hub, consumer, 0)
     feed.hand_out([_Message()] * (WINDOW + 1))  # type: ignore[list-item]
     service.hub.reading.discard(feed)
-    assert metrics(tenants, "red")["overflows_total"] == before["red"]
-    assert metrics(tenants, "blue")["overflows_total"] == before["blue"] + 1
+    assert metrics(tenants, "red")["listener_overflows_total"] == before["red"]
+    assert metrics(tenants, "blue")["listener_overflows_total"] == before["blue"] + 1
 
 
 class _Message:

@@ -123,7 +123,7 @@ def test_a_filter_that_was_accepted_is_proved_though_its_words_lie_apart(tmp_pat
             (tmp_path / "got.jsonl").write_text("\n".join(map(json.dumps, found["items"])))
             body = {"event": {"who": "w2998"}, "subscription": "evens"}
             assert (await client("POST", "spaces/w/why", body))["matches"]
-            covered = await client("POST", "spaces/w/subscriptions:covered", body)
+            covered = await client("POST", "spaces/w/subscriptions:find-covering", body)
             assert covered["covered_by"] == "every"
 
     run(work)

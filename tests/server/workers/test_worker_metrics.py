@@ -161,9 +161,9 @@ def test_a_workers_numbers_and_health_can_be_asked_for(monkeypatch: pytest.Monke
     expected = {
         "events_total": 5,
         "matches_total": 3,
-        "refused_total": 1,
+        "rejected_total": 1,
         "batches_total": 2,
-        "undone_total": 1,
+        "transactions_aborted_total": 1,
         "rebalances_total": 2,
         "edits_seq": 4,
         "batch_seconds_count": 2,

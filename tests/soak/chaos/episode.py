@@ -198,7 +198,7 @@ class Episode:
 
     def drain(self, server: Server, readers: Readers, consumers: Sequence[str]) -> None:
         """Read what is left of each consumer, by pull, until there is no more."""
-        last = self.get(server, "status")["durable"]
+        last = self.get(server, "status")["durable_seq"]
         with Connection(server) as connection:
             for consumer in consumers:
                 self._drain(server, readers, consumer, last, connection)
@@ -366,8 +366,8 @@ class SingleEpisode(Episode):
                 break
         objects = self.get(self.main, "boards/board/objects?limit=100")["items"]
         status = self.get(self.main, "status")
-        if before["durable"] == status["durable"] == status["matched"]:
-            at = status["durable"]
+        if before["durable_seq"] == status["durable_seq"] == status["matched_seq"]:
+            at = status["durable_seq"]
             self.history.note("live", "a", at=at, items=items)
             shown = {sub["id"]: [sub["value"], sub["position"]] for sub in objects}
             self.history.note("objects", "a", at=at, board="board", items=shown)

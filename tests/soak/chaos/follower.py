@@ -49,11 +49,11 @@ class Copy:
     def finish(self) -> None:
         """Wait until the copy is whole, then end it."""
         self.heal()
-        last = self._play.get(self._play.main, "status")["durable"]
+        last = self._play.get(self._play.main, "status")["durable_seq"]
 
         def is_whole() -> bool:
             status = ask(self.server, "GET", "status")
-            return status.status == 200 and status.body["durable"] >= last
+            return status.status == 200 and status.body["durable_seq"] >= last
 
         if not until(is_whole, SOON, 0.1):
             status = ask(self.server, "GET", "status").body

@@ -48,7 +48,7 @@ class LinkedEpisode(Episode):
         for server in self.both.values():
             self._set_up(server)
         for server in self.both.values():
-            self.after[server.name] = self.get(server, "status")["durable"]
+            self.after[server.name] = self.get(server, "status")["durable_seq"]
         for reader in self.readers:
             reader.start()
         try:
@@ -96,8 +96,8 @@ class LinkedEpisode(Episode):
             path, body = f"{SUBSCRIPTIONS}/{name}", {"filter": text, "consumer": "pulled"}
             writer.edited(number, ask(server, "PUT", path, body))
 
-            def is_settled(path: str = f"{path}?wait=settled") -> bool:
-                return bool(ask(server, "GET", path).body["settled"])
+            def is_settled(path: str = f"{path}?wait=propagated") -> bool:
+                return bool(ask(server, "GET", path).body["propagated"])
 
             if not until(is_settled, SOON):
                 raise BrokenPromiseError("settles", f"{name} of {server.name} doesn't settle")

@@ -233,7 +233,7 @@ def refused_written() -> None:
             request.answer = Future()
             with self._change:
                 self._waiting.append(request)
-                self.waiting_bytes += request.size
+                self.queue_bytes += request.size
 
     Pump._refuse_full = stubborn  # type: ignore[method-assign]
 

@@ -165,14 +165,14 @@ class Readers:
         address = f"ws://127.0.0.1:{self._server.port}/v1/stream"
         count, is_batched = 0, dice.random() < 0.5
         with connect(address, open_timeout=10, close_timeout=1, proxy=None) as socket:
-            socket.send(json.dumps({"type": "open", "consumer": "socket", "batch": is_batched}))
+            socket.send(json.dumps({"type": "attach", "consumer": "socket", "batch": is_batched}))
             session = ""
             while not self._ending.is_set() and self._server.life == life:
                 try:
                     frame = json.loads(socket.recv(timeout=0.3))
                 except TimeoutError:
                     continue
-                if frame["type"] == "opened":
+                if frame["type"] == "attached":
                     session = self.begin("socket", life, seq_of(frame["position"]))
                     continue
                 if frame["type"] == "error":
@@ -180,7 +180,7 @@ class Readers:
                         self._history.breaks("readable", f"the WebSocket got {frame}")
                     return
                 some = frame.get("messages", [frame] if frame["type"] == "match" else [])
-                upto = seq_of(frame["position"]) if frame["type"] == "beat" else None
+                upto = seq_of(frame["position"]) if frame["type"] == "heartbeat" else None
                 self.got(session, some, upto, frame.get("gap"))
                 count += len(some)
                 if some and dice.random() < 0.2:
@@ -247,7 +247,7 @@ class SlowReader:
             b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         self._raw.recv(4096)  # 101: switching protocols
-        text = json.dumps({"type": "open", "consumer": "slow"}).encode()
+        text = json.dumps({"type": "attach", "consumer": "slow"}).encode()
         mask = b"\0\0\0\0"
         self._raw.sendall(bytes([0x81, 0x80 | len(text)]) + mask + text)
 

@@ -125,13 +125,13 @@ class Crowd:
         while True:
             with contextlib.suppress(OSError, websockets.WebSocketException, TimeoutError):
                 async with websockets.connect(address, proxy=None, open_timeout=120) as socket:
-                    frame = {"type": "open", "consumer": name}
+                    frame = {"type": "attach", "consumer": name}
                     if name in self.place:
                         frame["position"] = self.place[name]
                     await socket.send(json.dumps(frame))
                     async for text in socket:
                         one: dict[str, Any] = json.loads(text)
-                        assert one["type"] in ("opened", "match", "beat"), one
+                        assert one["type"] in ("attached", "match", "heartbeat"), one
                         if one["type"] == "match":
                             self.came[name].append(one["seq"])
                             self.place[name] = one["position"]

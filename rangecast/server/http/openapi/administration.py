@@ -22,7 +22,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "getMetrics",
         "server",
         "Return the metrics, for Prometheus",
-        Body({"type": "string"}, "rangecast_events_total 1.0\n", "text/plain"),
+        Body({"type": "string"}, "rangecast_events_matched_total 1.0\n", "text/plain"),
     ),
     ("get", "/v1"): Operation(
         "getLinks",

@@ -91,7 +91,7 @@ _EVENT_BODIES = (
 )
 _UNKNOWN = {"ignore_unknown": flag("Values that are no attribute are kept, not rejected.")}
 _WAIT = {
-    "wait": text("`settled`: when all linked servers know of it.", enum=["", "settled"]),
+    "wait": text("`propagated`: when all linked servers know of it.", enum=["", "propagated"]),
 }
 _CREATE = {"create_consumer": flag("Consumers that don't exist are created with them.")}
 
@@ -211,7 +211,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         headers={"If-Match": CONDITION["If-Match"]},
         path={"name": "cheap"},
     ),
-    ("post", "/v1/spaces/{space}/subscriptions:check"): Operation(
+    ("post", "/v1/spaces/{space}/filters:preview"): Operation(
         "previewFilter",
         "explain",
         "Show what a filter means and would have matched",
@@ -228,7 +228,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         (Body(ref("Filter"), {"filter": "price < 20"}),),
     ),
-    ("post", "/v1/spaces/{space}/subscriptions:covered"): Operation(
+    ("post", "/v1/spaces/{space}/subscriptions:find-covering"): Operation(
         "findCovering",
         "explain",
         "Find a subscription that covers a filter or another one",

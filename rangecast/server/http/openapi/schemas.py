@@ -235,7 +235,7 @@ SCHEMAS: dict[str, Schema] = {
     "Edited": record(
         "A subscription or an interest that was made, replaced or ended.",
         {
-            "settled": flag("Whether all linked servers know of it, if that was asked for."),
+            "propagated": flag("Whether all linked servers know of it, if that was asked for."),
             "created": flag("Whether a subscription is new."),
         },
         id=ID,
@@ -244,7 +244,7 @@ SCHEMAS: dict[str, Schema] = {
     "Subscription": record(
         "A subscription.",
         {
-            "settled": flag("Whether all linked servers know of it, if that was asked for."),
+            "propagated": flag("Whether all linked servers know of it, if that was asked for."),
             "arrival": whole("Its place in the order of arrival, where that is asked for."),
         },
         id=ID,

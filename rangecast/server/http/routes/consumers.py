@@ -27,8 +27,8 @@ from rangecast.server.state.registry import Consumer, RefusedError
 router = APIRouter(prefix="/v1/consumers", route_class=ModelRoute)
 LONGEST = 60.0
 """Seconds that a pull may wait."""
-BEAT = 15.0
-"""Seconds after which a silent stream says that it is there."""
+HEARTBEAT = 15.0
+"""Seconds without a message after which a comment is sent."""
 
 
 class Given(BaseModel):
@@ -203,7 +203,7 @@ async def _events(
         counted.enter_context(grants.watched(grant, end))
         yield b": %s\n\n" % position(service.epoch, feed.sent).encode()
         while not feed.is_closed:
-            batch = await feed.take(wait=BEAT)
+            batch = await feed.take(wait=HEARTBEAT)
             epoch, lineage = service.epoch, service.lineage
             parts = []
             if batch.gap is not None:

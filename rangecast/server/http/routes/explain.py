@@ -83,9 +83,9 @@ async def explain_set(request: Request, space: str) -> Any:
     return {"text": await asyncio.to_thread(service.indexes[entry.number].engine.explain)}
 
 
-@router.post("/{space}/subscriptions:covered")
-async def covered(request: Request, space: str) -> Any:
-    """Say which subscription covers one, or a filter: `{"subscription": ""}`, `{"filter": ""}`."""
+@router.post("/{space}/subscriptions:find-covering")
+async def find_covering(request: Request, space: str) -> Any:
+    """Return a subscription that covers `{"subscription": id}` or `{"filter": text}`, if any."""
     service, entry, asked = await _asked(request, space)
     index, number = service.indexes[entry.number], None
     # The words of a filter that isn't saved don't become words of the server's space.
@@ -99,7 +99,7 @@ async def covered(request: Request, space: str) -> Any:
     else:
         raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     passing = _passing(service, entry)
-    return await asyncio.to_thread(explain.covered, index, wanted, number, passing)
+    return await asyncio.to_thread(explain.find_covering, index, wanted, number, passing)
 
 
 @router.get("/{space}/plane")

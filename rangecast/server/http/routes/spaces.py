@@ -43,7 +43,7 @@ _ROW = 64
 Item = TypeVar("Item")
 SPACE_BYTES = 1 << 20
 """Bytes of the definition of a space."""
-SETTLING = 30.0
+MAX_PROPAGATION = 30.0
 """Seconds that a request waits for other servers."""
 
 
@@ -162,11 +162,11 @@ def page_of(named: Mapping[str, Item], after: str, most: int) -> tuple[list[Item
 
 @router.get("/{space}/subscriptions/{name:path}")
 async def get_subscription(request: Request, space: str, name: str, wait: str = "") -> Response:
-    """Return a subscription; with `wait=settled` when all linked servers know of it, as for PUT."""
+    """Return a subscription; `wait=propagated`: when all linked servers know of it, as for PUT."""
     caller = allowed(request, "read")
     found = _registry(request).subscription(caller.tenant, space, name)
-    settled = await _settled(request, wait, found.born)
-    return JSONResponse(shown(request, found) | settled, headers={"ETag": etag(found.born)})
+    propagated = await _propagated(request, wait, found.born)
+    return JSONResponse(shown(request, found) | propagated, headers={"ETag": etag(found.born)})
 
 
 @router.put("/{space}/subscriptions/{name:path}")
@@ -182,8 +182,8 @@ async def put_subscription(
 
     `create_consumer=true`: its consumer is created with it, if there is none of this name.
 
-    `wait=settled`: the answer comes when all linked servers know of it, or after 30 seconds; then
-    `settled` is false, and a GET with the same asks again.
+    `wait=propagated`: the answer comes when all linked servers know of it, or after 30 seconds with
+    `propagated` false; a GET with `wait=propagated` asks again.
     """
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
@@ -194,9 +194,9 @@ async def put_subscription(
         return _service(request).edit(*consumers, edit, if_match=if_match, outcome=outcome)
 
     seq = await subscribed(_registry(request), [edit], submit, create_consumer=create_consumer)
-    settled = await _settled(request, wait, seq)
+    propagated = await _propagated(request, wait, seq)
     return JSONResponse(
-        shown_put(_service(request), edit, seq, outcome) | settled, headers={"ETag": etag(seq)}
+        shown_put(_service(request), edit, seq, outcome) | propagated, headers={"ETag": etag(seq)}
     )
 
 
@@ -222,9 +222,9 @@ async def delete_subscription(request: Request, space: str, name: str) -> Any:
     return {"id": name, "position": position(_service(request).epoch, seq)}
 
 
-@router.post("/{space}/subscriptions:check")
-async def check(request: Request, space: str) -> Any:
-    """Look at a filter without saving it: what it means, and what it would have matched."""
+@router.post("/{space}/filters:preview")
+async def preview(request: Request, space: str) -> Any:
+    """Preview a filter without saving it: its boxes, and the past events that it matches."""
     caller = allowed(request, "read")
     entry = _registry(request).space(caller.tenant, space)
     body = await read_body(request, MAX_BYTES)
@@ -275,18 +275,18 @@ def edit_of(
     )
 
 
-async def _settled(request: Request, wait: str, seq: int) -> dict[str, bool]:
+async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
     """Return whether all servers know of an edit, if that is asked for."""
-    if wait not in ("", "settled"):
-        raise RefusedError(422, f"'wait' is 'settled', or left out; given: {wait[:80]!r}")
+    if wait not in ("", "propagated"):
+        raise RefusedError(422, f"'wait' is 'propagated', or left out; given: {wait[:80]!r}")
     links = _service(request).links
     if not wait or links is None:
-        return {"settled": True} if wait else {}
+        return {"propagated": True} if wait else {}
     try:
-        async with asyncio.timeout(SETTLING):
-            return {"settled": await answered(links.settled(seq))}
+        async with asyncio.timeout(MAX_PROPAGATION):
+            return {"propagated": await answered(links.propagated(seq))}
     except TimeoutError:
-        return {"settled": False}
+        return {"propagated": False}
 
 
 def condition(request: Request) -> str | None:

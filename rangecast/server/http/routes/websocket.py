@@ -3,20 +3,20 @@
 Frames are JSON objects with a `type`. From a client:
 
     auth         token                            first, where tokens are needed: within 30 seconds
-    open         consumer, [position, batch]      its messages come as `match`
+    attach       consumer, [position, batch]      its messages come as `match`
     follow       space, filter, [batch]           the same without a consumer, for this connection
     publish      space, events, [wait: matches]
     subscribe    space, id, filter, [score, weights, consumer, ttl]
     unsubscribe  space, id
     ack          position, [consumer]
-    credit       messages                         from then on only so many more come
-    beat
+    credit       messages                         flow control: send at most this many more
+    heartbeat
 
-To a client: `opened`, `match`, `lists` (of a board), `batch` (several of these, if that was asked
-for), `gap`, `beat` (how far there is nothing),
-`done` (the answer to what had this `ref`), `error`. Requests of one connection are carried out one
-after another, in order. When its token ends, so does the connection: an `error` says so, then it is
-closed with the code 4401.
+To a client: `attached`, `match`, `lists` (of a board), `batch` (several of these, if the client
+asked for batches), `gap`, `heartbeat` (the position up to which there are no more messages), `ok`
+(the answer to the frame with this `ref`), `error`. Requests of one connection are handled one after
+another, in order. When its token ends, the connection does too: after an `error` it is closed with
+the code 4401.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ from rangecast.server.state.registry import Consumer, RefusedError
 
 router = APIRouter()
 logger = logging.getLogger("rangecast.server")
-BEAT = 15.0
+HEARTBEAT = 15.0
+"""Seconds without a message after which a heartbeat is sent."""
 FRAME = 256 << 10
 """Bytes of a frame with several messages, about."""
 UNAUTHORIZED = 4401
@@ -159,7 +160,7 @@ class Session:
                 raise RefusedError(400, f"unknown type {str(kind)[:80]!r}; there is: {known}")
             answer = await handle(self, frame)
             if answer is not None:
-                await self._send({"type": "done", "ref": ref} | answer)
+                await self._send({"type": "ok", "ref": ref} | answer)
         except RangecastError as error:
             if self._grant is not None:
                 self._check(self._grant)
@@ -216,13 +217,13 @@ class Session:
         grant = Grant(self._service, digest_of(_text(frame, "token")), Peer(None, ()))
         if self._sending and self._grant is not None and self._grant.digest != grant.digest:
             raise RefusedError(
-                409, "messages are open by another token\n  hint: open another connection"
+                409, "consumers are attached by another token\n  hint: open another connection"
             )
         self._admit(grant)
         caller = grant.caller()
         return {"tenant": caller.tenant, "scopes": caller.scopes}
 
-    async def _open(self, frame: dict[str, Any]) -> None:
+    async def _attach(self, frame: dict[str, Any]) -> None:
         caller, service = self._may("read"), self._service
         name = _text(frame, "consumer")
         consumer = service.registry.consumer(caller.tenant, name)
@@ -259,10 +260,10 @@ class Session:
         is_batched: bool,
     ) -> None:
         if name in self._sending:
-            raise RefusedError(409, f"{name!r} is open already on this connection")
+            raise RefusedError(409, f"{name!r} is attached already on this connection")
         feed = self._service.hub.open(consumer, after, gap)
         place = position(self._service.epoch, feed.sent)
-        await self._send({"type": "opened", "consumer": name, "position": place})
+        await self._send({"type": "attached", "consumer": name, "position": place})
         task = asyncio.create_task(self._messages(name, feed, is_batched=is_batched))
         self._sending[name] = feed, task
 
@@ -274,7 +275,7 @@ class Session:
             while not feed.is_closed:
                 await self._has_credit.wait()
                 most = TAKEN if self._credit is None else min(TAKEN, self._credit)
-                batch = await feed.take(max(1, most), wait=BEAT)
+                batch = await feed.take(max(1, most), wait=HEARTBEAT)
                 if batch.gap is not None:
                     gap = b'{"type":"gap",' + mine
                     await self._send_bytes(gap + batch.gap.json(lineage.epoch)[1:])
@@ -285,7 +286,11 @@ class Session:
                     some = _sized(batch.messages[place : place + most])
                     said = b",".join(lineage.shown(some))
                     if is_batched:
-                        said = b'{"type":"batch","of":"%s",%s"messages":[%s]}' % (kind, mine, said)
+                        said = b'{"type":"batch","item_type":"%s",%s"messages":[%s]}' % (
+                            kind,
+                            mine,
+                            said,
+                        )
                     else:
                         said = b'{"type":"%s",%s%s' % (kind, mine, said[1:])
                     await self._send_bytes(said)
@@ -296,7 +301,9 @@ class Session:
                             self._has_credit.clear()
                 if not batch.messages and batch.gap is None:
                     place_said = position(lineage.epoch, batch.upto)
-                    await self._send({"type": "beat", "consumer": name, "position": place_said})
+                    await self._send(
+                        {"type": "heartbeat", "consumer": name, "position": place_said}
+                    )
 
     @contextlib.asynccontextmanager
     async def _told(self) -> AsyncIterator[None]:
@@ -359,7 +366,7 @@ class Session:
         self._credit = max(self._credit or 0, 0) + given
         self._has_credit.set()
 
-    async def _beat(self, _frame: dict[str, Any]) -> dict[str, Any]:
+    async def _heartbeat(self, _frame: dict[str, Any]) -> dict[str, Any]:
         if self._grant is None:
             return {}
         return {"position": position(self._service.epoch, self._service.pump.durable)}
@@ -379,14 +386,14 @@ class Session:
 
 _HANDLERS: dict[str, Any] = {
     "auth": Session._auth,
-    "open": Session._open,
+    "attach": Session._attach,
     "follow": Session._follow,
     "publish": Session._publish,
     "subscribe": Session._subscribe,
     "unsubscribe": Session._unsubscribe,
     "ack": Session._ack,
     "credit": Session._give_credit,
-    "beat": Session._beat,
+    "heartbeat": Session._heartbeat,
 }
 
 
