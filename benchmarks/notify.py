@@ -44,7 +44,7 @@ Changes = list[tuple[int, float]]
 
 ABOUT = f"""
 Paper 001's uniform workload, k = {K}. Unicast uses the same indexes: for each interest that may be
-affected it asks the objects, best first, how the changed one ranks and who replaces it. *By
+affected it asks the objects, best first, how the changed one ranks and which one replaces it. *By
 staircase* it takes the rank from the lists of the changed object, as ours do (footnote 8 of the
 paper). These two, and the ratios, are timed on the same {SHARED} updates. Seconds are of a core,
 the least of several runs. Calls are counts, the same on every machine. Before anything is timed,

@@ -164,7 +164,7 @@ def _one_broker(n: int) -> Table:
     add("publications, one by one", min(500, events), seconds)
     told_items = [len(link.wanted) for link in hub.broker.links.values()]
     title = (
-        f"One broker, four links, {n:,} subscriptions; a neighbour is told of "
+        f"One broker, four links, {n:,} subscriptions; advertised to a neighbour: "
         f"{sum(told_items) // 4:,}"
     )
     return Table(title, ["", "how many", "seconds", "per second", "expected"], rows)
@@ -193,7 +193,7 @@ def _one_link(n: int) -> Table:
     assert heard.digest == here.links["b"].told.digest
     size = sum(map(len, frames))
     rows: list[list[Any]] = [
-        [f"told, as {size / 1e6:,.1f} MB in {len(frames)} frames", made, ""],
+        [f"advertised, as {size / 1e6:,.1f} MB in {len(frames)} frames", made, ""],
         ["taken by a neighbour that knows them", again, ""],
         ["resync: both", made + again, expected(made + again, most=RESYNC)],
         ["taken by a neighbour for which all are new", first, ""],

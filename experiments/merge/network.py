@@ -161,7 +161,7 @@ EXPERIMENT = Experiment(
     the eleven of Figure 1 (which links it has is lost; ours are in `overlay/networks`), and random
     trees of up to 1,000. Subscriptions come in ten batches, each at a random broker. *Flooding* is
     every subscription over every link; equal ones are one item even without a strategy (*none*).
-    Merging has a budget of {BUDGET} ranges per neighbour. Control messages are items told or
+    Merging has a budget of {BUDGET} ranges per neighbour. Control messages are items advertised or
     withdrawn over a link. The paper prints no numbers of a network.""",
     points=points,
     measure=measure,

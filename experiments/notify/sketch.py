@@ -85,7 +85,7 @@ def tables(results: Results) -> Iterator[Table]:
             [_name(row), row["sent"], row["in vain"], row["index bytes"], row["board bytes"]]
             for row in results.where(shape=shape)
         ]
-        heads = ["", "messages per update", "share that reaches nobody"]
+        heads = ["", "messages per update", "share that reaches no interest"]
         heads += ["bytes looked at", "bytes of the board"]
         m = results[0]["interests"]
         yield Table(f"{m:,} interests, {shape}, k = {K}", heads, rows)
