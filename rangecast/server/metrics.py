@@ -23,7 +23,7 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 def exposition(service: Service, tenant: str | None) -> tuple[bytes, str]:
     """Return the metrics of a tenant, or of all, as text, and its content type."""
-    return exposed(_Numbers(service, tenant)), KIND
+    return exposed(ServerMetrics(service, tenant)), KIND
 
 
 def exposed(numbers: Collector) -> bytes:
@@ -45,7 +45,8 @@ def measured(prefix: str, gauges: Mapping[str, tuple[str, float]]) -> Iterator[M
         yield GaugeMetricFamily(f"{prefix}_{name}", text, value)
 
 
-def _links(links: Links) -> Iterator[Metric]:
+def link_metrics(links: Links) -> Iterator[Metric]:
+    """Yield the metrics of links."""
     told = links.status()
     up = GaugeMetricFamily(
         "rangecast_link_up", "1 if the link to a neighbour is up.", labels=["broker"]
@@ -74,7 +75,8 @@ def _links(links: Links) -> Iterator[Metric]:
     yield from counted("rangecast_link", numbers)
 
 
-def _sources(sources: Iterable[SourceState]) -> Iterator[Metric]:
+def source_metrics(sources: Iterable[SourceState]) -> Iterator[Metric]:
+    """Yield the metrics of sources."""
     counters = {
         "events": "Events read from a source.",
         "rejected": "Messages of a source that are not events of its space.",
@@ -97,7 +99,8 @@ def _sources(sources: Iterable[SourceState]) -> Iterator[Metric]:
     yield from (*counted.values(), stuck)
 
 
-def _follower(follower: Follower) -> Iterator[Metric]:
+def follower_metrics(follower: Follower) -> Iterator[Metric]:
+    """Yield the metrics of a follower."""
     age = follower.contact_age
     gauges: dict[str, tuple[str, float]] = {
         "ready": ("1 if the copy is complete and not stale.", int(not follower.why_not_ready())),
@@ -111,7 +114,7 @@ def _follower(follower: Follower) -> Iterator[Metric]:
     yield from counted("rangecast_follower", {"failures": (said, follower.failures)})
 
 
-class _Numbers(Collector):
+class ServerMetrics(Collector):
     """Reads the numbers on collection: nothing is counted twice."""
 
     def __init__(self, service: Service, tenant: str | None):
@@ -171,8 +174,8 @@ class _Numbers(Collector):
             stopped.add_metric(labels, int(bool(one.stopped)))
         yield from (lag, dead_letters, stopped)
         if service.sources and tenant in (None, TENANT):
-            yield from _sources(list(service.sources.values()))
+            yield from source_metrics(list(service.sources.values()))
         if service.follower is not None:
-            yield from _follower(service.follower)
+            yield from follower_metrics(service.follower)
         if service.links is not None and tenant in (None, TENANT):
-            yield from _links(service.links)
+            yield from link_metrics(service.links)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 
 
-class WorkerNumbers(Collector):
+class WorkerMetrics(Collector):
     """The metrics of a worker."""
 
     def __init__(self, worker: Worker):
@@ -120,7 +120,7 @@ def answering(worker: Worker, host: str, port: int) -> Iterator[str]:
 def _answer(worker: Worker, path: str) -> tuple[int, str, bytes]:
     """Return a status, a type and a body."""
     if path == "/metrics":
-        return 200, KIND, exposed(WorkerNumbers(worker))
+        return 200, KIND, exposed(WorkerMetrics(worker))
     status, said = 200, "ok"
     if path == "/readyz":
         why = worker.why_not_ready()
