@@ -74,8 +74,8 @@ def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:
     table = Summary.of(old, made.space, bits=8)
     runs = 2 if quick else 5
     blocks = np.array_split(points, -(-len(points) // 4_000))  # too small for a bitmap to be made
-    by_tree = best_of(lambda: [table.holds_many(block) for block in blocks], runs)
-    matching = best_of(lambda: table.holds_many(points), runs)
+    by_tree = best_of(lambda: [table.may_match_many(block) for block in blocks], runs)
+    matching = best_of(lambda: table.may_match_many(points), runs)
     inserts, removes = [], []  # from here on with a bitmap to keep up
     for _ in range(runs):
         before = table.work
@@ -90,7 +90,7 @@ def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:
     scanning = best_of(lambda: linear.covered(old.lo, old.hi, *corners))
     if (held[few] > matching.answer[few]).any():
         raise DisagreementError("the summary lacks a publication that a subscription holds")
-    sets = range_sets(table.cells, new.lo, new.hi, new.owner, table.limit)
+    sets = range_sets(table.cells, new.lo, new.hi, new.owner, table.max_ranges_per_subscription)
     return Measured(
         distribution,
         size,
@@ -237,12 +237,14 @@ def _gaps(events: int) -> Table:
             cells = Cells.uniform(made.space, 6)
             if kind == "quantiles":
                 cells = Cells.quantiles(made.space, 6, weighing)
-            exact = union_of_boxes(cells, *bounds, made.boxes.owner, limit=1 << 14)
+            exact = union_of_boxes(
+                cells, *bounds, made.boxes.owner, max_ranges_per_subscription=1 << 14
+            )
             wanted = cells.places(measuring)
             for budget in (100, 1_000):
                 false = []
                 for sample in (None, cells.places(weighing)):
-                    held = within_budget(exact, budget, sample)[0].hold(wanted)
+                    held = within_budget(exact, budget, sample)[0].contains_cells(wanted)
                     if (matched > held).any():
                         raise DisagreementError("the summary lacks a publication that is matched")
                     false.append(int((held & ~matched).sum()))

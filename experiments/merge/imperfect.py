@@ -50,10 +50,10 @@ def measure(
             if cells == "equal"
             else Cells.quantiles(one.space, bits, one.points[:first])
         )
-        table = Summary.of(one.boxes, one.space, cells=how, limit=EXACT)
+        table = Summary.of(one.boxes, one.space, cells=how, max_ranges_per_subscription=EXACT)
     held, right = passed(table, *data, first=first)
     row = {"ranges": len(table.ranges()), "passed": held, "right": right}
-    return row | {"share": 100 * table.share()} if gap is not None else row
+    return row | {"share": 100 * table.coverage()} if gap is not None else row
 
 
 def claims(results: Results) -> Iterator[Claim]:

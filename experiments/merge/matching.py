@@ -43,7 +43,7 @@ def measure(seed: int, n: int, of: int, publications: int, d: int, **kind: str) 
     table = filled(one, n)
     blocks = np.array_split(one.points, 50)
     tree = best_of(partial(_in_blocks, table, blocks))  # before there is a bitmap
-    bits = best_of(partial(table.holds_many, one.points))
+    bits = best_of(partial(table.may_match_many, one.points))
     few = one.points[:LINEAR]
     out = np.empty(len(few), np.bool_)
     linear = best_of(partial(covered, one.boxes.lo[:n], one.boxes.hi[:n], few, few, out))
@@ -59,7 +59,7 @@ def measure(seed: int, n: int, of: int, publications: int, d: int, **kind: str) 
 
 def _in_blocks(table: Summary, blocks: list[Any]) -> None:
     for block in blocks:
-        table.holds_many(block)
+        table.may_match_many(block)
 
 
 def claims(results: Results) -> Iterator[Claim]:

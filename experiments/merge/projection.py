@@ -40,7 +40,9 @@ def measure(seed: int, n: int, publications: int, **kind: str) -> dict[str, Any]
     data = (seed, n, 7, 4, kind["as"], kind["as"], publications)
     one = made(*data)
     names = one.space.names[:3]
-    table = Summary.of(one.boxes, one.space, bits=8, attributes=names, limit=EXACT)
+    table = Summary.of(
+        one.boxes, one.space, bits=8, attributes=names, max_ranges_per_subscription=EXACT
+    )
     held, right = passed(table, *data)
     return {"traffic": held, "false": 100 * (1 - right / max(held, 1))}
 

@@ -26,7 +26,7 @@ def measure(seed: int, n: int, of: int, d: int) -> dict[str, Any]:
     """Count what is sent on with covering, and with subsumption."""
     one = made(seed, of, d, 4, "zipf")
     some = one.boxes.take(np.arange(n))
-    gained = Summary(one.space, bits=8, limit=EXACT).subscribe_many(some).add
+    gained = Summary(one.space, bits=8, max_ranges_per_subscription=EXACT).subscribe_many(some).add
     return {
         "covering": len(np.unique(some.lo, axis=0)),
         "subsumption": (np.diff(gained.offsets) > 0).sum(),

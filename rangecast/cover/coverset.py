@@ -58,8 +58,8 @@ class Work(NamedTuple):
     """All questions to the index so far, by cause.
 
     `subscribe` and `unsubscribe` are the paper's cov() calls: for a new subscription, and for one
-    that never was forwarded and lost its last coverer. `late` looks for roots that a new one
-    covers, `rejoin` for another coverer of one that had been forwarded before it was covered.
+    that never was advertised and lost its last coverer. `late` looks for roots that a new one
+    covers, `rejoin` for another coverer of one that had been advertised before it was covered.
     """
 
     subscribe: Cost
@@ -179,7 +179,9 @@ class CoverSet(SubscriptionSet):
         return covers_row(self._live.store.table, above, below)
 
     def covered_by(self, subscription: Id) -> list[Id]:
-        """Return the coverers that the graph knows of, in order of arrival; none: it is kept."""
+        """Return the coverers that the graph knows of, in order of arrival; none: it is
+        uncovered.
+        """
         store, rows = self._live.store.arrays, []
         edge = int(store.inward[self._members.row(subscription)])
         while edge != NONE:
@@ -187,17 +189,17 @@ class CoverSet(SubscriptionSet):
             edge = int(store.edges[edge, NEXT_IN])
         return self._named(self._live.by_arrival(np.array(rows, np.int64)))
 
-    def kept(self) -> list[Id]:
+    def uncovered(self) -> list[Id]:
         """Return the subscriptions that nothing live covers, in order of arrival."""
         return self._named(self._live.roots())
 
-    def forwarded(self) -> list[Id]:
+    def advertised(self) -> list[Id]:
         """Return the live subscriptions that neighbours know, in order of arrival.
 
-        These are the kept ones, and what was sent before something larger came.
+        These are the uncovered ones, and those sent before a larger one came.
         """
         rows = self._rows()
-        return self._named(rows[self._live.store.arrays.forwarded[rows] == 1])
+        return self._named(rows[self._live.store.arrays.advertised[rows] == 1])
 
     def edges(self) -> list[tuple[Id, Id]]:
         """Return all edges, (coverer, covered), in order of arrival of both."""

@@ -87,7 +87,7 @@ class Live:
         store.following[boxes] = np.where(is_last, NONE, np.roll(boxes, -1))
         store.first[rows] = boxes[np.diff(owner, prepend=NONE) != 0]
         store.arrival[rows] = np.arange(self._arrivals, self._arrivals + count)
-        store.forwarded[rows] = store.coverers[rows] = 0
+        store.advertised[rows] = store.coverers[rows] = 0
         store.inward[rows] = store.outward[rows] = NONE
         self._arrivals += count
         return rows
@@ -114,7 +114,7 @@ class Live:
             store.following[place] = after
         store.first[row] = places[0]
         store.arrival[row] = self._arrivals
-        store.forwarded[row] = store.coverers[row] = 0
+        store.advertised[row] = store.coverers[row] = 0
         store.inward[row] = store.outward[row] = NONE
         self._arrivals += 1
         return row

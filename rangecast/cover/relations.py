@@ -258,7 +258,7 @@ def _remove(index: Any, store: Store, row: int, k: int, roots_only: bool) -> int
             _insert_row(index, store, store.others[i])
     for i in range(orphans):
         other = store.others[i]
-        kind = REJOIN if store.forwarded[other] else UNSUBSCRIBE
+        kind = REJOIN if store.advertised[other] else UNSUBSCRIBE
         above = search_all(index, store, Want(other, False, False, False, k), kind, store.found)
         for j in range(above):
             link(store, store.found[j], other)
@@ -318,7 +318,7 @@ def _run(
                 _copy_work(store, KINDS * COSTS, 0)  # it will be done again
                 return at, logged, NEEDS_EDGES, lacking
             if above == 0:
-                store.forwarded[row] = 1
+                store.advertised[row] = 1
                 log.command[logged], log.row[logged], log.withdraws[logged] = at, row, 0
                 logged += 1
             continue
@@ -331,11 +331,11 @@ def _run(
         orphans = _remove(index, store, row, k, roots_only)
         for i in range(orphans):
             other = store.others[i]
-            if store.coverers[other] == 0 and not store.forwarded[other]:
-                store.forwarded[other] = 1
+            if store.coverers[other] == 0 and not store.advertised[other]:
+                store.advertised[other] = 1
                 log.command[logged], log.row[logged], log.withdraws[logged] = at, other, 0
                 logged += 1
-        if store.forwarded[row]:
+        if store.advertised[row]:
             log.command[logged], log.row[logged], log.withdraws[logged] = at, row, 1
             logged += 1
     return len(commands.row), logged, DONE, 0

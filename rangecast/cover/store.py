@@ -9,7 +9,7 @@ Coordinates are only compared; a negative sign changes no comparison but its dir
     following  (boxes,)     the next box of the same row, NONE after the last
     first      (rows,)      the first box of a row
     arrival    (rows,)      order of arrival
-    forwarded  (rows,)      1 once neighbours were told of it
+    advertised (rows,)      1 once neighbours were told of it
     coverers   (rows,)      in-degree: edges that come in
     inward, outward (rows,) first edge that comes in, that goes out
     edges      (edges, 6)   doubly linked on both sides, so that one is cut in constant time
@@ -58,7 +58,7 @@ class Store(NamedTuple):
     following: I32
     first: I32
     arrival: I64
-    forwarded: U8
+    advertised: U8
     coverers: I32
     inward: I32
     outward: I32
@@ -83,7 +83,7 @@ def empty(dimensions: int) -> Bundle[Store]:
         following=none,
         first=none,
         arrival=np.empty(0, np.int64),
-        forwarded=np.empty(0, np.uint8),
+        advertised=np.empty(0, np.uint8),
         coverers=none,
         inward=none,
         outward=none,
@@ -98,7 +98,7 @@ def empty(dimensions: int) -> Bundle[Store]:
 
 
 BY_BOX = ("points", "owner", "following")
-BY_ROW = ("first", "arrival", "forwarded", "coverers", "inward", "outward")
+BY_ROW = ("first", "arrival", "advertised", "coverers", "inward", "outward")
 _SCRATCH = ("seen", "found", "others")
 """Columns by what their items are; the last are by row as well, and mean nothing between calls."""
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.merge.cells import Cells
-from rangecast.merge.ranges import LIMIT, Ranges, range_sets
+from rangecast.merge.ranges import MAX_RANGES, Ranges, range_sets
 from rangecast.model.attributes.text import String
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_filter, as_space, words_mentioned
@@ -30,11 +30,17 @@ class Converted(NamedTuple):
     """Of the cells and of these words."""
 
 
-def convert(filter: Any, space: Space, cells: Cells, *, limit: int = LIMIT) -> Converted:  # noqa: A002
-    """Return a filter, or its text, as at most `limit` ranges of these cells."""
+def convert(
+    filter: Any,  # noqa: A002
+    space: Space,
+    cells: Cells,
+    *,
+    max_ranges: int = MAX_RANGES,
+) -> Converted:
+    """Return a filter, or its text, as at most `max_ranges` ranges of these cells."""
     lo, hi = as_filter(filter, as_space(space)).arrays()
     cells.check(space)
-    sets = range_sets(cells, lo, hi, np.zeros(len(lo), np.int64), limit)
+    sets = range_sets(cells, lo, hi, np.zeros(len(lo), np.int64), max_ranges)
     used = {space.names[axis] for axis in cells.axes}
     mentioned = words_mentioned(space, lo, hi)
     words = {name: count for name, count in mentioned.items() if name in used}

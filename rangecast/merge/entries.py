@@ -49,8 +49,10 @@ class Row(NamedTuple):
 class Entries:
     """Rows that come and go, and what neighbours know of them."""
 
-    def __init__(self, cells: Cells, limit: int, discrete: Bool, *, merging: bool):
-        self._cells, self._limit, self._discrete = cells, limit, discrete
+    def __init__(
+        self, cells: Cells, max_ranges_per_subscription: int, discrete: Bool, *, merging: bool
+    ):
+        self._cells, self._max_ranges, self._discrete = cells, max_ranges_per_subscription, discrete
         self._merging = merging
         self.evaluated = 0
         """Entries that rows were compared with so far."""
@@ -309,7 +311,7 @@ class Entries:
         return near_by
 
     def _ranges(self, lo: F64, hi: F64) -> Ranges:
-        return range_sets(self._cells, lo, hi, np.zeros(len(lo), np.int64), self._limit).of(0)
+        return range_sets(self._cells, lo, hi, np.zeros(len(lo), np.int64), self._max_ranges).of(0)
 
     def _make_passive(self, row: int, inside: I64) -> None:
         self._inside[row] = inside

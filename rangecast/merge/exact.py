@@ -1,6 +1,6 @@
 """Subscription indexing: ranges over a few attributes find candidates, the boxes decide, exactly.
 
-Paper 004, section 5, the second technique. `holds` and `matches` have no false positives. A new
+Paper 004, section 5, the second technique. `may_match` and `match` have no false positives. A new
 subscription is compared only with those whose ranges meet its own. One that lies inside the union
 of others is not sent on: it is passive until one of these leaves. A new one that covers others
 makes them passive. With merging, subscriptions that are one box together are sent on as one.
@@ -58,7 +58,7 @@ class ExactSummary(SubscriptionSet):
         bits: int = 8,
         attributes: Sequence[str] | None = None,
         cells: Cells | None = None,
-        limit: int = 16,
+        max_ranges_per_subscription: int = 16,
         merging: bool = False,
     ):
         """Make an empty index over some attributes: `chosen_attributes` picks good ones.
@@ -67,13 +67,15 @@ class ExactSummary(SubscriptionSet):
                   the id of one of them: `entry` is what they must be sent for an id
         """
         super().__init__(space)
-        if limit < 1:
-            raise UsageError(f"limit is at least 1; given: {limit}")
+        if max_ranges_per_subscription < 1:
+            raise UsageError(
+                f"max_ranges_per_subscription is at least 1; given: {max_ranges_per_subscription}"
+            )
         self.cells = Cells.chosen(self.space, bits, attributes, cells)
-        self.limit = limit
+        self.max_ranges_per_subscription = max_ranges_per_subscription
         self.merging = flag("merging", merging)
         discrete = np.array([not isinstance(a, Number) for a in self.space])
-        self._entries = Entries(self.cells, limit, discrete, merging=merging)
+        self._entries = Entries(self.cells, max_ranges_per_subscription, discrete, merging=merging)
         self._arrivals = 0
 
     # ---- commands
@@ -145,17 +147,17 @@ class ExactSummary(SubscriptionSet):
         return Subscription(one.id, text_of_bounds(self.space, one.lo, one.hi))
 
     def entry(self, subscription: Id) -> Subscription:
-        """Return what neighbours know under an id of `forwarded`: its filter, or a merged one."""
+        """Return what neighbours know under an id of `advertised`: its filter, or a merged one."""
         row = self._members.row(subscription)
         known = self._entries.known(row)
         if known is None:
             raise UsageError(
                 f"neighbours don't know subscription {subscription!r}: it is passive\n"
-                "  hint: ask for one of forwarded()"
+                "  hint: ask for one of advertised()"
             )
         return Subscription(self._entries.row(row).id, text_of_bounds(self.space, *known))
 
-    def forwarded(self) -> list[Id]:
+    def advertised(self) -> list[Id]:
         """Return the subscriptions that neighbours know, in order of arrival."""
         known = self._entries.known
         return [one for one, row in self._members.items() if known(row) is not None]
@@ -165,15 +167,15 @@ class ExactSummary(SubscriptionSet):
         known = self._entries.known
         return [one for one, row in self._members.items() if known(row) is None]
 
-    def matches(self, event: Mapping[str, Any]) -> list[Id]:
-        """Return the subscriptions that hold an event, in order of arrival."""
+    def match(self, event: Mapping[str, Any]) -> list[Id]:
+        """Return the subscriptions that match an event, in order of arrival."""
         point = encode_event(event, self.space)
         hits = [row for row in self._candidates(point) if self._hits(row, point)]
         found = sorted(map(self._entries.row, hits), key=lambda one: one.arrival)
         return [one.id for one in found]
 
-    def holds(self, event: Mapping[str, Any]) -> bool:
-        """Return whether a subscription holds an event: no more and no less."""
+    def may_match(self, event: Mapping[str, Any]) -> bool:
+        """Return whether a subscription matches an event, exactly."""
         point = encode_event(event, self.space)
         rows = filter(self._entries.adds, self._candidates(point))
         return any(self._hits(row, point) for row in rows)
@@ -204,7 +206,10 @@ class ExactSummary(SubscriptionSet):
             **id_buffers(id_array(list(self))),
             **self._entries.arrays([*self._members.rows()]),
         }
-        options = {"limit": self.limit, "merging": self.merging}
+        options = {
+            "max_ranges_per_subscription": self.max_ranges_per_subscription,
+            "merging": self.merging,
+        }
         meta = space_meta(self.space) | options
         save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
@@ -212,7 +217,7 @@ class ExactSummary(SubscriptionSet):
     def open(cls, path: str | Path) -> Self:
         """Return the set of a snapshot."""
         arrays, meta = load_arrays(path, _KIND)
-        options = {name: meta[name] for name in ("limit", "merging")}
+        options = {name: meta[name] for name in ("max_ranges_per_subscription", "merging")}
         opened = cls(space_of_meta(meta), cells=Cells.of_arrays(arrays), **options)
         ids = ids_of_buffers(arrays).to_pylist()
         opened._entries.restore(ids, arrays)

@@ -72,7 +72,9 @@ class Kept:
         """Return the ranges of rows that came as such."""
         return [item for item in map(self._items.__getitem__, rows) if isinstance(item, Ranges)]
 
-    def sets(self, rows: Sequence[int], cells: Cells, limit: int) -> Iterator[RangeSets]:
+    def sets(
+        self, rows: Sequence[int], cells: Cells, max_ranges_per_subscription: int
+    ) -> Iterator[RangeSets]:
         """Yield the ranges of rows, as they came or converted again, a block at a time."""
         for begin in range(0, max(len(rows), 1), BLOCK):
             parts: list[RangeSets] = []
@@ -82,7 +84,7 @@ class Kept:
                 else:
                     lo, hi, sizes = self.bounds([*some])
                     owner = np.repeat(np.arange(len(sizes)), sizes)
-                    parts.append(range_sets(cells, lo, hi, owner, limit))
+                    parts.append(range_sets(cells, lo, hi, owner, max_ranges_per_subscription))
             yield RangeSets.joined(parts)
 
     @property
@@ -117,10 +119,10 @@ class Kept:
         ]
 
 
-def converted(boxes: Boxes, cells: Cells, limit: int) -> Iterator[RangeSets]:
+def converted(boxes: Boxes, cells: Cells, max_ranges_per_subscription: int) -> Iterator[RangeSets]:
     """Yield the ranges of subscriptions, a block at a time; one at least."""
     for begin in range(0, max(boxes.rows, 1), BLOCK):
         some = boxes
         if boxes.rows > BLOCK:
             some = boxes.take(np.arange(begin, min(begin + BLOCK, boxes.rows)))
-        yield range_sets(cells, some.lo, some.hi, some.owner, limit)
+        yield range_sets(cells, some.lo, some.hi, some.owner, max_ranges_per_subscription)

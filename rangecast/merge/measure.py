@@ -31,8 +31,8 @@ from rangecast.model.space import Space
 _ROUNDING = 1e-12
 
 
-def share_of(space: Space, cells: Cells, ranges: Ranges) -> float:
-    """Return the share of the space's values, on the attributes of the cells, that ranges hold."""
+def coverage_of(space: Space, cells: Cells, ranges: Ranges) -> float:
+    """Return the fraction of the space's values, on the cells' attributes, that ranges contain."""
     below = []
     for axis, edges in zip(cells.axes, cells.edges, strict=True):
         sums = np.append(0.0, np.cumsum(weights_of(space.attributes[axis], edges)))

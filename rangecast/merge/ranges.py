@@ -2,9 +2,9 @@
 
 This is what the shell, the bulk build of a summary and Spark call.
 
-A subscription is at most `limit` ranges: a box that has more is taken in larger cells and joined
-over its smallest gaps, so it is coarsened and never narrowed. Ranges are closed, ascending, and at
-least one place apart.
+A subscription is at most `max_ranges_per_subscription` ranges: a box that has more is taken in
+larger cells and joined over its smallest gaps, so it is coarsened and never narrowed. Ranges are
+closed, ascending, and at least one place apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rangecast.merge.levels.build import tree_of
 from rangecast.merge.levels.tree import Tree
 from rangecast.model.display import ROWS, few
 
-LIMIT = 64
+MAX_RANGES = 64
 """Ranges of a subscription, if nothing else is said."""
 _BLOCK = 1 << 15
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -46,7 +46,7 @@ class Ranges(NamedTuple):
         """How many places they hold."""
         return int((self.ends - self.starts).sum(dtype=object)) + len(self.starts)
 
-    def hold(self, places: U64) -> Bool:
+    def contains_cells(self, places: U64) -> Bool:
         """Return whether each place lies in one of them."""
         if not len(self):
             return np.zeros(len(places), np.bool_)
@@ -98,19 +98,23 @@ class RangeSets(NamedTuple):
         )
 
 
-def range_sets(cells: Cells, lo: F64, hi: F64, owner: AnyArray, limit: int) -> RangeSets:
+def range_sets(
+    cells: Cells, lo: F64, hi: F64, owner: AnyArray, max_ranges_per_subscription: int
+) -> RangeSets:
     """Return the ranges of boxes (n, d) by subscription; `owner` as in `Boxes`."""
-    if limit < 1:
-        raise UsageError(f"a subscription has at least one range; given as the most: {limit}")
+    if max_ranges_per_subscription < 1:
+        raise UsageError(
+            f"a subscription has at least one range; maximum: {max_ranges_per_subscription}"
+        )
     first, last = cells.spans(lo, hi)
-    room = ROOM * limit
+    room = ROOM * max_ranges_per_subscription
     starts, ends = np.empty((2, max(2 * room, 8 * len(first))), np.uint64)
     offsets = np.zeros(len(first) + 1, np.int64)
     stack = new_stack()
     box = visited = 0
     while True:
         box, looked_at = ranges_of_boxes(
-            first, last, cells.bits, limit, box, starts, ends, offsets, stack
+            first, last, cells.bits, max_ranges_per_subscription, box, starts, ends, offsets, stack
         )
         visited += looked_at
         filled = int(offsets[box])
@@ -127,13 +131,13 @@ def range_sets(cells: Cells, lo: F64, hi: F64, owner: AnyArray, limit: int) -> R
     order = np.lexsort((starts, by_owner))
     starts, ends = starts[order], ends[order]
     begins = np.searchsorted(by_owner, np.arange(rows + 1))
-    filled = _unite(starts, ends, begins, limit)
+    filled = _unite(starts, ends, begins, max_ranges_per_subscription)
     return RangeSets(starts[:filled], ends[:filled], begins, visited)
 
 
 @jit
-def _unite(starts: U64, ends: U64, offsets: I64, limit: int) -> int:
-    """Join the ranges of each subscription that overlap or touch; past `limit`, also over gaps."""
+def _unite(starts: U64, ends: U64, offsets: I64, max_ranges_per_subscription: int) -> int:
+    """Join ranges of each subscription that overlap or touch; past the maximum, over gaps too."""
     filled = 0
     for row in range(len(offsets) - 1):
         begin, end = offsets[row], offsets[row + 1]
@@ -146,7 +150,9 @@ def _unite(starts: U64, ends: U64, offsets: I64, limit: int) -> int:
             else:
                 starts[filled], ends[filled] = starts[i], ends[i]
                 filled += 1
-        kept = join_smallest(starts[first:filled], ends[first:filled], filled - first, limit)
+        kept = join_smallest(
+            starts[first:filled], ends[first:filled], filled - first, max_ranges_per_subscription
+        )
         filled = first + kept
     offsets[len(offsets) - 1] = filled
     return filled
@@ -156,8 +162,12 @@ def difference(ranges: Ranges, others: Ranges) -> Ranges:
     """Return what ranges hold and others don't, as maximal ranges."""
     above, below = others.ends + _ONE, others.starts - _ONE  # the neighbours of what is cut out
     above, below = above[others.ends < ~_ZERO], below[others.starts > _ZERO]
-    starts = np.concatenate([ranges.starts[~others.hold(ranges.starts)], above[ranges.hold(above)]])
-    ends = np.concatenate([ranges.ends[~others.hold(ranges.ends)], below[ranges.hold(below)]])
+    starts = np.concatenate(
+        [ranges.starts[~others.contains_cells(ranges.starts)], above[ranges.contains_cells(above)]]
+    )
+    ends = np.concatenate(
+        [ranges.ends[~others.contains_cells(ranges.ends)], below[ranges.contains_cells(below)]]
+    )
     return Ranges(np.unique(starts), np.unique(ends))
 
 
@@ -181,7 +191,7 @@ def union_of_boxes(
     hi: F64,
     owner: AnyArray,
     *,
-    limit: int = LIMIT,
+    max_ranges_per_subscription: int = MAX_RANGES,
     gap: int = 0,
 ) -> Ranges:
     """Return the summary of boxes (n, d): their union as maximal ranges; `owner` as in `Boxes`.
@@ -194,7 +204,9 @@ def union_of_boxes(
         last = owner[min(begin + _BLOCK, len(lo)) - 1]
         block = slice(begin, int(np.searchsorted(owner, last, "right")))
         begin = block.stop
-        sets = range_sets(cells, lo[block], hi[block], owner[block] - owner[block][0], limit)
+        sets = range_sets(
+            cells, lo[block], hi[block], owner[block] - owner[block][0], max_ranges_per_subscription
+        )
         some = union(sets.starts, sets.ends)
         while parts and len(parts[-1]) <= len(some):
             some = joined([parts.pop(), some])

@@ -2,7 +2,7 @@
 
     summary = Summary(space, attributes=["price"])
     summary.subscribe("cheap", "price < 10").add     # the ranges that a neighbour must hold now
-    summary.holds({"price": 5})                      # True: somebody may want it
+    summary.may_match({"price": 5})                      # True: a subscription may match
 
 Paper 004, sections 3 and 4, with what it leaves open: unsubscription. The levels of `levels` say
 how many subscriptions hold each place; where the level isn't 0 is the union. To add or remove a
@@ -11,11 +11,11 @@ they meet: covered, subsumed, partly covered, merged with its neighbours, all co
 The result depends on the live subscriptions only, never on what came and went.
 
 The one law: what a subscription holds, the summary holds. It may hold more: cells are larger than
-boxes, attributes are left out, subscriptions past `limit` ranges are coarsened, gaps up to `gap`
-are closed. It never holds less.
+boxes, attributes are left out, subscriptions past `max_ranges_per_subscription` ranges are
+coarsened, gaps up to `gap` are closed. It never holds less.
 
-A summary is for one thread at a time; several may ask `holds` and `holds_many` while none does
-anything else.
+A summary is for one thread at a time; several may call `may_match` and `may_match_many` while none
+does anything else.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from rangecast.merge.client import Converted, digest_of
 from rangecast.merge.forward import NOTHING, RangeForward, RangeForwards
 from rangecast.merge.kept import Kept, converted
 from rangecast.merge.levels.live import Levels, Work
-from rangecast.merge.measure import share_of
-from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, difference
+from rangecast.merge.measure import coverage_of
+from rangecast.merge.ranges import MAX_RANGES, Ranges, RangeSets, difference
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import Commands, as_commands
 from rangecast.model.encoding.events import encode_event
@@ -72,20 +72,22 @@ class Summary(SubscriptionSet):
         bits: int = 8,
         attributes: Sequence[str] | None = None,
         cells: Cells | None = None,
-        limit: int = LIMIT,
+        max_ranges_per_subscription: int = MAX_RANGES,
         gap: int = 0,
     ):
         """Make an empty summary with 2^bits cells of equal size per attribute, or with given cells.
 
-        `limit` bounds the ranges of a subscription. Gaps of up to `gap` places are closed.
+        `max_ranges_per_subscription` bounds the ranges of a subscription. Gaps of up to `gap`
+        places are closed.
         """
         super().__init__(space)
-        if limit < 1 or not 0 <= gap < 1 << 63:
+        if max_ranges_per_subscription < 1 or not 0 <= gap < 1 << 63:
             raise UsageError(
-                f"limit is at least 1 and gap is not negative; given: limit {limit}, gap {gap}"
+                f"max_ranges_per_subscription is at least 1 and gap is not negative; "
+                f"given: {max_ranges_per_subscription}, gap {gap}"
             )
         self.cells = Cells.chosen(self.space, bits, attributes, cells)
-        self.limit = limit
+        self.max_ranges_per_subscription = max_ranges_per_subscription
         self.gap = gap
         self._levels = Levels(self.cells.width, gap)
         self._kept = Kept(len(self.space), self.cells.axes)
@@ -96,7 +98,9 @@ class Summary(SubscriptionSet):
         summary = cls(space, **options)
         boxes = as_boxes(subscriptions, summary.space)
         ids = summary._members.new_many(boxes.ids.to_pylist())
-        sets = RangeSets.joined([*converted(boxes, summary.cells, summary.limit)])
+        sets = RangeSets.joined(
+            [*converted(boxes, summary.cells, summary.max_ranges_per_subscription)]
+        )
         summary._levels.build(sets)
         summary._members.bind_many(ids, summary._keep(boxes))
         return summary
@@ -116,7 +120,7 @@ class Summary(SubscriptionSet):
             starts, ends = (table[name].to_numpy() for name in ("start", "end"))
             ranges = Ranges(starts.astype(np.uint64), ends.astype(np.uint64))
         summary = cls(space, **options)
-        summary.receive(RangeForward(add=ranges))
+        summary.apply(RangeForward(add=ranges))
         return summary
 
     # ---- commands
@@ -125,7 +129,7 @@ class Summary(SubscriptionSet):
         """Add a subscription: a filter, its text, or bounds (lo, hi). Its id must be new."""
         new = self._members.new(subscription)
         boxes = self._boxes(filter)
-        gained = self._edit(converted(boxes, self.cells, self.limit), 1)
+        gained = self._edit(converted(boxes, self.cells, self.max_ranges_per_subscription), 1)
         self._members.bind(new, *self._keep(boxes))
         return RangeForward(add=gained.of(0))
 
@@ -167,7 +171,7 @@ class Summary(SubscriptionSet):
         """
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
-        gained = self._edit(converted(boxes, self.cells, self.limit), 1)
+        gained = self._edit(converted(boxes, self.cells, self.max_ranges_per_subscription), 1)
         self._members.bind_many(ids, self._keep(boxes))
         return RangeForwards(gained, _nothing(len(ids)))
 
@@ -175,7 +179,7 @@ class Summary(SubscriptionSet):
         """Remove all of these, each once, one after the other."""
         ids = list(dict.fromkeys(self._members.listed(subscriptions)))
         rows = [self._members.row(one) for one in ids]
-        lost = self._edit(self._kept.sets(rows, self.cells, self.limit), -1)
+        lost = self._edit(self._kept.sets(rows, self.cells, self.max_ranges_per_subscription), -1)
         self._members.release_many(ids)
         self._kept.free(rows)
         return RangeForwards(_nothing(len(rows)), lost)
@@ -220,14 +224,14 @@ class Summary(SubscriptionSet):
         add = RangeSets.joined([one.add for one in done])
         return RangeForwards(add, RangeSets.joined([one.drop for one in done]))
 
-    def receive(self, forward: RangeForward) -> RangeForward:
-        """Do what a neighbour says: hold its ranges too, and hold others no longer.
+    def apply(self, forward: RangeForward) -> RangeForward:
+        """Apply a change of a neighbour: add its ranges, and drop others.
 
         These ranges belong to no subscription here. Returns what the union gained and lost.
         """
         self._check(forward.add)
         self._check(forward.drop)
-        if len(self._levels.missing(forward.drop, exactly=True)):
+        if len(self._levels.difference(forward.drop, exactly=True)):
             raise UsageError(
                 "the summary doesn't hold all of the ranges to drop\n"
                 "  hint: start again with all ranges of the neighbour"
@@ -236,11 +240,12 @@ class Summary(SubscriptionSet):
         lost = self._levels.edit(RangeSets.single(forward.drop), -1)
         return _net(gained.of(0), lost.of(0))
 
-    def refresh(self, events: Any, threshold: float = 0.1) -> bool:
-        """Make new cells from these events if their distribution has moved; return if so.
+    def rebuild_cells(self, events: Any, threshold: float = 0.1) -> bool:
+        """Rebuild the cells from these events if their distribution has moved; return whether it
+        has.
 
-        All ranges are then others: neighbours must hear `ranges()` from the beginning, and clients
-        that convert by themselves need the new cells.
+        All ranges change then: advertise `ranges()` to neighbours anew, and send the new cells to
+        clients that convert filters themselves.
         """
         points = as_points(events, self.space)
         if self.cells.moved(points) <= threshold:
@@ -254,7 +259,7 @@ class Summary(SubscriptionSet):
             )
         names = [self.space.names[axis] for axis in self.cells.axes]
         cells = Cells.quantiles(self.space, self.cells.bits, points, names)
-        sets = RangeSets.joined([*self._kept.sets(rows, cells, self.limit)])
+        sets = RangeSets.joined([*self._kept.sets(rows, cells, self.max_ranges_per_subscription)])
         self._levels.build(sets)
         self.cells = cells
         return True
@@ -275,23 +280,27 @@ class Summary(SubscriptionSet):
         return lo, hi
 
     def exclusive(self, subscription: Id) -> Ranges:
-        """Return the part of a subscription that no other one holds.
+        """Return the part of a subscription that no other one contains.
 
         A neighbour may forget it if the subscription goes. If there is none, the summary would be
         the same without the subscription.
         """
-        (sets,) = self._kept.sets([self._members.row(subscription)], self.cells, self.limit)
+        (sets,) = self._kept.sets(
+            [self._members.row(subscription)], self.cells, self.max_ranges_per_subscription
+        )
         alone = self._levels.edit(sets, -1).of(0)
         self._levels.edit(sets, 1)
         return alone
 
     def passive(self) -> list[Id]:
-        """Return those that neighbours needn't know: without one, the summary would be the same.
+        """Return the subscriptions without which, one at a time, the summary would be the same.
 
         Each by itself: of two that ask for the same, both are passive.
         """
         ids = list(self._members)
-        sets = self._kept.sets([*self._members.rows()], self.cells, self.limit)
+        sets = self._kept.sets(
+            [*self._members.rows()], self.cells, self.max_ranges_per_subscription
+        )
         found = np.concatenate([self._levels.needless(some) for some in sets])
         return [ids[place] for place in np.flatnonzero(found)]
 
@@ -303,32 +312,32 @@ class Summary(SubscriptionSet):
         return bool(self._covers(self._boxes(filter))[0])
 
     def covers_many(self, subscriptions: Any) -> Bool:
-        """Return for each subscription whether `covers` holds; taken as by `subscribe_many`."""
+        """Return `covers` for each subscription; given as to `subscribe_many`."""
         return self._covers(as_boxes(subscriptions, self.space))
 
-    def holds(self, event: Mapping[str, Any]) -> bool:
+    def may_match(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event may match a subscription; if not, it matches none."""
-        return bool(self.holds_many(encode_event(event, self.space)[None])[0])
+        return bool(self.may_match_many(encode_event(event, self.space)[None])[0])
 
-    def holds_many(self, events: Any) -> Bool:
+    def may_match_many(self, events: Any) -> Bool:
         """Return whether each event may match a subscription; events as `as_points` takes them."""
-        return self.hold(self.cells.places(as_points(events, self.space)))
+        return self.contains_cells(self.cells.places(as_points(events, self.space)))
 
-    def hold(self, places: U64) -> Bool:
-        """Return whether each place of the curve is held."""
-        return self._levels.hold(places)
+    def contains_cells(self, places: U64) -> Bool:
+        """Return whether the union contains each cell, given by its place on the curve."""
+        return self._levels.contains_cells(places)
 
-    def missing(self, ranges: Ranges) -> Ranges:
-        """Return the parts of these ranges that the summary doesn't hold."""
-        return self._levels.missing(ranges)
+    def difference(self, ranges: Ranges) -> Ranges:
+        """Return the parts of these ranges that the summary doesn't contain."""
+        return self._levels.difference(ranges)
 
     def ranges(self) -> Ranges:
         """Return the union as maximal ranges."""
         return self._levels.ranges()
 
-    def share(self) -> float:
-        """Return the share of the values of the space that the summary holds."""
-        return share_of(self.space, self.cells, self.ranges())
+    def coverage(self) -> float:
+        """Return the fraction of the values of the space that the summary contains."""
+        return coverage_of(self.space, self.cells, self.ranges())
 
     @property
     def steps(self) -> int:
@@ -363,7 +372,7 @@ class Summary(SubscriptionSet):
 
     def options(self) -> dict[str, int]:
         """Return the options beside the cells."""
-        return {"limit": self.limit, "gap": self.gap}
+        return {"max_ranges_per_subscription": self.max_ranges_per_subscription, "gap": self.gap}
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return everything but options and space as plain arrays."""
@@ -380,7 +389,10 @@ class Summary(SubscriptionSet):
     ) -> Self:
         """Return the summary that `arrays` and `options` gave."""
         summary = cls(
-            space, cells=Cells.of_arrays(arrays), limit=options["limit"], gap=options["gap"]
+            space,
+            cells=Cells.of_arrays(arrays),
+            max_ranges_per_subscription=options["max_ranges_per_subscription"],
+            gap=options["gap"],
         )
         summary._levels.restore(arrays)
         summary._kept.restore(arrays)
@@ -398,7 +410,7 @@ class Summary(SubscriptionSet):
         return [self._kept.add(item) for item in self._kept.items_of(boxes)]
 
     def _covers(self, boxes: Boxes) -> Bool:
-        sets = converted(boxes, self.cells, self.limit)
+        sets = converted(boxes, self.cells, self.max_ranges_per_subscription)
         return np.concatenate([self._levels.covered(some) for some in sets])
 
     def _edit(self, parts: Iterator[RangeSets], by: int) -> RangeSets:
@@ -423,8 +435,10 @@ class Summary(SubscriptionSet):
 
     def _replaced(self, rows: Sequence[int], boxes: Boxes) -> RangeForwards:
         """Let the new ranges of each come before the old ones go."""
-        new = RangeSets.joined([*converted(boxes, self.cells, self.limit)])
-        old = RangeSets.joined([*self._kept.sets(rows, self.cells, self.limit)])
+        new = RangeSets.joined([*converted(boxes, self.cells, self.max_ranges_per_subscription)])
+        old = RangeSets.joined(
+            [*self._kept.sets(rows, self.cells, self.max_ranges_per_subscription)]
+        )
         forwards = []
         for place in range(len(rows)):
             gained = self._levels.edit(RangeSets.single(new.of(place)), 1)

@@ -17,8 +17,8 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.merge.cells import Cells, chosen_attributes
-from rangecast.merge.measure import share_of
-from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
+from rangecast.merge.measure import coverage_of
+from rangecast.merge.ranges import MAX_RANGES, Ranges, union_of_boxes, within_budget
 from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -32,7 +32,7 @@ _NEARLY_ALL = 0.95
 
 
 class Setting(NamedTuple):
-    """How to sum up."""
+    """Attributes, bits and cells of a summary."""
 
     attributes: tuple[str, ...]
     bits: int
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a setting gives."""
+    """Measurements of a setting."""
 
     setting: Setting
     all_ranges: int
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
     ranges: int
     gap: int
     """Gaps up to this were closed to meet the budget."""
-    share: float
+    coverage: float
     passed: int
     """Sample events that the summary lets through."""
     matched: int
@@ -64,9 +64,9 @@ class Outcome(NamedTuple):
     """All sample events."""
 
     @property
-    def lets_through(self) -> float:
+    def pass_rate(self) -> float:
         """The share of the sample events that pass; without a sample, of the space."""
-        return self.passed / self.events if self.events else self.share
+        return self.passed / self.events if self.events else self.coverage
 
     @property
     def false_positives(self) -> float:
@@ -74,9 +74,9 @@ class Outcome(NamedTuple):
         return 1 - self.matched / self.passed if self.passed else 0.0
 
 
-def settings(order: Sequence[str], *, most: int, sampled: bool) -> Iterator[Setting]:
-    """Yield what is worth trying: the best attributes 1 to `most`, coarse to fine."""
-    for count in range(1, min(most, len(order)) + 1):
+def settings(order: Sequence[str], *, max_attributes: int, sampled: bool) -> Iterator[Setting]:
+    """Yield the settings to try: the best attributes 1 to `max_attributes`, coarse to fine."""
+    for count in range(1, min(max_attributes, len(order)) + 1):
         for bits in _BITS:
             if bits * count <= 64:
                 for cells in ("uniform", "quantiles") if sampled else ("uniform",):
@@ -108,27 +108,42 @@ def summed(
     setting: Setting,
     budget: int,
     points: F64,
-    limit: int = LIMIT,
+    max_ranges_per_subscription: int = MAX_RANGES,
     union: Union | None = None,
-    weigh: F64 | None = None,
+    weighting_events: F64 | None = None,
 ) -> Summed:
     """Sum up; `points` are sample events, which some cells are made from.
 
-    `weigh` are the events that say what it costs to close a gap; without, its length does.
+    `weighting_events` are the events that say what it costs to close a gap; without, its length
+    does.
     """
     cells = setting.made(space, points)
     exact = (
-        union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
+        union_of_boxes(
+            cells,
+            boxes.lo,
+            boxes.hi,
+            boxes.owner,
+            max_ranges_per_subscription=max_ranges_per_subscription,
+        )
         if union is None
         else union(cells)
     )
-    ranges, gap = within_budget(exact, budget, None if weigh is None else cells.places(weigh))
+    ranges, gap = within_budget(
+        exact, budget, None if weighting_events is None else cells.places(weighting_events)
+    )
     return Summed(cells, ranges, len(exact), gap)
 
 
-def redundant(space: Space, boxes: Boxes, cells: Cells, limit: int = LIMIT) -> Bool:
+def redundant(
+    space: Space, boxes: Boxes, cells: Cells, max_ranges_per_subscription: int = MAX_RANGES
+) -> Bool:
     """Return which subscriptions add nothing to those before: the sum is the same without them."""
-    gained = Summary(space, cells=cells, limit=limit).subscribe_many(boxes).add
+    gained = (
+        Summary(space, cells=cells, max_ranges_per_subscription=max_ranges_per_subscription)
+        .subscribe_many(boxes)
+        .add
+    )
     return np.asarray(np.diff(gained.offsets) == 0)
 
 
@@ -139,16 +154,18 @@ def outcome(
     budget: int,
     points: F64,
     matched: Bool,
-    limit: int = LIMIT,
+    max_ranges_per_subscription: int = MAX_RANGES,
     union: Union | None = None,
-    weigh: F64 | None = None,
+    weighting_events: F64 | None = None,
 ) -> Outcome:
     """Sum up and measure; `matched` says which of the sample events a subscription matches."""
-    cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit, union, weigh)
-    passed = ranges.hold(cells.places(points))
-    share = share_of(space, cells, ranges)
+    cells, ranges, before, gap = summed(
+        space, boxes, setting, budget, points, max_ranges_per_subscription, union, weighting_events
+    )
+    passed = ranges.contains_cells(cells.places(points))
+    coverage = coverage_of(space, cells, ranges)
     counts = int(passed.sum()), int(matched.sum())
-    return Outcome(setting, before, len(ranges), gap, share, *counts, len(points))
+    return Outcome(setting, before, len(ranges), gap, coverage, *counts, len(points))
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
@@ -162,7 +179,7 @@ def recommended(outcomes: Sequence[Outcome]) -> Outcome:
     return min(
         outcomes,
         key=lambda one: (
-            one.passed if sampled else one.share,
+            one.passed if sampled else one.coverage,
             one.ranges,
             len(one.setting.attributes),
             one.setting.bits,
@@ -189,7 +206,7 @@ class Recommendation(NamedTuple):
     @property
     def is_worth_it(self) -> bool:
         """Whether the summary holds back enough to be worth its memory."""
-        return self.best.lets_through < _NEARLY_ALL
+        return self.best.pass_rate < _NEARLY_ALL
 
     @property
     def must_let_through(self) -> bool:
@@ -203,36 +220,38 @@ def recommend(
     max_ranges: int,
     sample: Sample | None = None,
     *,
-    most: int = 4,
-    limit: int = LIMIT,
+    max_attributes: int = 4,
+    max_ranges_per_subscription: int = MAX_RANGES,
     union: Union | None = None,
-    weigh: Any = None,
+    weighting_events: Any = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Recommendation:
-    """Try settings of up to `most` attributes and `max_ranges` ranges, and recommend one.
+    """Try settings of up to `max_attributes` attributes and `max_ranges` ranges, and recommend one.
 
-    sample      events to measure false positives on; without, the share of the space decides
-    limit       ranges that one subscription may have
-    union       sums the boxes up elsewhere, with the same limit; by default that is done here
-    weigh       events like those to come, as `Summary.holds_many` takes them: gaps that few of them
-                lie in are closed first, instead of the shortest. Not those of `sample`, or what
-                passes looks less than it will be
-    progress    is called with 1 after each setting
+    sample             events to measure false positives on; without, the coverage decides
+    max_ranges_per_subscription   upper limit of the ranges of one subscription
+    union              computes the union of the boxes elsewhere, with the same limit
+    weighting_events   typical events, as `Summary.may_match_many` takes them: gaps that few of
+                       them lie in are closed first, instead of the shortest. Not those of
+                       `sample`, or the measured pass rate is too low
+    progress           called with 1 after each setting
     """
     nothing = Sample(np.zeros((0, len(space))), np.zeros(0, np.bool_))
     points, matched = sample or nothing
     order = chosen_attributes(boxes, space, len(space), points if len(points) else None)
-    weights = None if weigh is None else as_points(weigh, space)
+    weights = None if weighting_events is None else as_points(weighting_events, space)
     outcomes: list[Outcome] = []
     done: set[tuple[tuple[str, ...], str]] = set()
-    for setting in settings(order, most=most, sampled=len(points) > 0):
+    for setting in settings(order, max_attributes=max_attributes, sampled=len(points) > 0):
         if (setting.attributes, setting.cells) in done:
             continue
-        how = (points, matched, limit, union, weights)
+        how = (points, matched, max_ranges_per_subscription, union, weights)
         outcomes.append(outcome(space, boxes, setting, max_ranges, *how))
         progress(1)
         if outcomes[-1].all_ranges > _ENOUGH * max_ranges:
             done.add((setting.attributes, setting.cells))
     best = recommended(outcomes)
-    found = summed(space, boxes, best.setting, max_ranges, points, limit, union, weights)
+    found = summed(
+        space, boxes, best.setting, max_ranges, points, max_ranges_per_subscription, union, weights
+    )
     return Recommendation(best, found.summary(space), outcomes)

@@ -21,7 +21,7 @@ _SHOWN = 48
 
 
 class Coverer(NamedTuple):
-    """A kept subscription that covers others."""
+    """An uncovered subscription that covers others."""
 
     subscription: Any
     covers: int
@@ -44,19 +44,19 @@ class Redundancy:
     subscriptions: int
     redundant: int
     equal: int
-    """Redundant because they are the same as the one that is kept."""
+    """Redundant because they are the same as an uncovered one."""
     coverers: list[Coverer]
     """The biggest first."""
     by_attributes: list[Group]
 
     @property
-    def kept(self) -> int:
+    def uncovered(self) -> int:
         """How many neighbours must hear of."""
         return self.subscriptions - self.redundant
 
     @property
     def saved(self) -> float:
-        """The share that needn't be forwarded."""
+        """The share that need not be advertised."""
         return self.redundant / max(1, self.subscriptions)
 
 
@@ -115,10 +115,10 @@ def draw(path: str | Path, found: Redundancy) -> None:
         left.set(title="Redundant by attributes mentioned", xlabel="attributes mentioned")
         left.set_ylabel("subscriptions")
         places = range(len(found.by_attributes))
-        kept = [group.subscriptions - group.redundant for group in found.by_attributes]
+        uncovered = [group.subscriptions - group.redundant for group in found.by_attributes]
         redundant = [group.redundant for group in found.by_attributes]
-        left.bar(places, kept, label="kept")
-        left.bar(places, redundant, bottom=kept, label="redundant")
+        left.bar(places, uncovered, label="uncovered")
+        left.bar(places, redundant, bottom=uncovered, label="redundant")
         left.set_xticks(places, [str(group.attributes) for group in found.by_attributes])
         left.grid(axis="x", visible=False)
         left.legend()

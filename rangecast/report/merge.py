@@ -20,7 +20,7 @@ def table_of(found: Recommendation) -> pa.Table:
             "all_ranges": one.all_ranges,
             "ranges": one.ranges,
             "gap": float(one.gap),
-            "share": one.share,
+            "coverage": one.coverage,
             "passed": one.passed,
             "matched": one.matched,
             "false_positives": one.false_positives,
@@ -42,7 +42,7 @@ def draw(path: Path, found: Recommendation, max_ranges: int) -> None:
         for (cells, count), mine in sorted(lines.items(), reverse=True):
             axes.plot(
                 [one.all_ranges for one in mine],
-                [100 * one.lets_through for one in mine],
+                [100 * one.pass_rate for one in mine],
                 "o-" if cells == "uniform" else "s--",
                 color=COLOURS[(count - 1) % len(COLOURS)],
                 markersize=4,
@@ -52,9 +52,7 @@ def draw(path: Path, found: Recommendation, max_ranges: int) -> None:
         if best.events:
             matched = 100 * best.matched / best.events
             axes.axhline(matched, color="black", linewidth=1, linestyle="--", label="match")
-        axes.plot(
-            best.all_ranges, 100 * best.lets_through, "k*", markersize=14, label="recommended"
-        )
+        axes.plot(best.all_ranges, 100 * best.pass_rate, "k*", markersize=14, label="recommended")
         axes.set_title("What a summary lets through")
         axes.set_xlabel("ranges, before they are joined")
         axes.set_ylabel("sample events that pass, %" if best.events else "share of the space, %")

@@ -94,7 +94,7 @@ def test_cover_writes_what_the_set_says_of_each_command(cli, data, options):
         sent, withdrawn = getattr(cover, row["command"])(*given)
         expected += [(number, "subscribe", one, one != row["id"]) for one in sent]
         expected += [(number, "unsubscribe", one, False) for one in withdrawn]
-    files = ("-o", "messages.parquet", "--kept", "kept.csv")
+    files = ("-o", "messages.parquet", "--uncovered", "kept.csv")
     done = cli(
         "cover", "subscriptions.csv", *SPACE, *COMMANDS, *options, *files, "--json", cwd=folder
     )
@@ -104,10 +104,10 @@ def test_cover_writes_what_the_set_says_of_each_command(cli, data, options):
     exposed = [one for *_, one in expected].count(True)
     assert facts["exposed"] == exposed > 5
     assert facts["silent"] == len(commands) - len({one for one, *_ in expected}) > 5
-    assert (facts["live"], facts["kept"]) == (len(cover), len(cover.kept()))
+    assert (facts["live"], facts["uncovered"]) == (len(cover), len(cover.uncovered()))
     kept = cli("cover", "kept.csv", *SPACE, "--json", "-o", "again.csv", cwd=folder)
     assert json.loads(kept.stdout)["redundant"] == 0
-    assert json.loads(kept.stdout)["subscriptions"] == len(cover.kept())
+    assert json.loads(kept.stdout)["subscriptions"] == len(cover.uncovered())
 
 
 def test_a_neighbour_that_does_as_it_hears_wants_the_same_at_all_times(cli, data):
@@ -183,7 +183,7 @@ def test_events_are_filtered_by_a_saved_summary_alone(cli, data, tmp_path):
     events = made.tables["events"]
     points = encode_events(events, made.space).points
     summary = Summary.open(tmp_path / "sums")
-    held = summary.holds_many(events)
+    held = summary.may_match_many(events)
     live = next(sets_after(few, pa.table({"command": [], "id": [], "filter": []})))
     assert (held >= wanted_by(live, made.space, points)).all()
     assert 0 < held.sum() < len(held)

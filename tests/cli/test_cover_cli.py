@@ -9,7 +9,7 @@ import pytest
 from rangecast.cover.batch import covered_by
 from rangecast.report.cover import redundancy
 from rangecast.workloads import generate
-from tests.support.cover_oracle import earliest_kept
+from tests.support.cover_oracle import earliest_uncovered
 
 SPACE = """
 [[attribute]]
@@ -49,7 +49,7 @@ def test_what_covers_each_is_written_and_summed_up(cli, data):
         ["missing", ""],
     ]
     assert "2 are redundant (33.3%), of which 1 are the same" in done.stderr
-    assert "Forward 4" in done.stderr
+    assert "Advertise 4" in done.stderr
     assert "price < 10" in done.stderr
 
 
@@ -66,7 +66,7 @@ def test_the_report_for_machines_and_the_plot(cli, data):
         "--json",
     )
     facts = json.loads(done.stdout)
-    assert (facts["kept"], facts["redundant"], facts["equal"]) == (4, 2, 1)
+    assert (facts["uncovered"], facts["redundant"], facts["equal"]) == (4, 2, 1)
     assert facts["coverers"] == [{"subscription": "wide", "covers": 2, "filter": "price < 10"}]
     assert facts["by_attributes"] == [
         {"attributes": 1, "subscriptions": 4, "redundant": 1},
@@ -87,15 +87,15 @@ def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(cli, data):
         "tech,4,sector = 'tech',7,2,1\n"
     )
     options = ("--space", "space.toml", "--ignore-unknown", "--rejected", "bad.csv")
-    cli("cover", "subs.csv", *options, "-o", "o.csv", "--kept", "kept.csv")
+    cli("cover", "subs.csv", *options, "-o", "o.csv", "--uncovered", "kept.csv")
     assert (data / "kept.csv").read_text() == (
         "title,id,filter,score,seq,weight_price\n"
         '"wide, and early",1,price < 10,,1,\n'
         "tech,4,sector = 'tech',7,2,1\n"
     )
     for name in ("kept.csv", "kept.parquet", "kept.jsonl", "kept.arrow"):
-        done = cli("cover", "subs.csv", *options, "-o", "o.csv", "--kept", name, "--json")
-        assert json.loads(done.stdout)["kept_file"] == name
+        done = cli("cover", "subs.csv", *options, "-o", "o.csv", "--uncovered", name, "--json")
+        assert json.loads(done.stdout)["uncovered_file"] == name
         again = cli("cover", name, *options[:3], "--json")
         facts = json.loads(again.stderr)
         assert (facts["subscriptions"], facts["redundant"]) == (2, 0)
@@ -107,7 +107,7 @@ def test_the_kept_rows_of_a_file_that_has_them_in_several_shapes(cli, data):
         '{"id": "a", "price_hi": 10}\n{"id": 7, "price_hi": 3}\n{"id": "c", "sector_lo": "tech"}\n'
     )
     options = ("--space", "space.toml", "-o", "o.csv")
-    cli("cover", "subs.jsonl", *options, "--kept", "kept.jsonl")
+    cli("cover", "subs.jsonl", *options, "--uncovered", "kept.jsonl")
     kept = [json.loads(line) for line in (data / "kept.jsonl").read_text().splitlines()]
     assert [(row["id"], row["price_hi"], row["sector_lo"]) for row in kept] == [
         ("a", 10, None),
@@ -115,7 +115,7 @@ def test_the_kept_rows_of_a_file_that_has_them_in_several_shapes(cli, data):
     ]
     assert cli("cover", "kept.jsonl", *options, "--json").returncode == 0
     (data / "none.csv").write_text("id,filter\n")
-    cli("cover", "none.csv", *options, "--kept", "kept.csv")
+    cli("cover", "none.csv", *options, "--uncovered", "kept.csv")
     assert (data / "kept.csv").read_text() == "id,filter\n"
 
 
@@ -123,9 +123,9 @@ def test_the_generated_market_agrees_with_the_definition():
     made = generate("market", subscriptions=400, events=1)
     space, boxes = made.space, made.boxes
     above = covered_by(boxes)
-    assert above.tolist() == earliest_kept(boxes)
+    assert above.tolist() == earliest_uncovered(boxes)
     found = redundancy(space, boxes, above)
-    assert found.redundant + found.kept == 400
+    assert found.redundant + found.uncovered == 400
     assert found.redundant == sum(group.redundant for group in found.by_attributes)
     assert found.redundant >= sum(one.covers for one in found.coverers)
 
@@ -142,8 +142,10 @@ def test_mistakes_exit_with_2(cli, data):
     space = ("--space", "space.toml")
     assert "ends in .png" in cli("cover", "subs.csv", *space, "--plot", "p.pdf", code=2).stderr
     assert "is an input" in cli("cover", "subs.csv", *space, "-o", "subs.csv", code=2).stderr
-    assert "unknown format" in cli("cover", "subs.csv", *space, "--kept", "kept", code=2).stderr
-    onto = cli("cover", "subs.csv", *space, "--kept", "subs.csv", code=2)
+    assert (
+        "unknown format" in cli("cover", "subs.csv", *space, "--uncovered", "kept", code=2).stderr
+    )
+    onto = cli("cover", "subs.csv", *space, "--uncovered", "subs.csv", code=2)
     assert "is an input" in onto.stderr
     both = cli("cover", "subs.csv", *space, "-o", "p.png", "--plot", "p.png", code=2)
     assert "for two outputs" in both.stderr

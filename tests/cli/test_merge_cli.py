@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.merge import Ranges, Summary
-from rangecast.merge.measure import share_of
+from rangecast.merge.measure import coverage_of
 from rangecast.merge.tuning import Setting
 from rangecast.model.encoding.events import encode_events
 from rangecast.model.encoding.subscriptions import read_subscriptions
@@ -47,7 +47,7 @@ def test_the_trade_is_written_and_drawn_and_one_setting_recommended(cli, data):
         assert row["passed"] >= row["matched"] > 0
         assert row["false_positives"] == pytest.approx(1 - row["matched"] / row["passed"])
     text = cli("merge", *FILES, *arguments, cwd=data)
-    assert text.stdout.startswith("attributes,bits,cells,all_ranges,ranges,gap,share,passed,")
+    assert text.stdout.startswith("attributes,bits,cells,all_ranges,ranges,gap,coverage,passed,")
     assert "300 subscriptions sum to" in text.stderr
     assert "of the sample events that pass are false" in text.stderr
 
@@ -66,7 +66,7 @@ def test_a_saved_summary_is_used_without_building_it_again(cli, data):
     assert summary.cells.digest == facts["cells_digest"]
     assert len(summary.ranges()) == facts["recommended"]["ranges"]
     events = pq.read_table(data / "events.parquet")
-    assert summary.holds_many(events).sum() == facts["recommended"]["passed"]
+    assert summary.may_match_many(events).sum() == facts["recommended"]["passed"]
     again = cli("merge", *FILES, *sample, "--save", "summary", "-o", "other.csv", cwd=data, code=2)
     assert "summary: already exists" in again.stderr
     assert not (data / "other.csv").exists()
@@ -90,8 +90,8 @@ def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_are_written
     table = pq.read_table(data / "ranges.parquet")
     ranges = Ranges(table["start"].to_numpy(), table["end"].to_numpy())
     assert len(ranges) == best["ranges"]
-    assert ranges.hold(cells.places(points)).sum() == best["passed"]
-    assert share_of(space, cells, ranges) == best["share"]
+    assert ranges.contains_cells(cells.places(points)).sum() == best["passed"]
+    assert coverage_of(space, cells, ranges) == best["coverage"]
     header, *needless = (data / "redundant.csv").read_text().split()
     assert header == "subscription"
     assert 0 < len(needless) == facts["redundant"] < 300
@@ -136,7 +136,7 @@ max = 100
     assert "isn't worth it on this data: 100.0% of the sample events would pass anyway" in text
     assert "subscriptions match 100.0% of them" in text
     facts = json.loads(cli("merge", "all.csv", *sampled, "--json", cwd=data).stdout)
-    assert (facts["worth_it"], facts["lets_through"]) == (False, 1.0)
+    assert (facts["worth_it"], facts["pass_rate"]) == (False, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_gaps_are_closed_by_the_weight_of_events_and_measured_on_others(cli, tmp
     write_table(events.slice(8000), tmp_path / "before.parquet")
     command = ("merge", *FILES, "--max-ranges", 300, "--events", "today.parquet", "-o", "t.parquet")
     passed, by_setting = {}, []
-    for more in ((), ("--weigh", "before.parquet")):
+    for more in ((), ("--weighting-events", "before.parquet")):
         done = cli(*command, *more, "--save", f"s{len(more)}", "--json", cwd=tmp_path)
         facts = json.loads(done.stdout)
         assert facts["weighed_by"] == (8000 if more else None)
@@ -192,12 +192,12 @@ def test_gaps_are_closed_by_the_weight_of_events_and_measured_on_others(cli, tmp
         space = Space.load(tmp_path / "space.toml")
         summary = Summary.open(tmp_path / f"s{len(more)}")
         boxes = read_subscriptions(tmp_path / "subscriptions.parquet", space)
-        held = summary.holds_many(today)
+        held = summary.may_match_many(today)
         assert held.sum() == passed[more]
         points = encode_events(today, space).points
         inside = (boxes.lo <= points[:, None]) & (points[:, None] <= boxes.hi)
         assert (held >= inside.all(axis=2).any(axis=1)).all()
-    assert passed["--weigh", "before.parquet"] < 0.95 * passed[()]
+    assert passed["--weighting-events", "before.parquet"] < 0.95 * passed[()]
     assert by_setting[1] < 0.6 * by_setting[0]
-    wrong = cli(*command, "--weigh", "today.parquet", cwd=tmp_path, code=2)
+    wrong = cli(*command, "--weighting-events", "today.parquet", cwd=tmp_path, code=2)
     assert "split the file" in wrong.stderr

@@ -55,8 +55,8 @@ def random_boxes(rng: np.random.Generator, n: int, d: int, values: int = 12) -> 
 
 def check_state(graph: CoverSet, right: Neighbourhood) -> None:
     """Every edge is right, and there are enough of them."""
-    assert graph.kept() == right.kept()
-    assert set(graph.forwarded()) == right.forwarded
+    assert graph.uncovered() == right.uncovered()
+    assert set(graph.advertised()) == right.advertised
     for row in right.arrival:
         above, known = right.above(row), graph.covered_by(row)
         assert len(known) == len(set(known))
@@ -220,11 +220,11 @@ def test_what_was_forwarded_stays_so_and_is_not_sent_again(index):
     graph = CoverSet(space_of(1), index=index)
     assert graph.subscribe("small", "a0 between 3 and 4")
     assert graph.subscribe("large", "a0 between 0 and 9")
-    assert graph.kept() == ["large"]
-    assert graph.forwarded() == ["small", "large"]
+    assert graph.uncovered() == ["large"]
+    assert graph.advertised() == ["small", "large"]
     assert graph.covered_by("small") == ["large"]
     assert graph.unsubscribe("large") == ([], ["large"])
-    assert graph.kept() == ["small"]
+    assert graph.uncovered() == ["small"]
     assert graph.work.rejoin.calls == 1
 
 
@@ -263,12 +263,12 @@ def test_a_replaced_one_comes_before_the_old_one_goes(index, k):
             one, row = str(rng.choice(sorted(row_of))), int(rng.choice(spare))
             filter_ = Filter(graph.space, sparse(pool.take([row])))
             assert graph.replace(one, filter_) == expected(one, row)
-        assert graph.kept() == named(right.kept())
-        assert set(graph.forwarded()) == set(named(right.forwarded))
+        assert graph.uncovered() == named(right.uncovered())
+        assert set(graph.advertised()) == set(named(right.advertised))
         assert list(graph) == named(sorted(right.arrival, key=right.arrival.get))
     everything = sorted(row_of)
     assert len(graph.unsubscribe_many(everything)) == len(everything)
-    assert graph.kept() == graph.edges() == []
+    assert graph.uncovered() == graph.edges() == []
 
 
 def sparse(boxes):
@@ -384,7 +384,7 @@ def test_blocks_hold_only_roots_when_one_coverer_is_enough():
         graph.subscribe_many(boxes)
     held = {k: graph._live.index.state.arrays.place >= 0 for k, graph in graphs.items()}
     owners = graphs[1]._live.store.arrays.owner[np.flatnonzero(held[1])]
-    assert set(owners.tolist()) == set(graphs[1].kept())
+    assert set(owners.tolist()) == set(graphs[1].uncovered())
     assert held[2].sum() == len(boxes.lo)
     assert Blocks(2).state.memory < graphs[1].memory
 
@@ -411,7 +411,7 @@ def test_mistakes_are_named_and_change_nothing(call, says):
     graph.subscribe("a", "a0 > 0")
     with pytest.raises(UsageError, match=says):
         call(graph)
-    assert graph.kept() == list(graph) == ["a"]
+    assert graph.uncovered() == list(graph) == ["a"]
 
 
 def test_many_are_removed_in_order_and_rows_are_used_again():
@@ -438,7 +438,7 @@ def test_the_oracle_itself_on_a_case_by_hand():
     ]
     right = Neighbourhood(boxes)
     assert [right.subscribe(row)[0] for row in range(4)] == [[0], [], [], [3]]
-    assert right.kept() == [0, 3]
+    assert right.uncovered() == [0, 3]
     assert right.unsubscribe(0) == ([1], [0])
     assert right.replace(1, 0) == ([0], [])
     assert right.replace(0, 1) == ([1], [])

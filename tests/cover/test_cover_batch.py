@@ -14,7 +14,7 @@ from rangecast.cover.batch import earliest_coverers
 from rangecast.cover.choose import INDEXES
 from rangecast.kernels.morton import key_of
 from tests.support.adversarial import cases
-from tests.support.cover_oracle import cover_matrix, earliest_kept
+from tests.support.cover_oracle import cover_matrix, earliest_uncovered
 from tests.support.examples import examples
 from tests.support.strategies import boxes as some_boxes
 
@@ -22,13 +22,13 @@ from tests.support.strategies import boxes as some_boxes
 @examples(100)
 @given(boxes=some_boxes(max_rows=30))
 def test_any_set(boxes):
-    assert covered_by(boxes).tolist() == earliest_kept(boxes)
+    assert covered_by(boxes).tolist() == earliest_uncovered(boxes)
 
 
 @pytest.mark.parametrize("name", cases())
 def test_adversarial_sets(name):
     boxes = cases()[name][0]
-    assert covered_by(boxes).tolist() == earliest_kept(boxes)
+    assert covered_by(boxes).tolist() == earliest_uncovered(boxes)
 
 
 def paper_boxes(rng: np.random.Generator, n: int, d: int) -> Boxes:
@@ -81,10 +81,10 @@ def test_what_a_batch_keeps_is_what_a_graph_keeps(index):
     boxes = paper_boxes(np.random.default_rng(6), 3000, 3)
     graph = CoverSet(Space(Number(f"a{j}") for j in range(3)), index=index)
     graph.subscribe_many(boxes)
-    assert graph.kept() == np.flatnonzero(covered_by(boxes) < 0).tolist()
+    assert graph.uncovered() == np.flatnonzero(covered_by(boxes) < 0).tolist()
     again = pickle.loads(pickle.dumps(graph))
-    assert again.unsubscribe(graph.kept()[0]) == graph.unsubscribe(graph.kept()[0])
-    assert again.kept() == graph.kept()
+    assert again.unsubscribe(graph.uncovered()[0]) == graph.unsubscribe(graph.uncovered()[0])
+    assert again.uncovered() == graph.uncovered()
 
 
 def test_the_key_of_the_paper_s_cell():

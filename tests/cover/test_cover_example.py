@@ -20,14 +20,14 @@ QUESTIONS = {"all": 0, 1: 3, 2: 1, "poset": 0}
 def test_the_worked_example(k):
     graph = example_graph(k)
     assert graph.edges() == EDGES[k]
-    assert graph.kept() == graph.forwarded() == [1, 2]
+    assert graph.uncovered() == graph.advertised() == [1, 2]
     assert graph.work.subscribe.calls == len(EXAMPLE)
     assert graph.unsubscribe(1) == ([3], [1])
     assert graph.work.unsubscribe.calls == QUESTIONS[k]
-    assert graph.kept() == [2, 3]
+    assert graph.uncovered() == [2, 3]
     assert graph.unsubscribe(4) == ([], [])
     assert graph.unsubscribe(3) == ([], [3])
     assert graph.covered_by(5) == [2]
     assert graph.unsubscribe(2) == ([5], [2])
     assert graph.unsubscribe(5) == ([], [5])
-    assert graph.kept() == []
+    assert graph.uncovered() == []

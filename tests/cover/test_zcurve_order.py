@@ -142,7 +142,7 @@ def test_a_mixed_history_gives_what_the_oracle_gives():
             cover.subscribe_many(more)
             cover.unsubscribe_many(gone)
         check(one)
-        assert list(one.kept()) == list(oracle.kept())
+        assert list(one.uncovered()) == list(oracle.uncovered())
 
 
 def test_an_edit_moves_no_more_items_in_a_larger_set():

@@ -24,7 +24,7 @@ from rangecast.rank.scan import Scan as RankScan
 from tests.support import strategies
 from tests.support.adversarial import cases
 from tests.support.conformance import as_sets, check_matcher
-from tests.support.cover_oracle import earliest_kept
+from tests.support.cover_oracle import earliest_uncovered
 from tests.support.examples import examples
 
 
@@ -195,13 +195,13 @@ def test_any_set_is_compared_plainly(boxes):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plain, "_ROWS", size)
             patch.setattr(plain, "_OTHERS", size + 1)
-            assert covered_plainly(boxes).tolist() == earliest_kept(boxes)
+            assert covered_plainly(boxes).tolist() == earliest_uncovered(boxes)
 
 
 @pytest.mark.parametrize("name", cases())
 def test_adversarial_sets_are_compared_plainly(name):
     boxes = cases()[name][0]
-    assert covered_plainly(boxes).tolist() == earliest_kept(boxes)
+    assert covered_plainly(boxes).tolist() == earliest_uncovered(boxes)
 
 
 @pytest.mark.parametrize("several", [1, 2])

@@ -21,7 +21,7 @@ from rangecast.kernels.grid import MAX
 from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.kernels.hilbert_measure import weight_of_ranges
 from rangecast.merge import Cells, Ranges, Summary
-from rangecast.merge.measure import share_of, weights_of
+from rangecast.merge.measure import coverage_of, weights_of
 from rangecast.merge.ranges import difference, within_budget
 from rangecast.merge.tuning import Setting, outcome, recommended
 from rangecast.merge.tuning import settings as to_try
@@ -95,25 +95,25 @@ def test_the_whole_space_is_one_range_and_all_of_it(bits):
         for first in range(len(kinds)):
             space = Space((kinds * 2)[first : first + count])
             table = Summary(space, bits=bits)
-            assert table.share() == 0.0
+            assert table.coverage() == 0.0
             change = table.subscribe("all", "true").add
             assert len(change) == 1
-            assert table.share() == 1.0
-            assert table.holds({})
+            assert table.coverage() == 1.0
+            assert table.may_match({})
 
 
 def test_values_that_are_all_there_are_all_of_the_space_without_the_missing():
     space = Space([Category("brand", list("abcdefgh")), Number("price", min=0, max=10)])
-    table = Summary(space, bits=10, limit=1 << 14)
+    table = Summary(space, bits=10, max_ranges_per_subscription=1 << 14)
     table.subscribe("all", "brand in ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h')")
-    assert table.share() == 1.0
-    assert not table.holds({"price": 3})
-    half = Summary(space, bits=10, limit=1 << 14)
+    assert table.coverage() == 1.0
+    assert not table.may_match({"price": 3})
+    half = Summary(space, bits=10, max_ranges_per_subscription=1 << 14)
     half.subscribe("half", "brand in ('a', 'b', 'g', 'h')")
-    assert half.share() == pytest.approx(0.5)
+    assert half.coverage() == pytest.approx(0.5)
     none = Summary(space, bits=10)
     none.subscribe("none", "brand is null")
-    assert none.share() == 0.0
+    assert none.coverage() == 0.0
 
 
 def test_cells_weigh_what_they_hold():
@@ -144,8 +144,8 @@ def test_the_share_is_what_random_values_of_the_space_tell(seed, kinds, bits, ho
         "bounds": lambda: Cells.bounds(space, bits, boxes),
     }[how]()
     ranges, _ = within_budget(Summary.of(boxes, space, cells=cells).ranges(), budget)
-    passed = ranges.hold(cells.places(points)).mean()
-    assert share_of(space, cells, ranges) == pytest.approx(passed, abs=0.02)
+    passed = ranges.contains_cells(cells.places(points)).mean()
+    assert coverage_of(space, cells, ranges) == pytest.approx(passed, abs=0.02)
 
 
 def test_settings_are_compared_by_what_they_let_through_not_by_cells_that_no_value_has():
@@ -155,12 +155,13 @@ def test_settings_are_compared_by_what_they_let_through_not_by_cells_that_no_val
     def best_of(boxes):
         order = ("price", "brand", "doors", "km")
         tried = [
-            outcome(space, boxes, one, 10, *nobody) for one in to_try(order, most=4, sampled=False)
+            outcome(space, boxes, one, 10, *nobody)
+            for one in to_try(order, max_attributes=4, sampled=False)
         ]
         return recommended(tried)
 
     everything = best_of(Boxes.of(np.full((1, 4), -np.inf), np.full((1, 4), np.inf)))
-    assert (everything.share, everything.ranges, everything.all_ranges) == (1.0, 1, 1)
+    assert (everything.coverage, everything.ranges, everything.all_ranges) == (1.0, 1, 1)
     assert everything.setting == Setting(("price",), 2, "uniform")
     rng = np.random.default_rng(5)
     boxes = random_boxes(rng, space, 3)
@@ -168,14 +169,14 @@ def test_settings_are_compared_by_what_they_let_through_not_by_cells_that_no_val
     points = np.stack([uniform_values(rng, one, 50_000) for one in space], axis=1)
     cells = best.setting.made(space, points)
     exact = Summary.of(boxes, space, cells=cells).ranges()
-    passed = within_budget(exact, 10)[0].hold(cells.places(points)).mean()
-    assert best.share == pytest.approx(passed, abs=0.01)
+    passed = within_budget(exact, 10)[0].contains_cells(cells.places(points)).mean()
+    assert best.coverage == pytest.approx(passed, abs=0.01)
 
 
 def test_no_ranges_hold_nothing():
     space = Space([Number("x", min=0, max=1)])
     nothing = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    assert share_of(space, Cells.uniform(space, 4), nothing) == 0.0
+    assert coverage_of(space, Cells.uniform(space, 4), nothing) == 0.0
 
 
 @given(st.data())

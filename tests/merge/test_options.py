@@ -85,11 +85,11 @@ def test_when_a_domain_fills_all_cells_the_missing_share_the_last():
     assert cells.cells(points)[:, 0].tolist() == [*range(256), 255]
     table = Summary(space, bits=8)
     table.subscribe("s", "x is null")
-    assert table.holds({})
+    assert table.may_match({})
     table.unsubscribe("s")
     table.subscribe("t", "x = 255")
-    assert table.holds({"x": 255})
-    assert not table.holds({"x": 254})
+    assert table.may_match({"x": 255})
+    assert not table.may_match({"x": 254})
 
 
 def test_quantile_cells_let_fewer_pass_where_publications_crowd():
@@ -100,7 +100,7 @@ def test_quantile_cells_let_fewer_pass_where_publications_crowd():
     passed = {}
     for kind in ("uniform", "quantiles"):
         cells = Setting(space.names, 4, kind).made(space, points[:10_000])
-        held = Summary.of(boxes, space, cells=cells).holds_many(points)
+        held = Summary.of(boxes, space, cells=cells).may_match_many(points)
         assert (held >= truth).all()
         passed[kind] = held.sum()
     assert passed["quantiles"] < passed["uniform"]
@@ -117,10 +117,10 @@ def test_cells_are_made_anew_when_publications_move():
     assert table.cells.moved(early) == 0.0
     assert table.cells.moved(fresh) < 0.05
     assert table.cells.moved(later) > 0.5
-    assert not table.refresh(fresh)
-    before = table.holds_many(later).sum()
-    assert table.refresh(later)
-    held = table.holds_many(later)
+    assert not table.rebuild_cells(fresh)
+    before = table.may_match_many(later).sum()
+    assert table.rebuild_cells(later)
+    held = table.may_match_many(later)
     assert (held >= matched(boxes, np.arange(300), later)).all()
     assert held.sum() < before
     for row in range(300):
@@ -135,7 +135,7 @@ def test_subscriptions_that_came_as_ranges_stop_a_refresh():
     table = Summary(space, cells=Cells.quantiles(space, 4, points))
     table.subscribe_ranges("s", convert("x > 3", space, table.cells))
     with pytest.raises(UsageError, match="came as ranges"):
-        table.refresh(points + 5)
+        table.rebuild_cells(points + 5)
 
 
 # ---- projection and subsets
@@ -166,7 +166,9 @@ def test_tables_of_subsets_lose_nothing(seed, combine, most):
         subsets = [space.names[i : i + most] for i in range(0, d, most)]
     else:
         subsets = [list(some) for some in combinations(space.names, most)][:6]
-    tables = SplitSummary(space, subsets=subsets, bits=4, combine=combine, limit=8)
+    tables = SplitSummary(
+        space, subsets=subsets, bits=4, combine=combine, max_ranges_per_subscription=8
+    )
     points = rng.random((60, d))
     points[rng.random((60, d)) < 0.1] = np.inf
     for one, text in list(filters_of(space, boxes).items())[:20]:
@@ -174,17 +176,17 @@ def test_tables_of_subsets_lose_nothing(seed, combine, most):
     assert tables.subscribe_many(boxes.take(range(20, 40))) == 20
     for row in range(40):
         live = np.arange(row, 40)
-        held = tables.holds_many(points)
+        held = tables.may_match_many(points)
         assert (held >= matched(boxes, live, points)).all()
         if row % 3 == 2 and row < 39:  # the next one takes this one's box, and back
             tables.replace(row + 1, filters_of(space, boxes)[row])
             tables.unsubscribe(row)
-            assert (tables.holds_many(points) >= matched(boxes, [row, *live[2:]], points)).all()
+            assert (tables.may_match_many(points) >= matched(boxes, [row, *live[2:]], points)).all()
             tables.replace_many(boxes.take([row + 1]))
         else:
             tables.unsubscribe(row)
     assert len(tables) == 0
-    assert not tables.holds_many(points).any()
+    assert not tables.may_match_many(points).any()
     for wrong in ({"subsets": []}, {"subsets": subsets, "combine": "most"}):
         with pytest.raises(UsageError):
             SplitSummary(space, **wrong)
@@ -201,8 +203,8 @@ def test_more_subsets_let_fewer_pass():
         one.subscribe(name, text)
         three.subscribe(name, text)
     truth = matched(boxes, np.arange(300), points)
-    assert (three.holds_many(points) >= truth).all()
-    assert three.holds_many(points).sum() < one.holds_many(points).sum()
+    assert (three.may_match_many(points) >= truth).all()
+    assert three.may_match_many(points).sum() < one.may_match_many(points).sum()
 
 
 # ---- links
@@ -217,7 +219,7 @@ def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
     rng = np.random.default_rng(gap)
     space = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
     ways = {0: [1], 1: [0, 2, 3], 2: [1], 3: [1, 4], 4: [3]}
-    brokers = {one: Links(space, bits=6, limit=8, gap=gap) for one in ways}
+    brokers = {one: Links(space, bits=6, max_ranges_per_subscription=8, gap=gap) for one in ways}
     for one, others in ways.items():
         for link in [CLIENTS, *others]:
             assert not brokers[one].connect(link)
@@ -228,14 +230,14 @@ def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
         for link, forward in forwards.items():
             if link != CLIENTS:
                 sent += 1
-                pass_on(link, brokers[link].receive(broker, forward))
+                pass_on(link, brokers[link].apply(broker, forward))
 
     def reached(start, event):
         """Brokers whose clients get an event that a client of `start` publishes."""
         got, open_ways = set(), [(start, None)]
         while open_ways:
             broker, came_over = open_ways.pop()
-            for link in brokers[broker].holds(event, came_over):
+            for link in brokers[broker].links_for(event, came_over):
                 if link == CLIENTS:
                     got.add(broker)
                 else:
@@ -280,7 +282,7 @@ def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
 def what_a_neighbour_holds(ranges, model):
     """The summary of a neighbour once it heard of these ranges."""
     table = Summary(model.space, cells=model.cells, gap=model.gap)
-    table.receive(RangeForward(add=ranges))
+    table.apply(RangeForward(add=ranges))
     return table
 
 
@@ -293,9 +295,9 @@ def test_a_link_that_comes_late_hears_all_and_one_that_goes_is_forgotten():
     assert links.subscribe("a", 2, "x < 5") == {}
     assert pairs(links.subscribe("b", 3, "x between 5 and 20")["a"].add) == [(5, 20)]
     assert pairs(links.connect("c").add) == [(0, 20)]
-    assert links.holds({"x": 7}) == ["a", "b"]
-    assert links.holds({"x": 7}, came_over="a") == ["b"]
-    assert {link: held.tolist() for link, held in links.holds_many({"x": [7, 15]}).items()} == {
+    assert links.links_for({"x": 7}) == ["a", "b"]
+    assert links.links_for({"x": 7}, came_over="a") == ["b"]
+    assert {link: held.tolist() for link, held in links.links_for_many({"x": [7, 15]}).items()} == {
         "a": [True, False],
         "b": [True, True],
         "c": [False, False],
@@ -353,7 +355,9 @@ def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind, merg
     make = {"integer": Integer, "number": Number}[kind]
     kind_of_axis = kind
     space = Space(make(name, min=0, max=15) for name in "wxyz")
-    index = ExactSummary(space, bits=3, attributes=["w", "y"], limit=4, merging=merging)
+    index = ExactSummary(
+        space, bits=3, attributes=["w", "y"], max_ranges_per_subscription=4, merging=merging
+    )
     live, known = {}, {}
     for turn in range(40):
         low = 4.0 * rng.integers(0, 4, 4)  # boxes that touch, and often are one together
@@ -382,7 +386,7 @@ def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind, merg
                     assert in_some(known, point)
         for one in forward.unsubscribe:
             del known[one]
-        assert set(known) == set(index.forwarded())
+        assert set(known) == set(index.advertised())
         assert {*known, *index.passive()} == set(live)
         for one in known:
             assert same_boxes(known[one], entry_of(index, one))
@@ -390,9 +394,9 @@ def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind, merg
         for point in values:
             event = {n: v for n, v in zip("wxyz", point.tolist(), strict=True) if v < np.inf}
             right = [n for n, (lo, hi) in live.items() if ((lo <= point) & (point <= hi)).all()]
-            assert index.matches(event) == right
+            assert index.match(event) == right
             assert in_some(known, point) == bool(right)
-            assert index.holds(event) == bool(right)
+            assert index.may_match(event) == bool(right)
             assert index.candidates(point) >= len(right)
 
 
@@ -445,7 +449,7 @@ def test_subscriptions_that_are_one_box_together_are_one_entry():
     assert index.subscribe("left", "x <= 50 and z > 3") == (["left"], [])
     assert index.subscribe("right", "x > 50 and z > 3") == (["left"], [])  # in place of the old one
     assert index.entry("left").filter == "x is not null and z >= 4"
-    assert (index.forwarded(), index.passive()) == (["left"], ["right"])
+    assert (index.advertised(), index.passive()) == (["left"], ["right"])
     assert index["left"].filter == "x <= 50 and z >= 4"
     assert not index.subscribe("across", "x between 40 and 60 and z > 5")
     with pytest.raises(UsageError, match="neighbours don't know subscription 'right'"):
@@ -464,7 +468,7 @@ def test_subscriptions_that_are_one_box_together_are_one_entry():
     }.items():
         whole.subscribe(one, text)
     assert whole.entry("a").filter == "x is not null"
-    assert not whole.unsubscribe("b") or whole.forwarded() == ["a", "c"]
+    assert not whole.unsubscribe("b") or whole.advertised() == ["a", "c"]
 
 
 def test_far_fewer_entries_where_boxes_tile_and_snapshots_go_on(tmp_path):
@@ -479,20 +483,20 @@ def test_far_fewer_entries_where_boxes_tile_and_snapshots_go_on(tmp_path):
         text = f"x between {4 * x} and {4 * x + 3} and y between {4 * y} and {4 * y + 3}"
         index.subscribe(number, text)
         plain.subscribe(number, text)
-    assert len(plain.forwarded()) == 144
-    assert len(index.forwarded()) < 20  # one box, unless the order left a pinwheel
+    assert len(plain.advertised()) == 144
+    assert len(index.advertised()) < 20  # one box, unless the order left a pinwheel
     for number in rng.permutation(144)[:100].tolist():
         index.unsubscribe(number)
         plain.unsubscribe(number)
-        assert len(index.forwarded()) <= len(plain.forwarded())
+        assert len(index.advertised()) <= len(plain.advertised())
     index.save(tmp_path / "s")
     for one in (index, ExactSummary.open(tmp_path / "s")):
-        entries = [entry_of(one, name) for name in one.forwarded()]
+        entries = [entry_of(one, name) for name in one.advertised()]
         assert len(entries) < 44 == len(one)
         for x in range(48):
             for y in range(48):
-                right = plain.holds({"x": x, "y": y})
-                assert one.holds({"x": x, "y": y}) == right
+                right = plain.may_match({"x": x, "y": y})
+                assert one.may_match({"x": x, "y": y}) == right
                 point = np.array([x, y])
                 assert any(holds(box, point) for box in entries) == right
 
@@ -504,7 +508,9 @@ def test_merged_entries_hold_every_point_that_somebody_wants_and_no_other(seed):
     rng = np.random.default_rng(seed)
     space = Space(Integer(name, min=0, max=7) for name in "abc")
     names = ["a", "b"] if seed % 2 else None
-    index = ExactSummary(space, bits=2, attributes=names, limit=4, merging=True)
+    index = ExactSummary(
+        space, bits=2, attributes=names, max_ranges_per_subscription=4, merging=True
+    )
     grid = np.array([*product([*range(8), np.inf], repeat=3)])
 
     def points(lo, hi):
@@ -536,7 +542,7 @@ def test_merged_entries_hold_every_point_that_somebody_wants_and_no_other(seed):
             del known[one]
             assert not (others & ~all_of(known)).any()
         assert (all_of(known) == all_of(live)).all()
-        assert set(known) == set(index.forwarded())
+        assert set(known) == set(index.advertised())
 
 
 def test_merging_leaves_fewer_entries_and_fewer_comparisons():
@@ -548,7 +554,7 @@ def test_merging_leaves_fewer_entries_and_fewer_comparisons():
     for merging in (False, True):
         index = ExactSummary(made.space, bits=4, merging=merging)
         index.subscribe_many(boxes)
-        counts[merging] = len(index.forwarded()), index.evaluated
+        counts[merging] = len(index.advertised()), index.evaluated
     assert counts == {False: (67, 4886), True: (25, 3194)}
 
 
@@ -561,7 +567,7 @@ def test_a_summary_within_a_budget_is_measured_and_the_best_recommended():
     order = chosen_attributes(boxes, space, 4, points)
     tried = [
         outcome(space, boxes, one, 50, points, truth)
-        for one in to_try(order, most=2, sampled=True)
+        for one in to_try(order, max_attributes=2, sampled=True)
         if one.bits <= 6
     ]
     assert {one.setting.cells for one in tried} == {"uniform", "quantiles"}
@@ -570,7 +576,7 @@ def test_a_summary_within_a_budget_is_measured_and_the_best_recommended():
         assert (one.gap > 0) == (one.ranges < one.all_ranges)
         assert one.matched == truth.sum() <= one.passed
         assert 0 <= one.false_positives < 1
-        assert 0 < one.share <= 1
+        assert 0 < one.coverage <= 1
     best = recommended(tried)
     assert best.passed == min(one.passed for one in tried)
     wide = [outcome(space, boxes, best.setting, b, points, truth).passed for b in (5, 50, 5000)]
@@ -578,16 +584,18 @@ def test_a_summary_within_a_budget_is_measured_and_the_best_recommended():
     with pytest.raises(UsageError, match="no setting"):
         recommended([])
     steps = []
-    found = recommend(boxes, space, 50, Sample(points, truth), most=2, progress=steps.append)
+    found = recommend(
+        boxes, space, 50, Sample(points, truth), max_attributes=2, progress=steps.append
+    )
     assert found.best == recommended(found.outcomes)
     assert len(steps) == len(found.outcomes) >= len(tried)
     assert len(found.summary.ranges()) == found.best.ranges
-    passed = found.summary.holds_many(points).sum()
+    passed = found.summary.may_match_many(points).sum()
     assert passed == found.best.passed <= best.passed
-    assert found.best.lets_through == passed / len(points)
-    assert found.is_worth_it == (found.best.lets_through < 0.95)
-    blind = recommend(boxes, space, 50, most=1)
-    assert blind.best.lets_through == min(one.share for one in blind.outcomes)
+    assert found.best.pass_rate == passed / len(points)
+    assert found.is_worth_it == (found.best.pass_rate < 0.95)
+    blind = recommend(boxes, space, 50, max_attributes=1)
+    assert blind.best.pass_rate == min(one.coverage for one in blind.outcomes)
 
 
 def test_imperfect_merging_costs_traffic_that_is_measured():
@@ -596,7 +604,7 @@ def test_imperfect_merging_costs_traffic_that_is_measured():
     ranges, passed = [], []
     for gap in (0, 4, 64, 4096):
         table = Summary.of(boxes, space, bits=8, gap=gap)
-        held = table.holds_many(points)
+        held = table.may_match_many(points)
         assert (held >= truth).all()
         ranges.append(len(table.ranges()))
         passed.append(int(held.sum()))
@@ -611,11 +619,11 @@ def test_no_boxes_and_no_events():
     cells = Cells.uniform(space, 4)
     assert not len(union_of_boxes(cells, none.lo, none.hi, none.owner))
     table = Summary.of(none, space, bits=4)
-    assert not table.holds_many(np.array([[0.5]])).any()
-    assert not len(table.holds_many(np.zeros((0, 1))))
-    assert not table.ranges().hold(cells.places(np.array([[0.5]]))).any()
+    assert not table.may_match_many(np.array([[0.5]])).any()
+    assert not len(table.may_match_many(np.zeros((0, 1))))
+    assert not table.ranges().contains_cells(cells.places(np.array([[0.5]]))).any()
     assert len(table.subscribe_many(none)) == 0
-    assert not table.holds({"x": 0.5})
-    assert table.share() == 0.0
+    assert not table.may_match({"x": 0.5})
+    assert table.coverage() == 0.0
     nobody = np.zeros((0, 1)), np.zeros(0, np.bool_)
     assert outcome(space, none, Setting(("x",), 4, "uniform"), 3, *nobody).false_positives == 0

@@ -59,7 +59,7 @@ def some_ranges(rng, most, longest):
 
 def shift(table, ranges, by):
     """Let a neighbour add ranges or drop them; return what the union gained or lost."""
-    add = table.receive(RangeForward(add=ranges) if by > 0 else RangeForward(drop=ranges))
+    add = table.apply(RangeForward(add=ranges) if by > 0 else RangeForward(drop=ranges))
     assert not len(add.drop if by > 0 else add.add)
     return add.add if by > 0 else add.drop
 
@@ -83,10 +83,10 @@ class Counted:
         points = np.arange(PLACES, dtype=float)[:, None]
         levels = table._levels
         bits, levels._bits = levels._bits, None
-        halves = [table.holds_many(half) for half in np.array_split(points, 2)]  # by the tree
+        halves = [table.may_match_many(half) for half in np.array_split(points, 2)]  # by the tree
         np.testing.assert_array_equal(np.concatenate(halves), held)
         levels._bits = bits
-        np.testing.assert_array_equal(table.holds_many(points), held)  # by bits, kept up since
+        np.testing.assert_array_equal(table.may_match_many(points), held)  # by bits, kept up since
         assert levels._bits is not None
         steps = np.count_nonzero(np.diff(self.counts)) + 1
         assert table.steps == steps
@@ -199,10 +199,10 @@ def test_whatever_the_options_nothing_is_lost(history, kind, bits, limit, gap, d
     space = space_of(boxes.dimensions)
     names = data.draw(st.lists(st.sampled_from(space.names), min_size=1, unique=True))
     cells = cells_for(kind, space, bits, boxes, points, names)
-    table = Summary(space, cells=cells, limit=limit, gap=gap)
+    table = Summary(space, cells=cells, max_ranges_per_subscription=limit, gap=gap)
     neighbour = Summary(space, cells=cells)
     for forward in table.subscribe_many(boxes):
-        neighbour.receive(forward)
+        neighbour.apply(forward)
     live = list(range(boxes.rows))
     ids = boxes.ids.to_pylist()
     for row, gone in enumerate(goes):
@@ -210,13 +210,15 @@ def test_whatever_the_options_nothing_is_lost(history, kind, bits, limit, gap, d
             alone = table.exclusive(ids[row])
             forward = table.unsubscribe(ids[row])
             assert pairs(alone) == pairs(forward.drop)
-            neighbour.receive(forward)
+            neighbour.apply(forward)
             live.remove(row)
         assert table.passive() == [one for one in table if not len(table.exclusive(one))]
         assert pairs(table.ranges()) == pairs(neighbour.ranges())
-        held = table.holds_many(points)
+        held = table.may_match_many(points)
         assert (held >= matched(boxes, live, points)).all()
-    rebuilt = Summary.of(boxes.take(live), space, cells=cells, limit=limit, gap=gap)
+    rebuilt = Summary.of(
+        boxes.take(live), space, cells=cells, max_ranges_per_subscription=limit, gap=gap
+    )
     assert pairs(rebuilt.ranges()) == pairs(table.ranges())
     assert rebuilt.steps == table.steps
     assert len(table) == len(live) == len(list(table))
@@ -238,12 +240,12 @@ def cell_numbers(cells, values):
 def test_without_bounds_a_table_holds_exactly_the_cells_of_its_boxes(case, bits):
     boxes, points = case
     space = space_of(boxes.dimensions)
-    table = Summary.of(boxes, space, bits=bits, limit=1 << 12)
+    table = Summary.of(boxes, space, bits=bits, max_ranges_per_subscription=1 << 12)
     first, last = (cell_numbers(table.cells, some) for some in (boxes.lo, boxes.hi))
     last[boxes.hi == np.inf] = (1 << bits) - 1  # what no value has goes with the missing one
     at = cell_numbers(table.cells, points)
     meets = ((first <= at[:, None]) & (at[:, None] <= last)).all(axis=2)
-    np.testing.assert_array_equal(table.holds_many(points), meets.any(axis=1))
+    np.testing.assert_array_equal(table.may_match_many(points), meets.any(axis=1))
     grid = np.indices((1 << bits,) * boxes.dimensions).reshape(boxes.dimensions, -1).T
     cells = ((first <= grid[:, None]) & (grid[:, None] <= last)).all(axis=2).any(axis=1).sum()
     assert table.ranges().cells == cells
@@ -260,16 +262,16 @@ def test_adversarial_sets(name):
         Cells.bounds(space, 8, boxes, names),
         Cells.quantiles(space, 3, points, names),
     ):
-        table = Summary(space, cells=cells, limit=16)
+        table = Summary(space, cells=cells, max_ranges_per_subscription=16)
         table.subscribe_many(boxes)
         ids = boxes.ids.to_pylist()
         expected = matched(boxes, np.arange(boxes.rows), points)
-        assert (table.holds_many(points) >= expected).all()
+        assert (table.may_match_many(points) >= expected).all()
         for row in ids[: boxes.rows // 2]:
             table.unsubscribe(row)
         left = np.arange(boxes.rows // 2, boxes.rows)
-        assert (table.holds_many(points) >= matched(boxes, left, points)).all()
-        again = Summary.of(boxes.take(left), space, cells=cells, limit=16)
+        assert (table.may_match_many(points) >= matched(boxes, left, points)).all()
+        again = Summary.of(boxes.take(left), space, cells=cells, max_ranges_per_subscription=16)
         assert pairs(again.ranges()) == pairs(table.ranges())
 
 
@@ -281,7 +283,7 @@ def test_the_example_of_the_paper():
     assert pairs(forward.add) == pairs(table.ranges()) == [(32, 35), (45, 46), (50, 55)]
     grid = np.indices((8, 8)).reshape(2, -1).T.astype(float)
     places = table.cells.places(grid).tolist()
-    held = dict(zip(places, table.holds_many(grid).tolist(), strict=True))
+    held = dict(zip(places, table.may_match_many(grid).tolist(), strict=True))
     assert [held[place] for place in (28, 52, 50)] == [False, True, True]
     assert sum(held.values()) == 12
 
@@ -303,7 +305,7 @@ def test_covering_subsumption_and_merging_in_one_look_up():
     imperfect = Summary(space, bits=8, gap=5)
     imperfect.subscribe("a", "x between 10 and 19")
     assert pairs(imperfect.subscribe("b", "x between 25 and 29").add) == [(20, 29)]
-    assert imperfect.holds({"x": 22})
+    assert imperfect.may_match({"x": 22})
     assert not imperfect.subscribe("c", "x between 21 and 23")
     assert pairs(imperfect.subscribe("d", "x between 36 and 39").add) == [(36, 39)]
 
@@ -331,7 +333,7 @@ def test_whether_a_subscription_is_covered_is_asked_without_adding_it(gap):
         ]
         expected = all(held[first : last + 1].all() for first, last in pairs(ranges))
         covered, looked = told_of(table, ranges)
-        assert covered == expected == (not len(table.missing(ranges)))
+        assert covered == expected == (not len(table.difference(ranges)))
         assert looked <= len(ranges) + sum(holes)
         assert gap or looked <= len(ranges)  # one look-up per range
         answers.add(covered)
@@ -399,12 +401,12 @@ def test_the_last_place_of_the_largest_curve():
     table = Summary(space, bits=16)
     top = 2**64 - 1
     assert pairs(table.subscribe("all", "true").add) == [(0, top)]
-    assert table.holds({})
-    assert table.share() == 1.0
+    assert table.may_match({})
+    assert table.coverage() == 1.0
     end = Ranges(np.array([5, top - 3], np.uint64), np.array([9, top], np.uint64))
     assert not len(shift(table, end, 1))
     assert pairs(table.unsubscribe("all").drop) == [(0, 4), (10, top - 4)]
-    assert pairs(table.missing(Ranges(np.zeros(1, np.uint64), np.full(1, top, np.uint64)))) == [
+    assert pairs(table.difference(Ranges(np.zeros(1, np.uint64), np.full(1, top, np.uint64)))) == [
         (0, 4),
         (10, top - 4),
     ]
@@ -418,12 +420,12 @@ def test_any_resolution_that_fits_64_bits(axes, bits):
     space = Space(Integer(f"a{i}", min=0, max=40) for i in range(axes))
     lo = rng.integers(0, 35, (30, axes)).astype(float)
     boxes = Boxes.of(lo, lo + 5)
-    table = Summary(space, bits=bits, limit=8)
+    table = Summary(space, bits=bits, max_ranges_per_subscription=8)
     table.subscribe_many(boxes)
     points = np.concatenate([lo + rng.integers(0, 6, lo.shape), rng.integers(0, 41, (50, axes))])
     for gone in range(30):
         live = np.arange(gone, 30)
-        assert (table.holds_many(points) >= matched(boxes, live, points)).all()
+        assert (table.may_match_many(points) >= matched(boxes, live, points)).all()
         table.unsubscribe(gone)
     assert table.steps == 1
 
@@ -465,7 +467,7 @@ def test_a_bound_on_ranges_coarsens_and_never_narrows():
 
 def test_many_boxes_of_one_subscription_count_once():
     space = Space([Integer("x", min=0, max=255)])
-    table = Summary(space, bits=8, limit=3)
+    table = Summary(space, bits=8, max_ranges_per_subscription=3)
     gained = table.subscribe(
         "s", "x between 1 and 9 or x between 5 and 20 or x in (30, 33, 40, 99)"
     ).add
@@ -496,8 +498,8 @@ def test_union_by_one_sort_and_one_scan():
     lo = rng.random((70_000, 2)) * 0.999
     cells = Cells.uniform(space, 10)
     boxes = Boxes.of(lo, lo + 0.0005, owner=np.arange(70_000) // 3)
-    together = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=3)
-    table = Summary.of(boxes, space, cells=cells, limit=3)
+    together = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, max_ranges_per_subscription=3)
+    table = Summary.of(boxes, space, cells=cells, max_ranges_per_subscription=3)
     assert pairs(together) == pairs(table.ranges())
 
 
@@ -533,8 +535,8 @@ def test_ranges_over_words_that_a_client_numbers_otherwise_are_refused():
         broker.subscribe_ranges(1, sent)
     there = Space([String("symbol", ["IBM"])])
     broker.subscribe_ranges(1, convert("symbol != 'IBM'", there, broker.cells))
-    assert broker.holds({"symbol": "AAPL"})
-    assert not broker.holds({"symbol": "IBM"})
+    assert broker.may_match({"symbol": "AAPL"})
+    assert not broker.may_match({"symbol": "IBM"})
     with pytest.raises(UsageError, match="other words"):  # the broker doesn't know this word yet
         broker.subscribe_ranges(2, convert("symbol = 'MSFT'", there, broker.cells))
     with pytest.raises(UsageError, match="came as ranges"):
@@ -554,7 +556,7 @@ def test_a_replaced_one_comes_before_the_old_one_goes(gap):
         return Boxes.of(lo, lo + 9, ids=ids)
 
     for forward in table.subscribe_many(boxes(list(range(12)))):
-        neighbour.receive(forward)
+        neighbour.apply(forward)
     for turn in range(150):
         some = rng.choice(12, 3, replace=False).tolist()
         if turn % 2:
@@ -564,10 +566,10 @@ def test_a_replaced_one_comes_before_the_old_one_goes(gap):
         else:
             forwards = table.replace_many(boxes(some))
         for forward in forwards:
-            before = neighbour.ranges().hold(forward.drop.starts)
+            before = neighbour.ranges().contains_cells(forward.drop.starts)
             assert before.all(), "nothing is dropped that it never knew"
-            assert not neighbour.ranges().hold(forward.add.starts).any()
-            neighbour.receive(forward)
+            assert not neighbour.ranges().contains_cells(forward.add.starts).any()
+            neighbour.apply(forward)
         counts = np.zeros(PLACES, np.int64)
         for a, b in held.values():
             counts[int(a) : int(b) + 1] += 1
@@ -627,11 +629,11 @@ def test_what_makes_no_sense_is_refused():
         lambda: shift(table, Ranges(one, one * PLACES), 1),
         lambda: shift(table, Ranges(one, one * 4), -1),
         lambda: table.exclusive("t"),
-        lambda: table.holds_many(np.zeros((2, 3))),
-        lambda: table.refresh(np.zeros((2, 1))),
+        lambda: table.may_match_many(np.zeros((2, 3))),
+        lambda: table.rebuild_cells(np.zeros((2, 1))),
         lambda: Summary(LINE, bits=65),
         lambda: Summary(space_of(4), bits=17),
-        lambda: Summary(LINE, bits=12, limit=0),
+        lambda: Summary(LINE, bits=12, max_ranges_per_subscription=0),
         lambda: Summary(LINE, bits=12, gap=-1),
         lambda: Summary(LINE, bits=12, attributes=[]),
         lambda: Summary(LINE, bits=12, attributes=["x"], cells=table.cells),

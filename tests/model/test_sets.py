@@ -32,12 +32,12 @@ def space():
 
 SETS = {
     "engine": (Engine, lambda s: [set(found) for found in s.match_many(EVENTS)]),
-    "cover": (CoverSet, lambda s: (s.kept(), {one: s.covered_by(one) for one in s})),
-    "summary": (Summary, lambda s: s.holds_many(EVENTS).tolist()),
-    "exact": (ExactSummary, lambda s: [set(s.matches(event)) for event in EVENTS]),
+    "cover": (CoverSet, lambda s: (s.uncovered(), {one: s.covered_by(one) for one in s})),
+    "summary": (Summary, lambda s: s.may_match_many(EVENTS).tolist()),
+    "exact": (ExactSummary, lambda s: [set(s.match(event)) for event in EVENTS]),
     "split": (
         lambda space: SplitSummary(space, subsets=[["symbol"], ["price"]]),
-        lambda s: s.holds_many(EVENTS).tolist(),
+        lambda s: s.may_match_many(EVENTS).tolist(),
     ),
 }
 

@@ -238,7 +238,7 @@ def check_sets(folder, sinks, situation):
     rows = rows_of(folder / "kept", sinks["kept"])
     kept = {row["subscription"] for row in rows if row.get("covered_by") is None}
     assert len(rows) == len(subscriptions_of(situation))
-    assert kept == set(cover.kept())
+    assert kept == set(cover.uncovered())
     starts, ends = summary.ranges()
     ranges = [(row["start"], row["end"]) for row in rows_of(folder / "union", sinks["union"])]
     assert sorted(ranges) == list(zip(starts.tolist(), ends.tolist(), strict=True))

@@ -30,8 +30,10 @@ def test_many_partitions_give_the_ranges_of_the_table(spark, gap):
     made = generate("equal-boxes", subscriptions=3000, events=2000, attributes=4, size=9, seed=2)
     frame = spark.createDataFrame(made.tables["subscriptions"]).repartition(7)
     names = made.space.names[1:]
-    table = Summary.of(made.boxes, made.space, bits=6, attributes=names, gap=gap, limit=20)
-    found = merge(frame, made.space, 6, attributes=names, gap=gap, limit=20)
+    table = Summary.of(
+        made.boxes, made.space, bits=6, attributes=names, gap=gap, max_ranges_per_subscription=20
+    )
+    found = merge(frame, made.space, 6, attributes=names, gap=gap, max_ranges_per_subscription=20)
     assert ranges_of(found) == expected(table)
     cells = Cells.quantiles(made.space, 5, made.points, names[:2])
     table = Summary.of(made.boxes, made.space, cells=cells, gap=gap)
@@ -101,7 +103,7 @@ def test_a_summary_of_spark_s_ranges_is_saved_and_filters_elsewhere(spark, tmp_p
     found = merge(spark.createDataFrame(made.tables["subscriptions"]), made.space, **options)
     Summary.of_ranges(found.toArrow(), made.space, **options).save(tmp_path / "summary")
     events = made.tables["events"]
-    held = Summary.of(made.boxes, made.space, **options).holds_many(events)
+    held = Summary.of(made.boxes, made.space, **options).may_match_many(events)
     passed = filter_events(spark.createDataFrame(events), tmp_path / "summary", made.space)
     assert passed.columns == events.column_names
     expected = events.filter(pa.array(held))["id"].to_pylist()

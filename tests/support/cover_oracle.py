@@ -31,7 +31,7 @@ class Neighbourhood:
         self.covers = cover_matrix(boxes)
         self.arrival: dict[int, int] = {}
         self.clock = 0
-        self.forwarded: set[int] = set()
+        self.advertised: set[int] = set()
 
     def above(self, row: int) -> set[int]:
         """The live ones that cover a row; of equals only those that arrived before it."""
@@ -43,7 +43,7 @@ class Neighbourhood:
                     found.add(other)
         return found
 
-    def kept(self) -> list[int]:
+    def uncovered(self) -> list[int]:
         """Rows that nothing is above, in order of arrival."""
         return [row for row in sorted(self.arrival, key=self.arrival.get) if not self.above(row)]
 
@@ -56,29 +56,29 @@ class Neighbourhood:
     def unsubscribe(self, row: int) -> tuple[list[int], list[int]]:
         """What is to be sent and withdrawn when one leaves."""
         del self.arrival[row]
-        exposed = [r for r in self.kept() if r not in self.forwarded]
-        self.forwarded.update(exposed)
-        known = row in self.forwarded
-        self.forwarded.discard(row)
+        exposed = [r for r in self.uncovered() if r not in self.advertised]
+        self.advertised.update(exposed)
+        known = row in self.advertised
+        self.advertised.discard(row)
         return exposed, [row] if known else []
 
     def replace(self, old: int, new: int) -> tuple[list[int], list[int]]:
         """The same when one takes the place of another: it comes, then the other one leaves."""
         if self.covers[old, new] and self.covers[new, old]:
             self.arrival[new] = self.arrival.pop(old)
-            self.forwarded |= {new} if old in self.forwarded else set()
-            self.forwarded.discard(old)
+            self.advertised |= {new} if old in self.advertised else set()
+            self.advertised.discard(old)
             return [], []
         self.arrival[new] = self.arrival[old]
         self._sent_if_uncovered(new)
         exposed, withdrawn = self.unsubscribe(old)
         sent = [row for row in exposed if row != new]
-        return ([*sent, new], []) if new in self.forwarded else (sent, withdrawn)
+        return ([*sent, new], []) if new in self.advertised else (sent, withdrawn)
 
     def _sent_if_uncovered(self, row: int) -> list[int]:
         if self.above(row):
             return []
-        self.forwarded.add(row)
+        self.advertised.add(row)
         return [row]
 
     def nearest(self, row: int) -> set[int]:
@@ -87,10 +87,12 @@ class Neighbourhood:
         return {a for a in above if not any(a in self.above(b) for b in above if b != a)}
 
 
-def earliest_kept(boxes: Boxes) -> list[int]:
-    """For each row the kept one that covers it and came first, -1 if it is kept itself."""
+def earliest_uncovered(boxes: Boxes) -> list[int]:
+    """For each row the uncovered one that covers it and came first, -1 if it is uncovered
+    itself.
+    """
     everything = Neighbourhood(boxes)
     for row in range(boxes.rows):
         everything.subscribe(row)
-    kept = set(everything.kept())
+    kept = set(everything.uncovered())
     return [min(everything.above(row) & kept, default=-1) for row in range(boxes.rows)]

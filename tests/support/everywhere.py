@@ -136,7 +136,7 @@ def check_cover(session):
         whole.subscribe(one, text)
     kept = {one for one, above in found.items() if above is None}
     assert len(found) == len(rows) == len(SUBSCRIPTIONS)
-    assert kept == set(whole.kept())
+    assert kept == set(whole.uncovered())
     assert {above for above in found.values() if above is not None} <= kept
 
 

@@ -47,9 +47,9 @@ def read_both(
 
 
 def cover_commands(
-    run: Run, cover: CoverSet, given: tuple[Boxes | None, Commands], kept: Path | None
+    run: Run, cover: CoverSet, given: tuple[Boxes | None, Commands], uncovered: Path | None
 ) -> None:
-    """Do commands; write what is sent and withdrawn, and at the end what is kept."""
+    """Do commands; write what is sent and withdrawn, and at the end what is uncovered."""
     boxes, todo = given
     if boxes is not None:
         cover.subscribe_many(boxes)
@@ -57,10 +57,10 @@ def cover_commands(
         forwards = cover.update_many(todo)
     table = todo.messages(forwards)
     run.write(table, run.output)
-    if kept is not None:
-        names = cover.kept()
+    if uncovered is not None:
+        names = cover.uncovered()
         ids = pa.array(names, todo.ids.type if boxes is None else boxes.ids.type)
-        run.write(pa.table({"id": ids, "filter": [cover[one].filter for one in names]}), kept)
+        run.write(pa.table({"id": ids, "filter": [cover[one].filter for one in names]}), uncovered)
     sent = int(pc.sum(pc.equal(table["action"], "subscribe")).as_py() or 0)
     exposed = int(pc.sum(table["exposed"]).as_py() or 0)
     facts = {
@@ -71,17 +71,17 @@ def cover_commands(
         "withdrawn": len(table) - sent,
         "silent": len(todo.words) - len(table["command"].unique()),
         "live": len(cover),
-        "kept": len(cover.kept()),
-        "forwarded": len(cover.forwarded()),
+        "uncovered": len(cover.uncovered()),
+        "advertised": len(cover.advertised()),
         "index": cover.index,
         "k": cover.k,
         "work": {name: cost._asdict() for name, cost in cover.work._asdict().items()},
-        "kept_file": kept,
+        "uncovered_file": uncovered,
     }
     detail = (
         f"neighbours hear {sent:,} subscribes, {exposed:,} of them exposed as others left, and "
         f"{facts['withdrawn']:,} unsubscribes; of {facts['silent']:,} commands they hear nothing. "
-        f"{facts['live']:,} subscriptions are live, {facts['kept']:,} of them kept"
+        f"{facts['live']:,} subscriptions are live, {facts['uncovered']:,} of them uncovered"
     )
     run.done(counted(len(todo.words), "command"), len(todo.words), facts, [detail])
 

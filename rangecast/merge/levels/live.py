@@ -81,7 +81,7 @@ class Levels:
         self.work = Work(self.work.touched + touched, self.work.looked + looked)
         return RangeSets(changed[0], changed[1], offsets, 0)
 
-    def hold(self, places: U64) -> Bool:
+    def contains_cells(self, places: U64) -> Bool:
         """Return whether each place is held."""
         out = np.empty(len(places), np.bool_)
         if self._bits is None and len(places) >= LEAST_EVENTS and self._width <= WIDEST:
@@ -94,7 +94,7 @@ class Levels:
             marked(self._bits, places, out)
         return out
 
-    def missing(self, ranges: Ranges, *, exactly: bool = False) -> Ranges:
+    def difference(self, ranges: Ranges, *, exactly: bool = False) -> Ranges:
         """Return the parts of ranges that nothing holds; exactly: gaps don't count as held."""
         gap = np.uint64(0) if exactly else self._gap
         cursor = np.zeros(2, np.int64)

@@ -30,20 +30,20 @@ _AXES = 64 // _BITS
 """Attributes that the order goes by, at most."""
 
 
-def bounding_boxes(subscriptions: Any, space: Space, most: int) -> Boxes:
-    """Return at most `most` boxes that together hold all that some subscriptions hold.
+def bounding_boxes(subscriptions: Any, space: Space, max_boxes: int) -> Boxes:
+    """Return at most `max_boxes` boxes that together contain all subscriptions.
 
     subscriptions   as `Engine.subscribe_many` takes them
     """
-    if most < 1:
-        raise UsageError(f"there is at least one bounding box; given as the most: {most}")
+    if max_boxes < 1:
+        raise UsageError(f"there is at least one bounding box; given as the maximum: {max_boxes}")
     boxes = as_boxes(subscriptions, space)
     first, last, counts = _cells(boxes)
     order = _order(boxes, first, last)
     lo, hi, first, last = boxes.lo[order], boxes.hi[order], first[order], last[order]
     rng = np.random.default_rng(0)
-    while len(lo) > most:
-        starts = _joined(first, last, counts, len(lo) - most, rng)
+    while len(lo) > max_boxes:
+        starts = _joined(first, last, counts, len(lo) - max_boxes, rng)
         lo, first = np.minimum.reduceat(lo, starts), np.minimum.reduceat(first, starts)
         hi, last = np.maximum.reduceat(hi, starts), np.maximum.reduceat(last, starts)
     # A range from a value up to the missing one is no filter: the attribute isn't mentioned then.

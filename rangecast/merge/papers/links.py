@@ -120,9 +120,9 @@ class Links(SubscriptionSet):
         """Add or replace subscriptions of a link; what that comes to is sent at once."""
         return self._changed(link, lambda to: to.upsert_many(subscriptions, rejected=rejected))
 
-    def receive(self, link: Link, forward: RangeForward) -> dict[Link, RangeForward]:
-        """Do what the neighbour behind a link says."""
-        return self._forwards(link, self[link].receive(forward))
+    def apply(self, link: Link, forward: RangeForward) -> dict[Link, RangeForward]:
+        """Apply a change that the neighbour behind a link sent."""
+        return self._forwards(link, self[link].apply(forward))
 
     # ---- questions
 
@@ -131,19 +131,19 @@ class Links(SubscriptionSet):
         self._members.row(link)
         return joined([one.ranges() for other, one in self._summaries.items() if other != link])
 
-    def holds(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
-        """Return the links that an event must go out over, other than the one that it came over."""
+    def links_for(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
+        """Return the links to send an event over, other than the one that it came over."""
         place = self.cells.places(encode_event(event, self.space)[None])
         return [
             link
             for link, summary in self._summaries.items()
-            if link != came_over and summary.hold(place)[0]
+            if link != came_over and summary.contains_cells(place)[0]
         ]
 
-    def holds_many(self, events: Any) -> dict[Link, Bool]:
-        """Return for each link whether each event must go out over it; see `Summary.holds_many`."""
+    def links_for_many(self, events: Any) -> dict[Link, Bool]:
+        """Return for each link whether to send each event over it; see `Summary.may_match_many`."""
         places = self.cells.places(as_points(events, self.space))
-        return {link: summary.hold(places) for link, summary in self._summaries.items()}
+        return {link: summary.contains_cells(places) for link, summary in self._summaries.items()}
 
     @property
     def memory(self) -> int:
@@ -168,7 +168,12 @@ class Links(SubscriptionSet):
         """Return the links of a snapshot."""
         arrays, meta = load_arrays(path, _KIND)
         space, cells = space_of_meta(meta), Cells.of_arrays(arrays)
-        opened = cls(space, cells=cells, limit=meta["limit"], gap=meta["gap"])
+        opened = cls(
+            space,
+            cells=cells,
+            max_ranges_per_subscription=meta["max_ranges_per_subscription"],
+            gap=meta["gap"],
+        )
         for number, link in enumerate(ids_of_buffers(arrays).to_pylist()):
             mine = without_prefix(f"{number}.", arrays)
             opened._summaries[link] = Summary.of_arrays(space, mine, meta)
@@ -200,5 +205,5 @@ class Links(SubscriptionSet):
         """Return the parts that no link but the one that changed tells a neighbour of."""
         for other, summary in self._summaries.items():
             if other not in (link, changed) and len(ranges):
-                ranges = summary.missing(ranges)
+                ranges = summary.difference(ranges)
         return ranges

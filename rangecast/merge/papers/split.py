@@ -151,14 +151,14 @@ class SplitSummary(SubscriptionSet):
         hi = reduce(np.minimum, [everything, *(hi for _, hi in kept)])
         return Subscription(as_id(subscription), text_of_bounds(self.space, lo, hi))
 
-    def holds(self, event: Mapping[str, Any]) -> bool:
+    def may_match(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event may match a subscription; if not, it matches none."""
-        return bool(self.holds_many(encode_event(event, self.space)[None])[0])
+        return bool(self.may_match_many(encode_event(event, self.space)[None])[0])
 
-    def holds_many(self, events: Any) -> Bool:
-        """Return whether each event may match a subscription, as `Summary.holds_many` does."""
+    def may_match_many(self, events: Any) -> Bool:
+        """Return whether each event may match a subscription, as `Summary.may_match_many` does."""
         points = as_points(events, self.space)
-        answers = np.stack([summary.holds_many(points) for summary in self.summaries])
+        answers = np.stack([summary.may_match_many(points) for summary in self.summaries])
         if self.combine == "all":
             return np.asarray(answers.all(axis=0))
         return np.asarray(answers.any(axis=0) | (self._unbounded > 0))

@@ -88,7 +88,7 @@ class Table:
         else:
             held = np.diff(self._indexed().match_points(points).matches.offsets) > 0
         if self._ranges and self._curve is not None and not held.all():
-            held = held | self._all_ranges().hold(self._curve.places(points, words))
+            held = held | self._all_ranges().contains_cells(self._curve.places(points, words))
         return held
 
     def matches(self, points: F64) -> Sequence[list[Id]]:

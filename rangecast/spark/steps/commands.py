@@ -18,7 +18,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 from rangecast.cover.coverset import CoverSet
 from rangecast.errors import UsageError
 from rangecast.merge.cells import Cells
-from rangecast.merge.ranges import LIMIT
+from rangecast.merge.ranges import MAX_RANGES
 from rangecast.merge.summary import Summary
 from rangecast.model.attributes.text import String
 from rangecast.model.commands import as_commands
@@ -65,7 +65,7 @@ def merge_commands(
     *,
     attributes: Sequence[str] | None = None,
     cells: Cells | None = None,
-    limit: int = LIMIT,
+    max_ranges_per_subscription: int = MAX_RANGES,
     gap: int = 0,
     by: str | None = None,
 ) -> DataFrame:
@@ -83,7 +83,13 @@ def merge_commands(
         )
 
     def done(table: pa.Table) -> pa.Table:
-        return Summary(space, cells=grid, limit=limit, gap=gap).update_many(table).table()
+        return (
+            Summary(
+                space, cells=grid, max_ranges_per_subscription=max_ranges_per_subscription, gap=gap
+            )
+            .update_many(table)
+            .table()
+        )
 
     named = StructType().add("action", StringType())
     return _played(commands, done, named.add("start", LongType()).add("end", LongType()), by)

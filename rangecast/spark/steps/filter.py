@@ -36,9 +36,9 @@ class Sieve(NamedTuple):
     cells: Cells
     ranges: Ranges
 
-    def holds(self, points: F64) -> Bool:
+    def may_match(self, points: F64) -> Bool:
         """Return whether each event (n, d) may match a subscription."""
-        return self.ranges.hold(self.cells.places(points))
+        return self.ranges.contains_cells(self.cells.places(points))
 
 
 class AsTheyAre:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import U64
 from rangecast.merge.cells import Cells
-from rangecast.merge.ranges import LIMIT, Ranges, joined, union_of_boxes
+from rangecast.merge.ranges import MAX_RANGES, Ranges, joined, union_of_boxes
 from rangecast.model.boxes import Boxes
 from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.space import Space
@@ -43,7 +43,7 @@ def merge(
     *,
     attributes: Sequence[str] | None = None,
     cells: Cells | None = None,
-    limit: int = LIMIT,
+    max_ranges_per_subscription: int = MAX_RANGES,
     gap: int = 0,
 ) -> DataFrame:
     """Return the summary of subscriptions: columns start and end, ascending, in one partition.
@@ -56,7 +56,7 @@ def merge(
     grid = Cells.chosen(space, bits, attributes, cells)
     check_width(grid)
     encoded = encode(subscriptions, space)
-    found = _union(encoded.rows, grid, len(space), limit, gap)
+    found = _union(encoded.rows, grid, len(space), max_ranges_per_subscription, gap)
     weakref.finalize(found, encoded.release).atexit = False
     return found
 
@@ -70,28 +70,38 @@ def check_width(grid: Cells) -> None:
         )
 
 
-def union_by_workers(session: SparkSession, boxes: Boxes, limit: int) -> Callable[[Cells], Ranges]:
+def union_by_workers(
+    session: SparkSession, boxes: Boxes, max_ranges_per_subscription: int
+) -> Callable[[Cells], Ranges]:
     """Return what sums up boxes that are on the driver, by the workers."""
     encoded, release = encoded_boxes(session, boxes)
 
     def union(grid: Cells) -> Ranges:
         if len(grid.axes) * grid.bits > _MOST_BITS:
-            return union_of_boxes(grid, boxes.lo, boxes.hi, boxes.owner, limit=limit)
-        table = _union(encoded, grid, boxes.dimensions, limit, 0).toArrow()
+            return union_of_boxes(
+                grid,
+                boxes.lo,
+                boxes.hi,
+                boxes.owner,
+                max_ranges_per_subscription=max_ranges_per_subscription,
+            )
+        table = _union(encoded, grid, boxes.dimensions, max_ranges_per_subscription, 0).toArrow()
         return Ranges(*(table[name].to_numpy().astype(np.uint64) for name in ("start", "end")))
 
     weakref.finalize(union, release)
     return union
 
 
-def _union(encoded: DataFrame, grid: Cells, dimensions: int, limit: int, gap: int) -> DataFrame:
+def _union(
+    encoded: DataFrame, grid: Cells, dimensions: int, max_ranges_per_subscription: int, gap: int
+) -> DataFrame:
     """Return the union of encoded subscriptions: start and end, ascending, in one partition."""
     shift = max(len(grid.axes) * grid.bits - _RUNS, 0)
 
     def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[Ranges] = []
         for batch in batches:
-            some = _union_of_batch(batch, grid, dimensions, limit)
+            some = _union_of_batch(batch, grid, dimensions, max_ranges_per_subscription)
             while parts and len(parts[-1]) <= len(some):
                 some = joined([parts.pop(), some])
             parts.append(some)
@@ -103,7 +113,11 @@ def _union(encoded: DataFrame, grid: Cells, dimensions: int, limit: int, gap: in
 
     none = np.zeros((1, dimensions))
     union_of_boxes(
-        grid, none, none, np.zeros(1, np.int32), limit=limit
+        grid,
+        none,
+        none,
+        np.zeros(1, np.int32),
+        max_ranges_per_subscription=max_ranges_per_subscription,
     )  # compile before workers do
     pieces = encoded.select("id", "boxes", "error").mapInArrow(sum_up, f"run int, {_SCHEMA}")
     tasks = 2 * parallelism(encoded.sparkSession)
@@ -112,12 +126,16 @@ def _union(encoded: DataFrame, grid: Cells, dimensions: int, limit: int, gap: in
     return merged.repartition(1).sortWithinPartitions("start").mapInArrow(_scan(gap), _SCHEMA)
 
 
-def _union_of_batch(batch: pa.RecordBatch, grid: Cells, dimensions: int, limit: int) -> Ranges:
+def _union_of_batch(
+    batch: pa.RecordBatch, grid: Cells, dimensions: int, max_ranges_per_subscription: int
+) -> Ranges:
     table = pa.Table.from_batches([batch])
     report_errors(table, RejectedRows())
     lo, hi, sizes = unpack(table.column("boxes"), dimensions)
     owner = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    return union_of_boxes(grid, lo, hi, owner, limit=limit)
+    return union_of_boxes(
+        grid, lo, hi, owner, max_ranges_per_subscription=max_ranges_per_subscription
+    )
 
 
 def _cut(ranges: Ranges, shift: int) -> tuple[U64, U64]:

@@ -115,7 +115,7 @@ class Question:
                     known, batch, form.event_id, columns, nan=nan, raising=not form.errors
                 )
                 for sieve in sieves:
-                    encoded = encoded.only(sieve.open().holds(encoded.points))
+                    encoded = encoded.only(sieve.open().may_match(encoded.points))
                 yield from answer(sharded, batch, encoded, form)
 
             if finish is not None:

@@ -154,7 +154,7 @@ def _merge(made: Workload) -> None:
     summary.subscribe_many(made.boxes)
     some = made.boxes.take(range(2))
     summary.unsubscribe_many(some.ids.to_pylist())
-    summary.holds_many(made.tables["events"])
+    summary.may_match_many(made.tables["events"])
 
 
 def _notify(_made: Workload) -> None:

@@ -31,9 +31,11 @@ def cover(
     space: SpaceFile,
     subscriptions: OptionalSubscriptionsFile = None,
     output: Output = "-",
-    kept: Annotated[
+    uncovered: Annotated[
         Path | None,
-        typer.Option("--kept", help="Write the subscriptions to keep, with all their columns."),
+        typer.Option(
+            "--uncovered", help="Write the subscriptions to keep, with all their columns."
+        ),
     ] = None,
     commands: CommandsFile = None,
     k: Annotated[
@@ -41,7 +43,7 @@ def cover(
         typer.Option(
             "-k",
             metavar="[NUMBER|all|poset]",
-            help="With --commands: coverers that are kept of each subscription.",
+            help="With --commands: coverers stored per subscription.",
         ),
     ] = "1",
     index: Annotated[
@@ -57,16 +59,16 @@ def cover(
 ) -> None:
     """Write what covers each subscription: subscription, covered_by (empty: keep it).
 
-    --kept writes those to keep as a file of subscriptions, which other commands take.
+    --uncovered writes those to keep as a file of subscriptions, which other commands take.
 
     With --commands, write what neighbours of a broker hear of each command instead: command (its
     row, from 0), action (subscribe, unsubscribe), subscription, exposed (whether it is sent because
-    what covered it leaves). --kept then writes what is kept at the end: id, filter. -k and --index
-    change what a command costs, never a message.
+    what covered it leaves). --uncovered then writes the uncovered ones at the end: id, filter. -k
+    and --index change what a command costs, never a message.
 
     \b
     Examples:
-      rangecast cover subscriptions.csv --space space.toml --kept kept.csv -o covered.csv
+      rangecast cover subscriptions.csv --space space.toml --uncovered uncovered.csv -o covered.csv
       rangecast cover subscriptions.csv --space space.toml --plot cover.svg
       rangecast cover --commands commands.csv --space space.toml -k 2 -o messages.csv
     """
@@ -91,7 +93,7 @@ def cover(
     with Run.started(
         output,
         reads=[subscriptions, space, commands],
-        tables=[kept],
+        tables=[uncovered],
         pictures=[plot],
         rejected=rejected,
         ignore_unknown=ignore_unknown,
@@ -102,7 +104,7 @@ def cover(
         if commands is not None:
             found_k = int(k) if k.isdecimal() else k
             live = CoverSet(where, index=str(index), k=found_k)
-            cover_commands(run, live, read_both(run, where, subscriptions, commands), kept)
+            cover_commands(run, live, read_both(run, where, subscriptions, commands), uncovered)
             return
         assert subscriptions is not None
         boxes = run.subscriptions(subscriptions, where)
@@ -125,8 +127,10 @@ def cover(
                 names = boxes.ids.slice(first, BATCH_ROWS)
                 by = boxes.ids.take(coverers.slice(first, BATCH_ROWS))
                 writer.write(pa.record_batch([names, by], schema=schema))
-        if kept is not None:
-            run.write(rows_of(run.file(subscriptions), boxes.ids.filter(pa.array(above < 0))), kept)
+        if uncovered is not None:
+            run.write(
+                rows_of(run.file(subscriptions), boxes.ids.filter(pa.array(above < 0))), uncovered
+            )
         found = redundancy(where, boxes, above)
         if plot is not None:
             draw(plot, found)
@@ -134,13 +138,13 @@ def cover(
             _show(found)
         facts = {
             "subscriptions": found.subscriptions,
-            "kept": found.kept,
+            "uncovered": found.uncovered,
             "redundant": found.redundant,
             "equal": found.equal,
             "saved": round(found.saved, 4),
             "coverers": [one._asdict() for one in found.coverers],
             "by_attributes": [one._asdict() for one in found.by_attributes],
-            "kept_file": kept,
+            "uncovered_file": uncovered,
             "plot": plot,
             "index": choice.name,
             "plan": choice.why,
@@ -152,11 +156,11 @@ def cover(
 def _sentence(found: Redundancy) -> str:
     """Return what was found, and what to do with it."""
     if not found.redundant:
-        return "none is redundant: forward all of them"
+        return "none is redundant: advertise all of them"
     return (
         f"{found.redundant:,} are redundant ({found.saved:.1%}), of which {found.equal:,} are the "
-        f"same as one that is kept. Forward {found.kept:,}: a neighbour receives the same events "
-        f"and holds {found.saved:.1%} fewer subscriptions"
+        f"same as an uncovered one. Advertise {found.uncovered:,}: a neighbour receives the same "
+        f"events and stores {found.saved:.1%} fewer subscriptions"
     )
 
 

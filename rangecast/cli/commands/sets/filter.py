@@ -63,7 +63,7 @@ def filter_(
             source = run.events(events, sums.space)
             for table, points in source.tables():
                 count += len(points)
-                passed.append(table.filter(pa.array(sums.holds_many(points))))
+                passed.append(table.filter(pa.array(sums.may_match_many(points))))
                 advance(len(points), source.reading)
         found = one_table(events, passed)
         run.write(found, output)

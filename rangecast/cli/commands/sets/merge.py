@@ -49,10 +49,10 @@ def merge(
         Path | None,
         typer.Option("--events", help="Sample events, to measure what passes in vain; - is stdin."),
     ] = None,
-    weigh: Annotated[
+    weighting_events: Annotated[
         Path | None,
         typer.Option(
-            "--weigh",
+            "--weighting-events",
             help="Other events: gaps that few of them lie in are closed first, not the shortest.",
         ),
     ] = None,
@@ -83,10 +83,10 @@ def merge(
     max_attributes: Annotated[
         int, typer.Option("--max-attributes", min=1, help="Try 1 to this many attributes.")
     ] = 4,
-    limit: Annotated[
+    max_ranges_per_subscription: Annotated[
         int,
         typer.Option(
-            "--ranges-per-subscription", min=1, help="Ranges that one subscription may have."
+            "--max-ranges-per-subscription", min=1, help="Maximum ranges of one subscription."
         ),
     ] = 64,
     engine: EngineOption = Engine.LOCAL,
@@ -108,9 +108,9 @@ def merge(
     them, and --redundant the subscriptions that add nothing to those before them: the ranges are
     the same without them.
 
-    Ranges are joined over their shortest gaps. With --weigh, those gaps are closed first that the
-    fewest of these events lie in: where some values are much more frequent than others, that lets
-    far less through. Give other events than those of --events, which measure the result.
+    Ranges are joined over their shortest gaps. With --weighting-events, those gaps are closed first
+    that the fewest of these events lie in: where some values are much more frequent than others,
+    that lets far less through. Give other events than those of --events, which measure the result.
 
     With --commands, write what neighbours of a broker hear of each command instead: command (its
     row, from 0), action (add, drop), start, end. The setting is the one to take for SUBSCRIPTIONS,
@@ -140,20 +140,25 @@ def merge(
     from rangecast.report.merge import draw, table_of
 
     check_master(engine, master)
-    without = {"--weigh": weigh, "--bounding-boxes": bounding, "--redundant": redundant}
+    without = {
+        "--weighting-events": weighting_events,
+        "--bounding-boxes": bounding,
+        "--redundant": redundant,
+    }
     refused = {name: given is not None for name, given in [*without.items(), ("--plot", plot)]}
     refused["--engine spark"] = engine == Engine.SPARK
     check_commands(subscriptions, commands, refused if commands is not None else {})
     if save is not None:
         check_free(save, overwrite=overwrite)
-    if weigh is not None and events is not None and _is_same(weigh, events):
+    if weighting_events is not None and events is not None and _is_same(weighting_events, events):
         raise UsageError(
-            f"--weigh and --events are both {events}: what passes would look less than it will be\n"
+            f"--weighting-events and --events are both {events}: the measured pass rate would be "
+            "too low\n"
             "  hint: split the file, and give one half to each"
         )
     with Run.started(
         output,
-        reads=[subscriptions, space, events, weigh, commands],
+        reads=[subscriptions, space, events, weighting_events, commands],
         tables=[ranges, bounding, redundant],
         pictures=[plot],
         rejected=rejected,
@@ -174,28 +179,34 @@ def merge(
             points = _points(run, events, where)
             points = points[:: max(1, -(-len(points) // _MOST_EVENTS))]
             sample = tuning.Sample(points, _matched(boxes, points))
-        weights = None if weigh is None else _points(run, weigh, where)
+        weights = None if weighting_events is None else _points(run, weighting_events, where)
         union = None
         if engine == Engine.SPARK:
             from rangecast.spark.steps.merge import union_by_workers
 
-            union = union_by_workers(run.spark(master), boxes, limit)
+            union = union_by_workers(run.spark(master), boxes, max_ranges_per_subscription)
         with run.task("trying settings") as advance:
             found = tuning.recommend(
                 boxes,
                 where,
                 max_ranges,
                 sample,
-                most=max_attributes,
-                limit=limit,
+                max_attributes=max_attributes,
+                max_ranges_per_subscription=max_ranges_per_subscription,
                 union=union,
-                weigh=weights,
+                weighting_events=weights,
                 progress=advance,
             )
         best, cells = found.best, found.summary.cells
         if todo is not None:
             before = boxes.take([]) if first is None else first
-            live = Summary.of(before, where, cells=cells, limit=limit, gap=best.gap)
+            live = Summary.of(
+                before,
+                where,
+                cells=cells,
+                max_ranges_per_subscription=max_ranges_per_subscription,
+                gap=best.gap,
+            )
             facts = {"subscriptions": len(live), "recommended": best.setting._asdict()}
             merge_commands(run, live, todo, facts, ranges=ranges, save=save, overwrite=overwrite)
             return
@@ -213,7 +224,9 @@ def merge(
             details.append(_held_back(hulls, sample))
         needless = None
         if redundant is not None:
-            adds_nothing = pa.array(tuning.redundant(where, boxes, cells, limit))
+            adds_nothing = pa.array(
+                tuning.redundant(where, boxes, cells, max_ranges_per_subscription)
+            )
             needless = boxes.ids.filter(adds_nothing)
             run.write(pa.table({"subscription": needless}), redundant)
             details.append(f"{len(needless):,} of them add nothing to those before them")
@@ -234,7 +247,7 @@ def merge(
             "redundant": None if needless is None else len(needless),
             "plot": plot,
             "cells_digest": cells.digest,
-            "lets_through": best.lets_through,
+            "pass_rate": best.pass_rate,
             "worth_it": found.is_worth_it,
             "recommended": table.to_pylist()[found.outcomes.index(best)],
         }
@@ -298,7 +311,7 @@ def _sentence(best: Outcome, rows: int) -> str:
     text = (
         f"take {', '.join(setting.attributes)} with {setting.bits} bits and {setting.cells} cells: "
         f"{counted(rows, 'subscription')} sum{'s' if rows == 1 else ''} to "
-        f"{counted(best.ranges, 'range')}, {best.share:.2%} of the space"
+        f"{counted(best.ranges, 'range')}, {best.coverage:.2%} of the space"
     )
     if best.all_ranges > best.ranges:
         text += f" ({best.all_ranges:,} before gaps up to {best.gap:,} were closed)"
@@ -311,7 +324,7 @@ def _verdict(found: Recommendation, *, has_more: bool) -> str:
     """Say that the summary saves hardly anything, and what could make another one do better."""
     best = found.best
     passing = "sample events" if best.events else "space"
-    text = f"\nmerging isn't worth it on this data: {best.lets_through:.1%} of the {passing} "
+    text = f"\nmerging isn't worth it on this data: {best.pass_rate:.1%} of the {passing} "
     text += "would pass anyway"
     if found.must_let_through:
         asked_for = best.matched / best.events
