@@ -10,5 +10,5 @@ import logging
 import lazy_loader
 
 __version__ = "0.1.0"  # pyproject.toml reads it here
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever wants lines asks for them
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # applications add their own
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

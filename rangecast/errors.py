@@ -41,7 +41,7 @@ class InvalidValueError(RangecastError, ValueError):
     def __init__(self, reason: str, given: str | None = None):
         super().__init__(reason if given is None else f"{reason}, given: {given}")
         self.reason = reason
-        """Why, without what was given: for who shows that anyway."""
+        """The reason without the value, for callers that print the value."""
 
 
 class FilterError(RangecastError):

@@ -83,7 +83,7 @@ class LiveSet(SubscriptionSet):
         self.index = index
         self.rank_index = rank_index
         self.rebuild_count = 0
-        """How many rebuilds in the background have ended well."""
+        """Number of background rebuilds that have succeeded."""
         self._one = 1, len(space)
         """The shape of one point."""
         self._edits = threading.RLock()

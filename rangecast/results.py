@@ -1,4 +1,4 @@
-"""What a live set answers to many events."""
+"""Results of a live set for many events."""
 
 from __future__ import annotations
 

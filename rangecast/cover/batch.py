@@ -29,7 +29,7 @@ from rangecast.model.boxes import Boxes
 _CELLS = 255
 _SAMPLE = 1 << 14
 _SHARE, _FEW = 256, 1024
-"""The first look is at one in so many of what is kept, but at no less than these."""
+"""The first pass samples one in this many of the kept boxes, but at least these."""
 
 
 def covered_by(boxes: Boxes) -> I32:

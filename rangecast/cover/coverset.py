@@ -47,7 +47,7 @@ _KIND = "cover set"
 
 
 class Cost(NamedTuple):
-    """What one kind of question to the index took so far."""
+    """Cost of one kind of index query so far."""
 
     calls: int
     nodes: int
@@ -212,7 +212,7 @@ class CoverSet(SubscriptionSet):
 
     @property
     def work(self) -> Work:
-        """What the index was asked so far, and what that took."""
+        """Index queries so far, by kind, with their cost."""
         return Work(*(Cost(*row) for row in self._live.store.arrays.work[:KINDS].tolist()))
 
     @property

@@ -1,4 +1,4 @@
-"""What a covering index must do, and how the relation graphs call one without knowing which.
+"""Protocol of covering indexes, and its dispatch from the relation graphs.
 
 An index is a named tuple of arrays, with a class beside it that owns them. It holds some boxes of
 a `Store`, by number, and answers one kind of question: which boxes dominate this one, or (the
@@ -34,11 +34,11 @@ from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 
 STALE = -1
-"""What `room` says if an index should be arranged again first."""
+"""Answer of `room` if the index should be rebuilt first."""
 
 
 class Want(NamedTuple):
-    """What a search is for."""
+    """Purpose of a search."""
 
     row: int
     down: bool
@@ -57,10 +57,10 @@ class Index(Protocol):
     state: Bundle[Any]
 
     def reserve(self, boxes: int) -> None:
-        """Let the boxes of a store with room for so many be held."""
+        """Reserve memory for the boxes of a store of this size."""
 
     def make_room(self, inserts: int) -> None:
-        """Make room for at least so many inserts."""
+        """Make room for at least `inserts` inserts."""
 
     def held(self) -> I64:
         """Return the boxes that are held."""

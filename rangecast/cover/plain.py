@@ -1,4 +1,4 @@
-"""What covers each subscription of a set, in plain NumPy: for the time until kernels are compiled.
+"""Coverers of each subscription of a set, in plain NumPy: used until kernels are compiled.
 
 A box is a point of 2d coordinates, and lies inside those whose points dominate its own (`store`).
 Ranked column by column, a point that dominates another one has the larger sum of ranks, unless they
@@ -119,6 +119,6 @@ def _dominated(points: F64, by: F64) -> Bool:
 
 
 def _some(rows: I64, size: int) -> Iterator[I64]:
-    """Yield rows, so many at a time."""
+    """Yield rows in pieces of `size`."""
     for first in range(0, len(rows), size):
         yield rows[first : first + size]

@@ -1,4 +1,4 @@
-"""Relation graphs: what a subscribe and an unsubscribe change, and what neighbours are told.
+"""Relation graphs: the effect of an edit, and what is advertised to neighbours.
 
 G_k keeps up to k coverers of each subscription (paper 000, section III): one question to the index
 for a new subscription, and one for each that lost its last coverer. G* keeps every pair; the
@@ -11,7 +11,7 @@ Beyond the algorithm as it is printed:
 - Above is a strict order (`store.is_above`): of equal boxes, one represents the rest.
 - Property 1 holds at every step. A new subscription that nothing is above may be above roots that
   came before it: they get an edge from it. What something is above can't be above a root, so
-  nobody else needs to look. So the roots are at all times the subscriptions to be kept.
+  no other one needs to look. So the roots are at all times the subscriptions to be kept.
   `late` says so; without it the algorithm is the printed one: the messages are the same, but a root
   may be covered.
 - With k = 1 an index may hold the roots alone (`roots_only`): what is covered is covered by a
@@ -74,7 +74,7 @@ class Log(NamedTuple):
 
 @edited
 class Commands(NamedTuple):
-    """What to do, in order: rows that come or go. The boxes of the rows are in the store."""
+    """Edits in order: rows that come or go. The boxes of the rows are in the store."""
 
     row: I32
     comes: U8
@@ -113,7 +113,7 @@ def _copy_work(store: Store, source: int, target: int) -> None:
 
 @jit
 def _has_edges(store: Store, wanted: int) -> bool:
-    """Whether there is room for so many edges."""
+    """Whether there is room for `wanted` more edges."""
     used: int = store.notes[USED_EDGES] - store.notes[FREE_EDGES]
     return used + wanted <= int(store.notes[EDGE_ROOM])
 

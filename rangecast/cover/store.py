@@ -1,4 +1,4 @@
-"""What is live, and which of it covers which: the arrays below every relation graph.
+"""Live boxes and their covering relation: the arrays below every relation graph.
 
 A box is a point of 2d coordinates, -lo and hi of each attribute in turn. Then a box lies inside
 another one iff the other's point is at least as large in every coordinate: it *dominates* it.
@@ -9,7 +9,7 @@ Coordinates are only compared; a negative sign changes no comparison but its dir
     following  (boxes,)     the next box of the same row, NONE after the last
     first      (rows,)      the first box of a row
     arrival    (rows,)      order of arrival
-    advertised (rows,)      1 once neighbours were told of it
+    advertised (rows,)      1 once it was advertised to neighbours
     coverers   (rows,)      in-degree: edges that come in
     inward, outward (rows,) first edge that comes in, that goes out
     edges      (edges, 6)   doubly linked on both sides, so that one is cut in constant time

@@ -29,7 +29,7 @@ from rangecast.model.space import Space
 LONGITUDE, LATITUDE = "longitude", "latitude"
 _DEPTHS = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineString": 2}
 _DEPTHS |= {"Polygon": 2, "MultiPolygon": 3}
-"""How many lists are around the positions of a shape."""
+"""Levels of lists around the positions of a shape."""
 _EXPECTED = "give a FeatureCollection, whose features have ids"
 
 

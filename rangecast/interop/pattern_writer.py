@@ -12,7 +12,7 @@ from rangecast.interop.rules import UnsupportedRuleError
 
 @dataclass(frozen=True)
 class Limits:
-    """What numbers a service takes."""
+    """Numbers that a service accepts."""
 
     service: str
     largest: float

@@ -42,7 +42,7 @@ class ImportResult:
     space: Space | None
     """The space that was given, or the one that the rules need; `None` if they need none."""
     notes: list[str]
-    """What to look at before use: types that were guessed, shapes that are only candidates."""
+    """Warnings to read before use: inferred types, shapes that are only candidates."""
 
 
 _TYPES: dict[str, tuple[type[Attribute], ...]] = {

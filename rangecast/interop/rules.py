@@ -25,7 +25,7 @@ class UnsupportedRuleError(Exception):
 
 
 Kind = Literal["number", "integer", "text", "boolean", "moment"]
-"""What a test compares with."""
+"""Operand of a test."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Test:
     values: tuple[Any, ...] | None = None
     bounds: tuple[tuple[str, Any], ...] | None = None
     words: Callable[[str], bool] | None = None
-    """What holds of the texts that pass, such as a prefix: it needs a list of all texts."""
+    """Predicate on texts, such as a prefix: it needs a list of all texts."""
     inverse: bool = False
     """Whether the values that pass are all the others."""
     missing: bool = False

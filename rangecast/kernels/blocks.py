@@ -93,7 +93,7 @@ def arrange(
             while below + counts[pivot] <= half:
                 below += counts[pivot]
                 pivot += 1
-            level = half - below  # so many with the pivot's own code go to the first half
+            level = half - below  # this number with the pivot's own code go to the first half
             first, second = 0, half
             for at in range(len(some)):
                 code = side_codes[some[at], j]

@@ -10,9 +10,10 @@ The first line of the kernel makes the layout again, under the same names:
     tree = pointers(opened(table, Tree))  pointers: indexed flat, without a length
 
 numba counts the references to an array whenever it is handed from one function to the next, which
-can cost more than an inner loop. A pointer is just a number. Neither keeps memory alive: whoever
-calls the kernel holds the bundle meanwhile. An array that a kernel makes itself is freed after its
-last mention, and a pointer isn't one: hand the array to another function, which may point into it.
+can cost more than an inner loop. A pointer is just a number. Neither keeps memory alive: the
+caller of the kernel holds the bundle meanwhile. An array that a kernel makes itself is freed after
+its last mention, and a pointer isn't one: hand the array to another function, which may point into
+it.
 
 With numba's bounds check on (NUMBA_BOUNDSCHECK=1), a pointer knows its length: an item, or a vector
 (`bits`), that isn't wholly inside is an IndexError. Addresses that a kernel computes from a
@@ -118,7 +119,7 @@ class Bundle(Generic[Layout]):
         return sum(array.nbytes for array in arrays.values())
 
     def replaced(self, **arrays: AnyArray) -> Bundle[Layout]:
-        """Return a bundle with some arrays replaced; who holds this one keeps the old ones."""
+        """Return a bundle with some arrays replaced; this one keeps the old ones."""
         return Bundle(self.arrays._replace(**arrays))  # type: ignore[attr-defined]
 
     def grown(self, *, fill: float = 0, **sizes: int) -> Bundle[Layout]:

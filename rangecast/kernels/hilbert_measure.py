@@ -1,4 +1,4 @@
-"""How much of a weighted grid lies in ranges of the Hilbert curve.
+"""Share of a weighted grid that lies in ranges of the Hilbert curve.
 
 Each cell of an axis has a weight, and a cell of the grid the product of its own; a cell that no
 value can have weighs nothing. A range is cut into the blocks of the curve's binary tree; a block is

@@ -4,7 +4,7 @@ Compiled code is kept on disk, under a hash of all sources that a kernel can rea
 own file and those that it imports, directly or not: numba itself looks only at the file of the
 function, so a change in a kernel that is called from another file would go unnoticed. The folder
 lies in the user's cache folder, or else in the temporary folder; what is loaded from it is run, so
-it must be one that nobody else can write. If there is none, nothing is kept. Each kernel and
+no other user may be able to write it. If there is none, nothing is kept. Each kernel and
 signature has a file of its own with a checksum. A file that is damaged or can't be written costs
 time, never an answer: the kernel is compiled again.
 """
@@ -56,8 +56,8 @@ def jit_single(function: Function) -> Function:
 def direct(kernel: Callable[..., Any], *arguments: object) -> Callable[..., Any]:
     """Return a kernel that takes arguments of just these types, and doesn't look at them.
 
-    To find out the types of three arrays takes numba a third of a microsecond per call. Who calls
-    it vouches for them; whether an array is read-only doesn't matter.
+    To find out the types of three arrays takes numba a third of a microsecond per call. The
+    caller vouches for them; whether an array is read-only doesn't matter.
     """
     compiled: Any = kernel
     entry: Callable[..., Any] = compiled.compile(tuple(map(numba.typeof, arguments)))
@@ -65,7 +65,7 @@ def direct(kernel: Callable[..., Any], *arguments: object) -> Callable[..., Any]
 
 
 def _compile(function: Function, *, nogil: bool) -> Function:
-    # Nobody calls a kernel through a C function; making one takes a fifth of the compiling.
+    # No kernel is called through a C function; making one takes a fifth of the compiling.
     options = {"nogil": nogil, "fastmath": False, "no_cfunc_wrapper": True}
     compiled: Any = numba.njit(function, error_model="numpy", **options)
     module = function.__module__
@@ -128,7 +128,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     @property
     def stem(self) -> str:
-        """How the names of its files begin: those of this kernel and of these sources."""
+        """Prefix of its file names, for this kernel and these sources."""
         return f"{self._name}-{self._sources[:16]}-"
 
 

@@ -1,4 +1,4 @@
-"""Folders whose files may be loaded as code: this user's own, which nobody else can write."""
+"""Folders whose files may be loaded as code: this user's own, which no other user can write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def private_folder(folder: Path) -> Path:
     """Create a folder for this user alone (mode 0700) if it doesn't exist, and return it.
 
-    Raises `PermissionError` if somebody else could put a file there: the folder must belong to this
+    Raises `PermissionError` if another user could put a file there: the folder must belong to this
     user and be no symbolic link; every folder above it must belong to this user or to root, and if
     others can write it, it must be sticky, as the temporary folder is.
     """

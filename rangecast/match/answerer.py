@@ -53,7 +53,7 @@ class MatchAnswerer:
 
     @property
     def best(self) -> None:
-        """How many of an event's answers count: all."""
+        """No limit: all answers of an event count."""
         return
 
     @property

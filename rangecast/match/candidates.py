@@ -1,4 +1,4 @@
-"""What structures that find candidates and check them have in common.
+"""Shared parts of structures that find candidates and check them.
 
 The exact test of one candidate, how a subscription of several boxes is reported once, which boxes
 need no such look, and which attributes tell subscriptions apart best.

@@ -33,7 +33,7 @@ from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_
 
 
 class Index(Protocol):
-    """What every matching structure does."""
+    """Protocol of matching structures."""
 
     name: str
 
@@ -78,13 +78,13 @@ _UNINDEXED = 0.05
 _ONE_EACH = 1.5
 """Attributes mentioned by a box, in the mean, up to which each group of them is a line."""
 _ROOM, _TIMES = 1 << 26, 8
-"""Memory allowed for cell lists: so many bytes, and so many times that of the boxes."""
+"""Memory allowed for cell lists: in bytes, and as a multiple of that of the boxes."""
 _SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH, _SLABS_DOUBT = 300.0, 0.002, 15.0, 6.0
 """Nanoseconds of slabs: of an event, a box in the set, a match, a box in doubt."""
 _SLABS = 250
 """Slabs of an attribute."""
 _MARGIN = 1.5
-"""How many times faster cell lists must look: they take longer to build, and more memory."""
+"""Speed-up that cell lists must promise: they take longer to build, and more memory."""
 
 
 def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choice:

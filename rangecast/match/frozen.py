@@ -1,4 +1,4 @@
-"""What structures that are one bundle of frozen arrays have in common: `rtree`, `hilbert`."""
+"""Shared parts of structures that are one bundle of frozen arrays: `rtree`, `hilbert`."""
 
 from __future__ import annotations
 

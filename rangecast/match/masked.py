@@ -1,7 +1,7 @@
-"""Structures without some of their subscriptions, which are dead or belong to somebody else.
+"""Structures without some of their subscriptions, which are dead or belong to another consumer.
 
 `Slabs` and `Cells` leave them out as they search. Of any other structure they are taken out of what
-it found. Either way the structure itself stays as it is, for those who still use it.
+it found. Either way the structure itself stays as it is, for views that still use it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Columns(NamedTuple):
     owner: I32
     """(boxes,) the row of the set."""
     rows: int
-    """How many rows there are: an event holds no more."""
+    """Number of rows, the most that an event can match."""
 
 
 @jit

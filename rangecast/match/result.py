@@ -1,4 +1,4 @@
-"""What a match gives back, and how kernels hand it over in bounded pieces.
+"""Results of matching, which kernels return in bounded pieces.
 
 A kernel of a structure is wrapped as a `Step`: it starts at an event, writes rows into a buffer
 that it is given, and stops when the buffer is full or the events are done. So one event that
@@ -19,7 +19,7 @@ BUFFER = 1 << 20
 
 
 class Work(NamedTuple):
-    """How much was done: the same on every machine, so that tests can assert it."""
+    """Work that was done: the same on every machine, so that tests can assert it."""
 
     visited: int = 0
     """Nodes, cells, lists or words opened: what a structure's docstring says it counts."""

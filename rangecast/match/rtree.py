@@ -2,7 +2,7 @@
 
 Boxes are put in an order that keeps neighbours together, and each 16 of them make a node, each 16
 nodes a node of the next level: child i of node k is number 16 k + i of the level below, so there
-are no pointers. The order: boxes that are told apart by the same attributes together (`groups_by_
+are no pointers. The order: boxes that mention the same attributes together (`groups_by_
 axes`: an attribute that a box doesn't mention says nothing of where it lies), and in such a group
 by the Hilbert index of their middles or of their corners.
 

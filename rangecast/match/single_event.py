@@ -35,7 +35,7 @@ NO_ROWS: I32 = readonly(np.empty(0, np.int32))
 
 
 class Numbers(NamedTuple):
-    """What the rows of a structure are called in a live set."""
+    """Rows of a live set, by the rows of a structure."""
 
     set_rows: I32
     """The set's row of each row; none: the same."""
@@ -73,7 +73,7 @@ def refuse_nan(points: F64) -> None:
 
 
 @jit
-def most_beside(table: I64, others: I32) -> int:
+def max_beside(table: I64, others: I32) -> int:
     """Return how many rows may be put beside those of a structure."""
     return int(opened(table[_NUMBERS:], Columns).rows) + len(others)
 
@@ -99,5 +99,5 @@ def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> 
 def match_recent(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a set that has no structure yet: just what is beside one."""
     refuse_nan(points)
-    rows = np.empty(most_beside(table, others), np.int32)
+    rows = np.empty(max_beside(table, others), np.int32)
     return rows[: put_beside(table, points, others, rows, ZERO)]

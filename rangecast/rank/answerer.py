@@ -122,7 +122,7 @@ class RankAnswerer:
 
     @property
     def best(self) -> int:
-        """How many of an event's answers count."""
+        """Number of answers per event that count."""
         return self.asked.k
 
     @property

@@ -31,7 +31,7 @@ from rangecast.rank.slabs.index import Slabs
 
 
 class Index(Protocol):
-    """What every ranking structure does."""
+    """Protocol of ranking structures."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""How relaxed ranking makes one score of the weights of the attributes that hold.
+"""Combination of the weights of matching attributes into one score, for relaxed ranking.
 
 Their sum, the least or the largest of them, or their product, which stops at the largest double. A
 subscription's weights are taken in attribute order, so that every structure gets the same double.

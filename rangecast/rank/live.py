@@ -2,7 +2,7 @@
 
 A part of a live set (see `liveset`) gets a ranking structure when it is first ranked. Within it
 rows go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows,
-too few to index, are compared one by one. Dead rows take no place: every kernel is told who lives.
+too few to index, are compared one by one. Dead rows take no place: every kernel gets the live rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Query(NamedTuple):
     span: Span | None
     """`None`: points."""
     combine: str | None
-    """How relaxed ranking combines weights; `None`: exact."""
+    """Combination of weights in relaxed ranking; `None`: exact."""
 
     @classmethod
     def of(
@@ -149,10 +149,10 @@ def _compare(
 
 
 class _Ranked(NamedTuple):
-    """What ranking reads of the rows of a view; all arrays are read-only."""
+    """Arrays of a view that ranking reads; all of them are read-only."""
 
     died: I64
-    """Empty if all rows of the set live: nobody need ask."""
+    """Empty if all rows of the set live."""
     arrival: I64
     recent: I64
     """The rows that are in no part, by arrival."""

@@ -1,4 +1,4 @@
-"""What a ranking gives back: the best subscriptions of each event, and the work that it took."""
+"""Results of ranking: the best subscriptions of each event, and the work that it took."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = 32
 
 
 class Work(NamedTuple):
-    """How much was done: the same on every machine, so that tests can assert it."""
+    """Work that was done: the same on every machine, so that tests can assert it."""
 
     examined: int = 0
     """Intervals looked at in lists and leaves, those that don't hold the event too."""

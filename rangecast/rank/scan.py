@@ -37,7 +37,7 @@ _JOIN: dict[str, tuple[float, Callable[[F64, F64], F64]]] = {
     "max": (0.0, np.maximum),
     "product": (1.0, _times),
 }
-"""What there is before the first weight, and how to add one."""
+"""Neutral element of a combination, and its operation."""
 
 
 _BLOCK_BYTES = 1 << 22

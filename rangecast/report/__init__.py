@@ -1,1 +1,1 @@
-"""What people look at: plots in one style, and pages that need nothing beside them."""
+"""Reports for people: plots in one style, and self-contained pages."""

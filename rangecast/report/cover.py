@@ -1,4 +1,4 @@
-"""What a person can do about redundant subscriptions: how many, which coverers, what it saves."""
+"""Report on redundant subscriptions: their number, the main coverers, the savings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Coverer(NamedTuple):
 
     subscription: Any
     covers: int
-    """How many name it as their coverer."""
+    """Number of subscriptions that it covers."""
     filter: str
 
 
 class Group(NamedTuple):
-    """The subscriptions that mention so many attributes."""
+    """The subscriptions that mention a number of attributes."""
 
     attributes: int
     subscriptions: int
@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Redundancy:
-    """How much of a set is redundant, one by one."""
+    """Redundancy of a set, subscription by subscription."""
 
     subscriptions: int
     redundant: int
@@ -51,7 +51,7 @@ class Redundancy:
 
     @property
     def uncovered(self) -> int:
-        """How many neighbours must hear of."""
+        """Number of subscriptions that must be advertised."""
         return self.subscriptions - self.redundant
 
     @property
@@ -109,7 +109,7 @@ def _equal(boxes: Boxes, covered_by: I32) -> Bool:
 
 
 def draw(path: str | Path, found: Redundancy) -> None:
-    """Draw who covers most, and what is redundant by the number of attributes mentioned."""
+    """Draw the main coverers, and redundancy by the number of attributes mentioned."""
     with figure(path, columns=2, size=(6.4, 4.2)) as axes:
         left, right = axes[0]
         left.set(title="Redundant by attributes mentioned", xlabel="attributes mentioned")

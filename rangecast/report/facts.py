@@ -1,6 +1,6 @@
-"""What the page about matching shows, as plain numbers and arrays.
+"""Contents of the page about matching, as plain numbers and arrays.
 
-Whoever has them can have the page. Parts without data are left out.
+Parts without data are left out.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Events by a value, or by a span of time: how many, and how many of them nobody wanted."""
+    """Events by a value, or by a span of time: their number, and how many matched nothing."""
 
     attribute: str
     labels: Sequence[str] | npt.NDArray[np.datetime64]
@@ -106,17 +106,17 @@ class MatchReport:
     stages: Sequence[Stage] = ()
     stream: Sequence[MicroBatch] = ()
     changes: str = ""
-    """What changed about the subscriptions while the stream ran."""
+    """Edits of the subscriptions while the stream ran."""
     proofs: Sequence[Proof] = ()
     facts: dict[str, str] = field(default_factory=dict)
     foot: str = ""
 
     @property
     def events(self) -> int:
-        """How many events there were."""
+        """Number of events."""
         return len(self.per_event)
 
     @property
     def unwanted(self) -> int:
-        """How many of them matched nothing."""
+        """Number of events that matched nothing."""
         return int((self.per_event == 0).sum())

@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 
 class Page:
-    """What goes into a file of Markdown; its pictures lie beside it."""
+    """Contents of a Markdown file; its pictures lie beside it."""
 
     def __init__(self, path: Path):
         self.path = path

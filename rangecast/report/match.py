@@ -1,7 +1,6 @@
-"""The page about a run of matching: is it right, who gets what, where, how fast.
+"""The page about a run of matching: correctness, matches by subscription and value, speed.
 
-Takes plain numbers and arrays (`MatchReport`), so that whoever has them can have the page. Parts
-without data are left out.
+It is made of plain numbers and arrays (`MatchReport`). Parts without data are left out.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def _subscriptions(report: MatchReport) -> Html:
         content.append(tag("h3", "Some that waited in vain", style="margin-top:24px"))
         content.append(table(("subscription", "filter"), waiting))
     return section(
-        "Who gets matches",
+        "Matches by subscription",
         f"{len(counts) - idle:,} of {len(counts):,} subscriptions had a match, and an event went "
         f"to {each.mean():,.1f} of them on average.",
         *content,
@@ -145,7 +144,7 @@ def _best(report: MatchReport) -> Html | None:
         for place, (name, score, text) in enumerate(one.best)
     ]
     return section(
-        "Who comes first",
+        "The best of each event",
         "Where there is room for few, ranking finds the best of those that hold an event without "
         "finding all the others. By score; of equal ones, the one that arrived first.",
         table(("event", "rank", "subscription", "score", "filter"), rows, numbers="rank,score"),
@@ -160,7 +159,7 @@ def _unwanted(report: MatchReport) -> Html:
         shown.append(
             card(
                 plots.unwanted_over_time(report.over_time),
-                "Wanted by nobody, over time",
+                "Events without a match, over time",
                 f"The share of events that matched nothing (line) above how many events there were "
                 f"(bars). It was highest, {percent(shares.max(), 1)}, at {worst}.",
             )
@@ -171,16 +170,16 @@ def _unwanted(report: MatchReport) -> Html:
         shown.append(
             card(
                 plots.unwanted_by_value(report.by_value),
-                f"Wanted by nobody, by {report.by_value.attribute}",
+                f"Events without a match, by {report.by_value.attribute}",
                 f"The share of each {report.by_value.attribute}'s events that matched nothing: "
                 f"most in {worst}, {percent(shares.max(), 1)}.",
             )
         )
     part = percent(report.unwanted, report.events)
     return section(
-        "Events nobody wanted",
+        "Events without a match",
         f"{report.unwanted:,} of {report.events:,} events ({part}) "
-        "matched no subscription. If they cluster, something is offered that nobody asked for.",
+        "matched no subscription. If they cluster, a kind of event has no subscriptions.",
         cards(*shown),
     )
 

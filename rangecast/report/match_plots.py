@@ -86,12 +86,12 @@ def concentration(counts: I64) -> Svg:
 
 
 def unwanted_over_time(group: Group) -> Svg:
-    """Return the share of events that nobody wanted, above how many there were."""
-    svg = Svg("Share of events that nobody wanted, over time")
+    """Return the share of events without a match, above how many there were."""
+    svg = Svg("Share of events without a match, over time")
     shares = 100.0 * group.unwanted / np.maximum(group.events, 1)
     when = np.asarray(group.labels, dtype="datetime64[us]")
     step = (when[1] - when[0]) if len(when) > 1 else np.timedelta64(1, "m")
-    with plot(svg, title="", y="wanted by nobody", size=_HALF) as axes:
+    with plot(svg, title="", y="without a match", size=_HALF) as axes:
         top = max(float(shares.max(initial=0.0)), 0.1) * 1.15
         heights = group.events / max(int(group.events.max(initial=1)), 1) * top * 0.3
         axes.bar(when, heights, width=step * 0.9, align="edge", color=COLOURS[5], alpha=0.3)
@@ -103,12 +103,12 @@ def unwanted_over_time(group: Group) -> Svg:
 
 
 def unwanted_by_value(group: Group) -> Svg:
-    """Return the share of events that nobody wanted for each value, the largest on top."""
+    """Return the share of events without a match for each value, the largest on top."""
     shares = 100.0 * group.unwanted / np.maximum(group.events, 1)
     order = np.argsort(shares, kind="stable")[-_VALUES:]
     order = order[max(0, min(int((shares[order] == 0).sum()), len(order) - 3)) :]
-    svg = Svg(f"Share of events that nobody wanted by {group.attribute}")
-    with plot(svg, title="", x="wanted by nobody", size=_HALF) as axes:
+    svg = Svg(f"Share of events without a match by {group.attribute}")
+    with plot(svg, title="", x="without a match", size=_HALF) as axes:
         axes.barh([str(group.labels[i]) for i in order], shares[order], color=COLOURS[1])
         axes.xaxis.set_major_formatter("{x:g}%")
         axes.grid(axis="y", visible=False)

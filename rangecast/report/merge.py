@@ -1,4 +1,4 @@
-"""What settings of a summary cost and let through: as a table, and drawn."""
+"""Costs and false positives of a summary's settings: as a table, and drawn."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Svg:
     """A plot as the text of an SVG element, once it is drawn."""
 
     label: str
-    """What it shows, for those who can't see it."""
+    """Description of the picture, for screen readers."""
     text: str = ""
 
 

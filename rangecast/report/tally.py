@@ -1,6 +1,6 @@
-"""What a report shows, counted from the files of a run: events, subscriptions and a result.
+"""Numbers of a report, counted from the files of a run: events, subscriptions and a result.
 
-Memory: a few numbers an event and one a subscription; the result streams through.
+Memory: a few numbers per event and one per subscription; the result streams through.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Tally:
         return text_of_bounds(self.space, self.boxes.lo[some], self.boxes.hi[some])
 
     def over_time(self) -> Group | None:
-        """Return the events nobody wanted over the first attribute of time that there is."""
+        """Return the events without a match over the first attribute of time that there is."""
         name = _named(self.space, (Timestamp,))
         if name is None or not len(self.per_event):
             return None
@@ -77,7 +77,7 @@ class Tally:
         return Group(name, starts, all_of_them, unwanted)
 
     def by_value(self) -> Group | None:
-        """Return the events nobody wanted by the first attribute with listed values."""
+        """Return the events without a match by the first attribute with listed values."""
         name = _named(self.space, (Hierarchy, Category))
         if name is None:
             return None

@@ -1,4 +1,4 @@
-"""What survives a crash: versions of a set, commits of results, edits; without Spark.
+"""Crash-safe storage: versions of a set, commits of results, edits; without Spark.
 
 Names load when they are first used; `__init__.pyi` lists them.
 """

@@ -9,9 +9,9 @@
         lock                    held by the stream that writes here
 
 A batch is written into the staging folder, flushed to the disk together with its mark, and
-renamed into place. The rename is the commit: before it nobody sees the batch, after it everybody
-sees all of it. A batch that is run again after a crash is written anew if it wasn't committed,
-and passed over if it was.
+renamed into place. The rename is the commit: before it no reader sees the batch, after it
+every reader sees all of it. A batch that is run again after a crash is written anew if it wasn't
+committed, and skipped if it was.
 
 The folder is on a file system with an atomic rename that all hosts mount (local disks, NFS), not
 an object store. Spark, DuckDB and Arrow see `batch` as one more column.
@@ -34,7 +34,7 @@ from rangecast.model.io.atomic import write_whole
 from rangecast.model.io.durable import sync_folder, sync_tree, try_lock, write_bytes
 
 BATCH_JOB = "batch job"
-"""How the names of streams begin that are batch jobs, each run one of its own."""
+"""Prefix of the streams that are batch jobs, one per run."""
 _MARK = "_committed.json"
 _OWNER = "_stream.json"
 
@@ -122,7 +122,7 @@ class CommittedFolder:
         """Refuse the folder of another stream: the numbers of its batches mean other batches."""
         owner = self.folder / _OWNER
         if not owner.exists() or not any(self.folder.glob("batch=*")):
-            # Nothing is committed yet, perhaps as an earlier run failed: nobody's numbers clash.
+            # Nothing is committed yet, perhaps as an earlier run failed: no numbers clash.
             foreign = [path.name for path in self.folder.iterdir() if path.name[0] not in "._"]
             if foreign:
                 raise UsageError(

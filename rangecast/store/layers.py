@@ -1,8 +1,8 @@
-"""What edits changed, as a layer over a whole set: small to write, however large the set is.
+"""Edits as a layer over a whole set: small to write, however large the set is.
 
 A layer has the subscriptions that came or changed, each with the number of its arrival, and the
-numbers of those that went or changed. The numbers of a whole set are its rows; who comes later gets
-the next one; who is replaced keeps its own. A set with layers has the rows of all of them, without
+numbers of those that went or changed. The numbers of a whole set are its rows; a later one gets the
+next number; a replaced one keeps its own. A set with layers has the rows of all of them, without
 those that a later layer names as gone.
 
     manifest.json, *.bin    a snapshot (`model.snapshot`) of kind "layer"
@@ -33,7 +33,7 @@ Words = dict[str, list[str]]
 
 
 class Layer(NamedTuple):
-    """What came, with the number of its arrival, and what went."""
+    """Subscriptions added, with their arrival numbers, and those removed."""
 
     boxes: Boxes
     arrival: I64
@@ -47,7 +47,7 @@ class Layer(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many subscriptions it is about."""
+        """Number of subscriptions that it changes."""
         return len(self.arrival) + len(self.gone)
 
     def after(self, earlier: Layer) -> Layer:
@@ -86,7 +86,7 @@ class LayeredSet(NamedTuple):
 
     @property
     def next_arrival(self) -> int:
-        """The number of who comes next."""
+        """The next arrival number."""
         latest = [int(layer.arrival[-1]) for layer in self.layers if len(layer.arrival)]
         gone = [int(layer.gone[-1]) for layer in self.layers if len(layer.gone)]
         return max(self.base.rows - 1, *latest, *gone, -1) + 1
@@ -99,7 +99,7 @@ class LayeredSet(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many live subscriptions there are."""
+        """Number of live subscriptions."""
         base = self.base.rows - int((self.gone_after(0) < self.base.rows).sum())
         return base + sum(
             len(layer.arrival) - int(np.isin(layer.arrival, self.gone_after(place + 1)).sum())
@@ -112,7 +112,7 @@ class LayeredSet(NamedTuple):
         return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
 
     def parts(self) -> list[tuple[Boxes, I64, I64]]:
-        """Return the subscriptions of the base and of each layer, their numbers, and who went."""
+        """Return the subscriptions of the base and each layer, their numbers, and those removed."""
         base = self.base, np.arange(self.base.rows), self.gone_after(0)
         more = [
             (layer.boxes, layer.arrival, self.gone_after(place + 1))

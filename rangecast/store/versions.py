@@ -197,7 +197,7 @@ class Versions:
             write_whole(note, content)
 
     def _unseen(self, boxes: Boxes, space: Space) -> Path:
-        """Write the next version where nobody sees it, and return its folder."""
+        """Write the next version where no reader sees it, and return its folder."""
         self._clear()
         unseen = self.folder / _UNSEEN / f"{max(self.all(), default=0) + 1:06}"
         save_boxes(unseen, boxes, space)
@@ -280,7 +280,7 @@ class Versions:
         part.rename(self.folder / place / part.name)
 
     def _clear(self) -> None:
-        """Remove what nobody can see, perhaps left by a process that crashed."""
+        """Remove files that no reader can see, perhaps left by a process that crashed."""
         shutil.rmtree(self.folder / _UNSEEN, ignore_errors=True)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What a workload is, how a generator declares its parameters, and the registry of all of them.
+"""Workloads, the parameters that generators declare, and the registry of generators.
 
 A generator is a function `f(seed, *, parameter=default, ...) -> Workload`, registered with
 `@workload(...)`. Each parameter is annotated with `Annotated[type, takes(meaning, limits)]`, so

@@ -56,18 +56,18 @@ def placed(rng: np.random.Generator, widths: F64) -> tuple[F64, F64]:
     return lo, np.minimum(lo + widths, 1.0)
 
 
-def turns(who: I64) -> Iterator[I64]:
-    """Yield the rows of everyone's first turn, then of everyone's second, and so on.
+def turns(actors: I64) -> Iterator[I64]:
+    """Yield the rows of each actor's first turn, then of each actor's second, and so on.
 
-    Lets a walk in which each step starts from the last one of the same `who` run on whole arrays.
+    Lets a walk in which each step starts from the last one of the same actor run on whole arrays.
     """
-    by_who = np.argsort(who, kind="stable")
-    sorted_who = who[by_who]
-    starts = np.flatnonzero(np.diff(sorted_who, prepend=-1))
-    lengths = np.diff(starts, append=len(who))
-    turn = np.arange(len(who)) - np.repeat(starts, lengths)
-    by_turn = by_who[np.argsort(turn, kind="stable")]
-    cuts = np.cumsum(np.bincount(turn)) if len(who) else np.zeros(0, dtype=np.int64)
+    by_actor = np.argsort(actors, kind="stable")
+    sorted_actors = actors[by_actor]
+    starts = np.flatnonzero(np.diff(sorted_actors, prepend=-1))
+    lengths = np.diff(starts, append=len(actors))
+    turn = np.arange(len(actors)) - np.repeat(starts, lengths)
+    by_turn = by_actor[np.argsort(turn, kind="stable")]
+    cuts = np.cumsum(np.bincount(turn)) if len(actors) else np.zeros(0, dtype=np.int64)
     begin = 0
     for end in cuts:
         yield by_turn[begin:end]

@@ -121,7 +121,7 @@ def _listing(rng: np.random.Generator, count: int) -> Listing:
 
 
 class Day(NamedTuple):
-    """What all quotes of a day share: the stocks, and the way that each of them goes."""
+    """State shared by all quotes of a day: the stocks, and the path of each price."""
 
     seed: int
     listing: Listing
@@ -129,7 +129,7 @@ class Day(NamedTuple):
     halt_end: F64
     """The halt of each stock, as shares of the day; most have none (inf)."""
     moves: F64
-    """How far each stock's log price has moved after each `STEPS`th of its own day."""
+    """Change of each stock's log price after each `STEPS`th of its own day."""
 
 
 def trading_day(seed: int, symbols: int) -> Day:
@@ -196,7 +196,7 @@ def quotes(day: Day, chunk: int, events: int) -> pa.RecordBatch:
 
 
 def chunks(events: int) -> range:
-    """Return the numbers of the chunks that hold so many quotes."""
+    """Return the numbers of the chunks that hold this many quotes."""
     return range(-(-events // CHUNK))
 
 

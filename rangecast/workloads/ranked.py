@@ -70,10 +70,10 @@ def ranked(
     attributes: Annotated[int, takes("d: number of axes.", ge=1)] = 1,
     cells: Annotated[int, takes("c: cells an axis, and different half-lengths.", ge=1)] = 100,
     regions: Annotated[int, takes("Regions that points fall into.", ge=1)] = 10,
-    least_volume: Annotated[
+    min_volume: Annotated[
         float, takes("Least share of the space that a region takes.", gt=0, le=1)
     ] = 0.05,
-    most_volume: Annotated[
+    max_volume: Annotated[
         float, takes("Largest share of the space that a region takes.", gt=0, le=1)
     ] = 0.05,
     skew_across: Annotated[float, takes("Zipf skew of points across regions.", ge=0)] = 0.0,
@@ -81,11 +81,11 @@ def ranked(
     skew_length: Annotated[float, takes("Zipf skew of the half-lengths.", ge=0)] = 0.75,
 ) -> Workload:
     """Scored boxes around crowded regions; the narrow ones score best."""
-    if least_volume > most_volume:
-        raise UsageError(f"least_volume {least_volume} is above most_volume {most_volume}")
+    if min_volume > max_volume:
+        raise UsageError(f"min_volume {min_volume} is above max_volume {max_volume}")
     space = Space(Number(name, min=0, max=1) for name in numbered("a", attributes))
     places = regions_of(
-        stream(seed, "ranked/regions"), regions, attributes, cells, least_volume, most_volume
+        stream(seed, "ranked/regions"), regions, attributes, cells, min_volume, max_volume
     )
     rng = stream(seed, "ranked/subscriptions")
     middles = _points(rng, subscriptions, cells, places, skew_across, skew_within)

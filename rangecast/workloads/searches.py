@@ -89,7 +89,7 @@ def _ratio_bands(rng: np.random.Generator, count: int) -> list[str]:
     return [_band("pe", a, b, s, 1) for a, b, s in zip(*columns, strict=True)]
 
 
-def _least_volumes(rng: np.random.Generator, count: int) -> list[str]:
+def _min_volumes(rng: np.random.Generator, count: int) -> list[str]:
     shares = (np.rint(np.exp(rng.normal(8.2, 0.6, count)) / 100) * 100).astype(np.int64)
     return [f"volume >= {least}" for least in shares.tolist()]
 
@@ -124,7 +124,7 @@ def _sometimes(rng: np.random.Generator, share: float, texts: list[str]) -> list
 def _watch(rng: np.random.Generator, count: int, listing: Listing, _: datetime) -> list[str]:
     stock = listing.popular(rng, count)
     bands = _price_bands(rng, stock, listing, 0.004, 0.025)
-    volume = _sometimes(rng, 0.3, _least_volumes(rng, count))
+    volume = _sometimes(rng, 0.3, _min_volumes(rng, count))
     trading = _sometimes(rng, 0.1, ["halted = false"] * count)
     return [
         f"symbol = {quoted(listing.symbols[s])} and {band}{more}{open_}"
@@ -154,7 +154,7 @@ def _alert(rng: np.random.Generator, count: int, listing: Listing, _: datetime) 
     move = rng.uniform(0.2, 2.0, count) * listing.daily_move[stock]
     falls = rng.random(count) < 0.5
     price = listing.open_price[stock] * np.where(falls, 1.0 - move, 1.0 + move)
-    volume = _sometimes(rng, 0.25, _least_volumes(rng, count))
+    volume = _sometimes(rng, 0.25, _min_volumes(rng, count))
     columns = (stock.tolist(), price.tolist(), falls.tolist(), volume)
     return [
         f"symbol = {quoted(listing.symbols[s])} and price {'<' if fall else '>='} {p:.2f}{more}"
@@ -178,7 +178,7 @@ def _screen(rng: np.random.Generator, count: int, listing: Listing, _: datetime)
         _sectors(rng, count, listing),
         _ratio_bands(rng, count),
         _sometimes(rng, 0.6, _calm(rng, count)),
-        _sometimes(rng, 0.5, _least_volumes(rng, count)),
+        _sometimes(rng, 0.5, _min_volumes(rng, count)),
     )
     return [
         f"sector = {quoted(sector)} and {ratio}{calm}{volume}"
@@ -188,7 +188,7 @@ def _screen(rng: np.random.Generator, count: int, listing: Listing, _: datetime)
 
 def _wide(rng: np.random.Generator, count: int, _: Listing, __: datetime) -> list[str]:
     ratio = rng.uniform(8.0, 14.0, count).tolist()
-    columns = (ratio, _calm(rng, count), _sometimes(rng, 0.5, _least_volumes(rng, count)))
+    columns = (ratio, _calm(rng, count), _sometimes(rng, 0.5, _min_volumes(rng, count)))
     return [f"pe < {r:.1f} and {calm}{volume}" for r, calm, volume in zip(*columns, strict=True)]
 
 
@@ -213,7 +213,7 @@ def _except(rng: np.random.Generator, count: int, listing: Listing, _: datetime)
     stock = listing.popular(rng, count).tolist()
     style = rng.integers(0, 3, count).tolist()
     texts = []
-    columns = (member, stock, style, _ratio_bands(rng, count), _least_volumes(rng, count))
+    columns = (member, stock, style, _ratio_bands(rng, count), _min_volumes(rng, count))
     for share, s, kind, ratio, volume in zip(*columns, strict=True):
         concept, below = branches[listing.sector[s]]
         leaf = quoted(below[int(share * len(below))])
@@ -236,7 +236,7 @@ def _session(rng: np.random.Generator, count: int, listing: Listing, opened: dat
     ]
     columns = (
         _sectors(rng, count, listing),
-        _least_volumes(rng, count),
+        _min_volumes(rng, count),
         (begin // 30).tolist(),
         (end // 30).tolist(),
         until,

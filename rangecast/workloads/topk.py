@@ -88,20 +88,20 @@ def _updates(
     rng: np.random.Generator, y: F64, count: int, change: str, volatility: float
 ) -> pa.Table:
     """Return `count` updates of random objects, each starting from the object's latest value."""
-    who: I64 = rng.integers(0, max(len(y), 1), count if len(y) else 0)
-    up, share = rng.random(len(who)) < 0.5, rng.random(len(who))
-    step = rng.normal(0.0, volatility / 8, len(who))
-    now, new = y.copy(), np.empty(len(who))
-    for rows in turns(who):
-        old = now[who[rows]]
+    changed: I64 = rng.integers(0, max(len(y), 1), count if len(y) else 0)
+    up, share = rng.random(len(changed)) < 0.5, rng.random(len(changed))
+    step = rng.normal(0.0, volatility / 8, len(changed))
+    now, new = y.copy(), np.empty(len(changed))
+    for rows in turns(changed):
+        old = now[changed[rows]]
         if change == "random":
             end = np.where(up[rows], 1.0, 0.0)
             value = old + (end - old) * share[rows]
         else:
             value = np.abs(old + step[rows]) % 2.0
             value = np.where(value > 1.0, 2.0 - value, value)
-        now[who[rows]] = new[rows] = value
-    return pa.table({"id": pa.array(who), "value": pa.array(new)})
+        now[changed[rows]] = new[rows] = value
+    return pa.table({"id": pa.array(changed), "value": pa.array(new)})
 
 
 def _objects(**columns: F64) -> pa.Table:
@@ -218,12 +218,12 @@ def stocks(
     moves[0] = 0.0
     prices = np.maximum(np.round(first_price * np.exp(moves.cumsum(axis=0)), 2), 0.01)
     y = prices / earnings
-    who = rng.permuted(np.tile(np.arange(objects), (2 * days - 1, 1)), axis=1)
-    new = np.take_along_axis(y[1:], who, axis=1)
+    changed = rng.permuted(np.tile(np.arange(objects), (2 * days - 1, 1)), axis=1)
+    new = np.take_along_axis(y[1:], changed, axis=1)
     lo, hi = ordered_pairs(stream(seed, "topk-stocks/interests"), interests)
     tables = {
         "objects": _objects(position=x, value=y[0]),
         "interests": box_table(["position"], 1.0 + 4.0 * lo[:, None], 1.0 + 4.0 * hi[:, None]),
-        "updates": pa.table({"id": pa.array(who.ravel()), "value": pa.array(new.ravel())}),
+        "updates": pa.table({"id": pa.array(changed.ravel()), "value": pa.array(new.ravel())}),
     }
     return Workload("topk-stocks", Space([Number("position", min=1, max=5)]), tables)

@@ -63,7 +63,7 @@ def check(cover):
         assert count <= FAN
         assert count >= (1 if level < state.notes[LEVELS] else min(len(leaves), 2 - (level == 1)))
         least = [
-            (int(state.least_key[node * FAN + i]), int(state.least_box[node * FAN + i]))
+            (int(state.min_key[node * FAN + i]), int(state.min_box[node * FAN + i]))
             for i in range(count)
         ]
         least = [low, *least[1:], high]

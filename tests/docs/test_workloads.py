@@ -141,10 +141,10 @@ def test_imports_are_light() -> None:
         (lambda: generate("covering", unsubscribe_share=0.5), "expected `float` < 0.5"),
         (lambda: generate("equal-boxes", event_distribution="zip"), "one of zipf, uniform"),
         (lambda: generate("equal-boxes", size=300), "size 300 does not fit a domain of 256"),
-        (lambda: generate("ranked", least_volume=0.5), "least_volume 0.5 is above"),
+        (lambda: generate("ranked", min_volume=0.5), "min_volume 0.5 is above"),
         (lambda: generate("selective", subscriptions=50), "can't give 100.0 matches"),
         (lambda: generate("selective", mentioned=5), "5 attributes can't be mentioned"),
-        (lambda: generate("sparse", least_width=0.4), "least_width 0.4 is above most_width 0.3"),
+        (lambda: generate("sparse", min_width=0.4), "min_width 0.4 is above max_width 0.3"),
         (lambda: generate("topk", interest_distribution="correlated"), "'clustered' too"),
     ],
 )

@@ -141,7 +141,7 @@ def test_the_page_tells_of_the_run(out):
     for text in (f"{EVENTS:,} quotes", "✓ right", "version 2", "Hot regions", "Index", "screen-"):
         assert text in page
     assert "✗" not in page
-    assert "Who comes first" in page
+    assert "The best of each event" in page
     assert "batch, stream and rank, every event" in page
     assert page.count("<svg") == 11
 

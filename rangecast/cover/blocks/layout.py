@@ -1,4 +1,4 @@
-"""How `blocks` lays boxes out, and how a box comes and goes.
+"""Layout of `blocks`: how boxes are arranged, inserted and removed.
 
     code     a coordinate as the number of its cell, one byte: cells are cut at quantiles
     leaf     up to 64 boxes; the codes of one coordinate lie side by side, 64 bytes

@@ -36,7 +36,7 @@ OVERFLOW, UNDERFLOW = 32, 8
 _SAMPLE = 64
 """Boxes of a leaf that a median is taken from, at most."""
 _DEEP = 4
-"""How many times the depth of a balanced tree is deep."""
+"""Multiple of the depth of a balanced tree that counts as deep."""
 
 # Items of `notes`: limits; nodes in use and the free pair to take first; boxes held, those
 # inserted since it was built, and whether a walk was too deep.

@@ -205,8 +205,8 @@ class ZCurve:
             before=none,
             spare=none,
             child=none,
-            least_key=words,
-            least_box=none,
+            min_key=words,
+            min_box=none,
             counts=none,
             spare_nodes=none,
             path=np.zeros(2 * DEPTH, np.int32),
@@ -243,7 +243,7 @@ class ZCurve:
         leaves, nodes = len(state.arrays.sizes), len(state.arrays.counts)
         state = state.grown(**dict.fromkeys(("after", "before", "spare"), leaves))
         state = state.grown(keys=leaves * LEAF, boxes=leaves * LEAF, spare_nodes=nodes)
-        names = ("child", "least_key", "least_box")
+        names = ("child", "min_key", "min_box")
         self.state = state.grown(**dict.fromkeys(names, nodes * FAN))
         notes[ROOM], notes[NODE_ROOM] = leaves, nodes
 
@@ -295,7 +295,7 @@ class ZCurve:
             within = np.arange(len(children))
             places = (node + within // each) * FAN + within % each
             state.child[places] = children
-            state.least_key[places], state.least_box[places] = least
+            state.min_key[places], state.min_box[places] = least
             state.counts[own] = np.bincount(within // each, minlength=count)
             children, least, node = own, (least[0][::each], least[1][::each]), node + count
 

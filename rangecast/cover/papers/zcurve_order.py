@@ -62,8 +62,8 @@ class ZState(NamedTuple):
     """(leaves,) free ones."""
     child: I32
     """(nodes * FAN) leaves on the lowest level, else nodes."""
-    least_key: U64
-    least_box: I32
+    min_key: U64
+    min_box: I32
     """(nodes * FAN) of each child but the first."""
     counts: I32
     """(nodes,) children."""
@@ -111,8 +111,8 @@ def _leaf(index: ZState, key: np.uint64, box: int) -> int:
         begin, low, high = node * FAN, 0, int(index.counts[node])
         while high - low > 1:
             middle = (low + high) >> 1
-            least = index.least_key[begin + middle]
-            if key < least or (key == least and box < index.least_box[begin + middle]):
+            least = index.min_key[begin + middle]
+            if key < least or (key == least and box < index.min_box[begin + middle]):
                 high = middle
             else:
                 low = middle
@@ -204,8 +204,8 @@ def _free_node(index: ZState, node: int) -> None:
 @jit
 def _copy_child(index: ZState, source: int, target: int) -> None:
     index.child[target] = index.child[source]
-    index.least_key[target] = index.least_key[source]
-    index.least_box[target] = index.least_box[source]
+    index.min_key[target] = index.min_key[source]
+    index.min_box[target] = index.min_box[source]
     index.notes[MOVED] += 1
 
 
@@ -215,7 +215,7 @@ def _put_child(index: ZState, node: int, at: int, child: int, key: np.uint64, bo
     for i in range(begin + index.counts[node], begin + at, -1):
         _copy_child(index, i - 1, i)
     index.child[begin + at] = child
-    index.least_key[begin + at], index.least_box[begin + at] = key, box
+    index.min_key[begin + at], index.min_box[begin + at] = key, box
     index.counts[node] += 1
 
 
@@ -245,7 +245,7 @@ def _add_child(index: ZState, child: int, key: np.uint64, box: int) -> None:
             _put_child(index, new, at - FAN // 2, child, key, box)
         else:
             _put_child(index, node, at, child, key, box)
-        child, key, box = new, index.least_key[new * FAN], int(index.least_box[new * FAN])
+        child, key, box = new, index.min_key[new * FAN], int(index.min_box[new * FAN])
     top = _new_node(index)
     _put_child(index, top, 0, notes[TOP], key, box)
     _put_child(index, top, 1, child, key, box)
@@ -256,8 +256,8 @@ def _add_child(index: ZState, child: int, key: np.uint64, box: int) -> None:
 @jit
 def _join(index: ZState, node: int, other: int, parent: int, at: int) -> None:
     """Move all children of `other`, child `at` of a parent, to the end of the node before it."""
-    index.least_key[other * FAN] = index.least_key[parent * FAN + at]
-    index.least_box[other * FAN] = index.least_box[parent * FAN + at]
+    index.min_key[other * FAN] = index.min_key[parent * FAN + at]
+    index.min_box[other * FAN] = index.min_box[parent * FAN + at]
     _move_children(index, other, 0, node)
     _free_node(index, other)
 

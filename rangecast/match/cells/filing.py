@@ -1,4 +1,4 @@
-"""How boxes are filed in the lists of `cells`, and where the entries of a box are."""
+"""Filing of boxes in the lists of `cells`, and the entries of each box."""
 
 from __future__ import annotations
 

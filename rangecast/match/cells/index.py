@@ -69,7 +69,7 @@ from rangecast.match.single_event import (
     NO_ROWS,
     OWN,
     Single,
-    most_beside,
+    max_beside,
     put_beside,
     refuse_nan,
     single,
@@ -287,7 +287,7 @@ def _match_one(table: I64, points: F64, others: I32) -> I32:
     lists = np.empty((1, filed.lists), np.int32)
     on_edges = np.empty(1, np.bool_)
     entries = _locate(grid, filed, points, lists, on_edges)
-    rows = np.empty(entries + most_beside(table, others), np.int32)
+    rows = np.empty(entries + max_beside(table, others), np.int32)
     counts = np.zeros(1, np.int64)
     given = lists, on_edges, counts[:0], others, ZERO, ZERO, rows, counts
     _match(filed, points, *given)
@@ -359,7 +359,7 @@ class Cells:
 
     @property
     def plan(self) -> Plan:
-        """How the cells are laid out."""
+        """Layout of the cells."""
         return Plan.of(self._grid.arrays)
 
     @property
@@ -390,7 +390,7 @@ class Cells:
         return len(self._filed.arrays.loose) > 0
 
     def sift(self, entries: int) -> None:
-        """Mark the entries of dead boxes, once that is less work than looking up so many."""
+        """Mark the entries of dead boxes, once that is less work than the look-ups."""
         bundle = self._filed  # another thread may put a new one in its place
         filed = bundle.arrays
         self._sifted[0] += entries

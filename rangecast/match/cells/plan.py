@@ -47,11 +47,11 @@ class Grid(NamedTuple):
     """First node of each level within its axis."""
     level_ends: I64
     strides: I64
-    """What a node of each axis counts in the number of a list."""
+    """Weight of a node of each axis in the number of a list."""
 
 
 class Plan(NamedTuple):
-    """How to lay cells out."""
+    """Layout of cells."""
 
     axes: tuple[int, ...]
     edges: tuple[F64, ...]

@@ -271,7 +271,7 @@ class Hilbert(Packed):
 
 
 class _Part(NamedTuple):
-    """What one group adds to the table; boxes and lists are numbered within the group."""
+    """Entries of one group in the table; boxes and lists are numbered within the group."""
 
     bits: int
     bottom: int

@@ -8,7 +8,7 @@ which of 512 events lie within a range, so a box costs a few words for all of th
 n = 1000 as at n = 10^6, and with no order of the boxes. `lanes` has this, `search` the other,
 `layout` how boxes are stored: by what they mention, so that an attribute that isn't mentioned takes
 neither room nor time, and near ones in blocks, whose hulls are looked at first. `maps` is for
-single events where boxes mention so many sets of attributes that each has a few boxes only.
+single events where boxes mention many sets of attributes, each with only a few boxes.
 
 Layout. Per box and attribute mentioned: 2 codes of a byte, 2 bounds of 8 bytes, kept as columns
 of a block of up to 64 boxes; 4 bytes for the subscription; a few more for runs and blocks. Nothing
@@ -55,7 +55,7 @@ _ROWS = 1 << 21
 _CHUNKS = 8
 """Times LANES events are searched together at most, so that blocks are read less often."""
 _TABLE_BYTES = 1 << 20
-"""What their tables may take: they are best kept near the processor."""
+"""Memory of their tables: they are best kept in the processor's cache."""
 _SMALL_BATCH = 32
 """Events up to which each is searched by itself."""
 

@@ -1,4 +1,4 @@
-"""How `slabs` searches for a batch: the events themselves become bitmaps, LANES at a time.
+"""Search of `slabs` for a batch: the events themselves become bitmaps, LANES at a time.
 
 See `kernels.lanes` for their tables. A box costs a few words for LANES events, however many boxes
 there are and whatever they mention. This is done for the hulls of the blocks first. A block that

@@ -1,4 +1,4 @@
-"""How `slabs` lays boxes out: runs of boxes that mention the same attributes, in blocks.
+"""Layout of `slabs`: runs of boxes that mention the same attributes, in blocks.
 
     run      boxes that mention the same attributes. Where many sets of attributes have only a few
              boxes each, neighbouring sets share a run, as long as that wastes little room.

@@ -26,7 +26,7 @@ from rangecast.kernels.bits import ZERO, bits_up_to, lowest_bit
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_size
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single_event import OWN, most_beside, put_beside, refuse_nan
+from rangecast.match.single_event import OWN, max_beside, put_beside, refuse_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, SLOT, Layout
 from rangecast.match.slabs.search import FIRST_ROWS, is_first, more_room
 
@@ -145,7 +145,7 @@ class Left(NamedTuple):
     places: Any
     """Of the slots of each box."""
     widths: Any
-    """How many these are."""
+    """Number of these."""
     heads: Any
     """The first of them."""
 
@@ -267,7 +267,7 @@ def match_one_by_maps(table: I64, points: F64, others: I32) -> I32:
     layout, maps = opened(table[OWN:], Layout), opened(table[OWN + _LAYOUT :], Maps)
     codes = np.empty(points.shape, np.uint8)
     encode_points(layout.edges, layout.first_edge, points, codes)
-    beside = most_beside(table, others)
+    beside = max_beside(table, others)
     rows = np.empty(FIRST_ROWS + beside, np.int32)
     numbers, places = np.empty(192 * _TILE, np.int32), np.empty(64 * _TILE, np.int64)
     scratch = numbers, places, np.empty(64 * _TILE, np.uint32)

@@ -1,4 +1,4 @@
-"""How `slabs` searches for one event: its codes against those of 64 boxes at a time.
+"""Search of `slabs` for one event: its codes against those of 64 boxes at a time.
 
 First against the hulls of the blocks, 64 blocks at a time; then, in each block that is left,
 against the boxes. A candidate that lies strictly between the slabs of its bounds holds for sure;
@@ -20,7 +20,7 @@ from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single_event import OWN, most_beside, put_beside, refuse_nan
+from rangecast.match.single_event import OWN, max_beside, put_beside, refuse_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
 
 FIRST_ROWS = 1024
@@ -199,7 +199,7 @@ def match_one(table: I64, points: F64, others: I32) -> I32:
     layout = opened(table[OWN:], Layout)
     codes = np.empty(points.shape, np.uint8)
     encode_points(layout.edges, layout.first_edge, points, codes)
-    beside = most_beside(table, others)
+    beside = max_beside(table, others)
     rows = np.empty(FIRST_ROWS + beside, np.int32)
     run = block = filled = ZERO
     while True:

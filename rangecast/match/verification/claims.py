@@ -56,7 +56,7 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
 
 @dataclass
 class Findings:
-    """What was compared, and what differs."""
+    """Outcome of a comparison: what was compared, and what differs."""
 
     pairs: int = 0
     """Pairs that there should be."""

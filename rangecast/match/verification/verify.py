@@ -1,5 +1,5 @@
-"""Proves that a result, whoever made it, is what the subscriptions say: nothing missing, extra or
-twice, for every event. `claims.py` holds the comparison; here ids become places and rows.
+"""Verification of a result from any source: nothing missing, extra or repeated, for every event.
+`claims.py` holds the comparison; here ids become places and rows.
 
 A result is record batches with the columns `event` and `subscription` (pairs), or `event` and
 `subscriptions` (lists). What has no pair is said by an event's absence; a result of lists may hold
@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Verdict:
-    """What was compared and what differs; all counts but the first two are differences."""
+    """Outcome of a verification; all counts but the first two are differences."""
 
     events: int = 0
     pairs: int = 0
@@ -191,7 +191,7 @@ class _Result:
         self.unknown: list[str] = []
         self.has_empty = False
         self.lists = np.zeros(len(ids), np.int64)
-        """How many lists each event has."""
+        """Number of lists of each event."""
         self._events, self._names = Places(ids), Places(names)
         self._labels = labels
 

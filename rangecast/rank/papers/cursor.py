@@ -272,7 +272,7 @@ def _next_one(source: I64, cursor: I64, counters: I64, axis: int, value: float) 
 
 
 class Shape(NamedTuple):
-    """How large the cursors of a source are."""
+    """Sizes of the cursors of a source."""
 
     depth: int
     levels: int
@@ -323,5 +323,5 @@ class Walk:
 
     @property
     def work(self) -> Work:
-        """What was done so far."""
+        """Work done so far."""
         return Work.of(self._counters)

@@ -25,7 +25,7 @@ def _agree(walks: Walks, points: Any, event: int, heads: Any, d: int) -> bool:
     points, heads   pointers; the event begins at points[event]
     """
     furthest = heads[0]
-    agreed = 0  # so many walks in a row stand at the furthest box
+    agreed = 0  # number of successive walks that stand at the furthest box
     axis = 0
     while agreed < d:
         box = heads[axis]

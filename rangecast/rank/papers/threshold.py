@@ -51,7 +51,7 @@ _MOST_LEVELS = 1024
 
 
 class Lookup(NamedTuple):
-    """How to look a subscription up as a whole."""
+    """Look-up of whole subscriptions."""
 
     first_box: I64
     """(rows + 1,) its boxes."""

@@ -1,4 +1,4 @@
-"""How `slabs` finds the best of one event: the hulls of a band's blocks, then the blocks left."""
+"""Ranking of one event in `slabs`: the hulls of a band's blocks, then the blocks left."""
 
 from __future__ import annotations
 

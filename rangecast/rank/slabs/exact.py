@@ -1,4 +1,4 @@
-"""How `slabs` finds the k best that hold an event on all attributes.
+"""Exact ranking in `slabs`: the k best that match an event on all attributes.
 
 With a single attribute most events have their k in a list (`lists`). The others are searched for
 one by one (`each`) if they are few, together if they are many (`together`).
@@ -151,7 +151,7 @@ def _look_up(
 
 
 class _Room(NamedTuple):
-    """What is needed to search for some events together."""
+    """Arrays for the search for some events together."""
 
     ends: F64
     """(1 or 2, events * d) the events themselves: one, or above and below."""

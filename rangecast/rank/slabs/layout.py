@@ -1,4 +1,4 @@
-"""How `slabs` lays boxes out for ranking: best first, in bands of blocks, as codes of one byte.
+"""Layout of `slabs` for ranking: best first, in bands of blocks, as codes of one byte.
 
     band     boxes that follow one another in rank: first 8 blocks of them, then bands twice as
              large each time, up to 64 blocks. Within a band boxes lie where their neighbours in

@@ -43,7 +43,7 @@ _LEVELS = 60
 
 
 class Fineness(NamedTuple):
-    """How fine the cells are."""
+    """Resolution of the cells."""
 
     length: int = 64
     """Boxes of a list at most, 64 or fewer: for a larger k it isn't of use."""

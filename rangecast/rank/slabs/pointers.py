@@ -1,4 +1,4 @@
-"""What the kernels of `slabs` see of a layout: pointers to its arrays, in groups."""
+"""Pointers to the arrays of a layout, in groups, for the kernels of `slabs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `slabs` finds the k best by the weights of the attributes that hold.
+"""Relaxed ranking in `slabs`: the k best by the weights of the attributes that match.
 
 Boxes lie by the most that they can get. So when the k-th best so far has more than the first box of
 the next block can get, the search is over; as much isn't enough, as that box may have arrived

@@ -1,4 +1,4 @@
-"""How `slabs` finds the best of many events: LANES of them are compared with a box at once.
+"""Ranking of many events in `slabs`: LANES of them are compared with a box at once.
 
 See `kernels.lanes`. The boxes of a band are taken best first. Events that have their k drop out
 after each band, so that the others move together. Where the hulls of blocks leave hardly anything
@@ -25,9 +25,9 @@ MOST_AXES = 32
 _TRIED = 16
 """Events of LANES whose hulls are looked at."""
 _TABLE = 16
-"""Comparing LANES events with the boxes of a block takes as long as so many of them one by one."""
+"""Comparing LANES events with a block takes as long as this many events one by one."""
 _HITS = 4
-"""Matches whose writing takes so much longer together as comparing an event with a block."""
+"""Matches whose extra cost together equals comparing one event with a block."""
 _PIECE = 64
 """Boxes that are compared before what was found is read."""
 TOGETHER = 16 * LANES

@@ -14,9 +14,9 @@ from rangecast.match.papers.vcr.idlists import NewLists, append, claim, put, rem
 from rangecast.match.papers.vcr.rectangles import cut, lap_of
 
 COUNT, PUT, APPEND, REMOVE = range(4)
-"""What to do with the entries of boxes."""
+"""Operations on the entries of boxes."""
 DONE, FULL_SLOTS, FULL_POOL = range(3)
-"""How it went."""
+"""Outcomes."""
 
 
 @jit

@@ -29,7 +29,7 @@ from rangecast.model.boxes import frozen
 _LONGEST_SIDE = 256
 """An event looks at a list for each VCR that covers it: a quarter of a million of them."""
 SIDES = f"one or two powers of two up to {_LONGEST_SIDE}, such as 16 or 16x8"
-"""What `read_sides` takes."""
+"""Sides that `read_sides` accepts."""
 
 
 class Frame(NamedTuple):

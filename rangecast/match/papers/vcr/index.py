@@ -164,7 +164,7 @@ def _match_one(
 
 
 class EditWork(NamedTuple):
-    """What edits took: the same on every machine."""
+    """Work of edits: the same on every machine."""
 
     lists: int
     """Lists that an id was added to, or removed from."""
@@ -282,7 +282,7 @@ class Vcr:
 
     @property
     def edit_work(self) -> EditWork:
-        """What all insertions and deletions so far took."""
+        """Work of all insertions and deletions so far."""
         return self._edit_work
 
     @property

@@ -90,7 +90,7 @@ class Table(NamedTuple):
     distance: I64
     """Id of the VCR less the id of the pivot (a - Lx, b - Ly, 1, 1)."""
     dx: I64
-    """How far to the left of the point the VCR begins."""
+    """Distance from the left side of the VCR to the point."""
     dy: I64
     lx: I64
     """Width of the VCR."""
