@@ -41,7 +41,7 @@ Answer = tuple[int, int | None]
 """How many pairs, and a sum over them if there is one."""
 
 ABOUT = """
-Every row answers the same question on the same Parquet files in the same run; the answers (how many
+Every row answers the same query on the same Parquet files in the same run; the answers (how many
 pairs, and a sum over them) were compared, but for the rows that were timed on some of the events
 and scaled up. CPU is of the driver, the JVM and all Python workers together. Seconds mean little
 elsewhere; what to look at are the ratios.
@@ -71,10 +71,10 @@ class Run(NamedTuple):
 
 def run(report: Report, *, quick: bool) -> None:
     """Match in two and in four dimensions; then with workers that may take little memory."""
-    from rangecast.spark import start
+    from rangecast.spark import get_session
 
     report.begin("Matching on Spark", ABOUT, "pyspark", "pyarrow", "duckdb")
-    session = start(app="benchmark")
+    session = get_session(app="benchmark")
     compare(report, session, quick=quick)
     session.stop()
     report.table(_limited(2_000 if quick else 6_000_000))
@@ -111,13 +111,13 @@ def _make(folder: Path, dimensions: int, subscriptions: int, events: int) -> Dat
 
 
 def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
-    from rangecast.spark import match, prepare
+    from rangecast.spark import match, prepare_match
     from rangecast.spark.steps.prepared import Prepared
 
     events = session.read.parquet(data.events)
     subscriptions = session.read.parquet(data.subscriptions)
     count, often = len(data.points), 1 if quick else 3
-    prepared = prepare(session, subscriptions, data.space)
+    prepared = prepare_match(session, subscriptions, data.space)
 
     def pairs(ready: Prepared = prepared) -> Answer:
         return _summed(match(events, ready, data.space))
@@ -140,7 +140,9 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
     ]
     structure = 20 * int(data.boxes.mentions.sum())
     for wanted in (4, 16):
-        cut = prepare(session, subscriptions, data.space, worker_bytes=8 * structure // wanted)
+        cut = prepare_match(
+            session, subscriptions, data.space, max_worker_memory=8 * structure // wanted
+        )
         name = f"rangecast, pairs, in {len(cut.shards)} shards"
         ours.append(_timed(session, name, partial(pairs, cut), runs=often))
     theirs = [
@@ -187,9 +189,9 @@ def _written(session: Any, data: Data, events: Any, often: int) -> list[Run]:
 
     subscriptions = FixedSet(data.boxes, data.space)
     ways: list[tuple[str, type[Folder] | type[Delta], str]] = [
-        ("pairs written as Parquet", Folder, "pairs"),
+        ("pairs written as Parquet", Folder, "rows"),
         ("arrays written as Parquet", Folder, "arrays"),
-        ("pairs written to a Delta table", Delta, "pairs"),
+        ("pairs written to a Delta table", Delta, "rows"),
     ]
     runs = []
     for place, (name, make, output) in enumerate(ways):
@@ -386,26 +388,28 @@ def _parts(session: Any, data: Data, events: Any, ours: list[Run]) -> Table:
 def _limited(subscriptions: int) -> Table:
     """Match with workers that may take little memory, each in a process of its own."""
     rows = []
-    for worker_bytes in (1 << 40, _LIMIT << 18):
-        code = f"from benchmarks.spark import limited; limited({worker_bytes}, {subscriptions})"
+    for max_worker_memory in (1 << 40, _LIMIT << 18):
+        code = (
+            f"from benchmarks.spark import limited; limited({max_worker_memory}, {subscriptions})"
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         told = done.stdout.strip().splitlines()
-        name = "whole" if worker_bytes >= 1 << 40 else f"{worker_bytes >> 20} MB"
+        name = "whole" if max_worker_memory >= 1 << 40 else f"{max_worker_memory >> 20} MB"
         rows.append([name, told[-1] if done.returncode == 0 and told else "failed"])
     title = (
         f"{subscriptions:,} subscriptions on 4 attributes, workers limited to {_LIMIT} MB of "
         "addresses each"
     )
-    return Table(title, ["worker_bytes", "outcome"], rows)
+    return Table(title, ["max_worker_memory", "outcome"], rows)
 
 
-def limited(worker_bytes: int, subscriptions: int) -> None:
+def limited(max_worker_memory: int, subscriptions: int) -> None:
     """Match a thousand events with limited workers; print the outcome."""
-    from rangecast.spark import match, start
+    from rangecast.spark import get_session, match
 
     cores = 2
     conf = {"spark.executor.pyspark.memory": f"{_LIMIT * cores}m"}
-    session = start(f"local[{cores}]", app="limited", conf=conf)
+    session = get_session(f"local[{cores}]", app="limited", conf=conf)
     session.sparkContext.setLogLevel("OFF")
     wide = ", ".join(f"rand({axis}) a{axis}_lo" for axis in range(4))
     ends = ", ".join(f"a{axis}_lo, a{axis}_lo + 0.1 a{axis}_hi" for axis in range(4))
@@ -417,7 +421,7 @@ def limited(worker_bytes: int, subscriptions: int) -> None:
     )
     space = Space([Number(f"a{axis}") for axis in range(4)])
     try:
-        pairs = match(events, data, space, worker_bytes=worker_bytes)
+        pairs = match(events, data, space, max_worker_memory=max_worker_memory)
         print(f"{_summed(pairs)[0]:,} pairs")
     except Exception as error:
         text = str(error)

@@ -1,6 +1,6 @@
 """A hunt for size: sets that no worker could hold whole, made by the workers and built in shards.
 
-    python -m benchmarks spark-size --subscriptions 50000000 --worker-bytes 1000000000
+    python -m benchmarks spark-size --subscriptions 50000000 --max-worker-memory 1000000000
 
 The subscriptions mention 4 of 20 attributes. Some events are answered, and those of a sample are
 verified: the workers make all subscriptions once more and compare them one by one. Memory is what a
@@ -145,7 +145,7 @@ def own_memory(process: int | str) -> int:
 
 def hunt(session: Any, given: argparse.Namespace) -> None:
     """Prepare, answer, verify; print what each took."""
-    from rangecast.spark import match, prepare
+    from rangecast.spark import match, prepare_match
 
     space = Space([Number(f"a{axis}") for axis in range(ATTRIBUTES)])
     points = np.random.default_rng(9).random((given.events, ATTRIBUTES))
@@ -169,13 +169,15 @@ def hunt(session: Any, given: argparse.Namespace) -> None:
         rows: Any = match(events, prepared, space, output="arrays")
         return int(rows.selectExpr("sum(size(subscriptions))").first()[0])
 
-    def build(count: int, worker_bytes: int) -> Any:
-        return prepare(session, made(session, count), space, worker_bytes=worker_bytes)
+    def build(count: int, max_worker_memory: int) -> Any:
+        return prepare_match(
+            session, made(session, count), space, max_worker_memory=max_worker_memory
+        )
 
     count = given.subscriptions
     whole, _ = step("prepare, warm-up", lambda: build(2 * _CHUNK, 1 << 40))
     step("answer, warm-up", lambda: answered(whole))
-    prepared, _ = step(f"prepare {count:,}", lambda: build(count, given.worker_bytes))
+    prepared, _ = step(f"prepare {count:,}", lambda: build(count, given.max_worker_memory))
     console.print(prepared.explain(events), markup=False)
     step("answer, first", lambda: answered(prepared))
     pairs, cpu = step("answer, again", lambda: answered(prepared))
@@ -183,7 +185,7 @@ def hunt(session: Any, given: argparse.Namespace) -> None:
     _verify(session, prepared, events, space, points[: given.verify], count, step)
     prepared.release()
     few = min(count, given.whole)
-    ratio = _ratio(step, build, answered, few, given.worker_bytes * few // count)
+    ratio = _ratio(step, build, answered, few, given.max_worker_memory * few // count)
     console.print(f"{few:,} subscriptions: in shards {ratio:.2f} times the CPU of one structure")
 
 
@@ -216,9 +218,9 @@ def need_equal(found: pa.Table, expected: list[set[int]]) -> None:
 def _ratio(step: Any, build: Any, answered: Any, count: int, size: int) -> float:
     """Return the CPU of answering by workers of a size to that of one structure."""
     taken = []
-    for name, worker_bytes in (("one", 1 << 40), ("shards", size)):
+    for name, max_worker_memory in (("one", 1 << 40), ("shards", size)):
         prepared, _ = step(
-            f"prepare {count:,}, {name}", lambda size=worker_bytes: build(count, size)
+            f"prepare {count:,}, {name}", lambda size=max_worker_memory: build(count, size)
         )
         runs = [step("answer", lambda made=prepared: answered(made))[1] for _ in range(3)]
         taken.append(min(runs))
@@ -229,7 +231,7 @@ def _ratio(step: Any, build: Any, answered: Any, count: int, size: int) -> float
 
 def main(arguments: list[str]) -> None:
     """Run what the command line asks for."""
-    from rangecast.spark import start
+    from rangecast.spark import get_session
 
     about, _, more = str(__doc__).partition("\n")
     parser = argparse.ArgumentParser(
@@ -246,6 +248,6 @@ def main(arguments: list[str]) -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
     given = parser.parse_args(arguments)
-    session = start(app="size")
+    session = get_session(app="size")
     hunt(session, given)
     session.stop()

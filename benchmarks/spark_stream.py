@@ -94,7 +94,7 @@ def _megabytes(session: Any) -> list[float]:
 
 def main(arguments: list[str]) -> None:
     """Run what the command line asks for."""
-    from rangecast.spark import start
+    from rangecast.spark import get_session
 
     about, _, more = str(__doc__).partition("\n")
     parser = argparse.ArgumentParser(
@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
     given = parser.parse_args(arguments)
-    session = start(app="stream")
+    session = get_session(app="stream")
     with tempfile.TemporaryDirectory() as folder:
         measured = hunt(session, Path(folder), given)
     session.stop()

@@ -23,7 +23,7 @@ settings.load_profile("suite")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One local session for all tests that need one; they share a process (`xdist_group`)."""
-    from rangecast.spark import start
+    from rangecast.spark import get_session
     from tests.support.server.servers import LIGHT
 
     conf = {
@@ -31,7 +31,7 @@ def spark() -> Iterator[Any]:
         "spark.driver.extraJavaOptions": LIGHT,
         "spark.default.parallelism": 2,
     }
-    session = start("local[2]", app="tests", conf=conf)
+    session = get_session("local[2]", app="tests", conf=conf)
     yield session
     session.stop()
 

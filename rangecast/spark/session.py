@@ -65,14 +65,14 @@ logger.writer.level = off
 """What ends a task is raised in the driver: the last ones would print it before, with its stack."""
 
 
-def start(
+def get_session(
     master: str | None = None, *, app: str = "rangecast", conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
     """Return the running session, or start one on `master` with our defaults and `conf`.
 
     `master` may be the URL of a Spark Connect server, such as `sc://host:15002`.
     """
-    there = running()
+    there = current_session()
     if there is not None:
         return there
     remote = master or os.environ.get("SPARK_REMOTE")
@@ -124,7 +124,7 @@ def _connect(url: str, conf: Mapping[str, Any]) -> SparkSession:
     return SparkSession.builder.config(map={**ours, **conf}).remote(url).getOrCreate()
 
 
-def running() -> SparkSession | None:
+def current_session() -> SparkSession | None:
     """Return the running session, if there is one; another thread may have started it."""
     there = SparkSession.getActiveSession()
     if is_remote():
@@ -143,7 +143,7 @@ def need_classic(session: SparkSession, what: str) -> None:
     if is_connect(session):
         raise UsageError(
             f"{what} runs in part on the driver, which a session of Spark Connect doesn't reach\n"
-            "  hint: use a classic session, such as rangecast.spark.start('local[*]') gives"
+            "  hint: use a classic session, such as rangecast.spark.get_session('local[*]') gives"
         )
 
 

@@ -30,55 +30,55 @@ def data(tmp_path_factory):
     return folder
 
 
-def by_library(data, question):
+def by_library(data, query):
     engine = Engine(Space.load(data / "space.toml"))
     engine.subscribe_many(data / "subscriptions.parquet")
     events = pq.read_table(data / "events.parquet")
-    if question == "match":
+    if query == "match":
         return engine.match_many(events).table()
-    return engine.rank_many(events, K, relaxed=question == "relaxed").table()
+    return engine.rank_many(events, K, relaxed=query == "relaxed").table()
 
 
-def by_shell(data, question, cli, *more):
+def by_shell(data, query, cli, *more):
     command = {
         "match": ("match",),
         "exact": ("rank", "--top", K),
         "relaxed": ("rank", "--top", K, "--relaxed"),
-    }[question]
+    }[query]
     cli(*command, *FILES, *more, "-o", "out.parquet", cwd=data)
     return pq.read_table(data / "out.parquet")
 
 
-def by_spark(data, question, spark, **how):
+def by_spark(data, query, spark, **how):
     from rangecast.spark import match, rank
 
     space = Space.load(data / "space.toml")
     events = spark.read.parquet(str(data / "events.parquet"))
     table = pq.read_table(data / "subscriptions.parquet")
     boxes = encode_subscriptions(table, space)
-    if question == "match":
+    if query == "match":
         found = match(events, boxes, space, **how).toArrow()
         arrival = {one: place for place, one in enumerate(boxes.ids.to_pylist())}
         places = pa.array([arrival[one] for one in found["subscription"].to_pylist()], pa.int64())
         order = [("event", "ascending"), ("place", "ascending")]
         return found.append_column("place", places).sort_by(order).drop_columns("place")
-    found = rank(events, boxes, space, K, relaxed=question == "relaxed", **how).toArrow()
+    found = rank(events, boxes, space, K, relaxed=query == "relaxed", **how).toArrow()
     return found.sort_by([("event", "ascending"), ("rank", "ascending")])
 
 
-def rows(table, question):
-    assert table.column_names == COLUMNS[question]
+def rows(table, query):
+    assert table.column_names == COLUMNS[query]
     return table.to_pylist()
 
 
-@pytest.mark.parametrize("question", COLUMNS)
-def test_library_shell_and_spark_give_the_same_rows(cli, spark, data, question):
-    expected = rows(by_library(data, question), question)
+@pytest.mark.parametrize("query", COLUMNS)
+def test_library_shell_and_spark_give_the_same_rows(cli, spark, data, query):
+    expected = rows(by_library(data, query), query)
     assert len(expected) > 100
-    assert rows(by_shell(data, question, cli), question) == expected
-    assert rows(by_shell(data, question, cli, "--engine", "spark"), question) == expected
-    for how in ({}, {"worker_bytes": 30_000}):
-        assert rows(by_spark(data, question, spark, **how), question) == expected, how
+    assert rows(by_shell(data, query, cli), query) == expected
+    assert rows(by_shell(data, query, cli, "--engine", "spark"), query) == expected
+    for how in ({}, {"max_worker_memory": 30_000}):
+        assert rows(by_spark(data, query, spark, **how), query) == expected, how
 
 
 # ---- events that are spans, uncertain, or whose scores depend on the event
@@ -133,17 +133,17 @@ def wide(tmp_path_factory):
     return folder
 
 
-def file_of(question):
+def file_of(query):
     return {"factors": "points", "relaxed factors": "points", "uncertain": "uncertain"}.get(
-        question, "spans"
+        query, "spans"
     )
 
 
-def adjusted_by_library(wide, question):
+def adjusted_by_library(wide, query):
     engine = Engine(Space.load(wide / "space.toml"))
     engine.subscribe_many(wide / "subscriptions.parquet")
-    events = pq.read_table(wide / f"{file_of(question)}.parquet")
-    how = dict(ADJUSTED[question])
+    events = pq.read_table(wide / f"{file_of(query)}.parquet")
+    how = dict(ADJUSTED[query])
     if how.pop("probabilities", False):
         how["probabilities"] = {}
     if how.pop("score_factors", False):
@@ -157,41 +157,41 @@ def adjusted_by_library(wide, question):
     return engine.rank_many(events, K, **how).table()
 
 
-def adjusted_by_shell(wide, question, cli, *more):
+def adjusted_by_shell(wide, query, cli, *more):
     options = []
-    for name, value in ADJUSTED[question].items():
+    for name, value in ADJUSTED[query].items():
         option = f"--{name.replace('_', '-')}"
         options += [option] if value is True else [option, value]
         options += ["factors.parquet"] if name == "score_factors" else []
-    files = (f"{file_of(question)}.parquet", *FILES[1:])
+    files = (f"{file_of(query)}.parquet", *FILES[1:])
     cli("rank", "--top", K, *files, *options, *more, "-o", "out.parquet", cwd=wide)
     return pq.read_table(wide / "out.parquet")
 
 
-def adjusted_by_spark(wide, question, spark, **how):
+def adjusted_by_spark(wide, query, spark, **how):
     from rangecast.spark import rank
 
     space = Space.load(wide / "space.toml")
-    events = spark.read.parquet(str(wide / f"{file_of(question)}.parquet"))
+    events = spark.read.parquet(str(wide / f"{file_of(query)}.parquet"))
     boxes = encode_subscriptions(pq.read_table(wide / "subscriptions.parquet"), space)
-    asked = dict(ADJUSTED[question])
+    asked = dict(ADJUSTED[query])
     if "score_factors" in asked:
         asked["score_factors"] = spark.read.parquet(str(wide / "factors.parquet"))
     found = rank(events, boxes, space, K, **asked, **how).toArrow()
     return found.sort_by([("event", "ascending"), ("rank", "ascending")])
 
 
-@pytest.mark.parametrize("question", ADJUSTED)
-def test_spans_chances_and_factors_give_the_same_rows(cli, spark, wide, question):
-    found = adjusted_by_library(wide, question)
+@pytest.mark.parametrize("query", ADJUSTED)
+def test_spans_chances_and_factors_give_the_same_rows(cli, spark, wide, query):
+    found = adjusted_by_library(wide, query)
     assert found.column_names == RANKED
     expected = found.to_pylist()
     assert len(expected) > 60
-    assert adjusted_by_shell(wide, question, cli).to_pylist() == expected
-    by_engine = adjusted_by_shell(wide, question, cli, "--engine", "spark")
+    assert adjusted_by_shell(wide, query, cli).to_pylist() == expected
+    by_engine = adjusted_by_shell(wide, query, cli, "--engine", "spark")
     assert by_engine.to_pylist() == expected
-    for how in ({}, {"worker_bytes": 30_000}):
-        assert adjusted_by_spark(wide, question, spark, **how).to_pylist() == expected, how
+    for how in ({}, {"max_worker_memory": 30_000}):
+        assert adjusted_by_spark(wide, query, spark, **how).to_pylist() == expected, how
 
 
 def test_arrays_of_two_are_spans_on_spark_and_in_parquet(cli, spark, wide):
@@ -210,12 +210,12 @@ def test_arrays_of_two_are_spans_on_spark_and_in_parquet(cli, spark, wide):
     command = ("rank", "--top", K, "lists.parquet", *FILES[1:], "--span", "overlap")
     cli(*command, "-o", "out.parquet", cwd=wide)
     assert pq.read_table(wide / "out.parquet").to_pylist() == expected
-    from rangecast.spark import prepare_ranking, rank
+    from rangecast.spark import prepare_rank, rank
 
     space = Space.load(wide / "space.toml")
     boxes = encode_subscriptions(pq.read_table(wide / "subscriptions.parquet"), space)
     lists = spark.read.parquet(str(wide / "lists.parquet"))
-    for given in (boxes, prepare_ranking(spark, boxes, space)):
+    for given in (boxes, prepare_rank(spark, boxes, space)):
         found = rank(lists, given, space, K, span="overlap").toArrow()
         order = [("event", "ascending"), ("rank", "ascending")]
         assert found.sort_by(order).to_pylist() == expected

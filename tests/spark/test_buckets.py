@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rangecast.errors import FileError
 from rangecast.notify import Board
 from rangecast.notify.messages import Messages
-from rangecast.spark.steps.notify.board_schema import Ground, as_points, points_of
+from rangecast.spark.steps.notify.board_schema import BoardSchema, as_points, points_of
 from rangecast.spark.steps.notify.buckets import (
     INTERESTS,
     LISTS,
@@ -288,7 +288,7 @@ def test_edits_find_their_interests_in_whatever_bucket_they_lie(tmp_path):
             [column.cast(kind) for column, kind in zip(columns, types, strict=True)],
             names=("id", "op", "position_lo", "position_hi", "k"),
         )
-        edits = checked_edits(table, board, Ground(None))
+        edits = checked_edits(table, board, BoardSchema(None))
         state = apply_edits(tmp_path, state, edits, board, most)
         board.unsubscribe_many(edits.gone)
         board.subscribe_many(edits.new)

@@ -13,11 +13,11 @@ CODE = """
 import sys
 import pytest
 from rangecast.errors import FileError
-from rangecast.spark import TopKLists, start
+from rangecast.spark import TopKLists, get_session
 from tests.support.everywhere import run
 from tests.support.server.servers import LIGHT
 
-session = start(sys.argv[1], conf={
+session = get_session(sys.argv[1], conf={
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",

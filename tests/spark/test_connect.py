@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from rangecast.errors import RejectedRowError, UsageError
-from rangecast.spark import TopKLists, match, prepare, run_stream, running, start
-from tests.support.everywhere import CHECKS, arrays, expected, frames, run, space
+from rangecast.spark import TopKLists, match, prepare_match, run_stream, current_session,
+get_session from tests.support.everywhere import CHECKS, arrays, expected, frames, run, space
 
-session = start(sys.argv[1])
+session = get_session(sys.argv[1])
 folder = Path(sys.argv[2])
-assert running() is session
-assert start() is session
+assert current_session() is session
+assert get_session() is session
 run(session, CHECKS)
 
 events, subscriptions = frames(session)
 events.write.parquet(str(folder / "events"))
 stream = session.readStream.schema(events.schema).parquet(str(folder / "events"))
-answers = match(stream, prepare(session, subscriptions, space()), space(), output="arrays")
+answers = match(stream, prepare_match(session, subscriptions, space()), space(), output="arrays")
 writer = answers.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
 writer.trigger(availableNow=True).format("parquet").start(str(folder / "found")).awaitTermination()
 assert arrays(session.read.parquet(str(folder / "found"))) == expected()
@@ -42,7 +42,7 @@ columns = "id long, price string, name string, size double"
 wrong = session.createDataFrame([(7, "x", "ann", 1.0)], columns)
 with pytest.raises(RejectedRowError, match="^event 7, column 'price': 'x' is not a number") as
 error:
-    match(wrong, prepare(session, subscriptions, space()), space()).collect()
+    match(wrong, prepare_match(session, subscriptions, space()), space()).collect()
 assert isinstance(error.value.__cause__, PySparkException), error.value.__cause__
 
 searches = {}
@@ -50,7 +50,7 @@ for row in session.read.table("alerts").collect():
     searches.setdefault(row["search"], set()).add(row["id"])
 assert searches == {"cheap": set(range(10)), "tech": set(range(0, 100, 3))}
 session.stop()
-assert running() is None
+assert current_session() is None
 """
 
 

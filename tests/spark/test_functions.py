@@ -13,10 +13,10 @@ from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.spark import (
     match,
     match_ids,
-    prepare,
-    prepare_ranking,
-    register,
-    register_ranking,
+    prepare_match,
+    prepare_rank,
+    register_match,
+    register_rank,
 )
 from rangecast.spark.steps import functions
 from rangecast.spark.stream.sources import event_schema
@@ -42,7 +42,7 @@ def test_columns_of_every_kind_give_the_rows_of_match(spark):
     boxes, points = combined(list(adversarial.cases().values()))
     space = number_space(boxes.dimensions)
     data = events_of(spark, points).repartition(3)
-    prepared = prepare(spark, boxes, space)
+    prepared = prepare_match(spark, boxes, space)
     expected = match(data, prepared, space, output="arrays").collect()
     found = data.select("id", match_ids(prepared, space)()).collect()
     assert {row[0]: row[1] for row in found} == {row[0]: row[1] for row in expected}
@@ -52,7 +52,7 @@ def test_columns_of_every_kind_give_the_rows_of_match(spark):
 def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
     prices = [(1, "5"), (2, "x"), (3, None), (4, "y")]
     events = spark.createDataFrame(prices, "id int, price string")
-    prepared = prepare(spark, cheap(), ONE)
+    prepared = prepare_match(spark, cheap(), ONE)
     of_match = match(events, prepared, ONE, output="arrays", rejected="column").collect()
     reasons = {row["event"]: row["error"] and row["error"]["reason"] for row in of_match}
     ids = match_ids(prepared, ONE, rejected="column")
@@ -62,9 +62,9 @@ def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
     assert reasons[2] is not None
     alone = events.filter("id = 2").select(ids("price").alias("found")).select("found.*").collect()
     assert [(row["subscriptions"], row["error"]["reason"]) for row in alone] == [([], reasons[2])]
-    register(spark, prepared, ONE, name="cheap", rejected="column")
+    register_match(spark, prepared, ONE, name="cheap", rejected="column")
     events.createOrReplaceTempView("prices")
-    rows = spark.sql("select * from cheap_pairs(table(prices))").collect()
+    rows = spark.sql("select * from cheap_match_rows(table(prices))").collect()
     assert {(row["event"], row["subscription"]) for row in rows} == {
         (1, 7),
         (2, None),
@@ -79,28 +79,28 @@ def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
 
 
 def test_what_cannot_work_is_refused_in_clear_words(spark, monkeypatch):
-    prepared = prepare(spark, cheap(), ONE)
+    prepared = prepare_match(spark, cheap(), ONE)
     ids = match_ids(prepared, ONE)
     with pytest.raises(UsageError, match=r"1 attributes: 'price'; given: 2 columns"):
         ids("a", "b")
     flags = spark.createDataFrame([(1, True)], "id bigint, price boolean")
     with pytest.raises(Exception, match=r"'price' of events has the type boolean.*a number"):
         flags.select(ids()).collect()
-    register(spark, prepared, ONE, name="cheap")
+    register_match(spark, prepared, ONE, name="cheap")
     for query, words in {
         "select 1 as id": "events lack the columns 'price'",
         "select 'a' as id, 1 as price": "event_type='bigint'",
         "select 1 as id, true as price": "has the type boolean",
     }.items():
         with pytest.raises(Exception, match=words):
-            spark.sql(f"select * from cheap_pairs(table({query}))").collect()
+            spark.sql(f"select * from cheap_match_rows(table({query}))").collect()
     with pytest.raises(UsageError, match="no event_type 'int'"):
-        register(spark, prepared, ONE, event_type="int")
+        register_match(spark, prepared, ONE, event_type="int")
     with pytest.raises(UsageError, match="no rejected 'null'"):
         match_ids(prepared, ONE, rejected="null")
     with pytest.raises(UsageError, match="use prepare"):
-        match_ids(prepare_ranking(spark, cheap(), ONE), ONE)
-    monkeypatch.setattr(functions, "running", lambda: None)
+        match_ids(prepare_rank(spark, cheap(), ONE), ONE)
+    monkeypatch.setattr(functions, "current_session", lambda: None)
     with pytest.raises(UsageError, match="no Spark session"):
         match_ids(cheap(), ONE)
     monkeypatch.delattr(pyspark.sql.functions, "arrow_udf")
@@ -115,18 +115,18 @@ def test_a_ranking_in_sql_refuses_what_rank_refuses_and_tells_of_rejected_rows(s
         ({"rejected": "null"}, "no rejected 'null'"),
     ):
         with pytest.raises(UsageError, match=words):
-            register_ranking(spark, cheap(), ONE, **options)
-    with pytest.raises(UsageError, match="use prepare_ranking"):
-        register_ranking(spark, prepare(spark, cheap(), ONE), ONE)
-    strict = prepare_ranking(spark, cheap(), ONE)
+            register_rank(spark, cheap(), ONE, **options)
+    with pytest.raises(UsageError, match="use prepare_rank"):
+        register_rank(spark, prepare_match(spark, cheap(), ONE), ONE)
+    strict = prepare_rank(spark, cheap(), ONE)
     with pytest.raises(UsageError, match="prepared for relaxed=False"):
-        register_ranking(spark, strict, ONE, relaxed=True)
-    register_ranking(spark, strict, ONE, name="best", rejected="column")
+        register_rank(spark, strict, ONE, relaxed=True)
+    register_rank(spark, strict, ONE, name="best", rejected="column")
     query = "select best_rank(price) as b from values ('x'), ('5') as t(price)"
     bad, good = (row["b"] for row in spark.sql(query).collect())
     assert (bad["answers"], bad["error"]["reason"]) == ([], "'x' is not a number")
     assert ([one["subscription"] for one in good["answers"]], good["error"]) == ([7], None)
-    rows = spark.sql("select * from best_ranked(table(select 1L as id, 'x' as price))").collect()
+    rows = spark.sql("select * from best_rank_rows(table(select 1L as id, 'x' as price))").collect()
     assert [(row["event"], row["rank"], row["error"]["column"]) for row in rows] == [
         (1, None, "price")
     ]
@@ -204,7 +204,7 @@ def test_structs_and_epochs_are_taken_where_the_space_says(spark):
     dicts = [row.asDict(recursive=True) for row in events.collect()]
     expected = {one["id"]: engine.match(one) for one in dicts}
     assert expected == {1: ["large", "local"], 2: [], 3: ["none"], 4: ["local", "none"]}
-    prepared = prepare(spark, encode_subscriptions(rows, space), space)
+    prepared = prepare_match(spark, encode_subscriptions(rows, space), space)
     found = match(events, prepared, space, output="arrays").collect()
     assert {row[0]: row[1] for row in found} == expected
     ids = match_ids(prepared, space)
@@ -212,9 +212,9 @@ def test_structs_and_epochs_are_taken_where_the_space_says(spark):
     given = events.select("id", ids("order.total", "order.sent.at", "country").alias("found"))
     for some in (by_default, given.collect()):
         assert {row[0]: row[1] for row in some} == expected
-    register(spark, prepared, space, name="nested")
+    register_match(spark, prepared, space, name="nested")
     events.createOrReplaceTempView("nested_events")
-    pairs = spark.sql("select * from nested_pairs(table(nested_events))").collect()
+    pairs = spark.sql("select * from nested_match_rows(table(nested_events))").collect()
     assert {(row["event"], row["subscription"]) for row in pairs} == {
         (event, one) for event, some in expected.items() for one in some
     }

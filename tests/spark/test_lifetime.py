@@ -7,7 +7,7 @@ from rangecast.merge import Summary
 from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark import cover, filter_events, lifetime, match, match_ids, rank, register
+from rangecast.spark import cover, filter_events, lifetime, match, match_ids, rank, register_match
 from rangecast.spark.shipped import drivers_folder
 from rangecast.spark.steps.cover import covered_rows
 
@@ -39,7 +39,7 @@ def collected(spark, before, most):
 
 STEPS = [
     lambda events: match(events, boxes(), SPACE),
-    lambda events: match(events, boxes(40), SPACE, worker_bytes=1600),  # in shards
+    lambda events: match(events, boxes(40), SPACE, max_worker_memory=1600),  # in shards
     lambda events: rank(events, boxes(4), SPACE, k=1),
     lambda events: filter_events(events, Summary.of(boxes(5), SPACE), SPACE),
     lambda events: events.select(match_ids(boxes(6), SPACE)("lifetime")),
@@ -65,9 +65,9 @@ def test_what_steps_ship_goes_with_the_last_query_that_uses_it(spark):
 
 def test_what_a_function_of_sql_uses_goes_with_the_function(spark):
     before = snapshots()
-    register(spark, boxes(7), SPACE, name="held")
+    register_match(spark, boxes(7), SPACE, name="held")
     assert collected(spark, before, 2) == 2
-    for end in ("match", "pairs"):
+    for end in ("match", "match_rows"):
         spark.sql(f"drop temporary function held_{end}")
     assert collected(spark, before, 0) == 0
 

@@ -18,13 +18,13 @@ from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
-from rangecast.spark import match, prepare
+from rangecast.spark import match, prepare_match
 from rangecast.spark.subscriptions import encode, gather
 from rangecast.store.versions import Versions, load_set
 from tests.support import adversarial, strategies
 from tests.support.conformance import as_sets
 
-in_shards = pytest.mark.parametrize("worker_bytes", [1 << 30, 400], ids=["whole", "shards"])
+in_shards = pytest.mark.parametrize("max_worker_memory", [1 << 30, 400], ids=["whole", "shards"])
 """A set as one structure, and in many shards that hold a few boxes each."""
 
 
@@ -76,7 +76,7 @@ def check(spark, boxes, points, **options):
     ids = boxes.ids.to_pylist()
     expected = [{ids[row] for row in rows} for rows in as_sets(Scan(boxes).match(points))]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
-    prepared = prepare(spark, boxes, space, **options)
+    prepared = prepare_match(spark, boxes, space, **options)
     arrays = match(events, prepared, space, output="arrays")
     assert sets_of(arrays) == dict(enumerate(expected))
     pairs = match(events, prepared, space).collect()
@@ -87,45 +87,47 @@ def check(spark, boxes, points, **options):
 
 
 @in_shards
-def test_adversarial_cases(spark, worker_bytes):
+def test_adversarial_cases(spark, max_worker_memory):
     check(
         spark,
         *combined(list(adversarial.cases().values())),
-        worker_bytes=max(worker_bytes, 200_000),
+        max_worker_memory=max(max_worker_memory, 200_000),
     )
 
 
 @in_shards
-def test_random_cases(spark, worker_bytes):
+def test_random_cases(spark, max_worker_memory):
     @settings(max_examples=2)
     @given(st.lists(strategies.boxes_and_points(), min_size=20, max_size=20))
     def look(cases):
-        check(spark, *combined(cases), worker_bytes=max(worker_bytes, 20_000))
+        check(spark, *combined(cases), max_worker_memory=max(max_worker_memory, 20_000))
 
     look()
 
 
 @in_shards
-def test_nothing_in_nothing_out(spark, worker_bytes):
+def test_nothing_in_nothing_out(spark, max_worker_memory):
     none = Boxes.of(np.zeros((0, 2)), np.zeros((0, 2)))
     some = Boxes.of(np.zeros((3, 2)), np.ones((3, 2)))
     points = np.array([[0.5, 0.5], [2.0, np.inf]])
-    check(spark, none, points, worker_bytes=worker_bytes)
-    check(spark, some, points[:0], worker_bytes=worker_bytes)
-    check(spark, some, points, worker_bytes=worker_bytes)
+    check(spark, none, points, max_worker_memory=max_worker_memory)
+    check(spark, some, points[:0], max_worker_memory=max_worker_memory)
+    check(spark, some, points, max_worker_memory=max_worker_memory)
 
 
-@pytest.mark.parametrize(("worker_bytes", "n"), [(1 << 30, (1 << 20) + 5), (1 << 20, 50_000)])
-def test_an_event_that_matches_everything_and_one_value_for_all(spark, worker_bytes, n):
+@pytest.mark.parametrize(("max_worker_memory", "n"), [(1 << 30, (1 << 20) + 5), (1 << 20, 50_000)])
+def test_an_event_that_matches_everything_and_one_value_for_all(spark, max_worker_memory, n):
     """More matches of one event than a piece holds; every event the same: a hot partition."""
     boxes = Boxes.of(np.full((n, 1), -np.inf), np.full((n, 1), np.inf))
     events = events_of(spark, np.zeros((2, 1)))
-    arrays = match(events, boxes, number_space(1), output="arrays", worker_bytes=worker_bytes)
+    arrays = match(
+        events, boxes, number_space(1), output="arrays", max_worker_memory=max_worker_memory
+    )
     found = arrays.selectExpr(
         "size(subscriptions) n", "subscriptions[0] a", f"subscriptions[{n - 1}] b"
     )
     assert [tuple(row) for row in found.collect()] == [(n, 0, n - 1)] * 2
-    pairs = match(events, boxes, number_space(1), worker_bytes=worker_bytes)
+    pairs = match(events, boxes, number_space(1), max_worker_memory=max_worker_memory)
     pairs.createOrReplaceTempView("pairs")
     counted = spark.sql("select sum(subscription), count(*) from pairs group by event").collect()
     assert [tuple(row) for row in counted] == [(n * (n - 1) // 2, n)] * 2
@@ -178,10 +180,15 @@ def local(subscriptions=SUBSCRIPTIONS):
 
 
 @in_shards
-def test_filters_in_a_dataframe_mean_what_they_mean_in_the_engine(tables, worker_bytes):
+def test_filters_in_a_dataframe_mean_what_they_mean_in_the_engine(tables, max_worker_memory):
     events, subscriptions, space = tables
     arrays = match(
-        events, subscriptions, space, output="arrays", worker_bytes=worker_bytes, keep=["desk"]
+        events,
+        subscriptions,
+        space,
+        output="arrays",
+        max_worker_memory=max_worker_memory,
+        keep=["desk"],
     )
     assert sets_of(arrays) == local()
     assert {row["event"]: row["desk"] for row in arrays.collect()} == dict(
@@ -221,9 +228,15 @@ def test_shards_go_by_boxes_and_the_attributes_that_they_mention(spark):
     few = pa.table({"id": range(100), "filter": ["a0 < 5 and a1 > 3"] * 100})
     many = pa.table({"id": [1], "filter": [f"a0 in ({', '.join(map(str, range(200)))})"]})
     wide = pa.table({"id": range(100), "filter": ["a0 < 5"] * 100})
-    for table, worker_bytes, shards in ((few, 70_000, 1), (many, 130_000, 1), (wide, 40_000, 5)):
+    for table, max_worker_memory, shards in (
+        (few, 70_000, 1),
+        (many, 130_000, 1),
+        (wide, 40_000, 5),
+    ):
         for subscriptions in (encode_subscriptions(table, space), spark.createDataFrame(table)):
-            prepared = prepare(spark, subscriptions, space, worker_bytes=worker_bytes)
+            prepared = prepare_match(
+                spark, subscriptions, space, max_worker_memory=max_worker_memory
+            )
             assert len(prepared.shards) == shards, table
             assert prepared.rows == len(table)
 
@@ -237,7 +250,7 @@ def test_most_events_miss_most_shards(spark):
         axes = random.choice(d, 2, replace=False)
         lo[row, axes] = random.random(2)
         hi[row, axes] = lo[row, axes] + [0.01, 0.4]
-    prepared = prepare(spark, Boxes.of(lo, hi), number_space(d), worker_bytes=110_000)
+    prepared = prepare_match(spark, Boxes.of(lo, hi), number_space(d), max_worker_memory=110_000)
     points = random.random((500, d))
     assert 20 < len(prepared.shards) < 60
     assert prepared.rows == n
@@ -254,21 +267,25 @@ def test_most_events_miss_most_shards(spark):
 
 
 @in_shards
-def test_order_of_arrival(spark, tables, worker_bytes):
+def test_order_of_arrival(spark, tables, max_worker_memory):
     """By `seq` if there is one, else by id."""
     events, _, space = tables
     always = {"id": ["b", "a", "c"], "filter": ["true", "true", "true"]}
     for seq, expected in ((None, ["a", "b", "c"]), ([1, 7, 3], ["b", "c", "a"])):
         table = pa.table(always | ({} if seq is None else {"seq": seq}))
         found = match(
-            events, spark.createDataFrame(table), space, output="arrays", worker_bytes=worker_bytes
+            events,
+            spark.createDataFrame(table),
+            space,
+            output="arrays",
+            max_worker_memory=max_worker_memory,
         ).collect()
         assert [row["subscriptions"] for row in found] == [expected] * 4
 
 
 def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
     events, subscriptions, space = tables
-    prepared = prepare(spark, subscriptions, space)
+    prepared = prepare_match(spark, subscriptions, space)
     assert (prepared.rows, prepared.choice.name) == (4, "slabs")
     for _ in range(2):
         assert sets_of(match(events, prepared, space, output="arrays")) == local()
@@ -284,7 +301,7 @@ def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
     other = Space([Number("price")])
     save_boxes(tmp_path / "other", Boxes.of([[0.0]], [[1.0]]), other)
     with pytest.raises(UsageError, match="is a snapshot of"):
-        prepare(spark, tmp_path / "other", space)
+        prepare_match(spark, tmp_path / "other", space)
     with pytest.raises(UsageError, match="were prepared for"):
         match(events.select("id", "price"), prepared, other)
     with pytest.raises(UsageError, match="don't fit a space of 3"):
@@ -292,9 +309,9 @@ def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
 
 
 @in_shards
-def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, worker_bytes):
+def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, max_worker_memory):
     _, subscriptions, space = tables
-    how = {"worker_bytes": worker_bytes}
+    how = {"max_worker_memory": max_worker_memory}
     wrong = EVENTS | {"price": [4.0, -1.0, float("nan"), 9.0]}
     events = spark.createDataFrame(pa.table(wrong))
     found = match(
@@ -328,7 +345,7 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, worker_byt
 
 
 @in_shards
-def test_bad_subscriptions_are_refused_before_any_event(spark, tables, worker_bytes):
+def test_bad_subscriptions_are_refused_before_any_event(spark, tables, max_worker_memory):
     events, _, space = tables
     cases = {
         "subscription 'b', column 'filter'": {"id": ["a", "b"], "filter": ["price < 1", "price <"]},
@@ -337,16 +354,25 @@ def test_bad_subscriptions_are_refused_before_any_event(spark, tables, worker_by
     }
     for told, table in cases.items():
         with pytest.raises(RangecastError, match=told):
-            match(events, spark.createDataFrame(pa.table(table)), space, worker_bytes=worker_bytes)
+            match(
+                events,
+                spark.createDataFrame(pa.table(table)),
+                space,
+                max_worker_memory=max_worker_memory,
+            )
 
 
 @in_shards
-def test_duplicates_go_to_the_rejected_rows_however_large_the_set(spark, tmp_path, worker_bytes):
+def test_duplicates_go_to_the_rejected_rows_however_large_the_set(
+    spark, tmp_path, max_worker_memory
+):
     space = Space([Number("price")])
     rows = {"id": ["a", "b", "a", "c", "a"], "filter": ["price < 5", "price < 6"] * 2 + ["true"]}
     given = spark.createDataFrame(pa.table(rows | {"seq": [1, 2, 3, 4, 5]}))
     with RejectedRows(tmp_path / "bad.csv") as bad:
-        prepared = prepare(spark, given, space, rejected=bad, worker_bytes=worker_bytes)
+        prepared = prepare_match(
+            spark, given, space, rejected=bad, max_worker_memory=max_worker_memory
+        )
     assert (prepared.rows, bad.count) == (3, 2)
     assert (tmp_path / "bad.csv").read_text().count("duplicate id") == 2
     events = spark.createDataFrame(pa.table({"id": [1], "price": [5.5]}))
@@ -364,9 +390,9 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events, {"keep": ["dsk"]}, "events lack the columns 'dsk'"),
         (events.withColumn("event", events["id"]), {"keep": ["event"]}, "'event' can't be kept"),
         (events.withColumn("a.b", events["id"]), {"keep": ["a.b"]}, "has a dot in its name"),
-        (events, {"output": "pair"}, "did you mean 'pairs'"),
+        (events, {"output": "row"}, "did you mean 'rows'"),
         (events, {"rejected": "drop"}, "no rejected 'drop'"),
-        (events, {"worker_bytes": 0}, "worker_bytes is a number of bytes, 1 or more"),
+        (events, {"max_worker_memory": 0}, "max_worker_memory is a number of bytes, 1 or more"),
         (events, {"index": "slab"}, "did you mean 'slabs'"),
     ]
     for data, options, told in cases:
@@ -390,11 +416,13 @@ def test_texts_are_parsed_and_an_id_column_may_have_another_name(spark, tables):
 
 
 @in_shards
-def test_a_streaming_dataframe(spark, tables, tmp_path, worker_bytes):
+def test_a_streaming_dataframe(spark, tables, tmp_path, max_worker_memory):
     events, subscriptions, space = tables
     events.write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
-    found = match(stream, subscriptions, space, output="arrays", worker_bytes=worker_bytes)
+    found = match(
+        stream, subscriptions, space, output="arrays", max_worker_memory=max_worker_memory
+    )
     query = (
         found.writeStream.format("parquet")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -416,7 +444,7 @@ def test_skew_and_many_shards_give_the_same_answer(spark):
     points = random.random((m, d))
     points[: m // 2] = points[0]
     points[random.random((m, d)) < 0.05] = np.inf
-    check(spark, Boxes.of(lo, hi), points, worker_bytes=200_000)
+    check(spark, Boxes.of(lo, hi), points, max_worker_memory=200_000)
 
 
 def test_integer_kinds_fit(spark):

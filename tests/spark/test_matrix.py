@@ -125,7 +125,7 @@ def write_pipeline(folder, mode, situation, turn):
     text += '[[source]]\ntype = "files"\nformat = "parquet"\npath = "events"\n'
     text += "options.maxFilesPerTrigger = 1\n" if mode == "stream" else ""
     text += '[[subscriptions]]\nfile = "subs.jsonl"\n'
-    bytes_ = "worker_bytes = 4000\n" if situation == "sharded" else ""
+    bytes_ = "max_worker_memory = 4000\n" if situation == "sharded" else ""
     sinks = {}
     for place, (name, what) in enumerate({**OF_SETS, **STEPS}.items()):
         if name == "kept" and mode == "stream":  # its rows are written by batch jobs alone

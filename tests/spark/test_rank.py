@@ -13,7 +13,7 @@ from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.rank.scan import Scan
-from rangecast.spark import match, prepare, prepare_ranking, rank
+from rangecast.spark import match, prepare_match, prepare_rank, rank
 from tests.spark.test_match import combined, events_of, in_shards, number_space
 from tests.support import adversarial
 
@@ -54,7 +54,7 @@ def test_the_oracle_s_answers(spark, relaxed):
     boxes, points = combined(list(adversarial.cases().values()))
     boxes, points = scored(boxes), points[::7]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
-    prepared = prepare_ranking(spark, boxes, space, relaxed=relaxed)
+    prepared = prepare_rank(spark, boxes, space, relaxed=relaxed)
     for k in (1, 6):
         found = rank(events, prepared, space, k, relaxed=relaxed)
         right = expected(Scan(boxes), points, k, relaxed)
@@ -70,20 +70,20 @@ def test_shards_give_the_same(spark, relaxed):
     boxes, points = combined(list(adversarial.cases().values()))
     boxes, points = scored(boxes), points[::11]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
-    how = {"relaxed": relaxed, "worker_bytes": 200_000}
+    how = {"relaxed": relaxed, "max_worker_memory": 200_000}
     right = expected(Scan(boxes), points, 4, relaxed)
     assert answers(rank(events, boxes, space, 4, **how)) == right
 
 
 @in_shards
-def test_weights_are_combined(spark, worker_bytes):
+def test_weights_are_combined(spark, max_worker_memory):
     boxes, points = combined(list(adversarial.cases().values()))
     boxes, points = scored(boxes), points[::31]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
-    size = max(worker_bytes, 400_000)
+    size = max(max_worker_memory, 400_000)
     for combine in ("min", "product"):
         oracle = Scan(boxes, relaxed=True, combine=combine)
-        how = {"relaxed": True, "combine": combine, "worker_bytes": size}
+        how = {"relaxed": True, "combine": combine, "max_worker_memory": size}
         assert answers(rank(events, boxes, space, 4, **how)) == expected(oracle, points, 4, True)
 
 
@@ -139,14 +139,19 @@ def test_bad_events_are_told_in_a_column(spark, market):
 @in_shards
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 def test_whole_and_in_shards_keep_columns_errors_and_events_of_one_id(
-    spark, market, worker_bytes, relaxed
+    spark, market, max_worker_memory, relaxed
 ):
     space, _, subscriptions = market
     rows = {"id": [1, 2, 2, 3], "symbol": ["AAA"] * 4, "price": [-1.0, 1.0, 9.0, 9.0]}
     rows |= {"desk": ["w", "x", "y", "z"], "seq": ["s"] * 4, "number": ["n"] * 4}
     events = spark.createDataFrame(pa.table(rows))
     keep = ["desk", "seq", "number"]
-    how = {"relaxed": relaxed, "rejected": "column", "keep": keep, "worker_bytes": worker_bytes}
+    how = {
+        "relaxed": relaxed,
+        "rejected": "column",
+        "keep": keep,
+        "max_worker_memory": max_worker_memory,
+    }
     found = rank(events, subscriptions, space, 2, **how)
     assert found.columns == ["event", "rank", "subscription", "score", *keep, "error"]
     assert {(row["seq"], row["number"]) for row in found.collect()} == {("s", "n")}
@@ -165,7 +170,7 @@ def test_whole_and_in_shards_keep_columns_errors_and_events_of_one_id(
 
 @in_shards
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
-def test_a_limit_per_event_and_per_second(spark, worker_bytes, relaxed):
+def test_a_limit_per_event_and_per_second(spark, max_worker_memory, relaxed):
     space = Space([Number("x"), Timestamp("at")])
     given = {"id": ["a", "b", "c"], "filter": ["x < 5", "x < 9", "true"], "score": [1.0, 3.0, 2.0]}
     rows = [
@@ -179,7 +184,13 @@ def test_a_limit_per_event_and_per_second(spark, worker_bytes, relaxed):
     for how in ({"max_per_second": 1}, {"max_per_second": 4, "time_attribute": "at"}):
         wanted = engine.rank_many(rows, 3, relaxed=relaxed, **how).table().to_pylist()
         found = rank(
-            events, subscriptions, space, 3, relaxed=relaxed, worker_bytes=worker_bytes, **how
+            events,
+            subscriptions,
+            space,
+            3,
+            relaxed=relaxed,
+            max_worker_memory=max_worker_memory,
+            **how,
         )
         order = lambda row: (row["event"], row["rank"])  # noqa: E731
         assert sorted((row.asDict() for row in found.collect()), key=order) == wanted
@@ -195,19 +206,19 @@ def test_a_limit_per_event_and_per_second(spark, worker_bytes, relaxed):
 
 def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market):
     space, events, subscriptions = market
-    prepared = prepare_ranking(spark, subscriptions, space)
+    prepared = prepare_rank(spark, subscriptions, space)
     other = Space([Number("price", min=0), String("symbol")])
     with pytest.raises(UsageError, match="were prepared for Space"):
         rank(events, prepared, other)
     with pytest.raises(UsageError, match="index='scan' would be ignored"):
         rank(events, prepared, space, index="scan")
-    with pytest.raises(UsageError, match="worker_bytes=5 would be ignored"):
-        rank(events, prepared, space, worker_bytes=5)
+    with pytest.raises(UsageError, match="max_worker_memory=5 would be ignored"):
+        rank(events, prepared, space, max_worker_memory=5)
     with pytest.raises(UsageError, match="index='scan' would be ignored"):
-        match(events, prepare(spark, subscriptions, space), space, index="scan")
-    with pytest.raises(UsageError, match=r"prepared with prepare\(\)\n  hint: use prepare_r"):
-        rank(events, prepare(spark, subscriptions, space), space)
-    with pytest.raises(UsageError, match=r"prepared with prepare_ranking\(\)\n  hint: use prep"):
+        match(events, prepare_match(spark, subscriptions, space), space, index="scan")
+    with pytest.raises(UsageError, match=r"prepared with prepare_match\(\)\n  hint: use prepare_r"):
+        rank(events, prepare_match(spark, subscriptions, space), space)
+    with pytest.raises(UsageError, match=r"prepared with prepare_rank\(\)\n  hint: use prep"):
         match(events, prepared, space)
     assert (prepared.rows, prepared.choice.name) == (4, "slabs")
     assert prepared.memory > 0
@@ -217,9 +228,9 @@ def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market)
 def test_a_path_is_read_as_subscriptions_and_refused_as_events(spark, market, tmp_path):
     space, events, subscriptions = market
     pq.write_table(pa.table(SUBSCRIPTIONS), tmp_path / "subs.parquet")
-    for worker_bytes in (1 << 30, 1000):
+    for max_worker_memory in (1 << 30, 1000):
         for path in (tmp_path / "subs.parquet", str(tmp_path / "subs.parquet")):
-            found = answers(rank(events, path, space, 2, worker_bytes=worker_bytes))
+            found = answers(rank(events, path, space, 2, max_worker_memory=max_worker_memory))
             assert found == answers(rank(events, subscriptions, space, 2))
     for step in (match, rank):
         with pytest.raises(UsageError, match=r"events are a DataFrame of Spark; given: 'e.csv'"):
@@ -253,7 +264,7 @@ def test_mistakes_are_told_before_anything_runs(spark, market):
         rank(named, subscriptions, space, 1, keep=["rank"])
     with pytest.raises(UsageError, match="for ranking"):
         rank(events, subscriptions, space, 1, index="cells")
-    prepared = prepare_ranking(spark, subscriptions, space)
+    prepared = prepare_rank(spark, subscriptions, space)
     with pytest.raises(UsageError, match="prepared for relaxed=False, combine='sum'; given"):
         rank(events, prepared, space, 1, relaxed=True)
     with pytest.raises(UsageError, match="no combination 'mean'"):

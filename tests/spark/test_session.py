@@ -68,11 +68,11 @@ def test_the_packaged_java_is_started_without_the_flag_that_it_lacks(no_java):
 def test_spark_runs_on_the_packaged_java(tmp_path):
     """All other Java is hidden."""
     code = """
-from rangecast.spark import start
+from rangecast.spark import get_session
 from tests.support.everywhere import run
 from tests.support.server.servers import LIGHT
 
-session = start("local[1]", conf={"spark.driver.extraJavaOptions": LIGHT})
+session = get_session("local[1]", conf={"spark.driver.extraJavaOptions": LIGHT})
 run(session, ["match"])
 print(session._jvm.System.getProperty("java.version"))
 session.stop()

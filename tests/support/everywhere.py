@@ -15,14 +15,14 @@ from rangecast.cover import CoverSet
 from rangecast.merge import Summary
 from rangecast.spark import (
     cover,
+    get_session,
     match,
     match_ids,
     merge,
-    prepare,
+    prepare_match,
     rank,
-    register,
-    register_ranking,
-    start,
+    register_match,
+    register_rank,
 )
 
 SYMBOLS = ["ann", "bob", "çé", "it's", None]
@@ -112,7 +112,7 @@ def check_match(session):
 
 def check_shards(session):
     events, subscriptions = frames(session)
-    prepared = prepare(session, subscriptions, space(), worker_bytes=8_000)
+    prepared = prepare_match(session, subscriptions, space(), max_worker_memory=8_000)
     assert len(prepared.shards) > 2
     assert arrays(events.transform(match, prepared, space(), output="arrays")) == expected()
 
@@ -154,24 +154,24 @@ def check_merge(session):
 
 def check_functions(session):
     events, subscriptions = frames(session)
-    prepared = prepare(session, subscriptions, space())
+    prepared = prepare_match(session, subscriptions, space())
     lists = expected()
     ids = match_ids(prepared, space())
     assert arrays(events.select("id", ids())) == lists
     assert arrays(events.select("id", ids("price", "name", "size"))) == lists
-    register(session, prepared, space(), name="alerts")
+    register_match(session, prepared, space(), name="alerts")
     events.createOrReplaceTempView("events")
     exploded = "select id as event, explode(alerts_match(price, name, size)) as subscription"
     pairs = {event: sorted(ids) for event, ids in lists.items()}
     assert _grouped(session.sql(f"{exploded} from events").collect()) == pairs
     rows = "table(select size, name, id, price, 1 as other from events)"
-    assert _grouped(session.sql(f"select * from alerts_pairs({rows})").collect()) == pairs
+    assert _grouped(session.sql(f"select * from alerts_match_rows({rows})").collect()) == pairs
 
 
 def check_ranking_in_sql(session):
     events, subscriptions = frames(session)
     events.createOrReplaceTempView("events")
-    register_ranking(session, subscriptions, space(), k=3, name="top")
+    register_rank(session, subscriptions, space(), k=3, name="top")
     best = [list(some) for some in _engine().rank_many(_points(), k=3)]
     expected = dict(zip((event[0] for event in EVENTS), best, strict=True))
     columns = session.sql("select id, top_rank(price, name, size) as best from events").collect()
@@ -182,7 +182,7 @@ def check_ranking_in_sql(session):
         found = [(one["subscription"], one["score"]) for one in row["best"]]
         assert found == expected[row["id"]]
     table = "table(select size, name, id, price, 1 as other from events)"
-    rows = session.sql(f"select * from top_ranked({table}) order by event, rank").collect()
+    rows = session.sql(f"select * from top_rank_rows({table}) order by event, rank").collect()
     of_python = rank(events, subscriptions, space(), k=3).orderBy("event", "rank")
     assert rows == of_python.collect()
 
@@ -208,6 +208,6 @@ def run(session, names):
 
 if __name__ == "__main__":
     master, *settings = sys.argv[1:]
-    session = start(master, conf=dict(one.split("=", 1) for one in settings))
+    session = get_session(master, conf=dict(one.split("=", 1) for one in settings))
     run(session, CHECKS)
     session.stop()

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
-from rangecast.spark import start
+from rangecast.spark import get_session
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import VersionedSet
 from rangecast.spark.stream.sinks.base import Folder
@@ -54,7 +54,7 @@ def main() -> None:
             os.killpg(0, signal.SIGKILL)
 
     conf = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": LIGHT}
-    run(start("local[1]", conf=conf), folder, watch)
+    run(get_session("local[1]", conf=conf), folder, watch)
     print("ended", flush=True)
 
 

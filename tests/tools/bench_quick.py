@@ -32,7 +32,7 @@ def test_the_hunt_for_size_verifies_what_it_answers(
     spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = argparse.Namespace(
-        subscriptions=20_000, worker_bytes=5_000_000, events=6, verify=2, whole=5_000
+        subscriptions=20_000, max_worker_memory=5_000_000, events=6, verify=2, whole=5_000
     )
     monkeypatch.setattr(spark_size.console, "file", sys.stdout)
     spark_size.hunt(spark, given)

@@ -35,16 +35,16 @@ def spark_session(
     An error of ours that happened in a worker is raised again as what it is; others of Spark are
     told by their reason.
     """
-    from rangecast.spark import running, start  # without PySpark, this says so
+    from rangecast.spark import current_session, get_session  # without PySpark, this says so
 
     # isort: split
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    theirs = running()
+    theirs = current_session()
     session = None
     try:
-        session = start(master, conf=conf)
+        session = get_session(master, conf=conf)
         yield session
     except (PySparkException, Py4JError) as error:
         raise told(str(error)) from error

@@ -77,7 +77,7 @@ def answer_events(
         choice, answers, pieces = answerer.choice, answerer.schema, _here(answerer, batches())
     else:
         from rangecast.spark.steps.in_order import answer_in_order
-        from rangecast.spark.steps.prepared import WORKER_BYTES, prepare_answers
+        from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY, prepare_answers
         from rangecast.spark.steps.shards.explain import explain_shards
 
         session = run.spark(master)
@@ -86,7 +86,7 @@ def answer_events(
             boxes,
             where,
             lambda part: make(part, where, table),
-            WORKER_BYTES,
+            MAX_WORKER_MEMORY,
             width=source.columns.width(len(where)),
         )
         choice, answers = prepared.choice, prepared.answerer.schema

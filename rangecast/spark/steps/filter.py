@@ -26,11 +26,11 @@ from rangecast.model.answers.answerer import Answers
 from rangecast.model.space import Space
 from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.query import Question
+from rangecast.spark.steps.query import EventQuery
 from rangecast.spark.steps.shards.sharded_set import Settings
 
 
-class Sieve(NamedTuple):
+class Prefilter(NamedTuple):
     """A summary without its subscriptions: all that is needed to filter events."""
 
     cells: Cells
@@ -57,7 +57,7 @@ class AsTheyAre:
 
 @dataclass(frozen=True)
 class Passing:
-    """What a question about no subscriptions takes: the space of the events alone."""
+    """Answerer of a query without subscriptions: the space of the events alone."""
 
     shipped_space: ShippedObject
     answerer: AsTheyAre = field(default_factory=AsTheyAre)
@@ -85,18 +85,18 @@ def filter_events(
     if summary.space.definition() != space.definition():
         raise UsageError(f"the summary is of {summary.space}; expected: {space}")
     keep = [name for name in events.columns if name != event_id]
-    asked = Question.of(
+    asked = EventQuery.of(
         events, space, taken=(), keep=keep, event_id=event_id, allow_missing=allow_missing, nan=nan
     )
-    sieve = ship(asked.session, Sieve(summary.cells, summary.ranges()))
+    prefilter = ship(asked.session, Prefilter(summary.cells, summary.ranges()))
     passing = Passing(ship(asked.session, summary.space))
-    found = asked.answer(passing, sieves=[sieve])
+    found = asked.answer(passing, prefilters=[prefilter])
 
     def release() -> None:
-        sieve.release()
+        prefilter.release()
         passing.shipped_space.release()
 
-    release_with_frame(found, release, sieve.size)
+    release_with_frame(found, release, prefilter.size)
     return found.withColumnRenamed("event", event_id).select(
         [f"`{name}`" for name in events.columns]
     )

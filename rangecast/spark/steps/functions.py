@@ -2,10 +2,10 @@
 
     ids = match_ids(subscriptions, space)
     events.select("id", ids("price", "sector"))            # arrays of ids
-    register(session, subscriptions, space)
+    register_match(session, subscriptions, space)
     session.sql("select id, explode(rangecast_match(price, sector)) from events")
-    session.sql("select * from rangecast_pairs(table(select id, price, sector from events))")
-    register_ranking(session, subscriptions, space, k=3)
+    session.sql("select * from rangecast_match_rows(table(select id, price, sector from events))")
+    register_rank(session, subscriptions, space, k=3)
     session.sql("select * from rangecast_ranked(table(select id, price, sector from events))")
 
 A column function looks at no DataFrame before it runs, so it works wherever an expression does: in
@@ -39,8 +39,8 @@ from rangecast.rank.result import check_k
 from rangecast.spark.columns import ERROR, ERROR_TYPE, need_among, need_fitting, need_types
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.lifetime import release_with_functions
-from rangecast.spark.session import is_connect, running
-from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare, prepare_ranking
+from rangecast.spark.session import current_session, is_connect
+from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare_match, prepare_rank
 from rangecast.spark.steps.query import need_one_of
 from rangecast.spark.steps.rank import check_prepared
 from rangecast.spark.steps.results import Form, answer, result_schema
@@ -62,7 +62,7 @@ def match_ids(
     columns named as the attributes. The ids are an array, in order of arrival; it is empty if no
     subscription holds the row.
 
-    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare` gave
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_match` gave
     rejected        "error": a row that can't be used fails the job; "column": the function gives a
                     struct of `subscriptions` and `error`, which tells what is wrong with the row
                     and is null for all others
@@ -74,7 +74,7 @@ def match_ids(
         made = _column_function(subscriptions, subscriptions.answerer, rejected, nan)
     else:
         session = _session_for(subscriptions)
-        prepared = prepare(session, subscriptions, space)
+        prepared = prepare_match(session, subscriptions, space)
         made = _column_function(prepared, prepared.answerer, rejected, nan)
         _release_with(session, [made._unwrapped], prepared)
     names = space.names
@@ -92,7 +92,7 @@ def match_ids(
     return ids
 
 
-def register(
+def register_match(
     session: SparkSession,
     subscriptions: Subscriptions | Prepared,
     space: Space,
@@ -106,8 +106,8 @@ def register(
     """Make a set of subscriptions available to SQL, as two functions.
 
     `<name>_match(<a column for each attribute>)` gives an array of ids, as `match_ids` does.
-    `<name>_pairs(table(<query>))` is a table function: it takes the event's id and the attributes
-    by name, and gives `event` and `subscription`, one row per pair.
+    `<name>_match_rows(table(<query>))` is a table function: it takes the event's id and the
+    attributes by name, and gives `event` and `subscription`, one row per pair.
 
     event_id     the column that names an event, for the table function
     event_type   the type of that column, "bigint" or "string": Spark asks for it beforehand
@@ -121,19 +121,19 @@ def register(
         subscriptions.check(space, MatchAnswerer)
         prepared = subscriptions
     else:
-        prepared = prepare(session, subscriptions, space)
+        prepared = prepare_match(session, subscriptions, space)
     column_function = _column_function(prepared, prepared.answerer, rejected, nan)
     made = [
         session.udf.register(f"{name}_match", column_function),
         session.udtf.register(
-            f"{name}_pairs", _table_function(prepared, prepared.answerer, form, nan)
+            f"{name}_match_rows", _table_function(prepared, prepared.answerer, form, nan)
         ),
     ]
     if not isinstance(subscriptions, Prepared):
         _release_with(session, made, prepared)
 
 
-def register_ranking(
+def register_rank(
     session: SparkSession,
     subscriptions: Subscriptions | Prepared,
     space: Space,
@@ -150,11 +150,11 @@ def register_ranking(
     """Make the k best subscriptions of a set available to SQL, as two functions.
 
     `<name>_rank(<a column for each attribute>)` gives an array of structs `rank`, `subscription`
-    and `score`, the best first. `<name>_ranked(table(<query>))` is a table function: it takes the
-    event's id and the attributes by name, and gives the rows of `rank`: `event`, `rank`,
+    and `score`, the best first. `<name>_rank_rows(table(<query>))` is a table function: it takes
+    the event's id and the attributes by name, and gives the rows of `rank`: `event`, `rank`,
     `subscription`, `score`.
 
-    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_ranking` gave
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_rank` gave
     relaxed         one attribute is enough; by the sum of the weights that hold
     combine         what of these weights a relaxed ranking is by: their "sum", "product", "min" or
                     "max"
@@ -171,11 +171,11 @@ def register_ranking(
         check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
         prepared = subscriptions
     else:
-        prepared = prepare_ranking(session, subscriptions, space, relaxed=relaxed, combine=combine)
+        prepared = prepare_rank(session, subscriptions, space, relaxed=relaxed, combine=combine)
     sharded = prepared.answerer.fitted(partial(replace, asked=Asked(k)))
     made = [
         session.udf.register(f"{name}_rank", _column_function(prepared, sharded, rejected, nan)),
-        session.udtf.register(f"{name}_ranked", _table_function(prepared, sharded, form, nan)),
+        session.udtf.register(f"{name}_rank_rows", _table_function(prepared, sharded, form, nan)),
     ]
     if not isinstance(subscriptions, Prepared):
         _release_with(session, made, prepared)
@@ -198,11 +198,13 @@ def _need_functions() -> None:
 
 def _session_for(subscriptions: Subscriptions) -> SparkSession:
     """Return the session that ships subscriptions."""
-    session = subscriptions.sparkSession if isinstance(subscriptions, DataFrame) else running()
+    session = (
+        subscriptions.sparkSession if isinstance(subscriptions, DataFrame) else current_session()
+    )
     if session is None:
         raise UsageError(
             "there is no Spark session that could ship the subscriptions\n"
-            "  hint: start one, with rangecast.spark.start() for instance"
+            "  hint: start one, with rangecast.spark.get_session() for instance"
         )
     return session
 
@@ -327,7 +329,7 @@ def _table_function(prepared: Prepared, sharded: ShardedSet, form: Form, nan: st
                 raise UsageError(
                     f"column {form.event_id!r} of events has the type {known.type}; the function "
                     f"was registered with event_type={form.event_type.simpleString()!r}\n"
-                    "  hint: cast it, or give register() the other type"
+                    "  hint: cast it, or give register_match() the other type"
                 )
             named = {name: events.column(name) for name in needed}
             batch = pa.record_batch({**named, form.event_id: known.cast(ids)})

@@ -3,8 +3,8 @@
     pairs = match(events, subscriptions, space)          # event, subscription
     rows = match(events, subscriptions, space, output="arrays")   # event, subscriptions
 
-`events` may be a batch or a streaming DataFrame. `prepare` builds the structure once, for many
-calls.
+`events` may be a batch or a streaming DataFrame. `prepare_match` builds the structure once, for
+many calls.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rangecast.match.choose import check_index
 from rangecast.model.space import Space
 from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.steps.prepared import (
-    WORKER_BYTES,
+    MAX_WORKER_MEMORY,
     Prepared,
     Subscriptions,
     prepare_answers,
 )
-from rangecast.spark.steps.query import Question, need_one_of, refuse_ignored
+from rangecast.spark.steps.query import EventQuery, need_one_of, refuse_ignored
 
-OUTPUTS = ("pairs", "arrays")
+OUTPUTS = ("rows", "arrays")
 
 
 def match(
@@ -35,33 +35,34 @@ def match(
     subscriptions: Subscriptions | Prepared,
     space: Space,
     *,
-    output: str = "pairs",
+    output: str = "rows",
     keep: Sequence[str] = (),
     event_id: str = "id",
     rejected: str = "error",
     index: str = "auto",
     allow_missing: bool = False,
     nan: str = "error",
-    worker_bytes: int = WORKER_BYTES,
+    max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> DataFrame:
     """Return which subscriptions hold each event.
 
-    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare` gave
-    output          "pairs": event, subscription; "arrays": event, subscriptions, one row per event
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_match` gave
+    output          "rows": event, subscription; "arrays": event, subscriptions, one row per event
     keep            columns of the events that travel along
     event_id        the column that names an event
     rejected        "error": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "error": NaN in events is rejected; "missing": it is a missing value
-    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+    max_worker_memory    memory that a worker should need, as a target and no limit: a set that is
+                         large
                     for it is built by the workers, in shards
     """
     check_index(index)
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, MatchAnswerer)
-        refuse_ignored(index, worker_bytes)
-    asked = question(
+        refuse_ignored(index, max_worker_memory)
+    asked = match_query(
         events,
         space,
         output=output,
@@ -74,14 +75,14 @@ def match(
     if isinstance(subscriptions, Prepared):
         return asked.answer(subscriptions)
     make = partial(MatchAnswerer.of, index=index)
-    prepared = prepare_answers(asked.session, subscriptions, space, make, worker_bytes)
+    prepared = prepare_answers(asked.session, subscriptions, space, make, max_worker_memory)
     found = asked.answer(prepared)
     release_with_frame(found, prepared.release, prepared.memory)
     return found
 
 
-def question(events: DataFrame, space: Space, *, output: str, **options: Any) -> Question:
-    """Check the columns of events that are to be matched; options are those of `Question.of`."""
+def match_query(events: DataFrame, space: Space, *, output: str, **options: Any) -> EventQuery:
+    """Check the columns of events that are to be matched; options are those of `EventQuery.of`."""
     need_one_of("output", output, OUTPUTS)
     taken = ("subscription", "subscriptions")
-    return Question.of(events, space, taken=taken, arrays=output == "arrays", **options)
+    return EventQuery.of(events, space, taken=taken, arrays=output == "arrays", **options)

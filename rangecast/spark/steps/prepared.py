@@ -49,7 +49,7 @@ from rangecast.store.versions import is_set, load_set
 Subscriptions = DataFrame | Boxes | str | Path
 """A DataFrame, `Boxes`, a snapshot folder, a folder of versions, or a file of subscriptions."""
 
-WORKER_BYTES = 1 << 30
+MAX_WORKER_MEMORY = 1 << 30
 """What a worker may take, by default."""
 _BYTES = 20
 """About what a structure takes for each attribute that a box mentions."""
@@ -128,11 +128,11 @@ class Prepared:
         )
 
     def check(self, space: Space, kind: type[Answerer]) -> None:
-        """Refuse to answer events of another space, or another question."""
+        """Refuse to answer events of another space, or another query."""
         if self.space.definition() != space.definition():
             raise UsageError(f"the subscriptions were prepared for {self.space}, not for {space}")
         if not isinstance(self.answerer.empty, kind):
-            made, needed = ("prepare", "prepare_ranking")[:: 1 if kind is RankAnswerer else -1]
+            made, needed = ("prepare_match", "prepare_rank")[:: 1 if kind is RankAnswerer else -1]
             raise UsageError(
                 f"these subscriptions were prepared with {made}()\n  hint: use {needed}()"
             )
@@ -144,28 +144,29 @@ class Prepared:
         self.shipped_space.release()
 
 
-def prepare(
+def prepare_match(
     session: SparkSession,
     subscriptions: Subscriptions,
     space: Space,
     *,
     index: str = "auto",
     rejected: RejectedRows | None = None,
-    worker_bytes: int = WORKER_BYTES,
+    max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> Prepared:
     """Build a matching structure over subscriptions, and ship it to the workers.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
-    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+    max_worker_memory    memory that a worker should need, as a target and no limit: a set that is
+                         large
                     for it is built by the workers, in shards
     """
     check_match_index(index)
     make = partial(MatchAnswerer.of, index=index)
-    return prepare_answers(session, subscriptions, space, make, worker_bytes, rejected)
+    return prepare_answers(session, subscriptions, space, make, max_worker_memory, rejected)
 
 
-def prepare_ranking(
+def prepare_rank(
     session: SparkSession,
     subscriptions: Subscriptions,
     space: Space,
@@ -174,19 +175,20 @@ def prepare_ranking(
     combine: str = "sum",
     index: str = "auto",
     rejected: RejectedRows | None = None,
-    worker_bytes: int = WORKER_BYTES,
+    max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> Prepared:
     """Build a ranking structure over subscriptions, and ship it to the workers.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
-    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+    max_worker_memory    memory that a worker should need, as a target and no limit: a set that is
+                         large
                     for it is built by the workers, in shards
     """
     check_rank_index(index)
     check_combine(combine, relaxed=relaxed)
     make = partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine)
-    return prepare_answers(session, subscriptions, space, make, worker_bytes, rejected)
+    return prepare_answers(session, subscriptions, space, make, max_worker_memory, rejected)
 
 
 def prepare_answers(
@@ -194,7 +196,7 @@ def prepare_answers(
     subscriptions: Subscriptions,
     space: Space,
     make: Make,
-    worker_bytes: int,
+    max_worker_memory: int,
     rejected: RejectedRows | None = None,
     *,
     width: int | None = None,
@@ -203,14 +205,16 @@ def prepare_answers(
 
     `width` is how many coordinates its events have, one per attribute if not given.
     """
-    if worker_bytes < 1:
-        raise UsageError(f"worker_bytes is a number of bytes, 1 or more; given: {worker_bytes!r}")
+    if max_worker_memory < 1:
+        raise UsageError(
+            f"max_worker_memory is a number of bytes, 1 or more; given: {max_worker_memory!r}"
+        )
     with (
         job_name(session, "prepare subscriptions"),
         _encoded_once(subscriptions, space) as (given, known),
     ):
         size = size_of(given)
-        wanted = _shards_wanted(size, worker_bytes)
+        wanted = _shards_wanted(size, max_worker_memory)
         if wanted == 1:
             boxes = gathered(given, known, rejected)
             empty = _empty(make, boxes.ids.type, len(known))
@@ -228,7 +232,7 @@ def prepare_answers(
     width = len(known) if width is None else width
     if shards[0].shipped.folder is not None:
         warm(shards[0].shipped.open_here(), width)  # the workers find it compiled
-    room = max(worker_bytes // 2, max(shard.shipped.size for shard in shards))
+    room = max(max_worker_memory // 2, max(shard.shipped.size for shard in shards))
     rows = sum(shard.rows for shard in shards)
     return Prepared(known, ship(session, known), ShardedSet(shards, empty, room), rows, width)
 
@@ -247,14 +251,16 @@ def _whole(session: SparkSession, answerer: Answerer, boxes: Boxes) -> Shard:
     return Shard(shipped, boxes.rows, answerer.memory, all_lo, all_hi, answerer.choice)
 
 
-def _shards_wanted(size: SetSize, worker_bytes: int) -> int:
+def _shards_wanted(size: SetSize, max_worker_memory: int) -> int:
     """Return in how many shards a set is built: 1 if it is small for a worker."""
     structure = size.mentions * _BYTES
     plain = size.boxes * size.dimensions * 16
-    if structure <= worker_bytes // 4 and plain <= worker_bytes // 2:
+    if structure <= max_worker_memory // 4 and plain <= max_worker_memory // 2:
         return 1
     # A shard is an eighth of a worker, and so small that one can be built in a worker.
-    return max(-(-structure // (worker_bytes // 8 + 1)), -(-3 * plain // (worker_bytes // 2 + 1)))
+    return max(
+        -(-structure // (max_worker_memory // 8 + 1)), -(-3 * plain // (max_worker_memory // 2 + 1))
+    )
 
 
 def _empty(make: Make, ids: pa.DataType, dimensions: int) -> Answerer:

@@ -21,7 +21,7 @@ from rangecast.model.space import Space
 from rangecast.spark.columns import id_kind, kept_fields, need_attributes
 from rangecast.spark.events import encode_batch
 from rangecast.spark.shipped import ShippedObject
-from rangecast.spark.steps.prepared import WORKER_BYTES
+from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
 from rangecast.spark.steps.results import Form, answer, result_schema
 from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
 
@@ -33,7 +33,7 @@ Finish = Callable[
 
 
 class Answering(Protocol):
-    """What answers the events of a question: `Prepared`, or something that has no subscriptions."""
+    """Answers the events of a query: `Prepared`, or an object without subscriptions."""
 
     @property
     def shipped_space(self) -> ShippedObject:
@@ -41,12 +41,12 @@ class Answering(Protocol):
 
     @property
     def answerer(self) -> Any:
-        """What a task carries: it is `fitted` to a question, has a `schema`, and `answers`."""
+        """The part that a task needs: `fitted` to a query, with a `schema` and `answers`."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """Events, and what is asked about them."""
+class EventQuery:
+    """Events to answer, and the form of the answers."""
 
     events: DataFrame
     """The columns that are needed, ids of one of two types."""
@@ -54,7 +54,7 @@ class Question:
     space: Space
     nan: str
     columns: EventColumns
-    """What columns events may have beside values."""
+    """Columns that events may have beside values."""
 
     @classmethod
     def of(
@@ -70,7 +70,7 @@ class Question:
         allow_missing: bool = False,
         nan: str = "error",
         columns: EventColumns = PLAIN,
-    ) -> Question:
+    ) -> EventQuery:
         """Check the columns before anything runs; `taken` are those of the result itself."""
         need_one_of("rejected", rejected, ("error", "column"))
         need_frame(events)
@@ -93,16 +93,16 @@ class Question:
         prepared: Answering,
         settings: Settings = as_it_is,
         *,
-        sieves: Sequence[ShippedObject] = (),
+        prefilters: Sequence[ShippedObject] = (),
         finish: Finish | None = None,
         schema: str | None = None,
     ) -> DataFrame:
         """Let every worker answer its events.
 
-        settings   fits the set to this question
-        sieves     objects with `holds(points)`: only events that all of them hold are answered
-        finish     what a task does with its answers instead of handing them on, and gives, with
-                   the columns of `schema`
+        settings     fits the set to this query
+        prefilters   objects with `may_match(points)`: only events that pass all of them are
+                     answered
+        finish       consumes the answers of a task; its batches have the columns of `schema`
         """
         sharded, space = prepared.answerer.fitted(settings), prepared.shipped_space
         form, nan, columns = self.form, self.nan, self.columns
@@ -114,8 +114,8 @@ class Question:
                 encoded = encode_batch(
                     known, batch, form.event_id, columns, nan=nan, raising=not form.errors
                 )
-                for sieve in sieves:
-                    encoded = encoded.only(sieve.open().may_match(encoded.points))
+                for prefilter in prefilters:
+                    encoded = encoded.only(prefilter.open().may_match(encoded.points))
                 yield from answer(sharded, batch, encoded, form)
 
             if finish is not None:
@@ -140,12 +140,12 @@ def need_frame(events: Any) -> None:
         )
 
 
-def refuse_ignored(index: str, worker_bytes: int) -> None:
+def refuse_ignored(index: str, max_worker_memory: int) -> None:
     """Refuse options that mean nothing for a set that is prepared."""
     if index != "auto":
         ignored = f"index={index!r}"
-    elif worker_bytes != WORKER_BYTES:
-        ignored = f"worker_bytes={worker_bytes!r}"
+    elif max_worker_memory != MAX_WORKER_MEMORY:
+        ignored = f"max_worker_memory={max_worker_memory!r}"
     else:
         return
     raise UsageError(

@@ -2,7 +2,7 @@
 
     best = rank(events, subscriptions, space, k=20)      # event, rank, subscription, score
 
-`events` may be a batch or a streaming DataFrame. `prepare_ranking` builds the structure once, for
+`events` may be a batch or a streaming DataFrame. `prepare_rank` builds the structure once, for
 many calls.
 """
 
@@ -33,12 +33,12 @@ from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
 from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.steps.prepared import (
-    WORKER_BYTES,
+    MAX_WORKER_MEMORY,
     Prepared,
     Subscriptions,
     prepare_answers,
 )
-from rangecast.spark.steps.query import Question, need_frame, need_one_of, refuse_ignored
+from rangecast.spark.steps.query import EventQuery, need_frame, need_one_of, refuse_ignored
 
 OUTPUTS = ("rows", "arrays")
 PLACE = "_place"
@@ -67,11 +67,11 @@ def rank(
     index: str = "auto",
     allow_missing: bool = False,
     nan: str = "error",
-    worker_bytes: int = WORKER_BYTES,
+    max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> DataFrame:
     """Return the k best subscriptions of each event: event, rank from 1 on, subscription, score.
 
-    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_ranking` gave
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_rank` gave
     relaxed         one attribute is enough; by the sum of the weights that hold
     combine         how a relaxed ranking combines these weights: "sum", "product", "min" or "max"
     span            values may be spans, which a subscription must "overlap" or "contain": columns
@@ -91,7 +91,8 @@ def rank(
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "error": NaN in events is rejected; "missing": it is a missing value
-    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+    max_worker_memory    memory that a worker should need, as a target and no limit: a set that is
+                         large
                     for it is built by the workers, in shards
     """
     check_k(k)
@@ -107,7 +108,7 @@ def rank(
     axis = time_axis(space, max_per_second, time_attribute)
     if isinstance(subscriptions, Prepared):
         check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
-        refuse_ignored(index, worker_bytes)
+        refuse_ignored(index, max_worker_memory)
         made: Any = subscriptions.answerer.empty
         if probabilities or score_factors is not None:
             raise UsageError(
@@ -117,7 +118,7 @@ def rank(
     columns = asked.columns
     if asked.factors is not None:
         columns = columns._replace(factor_events=Places(asked.factors.events))
-    question = Question.of(
+    query = EventQuery.of(
         events,
         space,
         taken=TAKEN,
@@ -141,14 +142,14 @@ def rank(
         )
     if isinstance(subscriptions, Prepared):
         made.check(asked)
-        found = question.answer(subscriptions, partial(replace, asked=asked))
+        found = query.answer(subscriptions, partial(replace, asked=asked))
     else:
         make = partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, asked=asked)
         width = columns.width(len(space))
         prepared = prepare_answers(
-            question.session, subscriptions, space, make, worker_bytes, width=width
+            query.session, subscriptions, space, make, max_worker_memory, width=width
         )
-        found = question.answer(prepared)
+        found = query.answer(prepared)
         release_with_frame(found, prepared.release, prepared.memory)
     return found if axis is None else best_of_seconds(found, max_per_second or 0)
 

@@ -38,7 +38,7 @@ from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ship
 from rangecast.spark.steps.filter import Passing
-from rangecast.spark.steps.query import Question
+from rangecast.spark.steps.query import EventQuery
 from rangecast.spark.stream.sets import Subscriptions
 from rangecast.spark.stream.sinks.base import Batch, Commit, Counts, FileSink, Sink, no_commit
 from rangecast.spark.stream.sinks.written import REPORT, AnswerWriter, collected
@@ -100,7 +100,7 @@ class BatchRunner:
         for step in self.steps:
             self.closing.callback(step.release)
             ready, _ = step.ready(session, step.subscriptions.latest())
-            columns = _columns(self._question(step, events).schema(ready, step.settings))
+            columns = _columns(self._query(step, events).schema(ready, step.settings))
             for sink in step.sinks:
                 sink.check_columns(columns)
 
@@ -166,10 +166,10 @@ class BatchRunner:
                 sink.open(stream, self.closing)
             self._stream = stream
 
-    def _question(self, step: AnswerStep, events: DataFrame) -> Question:
+    def _query(self, step: AnswerStep, events: DataFrame) -> EventQuery:
         broken = [BROKEN] if BROKEN in events.columns else []
         whole = _read_whole(events) if broken else events
-        return step.question(whole, [*step.keep, *broken], self.nan)
+        return step.query(whole, [*step.keep, *broken], self.nan)
 
     def _answered(
         self,
@@ -184,8 +184,8 @@ class BatchRunner:
         version = step.subscriptions.pin(batch.stream, batch.number)
         ready, rows = step.ready(session, version)
         batch = batch._replace(version=version, subscriptions=rows)
-        asked = self._question(step, events)
-        sieves = step.sieves(session, batch.stream, batch.number)
+        asked = self._query(step, events)
+        prefilters = step.prefilters(session, batch.stream, batch.number)
         part = _Part(step, batch)
         files = [one for one in sinks if isinstance(one, FileSink) and step.by_workers]
         if files:
@@ -193,7 +193,7 @@ class BatchRunner:
             targets = [sink.target(columns, batch) for sink in files]
             finish = AnswerWriter(targets)
             reports = asked.answer(
-                ready, step.settings, sieves=sieves, finish=finish, schema=REPORT
+                ready, step.settings, prefilters=prefilters, finish=finish, schema=REPORT
             )
             written = collected(reports, targets, f"rangecast {step.name}")
             part.counts = written.counts
@@ -207,7 +207,9 @@ class BatchRunner:
             counted = replace(
                 asked, events=asked.events.observe(seen, F.count(F.lit(1)).alias("events"))
             )
-            found = step.finish(counted.answer(ready, step.settings, sieves=sieves)).persist()
+            found = step.finish(
+                counted.answer(ready, step.settings, prefilters=prefilters)
+            ).persist()
             held.callback(found.unpersist)  # several readers, or one that may stop early
             part.found = found
             part.counts = found.agg(*_counts(step)).collect()[0].asDict() | seen.get
@@ -322,7 +324,9 @@ def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) 
     """Return the rejected rows of a batch, with what is wrong and all that was given."""
     broken = [BROKEN] if BROKEN in events.columns else []
     whole = _read_whole(events) if broken else events
-    asked = Question.of(whole, space, taken=(), keep=[_WHOLE, *broken], rejected="column", nan=nan)
+    asked = EventQuery.of(
+        whole, space, taken=(), keep=[_WHOLE, *broken], rejected="column", nan=nan
+    )
     found = asked.answer(passing)
     is_broken = F.col(BROKEN).isNotNull() if broken else F.lit(False)
     nameless = F.col("event").isNull()

@@ -116,7 +116,7 @@ def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
     if key not in rows.columns:
         raise UsageError(
             f"Kafka: the rows have no column {key!r} to be the key; they have: "
-            f"{', '.join(rows.columns)}\n  hint: write pairs, with output = 'pairs', or take "
+            f"{', '.join(rows.columns)}\n  hint: write pairs, with output = 'rows', or take "
             "another key"
         )
     values = (batch.stream, batch.number, batch.version)

@@ -27,7 +27,7 @@ from rangecast.model.space import Space
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
-from rangecast.spark.steps.notify.board_schema import Ground
+from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.notify.buckets import STATE
 from rangecast.spark.steps.notify.step import TopKLists
 from rangecast.spark.stream.batch import Done
@@ -52,7 +52,7 @@ class NotifyRunner:
     ):
         self.closing = ExitStack()
         self._step, self._name = step, name
-        self._ground = Ground(space)
+        self._board_schema = BoardSchema(space)
         self._sinks, self._rejected_sink = sinks, rejected_sink
         self._report = report
         self._lists: TopKLists | None = None
@@ -83,7 +83,7 @@ class NotifyRunner:
         updates, bad = 0, CollectedRows()
         facts = Batch(stream, number, 0, 0)
         if batch > lists.committed:
-            rows = _in_order(events, self._ground)
+            rows = _in_order(events, self._board_schema)
             changes = lists.usable(_whole(rows, bad), bad)
             self._write_rejected(events.sparkSession, bad, facts)
             lists.apply_changes(changes, batch, rows.schema.field("id").type)
@@ -131,9 +131,9 @@ class NotifyRunner:
 
     def _opened(self, session: SparkSession, kind: pa.DataType) -> TopKLists:
         """Return the lists; those that aren't there yet begin with the files of the step."""
-        step, files = self._step, self._ground.files
+        step, files = self._step, self._board_schema.files
         how: dict[str, Any] = {"k": step.k, "descending": step.descending}
-        how["space"] = self._ground.space
+        how["space"] = self._board_schema.space
         if (step.lists / STATE).exists():
             return TopKLists(session, step.lists, **how)
         objects = files.read_objects(files.file_rows(step.objects), kind=kind)
@@ -168,10 +168,10 @@ class NotifyRunner:
         self._rejected_sink.write(rows, batch)({"rows": len(bad.kept)})
 
 
-def _in_order(events: DataFrame, ground: Ground) -> pa.Table:
+def _in_order(events: DataFrame, board_schema: BoardSchema) -> pa.Table:
     """Return updates in the order of `seq`, those without one first."""
     seq = F.expr("try_cast(seq as bigint)")
-    known = ("id", "value", *ground.places, BROKEN)
+    known = ("id", "value", *board_schema.places, BROKEN)
     names = [name for name in known if name in events.columns]
     ordered = events.withColumn("_seq", seq).orderBy(F.col("_seq").asc_nulls_first())
     return ordered.select("_seq", F.col("seq").cast("string").alias("seq"), *names).toArrow()

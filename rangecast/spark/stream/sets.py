@@ -19,9 +19,9 @@ from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.filter import Sieve
+from rangecast.spark.steps.filter import Prefilter
 from rangecast.spark.steps.prepared import (
-    WORKER_BYTES,
+    MAX_WORKER_MEMORY,
     Prepared,
     gathered_set,
     layer_shard,
@@ -175,10 +175,12 @@ def whole(subscriptions: Subscriptions, version: int) -> tuple[Boxes, Space]:
 class ReadySets:
     """The structures of a step over the versions of a set, built when they are asked for."""
 
-    def __init__(self, subscriptions: Subscriptions, make: Make, worker_bytes: int = WORKER_BYTES):
+    def __init__(
+        self, subscriptions: Subscriptions, make: Make, max_worker_memory: int = MAX_WORKER_MEMORY
+    ):
         self._of = subscriptions
         self._make = make
-        self._worker_bytes = worker_bytes
+        self._worker_bytes = max_worker_memory
         self._held: OrderedDict[int, Prepared] = OrderedDict()
         self._bases: dict[int, Prepared] = {}
         self._layers: dict[int, Shard] = {}
@@ -243,8 +245,8 @@ class ReadySets:
 class Summed(NamedTuple):
     """A summary on its way to the workers."""
 
-    sieve: ShippedObject
-    """A `Sieve`."""
+    prefilter: ShippedObject
+    """A `Prefilter`."""
     space: ShippedObject
     """With the words of the subscriptions."""
     rows: int
@@ -269,13 +271,13 @@ class MergedSet:
         if self._held is None or self._held[0] != version:
             found = self.summary(version)
             self.release()
-            sieve = ship(session, Sieve(found.cells, found.ranges()))
-            self._held = version, Summed(sieve, ship(session, found.space), len(found))
+            prefilter = ship(session, Prefilter(found.cells, found.ranges()))
+            self._held = version, Summed(prefilter, ship(session, found.space), len(found))
         return self._held[1]
 
     def release(self) -> None:
         """Release the summary that is held; one that is asked for again is made again."""
         if self._held is not None:
-            self._held[1].sieve.release()
+            self._held[1].prefilter.release()
             self._held[1].space.release()
             self._held = None

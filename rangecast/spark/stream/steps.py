@@ -30,10 +30,9 @@ from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.result import check_k
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.filter import Passing
-from rangecast.spark.steps.match import OUTPUTS
-from rangecast.spark.steps.match import question as match_question
-from rangecast.spark.steps.prepared import WORKER_BYTES
-from rangecast.spark.steps.query import Answering, Question
+from rangecast.spark.steps.match import OUTPUTS, match_query
+from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
+from rangecast.spark.steps.query import Answering, EventQuery
 from rangecast.spark.steps.rank import TAKEN, best_of_seconds
 from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
 from rangecast.spark.stream.sets import MergedSet, ReadySets, Subscriptions
@@ -52,7 +51,7 @@ class AnswerStep(ABC):
     filters: Sequence[MergedSet] = ()
     """Only events that all of these summaries hold are answered."""
     index: str = "auto"
-    worker_bytes: int = WORKER_BYTES
+    max_worker_memory: int = MAX_WORKER_MEMORY
     name: str = ""
     _ready: ReadySets = field(init=False, repr=False, compare=False)
 
@@ -81,9 +80,9 @@ class AnswerStep(ABC):
         prepared = self._ready.ready(session, version)
         return prepared, prepared.rows
 
-    def sieves(self, session: SparkSession, stream: str, batch: int) -> list[ShippedObject]:
+    def prefilters(self, session: SparkSession, stream: str, batch: int) -> list[ShippedObject]:
         """Return what filters the events of a batch."""
-        return [one.ready(session, one.of.pin(stream, batch)).sieve for one in self.filters]
+        return [one.ready(session, one.of.pin(stream, batch)).prefilter for one in self.filters]
 
     def release(self) -> None:
         """Release what was built for batches: there are no more."""
@@ -93,12 +92,12 @@ class AnswerStep(ABC):
             self._ready.release()
 
     @abstractmethod
-    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
+    def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
         """Check the columns of events, and return what is asked about them, with errors."""
 
     @property
     def settings(self) -> Settings:
-        """What fits a set to the question."""
+        """What fits a set to the query."""
         return as_it_is
 
     @property
@@ -120,7 +119,7 @@ class AnswerStep(ABC):
 class MatchStep(AnswerStep):
     """Which subscriptions hold each event."""
 
-    output: str = "pairs"
+    output: str = "rows"
     """pairs: a row for each event and subscription; arrays: a row for each event."""
 
     def __post_init__(self) -> None:
@@ -129,10 +128,10 @@ class MatchStep(AnswerStep):
             raise UsageError(f"no output {self.output!r}: {near(self.output, OUTPUTS)}")
         check_match_index(self.index)
         make = partial(MatchAnswerer.of, index=self.index)
-        self._ready = ReadySets(self.subscriptions, make, self.worker_bytes)
+        self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
-    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
-        return match_question(
+    def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
+        return match_query(
             events, self.space, output=self.output, keep=keep, rejected="column", nan=nan
         )
 
@@ -163,10 +162,10 @@ class RankStep(AnswerStep):
         make = partial(
             RankAnswerer.of, index=self.index, relaxed=self.relaxed, combine=self.combine
         )
-        self._ready = ReadySets(self.subscriptions, make, self.worker_bytes)
+        self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
-    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
-        return Question.of(events, self.space, taken=TAKEN, keep=keep, rejected="column", nan=nan)
+    def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
+        return EventQuery.of(events, self.space, taken=TAKEN, keep=keep, rejected="column", nan=nan)
 
     @property
     def settings(self) -> Settings:
@@ -190,5 +189,5 @@ class FilterStep(AnswerStep):
         summed = self.filters[0].ready(session, version)
         return Passing(summed.space), summed.rows
 
-    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
-        return Question.of(events, self.space, taken=(), keep=keep, rejected="column", nan=nan)
+    def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
+        return EventQuery.of(events, self.space, taken=(), keep=keep, rejected="column", nan=nan)

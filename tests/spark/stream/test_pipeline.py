@@ -108,7 +108,7 @@ MISTAKES = [
         r"step\[0\].keep\[0\]: can't be used\n  given: 1\n  expected: the name of a column",
     ),
     (step("keep = 1"), r"step\[0\].keep: can't be used\n  given: 1\n  expected: a list of columns"),
-    (step('outptu = "pairs"'), r"step\[0\].outptu: means nothing here: did you mean 'output'"),
+    (step('outptu = "rows"'), r"step\[0\].outptu: means nothing here: did you mean 'output'"),
     (
         GOOD.replace("[[subscriptions]]", "[[subscriptions]]\nkeep_versions = 0"),
         r"subscriptions\[0\].keep_versions: can't be used\n  given: 0\n  expected: how many",

@@ -92,7 +92,7 @@ def moments(kind, path):
 
 @pytest.mark.parametrize(
     ("kind", "output"),
-    [("parquet", "pairs"), ("parquet", "arrays"), ("json", "pairs"), ("delta", "pairs")],
+    [("parquet", "rows"), ("parquet", "arrays"), ("json", "rows"), ("delta", "rows")],
 )
 def test_a_kept_moment_stays_one_in_every_zone_with_and_without_matches(
     spark, tmp_path, kind, output

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rangecast.model.attributes.base import Number
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
-from rangecast.spark import MatchStep, VersionedSet, run_stream, start
+from rangecast.spark import MatchStep, VersionedSet, get_session, run_stream
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.store.versions import Versions
 from tests.support.server.servers import LIGHT
@@ -64,7 +64,7 @@ def main() -> None:
         "spark.driver.extraJavaOptions": LIGHT,
         "spark.sql.shuffle.partitions": 1,
     }
-    session = start("local[2]", conf=conf)
+    session = get_session("local[2]", conf=conf)
     versions = Versions(folder / "versions")
     if not versions.all():
         produce(session, servers)

@@ -212,9 +212,9 @@ class _Demo:
 
     def prepare(self, session: SparkSession, boxes: Boxes, space: Space) -> Prepared:
         """Build the index."""
-        from rangecast.spark import prepare
+        from rangecast.spark import prepare_match
 
-        prepared = prepare(session, boxes, space)
+        prepared = prepare_match(session, boxes, space)
         megabytes = prepared.memory / 1e6
         self.facts["Index"] = f"{prepared.choice.name}: {prepared.choice.why}"
         self.facts["Memory of the index"] = f"{megabytes:,.1f} MB, mapped by all workers of a host"

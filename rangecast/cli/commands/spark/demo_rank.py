@@ -30,9 +30,9 @@ def rank_batch(
     session: SparkSession, quotes: Path, boxes: Boxes, space: Space, result: Path
 ) -> None:
     """Write the best searches of every quote: event, rank, subscription, score."""
-    from rangecast.spark import prepare_ranking, rank
+    from rangecast.spark import prepare_rank, rank
 
-    prepared = prepare_ranking(session, boxes, space)
+    prepared = prepare_rank(session, boxes, space)
     events = session.read.parquet(str(quotes))
     rank(events, prepared, space, K).write.parquet(str(result))
 

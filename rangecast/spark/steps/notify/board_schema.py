@@ -27,7 +27,7 @@ from rangecast.spark.columns import need, refuse_dots, refuse_unknown
 
 
 @dataclass(frozen=True)
-class Ground:
+class BoardSchema:
     """What objects and interests of a board are, with or without a space."""
 
     space: Space | None

@@ -4,13 +4,13 @@
     lists/*.arrow       a part of a bucket: place, arrivals, ys
     objects/*.arrow     a part of the objects: id, where, value, arrival; one without value is gone
 
-A bucket holds boxes of interests that lie side by side, in the order of their points (`ground`);
-most interests have one. A box has a place there, which is never given to another one. The boxes of
-a bucket are in parts, the oldest first; so are their lists. Of a place that is in several parts the
-newest counts. A new part takes in those before it that are at most twice as large. So each is more
-than twice as large as the next: a bucket of n lists has at most log2(n) + 1 parts, of less than 2 n
-lists in all, and a list that changed is written about log n times over the years. Objects are kept
-in parts in the same way.
+A bucket holds boxes of interests that lie side by side, in the order of their points
+(`board_schema`); most interests have one. A box has a place there, which is never given to another
+one. The boxes of a bucket are in parts, the oldest first; so are their lists. Of a place that is in
+several parts the newest counts. A new part takes in those before it that are at most twice as
+large. So each is more than twice as large as the next: a bucket of n lists has at most log2(n) + 1
+parts, of less than 2 n lists in all, and a list that changed is written about log n times over the
+years. Objects are kept in parts in the same way.
 
 A part is an uncompressed Arrow file, and lists are of a fixed size: it maps into memory, and only
 the lists that are asked for are read. It has a name of its own and never changes. Which parts count

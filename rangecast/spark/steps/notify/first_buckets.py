@@ -15,7 +15,7 @@ from rangecast.errors import FileError, UsageError
 from rangecast.notify.board import Board
 from rangecast.notify.interest_set import NewInterests
 from rangecast.spark.columns import id_kind
-from rangecast.spark.steps.notify.board_schema import Ground, as_points, boxes_of
+from rangecast.spark.steps.notify.board_schema import BoardSchema, as_points, boxes_of
 from rangecast.spark.steps.notify.buckets import Work
 from rangecast.spark.steps.notify.open_bucket import Entries, make_bucket
 
@@ -23,17 +23,17 @@ SHARED = "give a folder on a file system that the driver and all workers mount"
 
 
 def first_boxes(
-    session: SparkSession, ground: Ground, interests: DataFrame | NewInterests, k: int
+    session: SparkSession, board_schema: BoardSchema, interests: DataFrame | NewInterests, k: int
 ) -> tuple[DataFrame, str]:
     """Return the boxes of the first interests, and of which type their ids are."""
     if not isinstance(interests, DataFrame):
         kind = "bigint" if pa.types.is_integer(interests.ids.type) else "string"
         return session.createDataFrame(boxes_of(interests, k, kind)), kind
-    ground.check_interests(interests, "interests")
+    board_schema.check_interests(interests, "interests")
     kind = id_kind(interests, "id", "interests").simpleString()
     for row in interests.groupBy("id").count().where("count > 1").limit(1).collect():
         raise UsageError(f"interests: duplicate id {row['id']!r}, {row['count']:,} times")
-    return ground.boxes(interests, kind, k), kind
+    return board_schema.boxes(interests, kind, k), kind
 
 
 def sorted_strips(folder: Path, boxes: DataFrame, most: int) -> tuple[list[Path], bool]:

@@ -23,7 +23,7 @@ from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
 from rangecast.notify.interest_set import NewInterests
-from rangecast.spark.steps.notify.board_schema import Ground, box_table, points_of, worded
+from rangecast.spark.steps.notify.board_schema import BoardSchema, box_table, points_of, worded
 from rangecast.spark.steps.notify.buckets import State, Work
 from rangecast.spark.steps.notify.open_bucket import Entries, OpenBucket, cut
 
@@ -39,7 +39,7 @@ class InterestEdits(NamedTuple):
     new: NewInterests
 
 
-def checked_edits(rows: pa.Table, board: Board, ground: Ground) -> InterestEdits:
+def checked_edits(rows: pa.Table, board: Board, board_schema: BoardSchema) -> InterestEdits:
     """Return the edits of a table; refuse all of them if one can't be applied."""
     ids: list[Any] = rows["id"].to_pylist()
     ops = rows["op"].to_pylist()
@@ -61,7 +61,7 @@ def checked_edits(rows: pa.Table, board: Board, ground: Ground) -> InterestEdits
         raise _refused(f"not subscribed: {_named(unknown)}")
     new = rows.filter(pc.not_equal(rows["op"], "unsubscribe")).drop_columns("op")
     bad = CollectedRows()
-    found = ground.read(new, "edits of interests", bad, board.k)
+    found = board_schema.read(new, "edits of interests", bad, board.k)
     for one in bad.kept:
         raise _refused(worded(*one))
     return InterestEdits(gone, found)

@@ -61,7 +61,7 @@ from rangecast.notify.messages import Messages
 from rangecast.notify.tables import Change, ObjectColumns, message_rows
 from rangecast.spark.columns import arrow_ids, id_kind, need, refuse_dots, refuse_unknown
 from rangecast.spark.session import need_classic, parallelism
-from rangecast.spark.steps.notify.board_schema import Ground, interests_of
+from rangecast.spark.steps.notify.board_schema import BoardSchema, interests_of
 from rangecast.spark.steps.notify.buckets import (
     LISTS,
     Bucket,
@@ -120,7 +120,7 @@ class TopKLists:
             "epsilon": epsilon,
             "descending": flag("descending", descending),
         }
-        self._ground = Ground(space)
+        self._board_schema = BoardSchema(space)
         self._board: Board | None = None
         self._lock: IO[str] | None = None
         self._turn = threading.RLock()
@@ -133,8 +133,8 @@ class TopKLists:
         if objects is None or interests is None:
             raise UsageError(f"{folder}: holds no lists yet; give it objects and interests")
         self._hold()
-        boxes, kind = first_boxes(session, self._ground, interests, k)
-        things = self._ground.objects(objects) if isinstance(objects, DataFrame) else objects
+        boxes, kind = first_boxes(session, self._board_schema, interests, k)
+        things = self._board_schema.objects(objects) if isinstance(objects, DataFrame) else objects
         self._begin(self._new_board(things), boxes, kind)
 
     def _check_settings(self, begun: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class TopKLists:
                 raise UsageError(f"{self.folder}: was begun with {name}={was!r}; given: {given!r}")
 
     def _new_board(self, objects: Any, interests: NewInterests | None = None) -> Board:
-        how = {"space": self._ground.space, **self._how}
+        how = {"space": self._board_schema.space, **self._how}
         board: Board = Board(self._k, objects=objects, interests=interests, **how)
         return board
 
@@ -241,7 +241,7 @@ class TopKLists:
             place = rows.column_names.index("id")
             rows = rows.set_column(place, "id", rows["id"].cast(arrow_ids(kind)))
             board = self._board = self._board or self._loaded(state)
-            wanted = checked_edits(rows, board, self._ground)
+            wanted = checked_edits(rows, board, self._board_schema)
             self._board = None  # until the edit is committed the folder alone is right
             state = apply_edits(self.folder, state, wanted, board, self._most)
             self._commit(state._replace(edit=number), board, pa.nulls(0))
@@ -252,7 +252,7 @@ class TopKLists:
     def apply(self, updates: DataFrame, batch: int) -> None:
         """Apply a batch of updates in the order of `seq`; one that was committed does nothing."""
         self._check_updates(updates)
-        known = ("id", "value", *self._ground.places)
+        known = ("id", "value", *self._board_schema.places)
         columns = [name for name in known if name in updates.columns]
         if batch > self.committed:
             rows = updates.orderBy("seq").select(*columns).toArrow()
@@ -271,7 +271,7 @@ class TopKLists:
                 self._board = self._loaded(self._state)
             source, kind = table_source(rows, "updates"), rows.schema.field("id").type
             known = self._board.objects.__contains__
-            parts = self._ground.files.read_updates(source, kind, known, bad)
+            parts = self._board_schema.files.read_updates(source, kind, known, bad)
             return [change for part in parts for change in part.changes]
 
     def apply_changes(self, changes: Sequence[Change], batch: int, kind: pa.DataType) -> None:
@@ -324,7 +324,7 @@ class TopKLists:
     def _send(self, messages: Messages, batch: int, kind: pa.DataType) -> None:
         """Write the messages of a batch, over those of an attempt that wasn't committed."""
         seq = np.full(len(messages), batch, np.int64)
-        rows = message_rows(messages, self._ground.files.message_schema(kind), seq)
+        rows = message_rows(messages, self._board_schema.files.message_schema(kind), seq)
         table = pa.Table.from_batches([rows]).append_column("arrival", pa.array(messages.arrival))
         with atomic_folder(self._messages(batch), overwrite=True) as folder:
             pq.write_table(table, folder / "part.parquet")
@@ -400,18 +400,18 @@ class TopKLists:
             ranked = distinct.withColumn("rank", F.row_number().over(best_first))
             entries = ranked.where("rank <= k")
         objects = self._session.createDataFrame(read_objects(self.folder, state.objects))
-        places = self._ground.places
+        places = self._board_schema.places
         named = objects.select(F.col("id").alias("object"), *places, "arrival")
         found = entries.withColumn("value", self._signed(F.col("value"))).join(named, "arrival")
         return found.select("interest", "rank", "object", *places, "value")
 
     def _check_updates(self, updates: DataFrame) -> None:
         need(updates, ("seq", "id", "value"), "updates")
-        refuse_unknown(updates, ("seq", "id", "value", *self._ground.places), "updates")
+        refuse_unknown(updates, ("seq", "id", "value", *self._board_schema.places), "updates")
         refuse_dots(updates.columns)
 
     def _check_edits(self, edits: DataFrame) -> None:
-        self._ground.check_interests(edits, "edits of interests", ("op",))
+        self._board_schema.check_interests(edits, "edits of interests", ("op",))
 
 
 def _done(task: Callable[[Any], list[Any]]) -> Callable[[Any], pa.RecordBatch]:

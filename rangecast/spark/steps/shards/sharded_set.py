@@ -28,7 +28,7 @@ _ROWS = 1 << 21
 """Answers that are held before they are merged, about."""
 
 Settings = Callable[[Any], Answerer]
-"""Fits an answerer to a question: how many answers it takes, for instance."""
+"""Fits an answerer to a query: how many answers it takes, for instance."""
 
 
 def as_it_is(answerer: Any) -> Answerer:
@@ -73,7 +73,7 @@ class ShardedSet:
     settings: Settings = as_it_is
 
     def fitted(self, settings: Settings) -> ShardedSet:
-        """Return it, fitted to a question."""
+        """Return it, fitted to a query."""
         return replace(self, settings=settings)
 
     def with_ids(self, kind: pa.DataType) -> ShardedSet:

@@ -192,7 +192,7 @@ def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
                     "  expected: from = a step of type match, rank or filter"
                 )
             pairs = isinstance(step, RankStep) or (
-                isinstance(step, MatchStep) and step.output == "pairs"
+                isinstance(step, MatchStep) and step.output == "rows"
             )
             if sink.key == "subscription" and not pairs:
                 at = f"sink[{place}].key"

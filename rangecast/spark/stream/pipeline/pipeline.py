@@ -30,7 +30,7 @@ from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
 from rangecast.rank.rate_limit import time_axis
 from rangecast.spark.session import need_classic
-from rangecast.spark.steps.notify.board_schema import Ground
+from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
 from rangecast.spark.stream.edits.delta import DeltaEdits
@@ -207,7 +207,7 @@ class _Build:
             "keep": given.keep,
             "filters": filters,
             "index": given.index,
-            "worker_bytes": given.worker_bytes,
+            "max_worker_memory": given.max_worker_memory,
             "name": name,
         }
         if isinstance(given, MatchStep):
@@ -330,7 +330,7 @@ def _check_steps(settings: Settings, space: Space) -> None:
                 time_axis(space, step.max_per_second, step.time_attribute)
             elif isinstance(step, NotifyStep):
                 key = "space"
-                Ground(_space_of(step))
+                BoardSchema(_space_of(step))
             elif isinstance(step, MergeStep):
                 key = "attributes"
                 Cells.chosen(space, step.bits, step.attributes, None)

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from rangecast.rank.combine import Combine
 from rangecast.spark.steps.match import OUTPUTS
-from rangecast.spark.steps.prepared import WORKER_BYTES
+from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 from rangecast.spark.stream.run import AVAILABLE_NOW
@@ -65,10 +65,10 @@ class MatchStep(Step, tag="match"):
 
     takes_from: Named = field(name="from", default=None)
     subscriptions: Named = None
-    output: Output = "pairs"
+    output: Output = "rows"
     keep: Keep = ()
     index: Index = "auto"
-    worker_bytes: Bytes = WORKER_BYTES
+    max_worker_memory: Bytes = MAX_WORKER_MEMORY
 
 
 class RankStep(Step, tag="rank"):
@@ -83,7 +83,7 @@ class RankStep(Step, tag="rank"):
     time_attribute: Annotated[str | None, takes("the name of a timestamp attribute")] = None
     keep: Keep = ()
     index: Index = "auto"
-    worker_bytes: Bytes = WORKER_BYTES
+    max_worker_memory: Bytes = MAX_WORKER_MEMORY
 
 
 class FilterStep(Step, tag="filter"):

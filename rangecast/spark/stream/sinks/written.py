@@ -120,7 +120,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class AnswerWriter:
-    """Writes the answers of a task for each sink: what `Question.answer` ends with."""
+    """Writes the answers of a task for each sink: what `EventQuery.answer` ends with."""
 
     targets: Sequence[Target]
 
