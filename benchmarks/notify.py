@@ -22,7 +22,7 @@ from benchmarks.notify_half import upper_bound
 from experiments.notify.baselines import Told, unicast
 from experiments.notify.painting import board_over
 from experiments.timing import DisagreementError, race, timed
-from rangecast.notify.line.engine import LineBoard
+from rangecast.notify import Board
 from rangecast.notify.line.interests import Interests
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
@@ -75,7 +75,12 @@ def changes_of(data: dict[str, pa.Table]) -> Changes:
     return list(zip(*columns, strict=True))
 
 
-def play(make: Callable[[], LineBoard], changes: Changes) -> Callable[[], tuple[LineBoard, int]]:
+def engine_of(board: Board) -> Any:
+    """Return the engine, to look into it."""
+    return board.engine
+
+
+def play(make: Callable[[], Board], changes: Changes) -> Callable[[], tuple[Board, int]]:
     """Make a new board; return what plays the changes and counts the messages."""
     board = make()
     return lambda: (board, len(board.update_many(changes)))
@@ -85,7 +90,7 @@ def alone(
     data: dict[str, pa.Table], index: Interests, few: Changes, by_staircase: bool
 ) -> Callable[[], Told]:
     """Make new objects; return what writes to each affected interest alone."""
-    objects = LineBoard(K, objects=data["objects"]).line
+    objects = engine_of(Board(K, objects=data["objects"])).objects
     slots = np.array([name for name, _ in few], np.int32)
     ys = np.array([y for _, y in few])
     return lambda: unicast(objects, index, slots, ys, K, by_staircase=by_staircase)[0]
@@ -168,7 +173,7 @@ def growth(sizes: list[tuple[int, int]], most: float, what: str, updates: int, r
 
 def edits(data: dict[str, pa.Table], quick: bool) -> Table:
     """Time single calls, changes of the sets, and batches."""
-    board = LineBoard(K, objects=data["objects"], interests=data["interests"])
+    board = Board(K, objects=data["objects"], interests=data["interests"])
     changes = changes_of(data)
     count = 50 if quick else 2_000
     rng = np.random.default_rng(3)
@@ -183,9 +188,10 @@ def edits(data: dict[str, pa.Table], quick: bool) -> Table:
     board.update_batch(changes[:2])
     repeat("Board.set_value, one call each", lambda i: board.set_value(*changes[i]))
     names = [-1 - i for i in range(count)]
-    board.tree.remove(board.tree.add(0.1, 0.2))
-    repeat("interest put in", lambda i: board.tree.add(*ends[i]))
-    repeat("interest taken out", lambda i: board.tree.remove(i))
+    tree = engine_of(board).tree
+    tree.remove(tree.add(0.1, 0.2))
+    repeat("interest put in", lambda i: tree.add(*ends[i]))
+    repeat("interest taken out", lambda i: tree.remove(i))
     places = rng.random((count, 2)).tolist()
     repeat("object added, with its messages", lambda i: board.add(names[i], *places[i]))
     repeat("object moved, with its messages", lambda i: board.move(names[i], places[i][1]))
@@ -202,7 +208,7 @@ def checked(quick: bool) -> int:
     data = tables(1_000, 2_000 if quick else 20_000, 200 if quick else 3_000)
     wrong = 0
     for option in ({}, {"algorithm": "dense"}, {"epsilon": 1.0}, {"sketch": 500}):
-        board = LineBoard(K, objects=data["objects"], interests=data["interests"], **option)
+        board = Board(K, objects=data["objects"], interests=data["interests"], **option)
         lists = board.lists()
         changes = changes_of(data)
         lists.deliver(board.update_many(changes[: len(changes) // 2]))

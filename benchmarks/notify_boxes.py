@@ -13,7 +13,7 @@ from experiments.timing import race
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
-from rangecast.notify.boxes.engine import BoxBoard
+from rangecast.notify import Board
 from rangecast.report.markdown import Table
 
 K = 5
@@ -84,11 +84,11 @@ def two_attributes(quick: bool, runs: int) -> Table:
         for place, end in enumerate(("lo", "hi"))
     }
 
-    def board(few: int | None) -> BoxBoard:
+    def board(few: int | None) -> Board:
         wishes = {"id": np.arange(m), **bounds}
-        made = BoxBoard(K, space=SPACE, objects=objects, interests=wishes)
-        made._painter.fixed = few
-        return made
+        made: Any = Board(K, space=SPACE, objects=objects, interests=wishes)
+        made.engine._painter.fixed = few
+        return made  # type: ignore[no-any-return]
 
     warm = board(None)
     first = warm.lists().arrivals
@@ -112,8 +112,8 @@ def two_attributes(quick: bool, runs: int) -> Table:
     rows = []
     for name, one in raced.items():
         made, sent = one.answer
-        is_board = isinstance(made, BoxBoard)
-        size = (made.tree.memory if is_board else ends.nbytes + first.nbytes) / m
+        is_board = isinstance(made, Board)
+        size = (made.engine.tree.memory if is_board else ends.nbytes + first.nbytes) / m
         ratio, limit = slowest / one.least, BOUND * 4 + MORE
         rows.append(
             [
@@ -131,7 +131,6 @@ def two_attributes(quick: bool, runs: int) -> Table:
 def _same(one: Any, other: Any) -> bool:
     """Whether both end with the same lists; arrivals are the objects' numbers here."""
     found = [
-        made.lists().arrivals if isinstance(made, BoxBoard) else made.lists
-        for made, _ in (one, other)
+        made.lists().arrivals if isinstance(made, Board) else made.lists for made, _ in (one, other)
     ]
     return bool((found[0] == found[1]).all())

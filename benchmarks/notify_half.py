@@ -8,8 +8,7 @@ from typing import Any
 
 from benchmarks.harness import expected
 from experiments.timing import DisagreementError, race
-from rangecast.notify.boxes.engine import BoxBoard
-from rangecast.notify.upper_bound.engine import UpperBoundBoard
+from rangecast.notify import Board
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 
@@ -34,34 +33,33 @@ def upper_bound(quick: bool, runs: int) -> Table:
     made = generate("topk-1.5d", seed=1, objects=n, interests=m, updates=updates)
     ids, ys = (made.tables["updates"][name].to_pylist() for name in ("id", "value"))
     changes = list(zip(ids, ys, strict=True))
-    tree = BoxBoard(K, space=made.space, interests=made.tables["interests"]).tree
+    engine: Any = Board(K, space=made.space, interests=made.tables["interests"]).engine
+    tree = engine.tree
 
-    def board(kind: type[BoxBoard], **options: Any) -> BoxBoard:
-        found = kind(K, space=made.space, objects=made.tables["objects"], **options)
-        found.tree = tree  # nobody changes it
+    def board(**options: Any) -> Any:
+        found: Any = Board(K, space=made.space, objects=made.tables["objects"], **options)
+        found.engine.tree = tree  # it doesn't change
         return found
 
-    def play(count: int, kind: type[BoxBoard], **options: Any) -> Callable[[], int]:
-        found = board(kind, **options)
+    def play(count: int, **options: Any) -> Callable[[], int]:
+        found = board(**options)
         return lambda: len(found.update_many(changes[:count]))
 
     def worked_out() -> Callable[[], int]:
-        found = board(BoxBoard)
-        found._painter.fixed = 10**9
+        found = board()
+        found.engine._painter.fixed = 10**9
         return lambda: len(found.update_many(changes[:few]))
 
     for algorithm in ("sparse", "dense"):
-        judged = board(UpperBoundBoard, upper_bound_attribute="z", algorithm=algorithm)
+        judged = board(upper_bound_attribute="z", algorithm=algorithm)
         lists = judged.lists()
         lists.deliver(judged.update_many(changes))
         if wrong := len(judged.mismatches(lists)):
             raise DisagreementError(f"{wrong} lists of {algorithm} differ from a recomputation")
     ways: dict[str, Callable[[], Callable[[], int]]] = {
-        "Board, upper": partial(play, updates, UpperBoundBoard, upper_bound_attribute="z"),
-        "Board, upper, dense": partial(
-            play, updates, UpperBoundBoard, upper_bound_attribute="z", algorithm="dense"
-        ),
-        "Board": partial(play, updates, BoxBoard),
+        "Board, upper": partial(play, updates, upper_bound_attribute="z"),
+        "Board, upper, dense": partial(play, updates, upper_bound_attribute="z", algorithm="dense"),
+        "Board": partial(play, updates),
     }
     raced = race(ways, rounds=runs) | race({"lists worked out": worked_out}, rounds=1)
     slowest = raced["lists worked out"].least / few

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.experiment import Claim, Experiment, Panel, Point, Results
 from experiments.notify.baselines import coalesced
-from experiments.notify.painting import INTERESTS, KS, OBJECTS, UPDATES, made
+from experiments.notify.painting import INTERESTS, KS, OBJECTS, UPDATES, line_engine, made
 from rangecast.report.markdown import Table
 
 WAYS = ("Online", "Coalesce", "Paint-Batch")
@@ -43,7 +43,7 @@ def measure(
         some = changes[first : first + step]
         messages = board.update_batch(some) if way == "Paint-Batch" else board.update_many(some)
         sent += len(messages)
-        received += int(board.index.reached(messages.tile).sum())
+        received += int(line_engine(board).index.reached(messages.tile).sum())
     return {"sent": sent, "received": received, "min_y": board.work.min_y}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.experiment import Claim, Experiment, Line, Panel, Point, Results
 from experiments.notify.painting import OBJECTS, UPDATES, made
-from rangecast.notify.line.engine import LineBoard
+from rangecast.notify import Board
 from rangecast.report.markdown import Table
 
 KS = {"tiny": (1, 2, 4), "quick": (1, 2, 4, 8, 16), "full": (1, 2, 4, 8, 16, 32, 64)}
@@ -38,7 +38,7 @@ def worst(objects: int) -> dict[str, Any]:
 def measure(seed: int, case: str, objects: int, updates: int, k: int) -> dict[str, Any]:
     """Count the messages of Paint-Dense, and the objects that they are about."""
     if case == "figure 18":
-        board = LineBoard(k, objects=worst(objects), algorithm="dense")
+        board = Board(k, objects=worst(objects), algorithm="dense")
         messages = board.set_value(objects, objects + 2.0)
         about = len(np.unique(messages.slot)) - 1
         return {"raising": None, "lowering": float(len(messages)), "exposed": float(about)}

@@ -12,7 +12,7 @@ from experiments.experiment import Claim, Experiment, Line, Panel, Point, Result
 from rangecast.kernels.bundle import Bundle
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
-from rangecast.notify.boxes.engine import BoxBoard
+from rangecast.notify import Board
 from rangecast.notify.boxes.regions import Tiles
 from rangecast.report.markdown import Table
 
@@ -49,8 +49,9 @@ def measure(seed: int, objects: int, k: int, interests: int, updates: int) -> di
     which, values = random.integers(0, objects, updates), random.random(updates)
     ends = np.sort(random.random((interests, 2, D)), axis=1)
     things = {"id": np.arange(objects), "a": at[:, 0], "b": at[:, 1], "value": ys}
-    dense = BoxBoard(k, space=SPACE, objects=things, algorithm="dense")
-    dense._painter._most = Bundle(Tiles.of(D, _ROOM))
+    dense = Board(k, space=SPACE, objects=things, algorithm="dense")
+    dense_engine: Any = dense.engine
+    dense_engine._painter._most = Bundle(Tiles.of(D, _ROOM))
     changes = list(zip(which.tolist(), values.tolist(), strict=True))
     boards = [dense]
     if interests:
@@ -60,15 +61,15 @@ def measure(seed: int, objects: int, k: int, interests: int, updates: int) -> di
             for place, end in enumerate(("lo", "hi"))
         }
         wishes = {"id": np.arange(interests), **bounds}
-        boards.append(BoxBoard(k, space=SPACE, objects=things, interests=wishes))
+        boards.append(Board(k, space=SPACE, objects=things, interests=wishes))
     counts, full = [[0] * updates for _ in boards], 0
     for number, change in enumerate(changes):
         for of_board, board in zip(counts, boards, strict=True):
             messages = board.update_many([change])
             of_board[number] = len(messages)
             if interests and board is dense:
-                tree = boards[1].tree
-                full += sum(bool(len(tree.within(tile))) for tile in messages.tile)
+                engine: Any = boards[1].engine
+                full += sum(bool(len(engine.tree.within(tile))) for tile in messages.tile)
     found = {
         "dense": float(np.mean(counts[0])),
         "largest": max(counts[0]),

@@ -18,8 +18,8 @@ from experiments.experiment import (
     Values,
     in_order,
 )
+from rangecast.notify import Board
 from rangecast.notify.boxes.points import Points
-from rangecast.notify.upper_bound.engine import UpperBoundBoard
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 from rangecast.workloads.base import Workload
@@ -71,10 +71,11 @@ def _made(
     covered = COVERED[data] * objects // OBJECTS["full"]
     sizes = {"objects": objects, "interests": interests, "updates": updates}
     made = generate("topk-1.5d", seed=seed, covered=covered, **sizes)
-    board = UpperBoundBoard(
+    board = Board(
         1, space=made.space, upper_bound_attribute="z", interests=made.tables["interests"]
     )
-    return made, board.tree
+    engine: Any = board.engine
+    return made, engine.tree
 
 
 def measure(
@@ -94,9 +95,10 @@ def measure(
         "upper_bound_attribute": "z",
         "algorithm": algorithm,
     }
-    board = UpperBoundBoard(k, objects=made.tables["objects"], **options)
-    board.tree = tree  # nobody changes it meanwhile
-    board._painter.as_paper = as_paper
+    board = Board(k, objects=made.tables["objects"], **options)
+    engine: Any = board.engine
+    engine.tree = tree  # it doesn't change meanwhile
+    engine._painter.as_paper = as_paper
     ids, ys = (made.tables["updates"][name].to_pylist() for name in ("id", "value"))
     sent = np.zeros(updates, np.int64)
     for first in range(0, updates, _CHUNK):

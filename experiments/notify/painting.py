@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from experiments.notify.baselines import relaxed, unicast
 from rangecast.model.sets.members import Members
-from rangecast.notify.line.engine import LineBoard
+from rangecast.notify import Board
+from rangecast.notify.line.engine import LineEngine
 from rangecast.notify.line.interests import Interests
 from rangecast.workloads import generate
 
@@ -43,17 +44,23 @@ class Data:
         """The updates as rows."""
         return list(zip(self.ids.tolist(), self.ys.tolist(), strict=True))
 
-    def board(self, k: int, **options: Any) -> LineBoard:
+    def board(self, k: int, **options: Any) -> Board:
         """Return a board over the interests."""
         return board_over(k, self.objects, self.interests, **options)
 
 
-def board_over(k: int, objects: pa.Table, index: Interests, **options: Any) -> LineBoard:
+def board_over(k: int, objects: pa.Table, index: Interests, **options: Any) -> Board:
     """Return a board over an index that others use too: nobody changes it meanwhile."""
-    board = LineBoard(k, objects=objects, **options)
-    board._watch(index)
+    board = Board(k, objects=objects, **options)
+    line_engine(board).watch(index)
     board._members = Members.of(np.arange(index.rows), "interest")
     return board
+
+
+def line_engine(board: Board) -> LineEngine:
+    """Return the engine of a board on a line."""
+    assert isinstance(board.engine, LineEngine)
+    return board.engine
 
 
 @lru_cache(1)
@@ -89,7 +96,7 @@ def painted(data: Data, k: int, algorithm: str, epsilon: float | None = None) ->
         messages = board.update_many(changes[first : first + _CHUNK])
         sent += np.bincount(messages.seq, minlength=n)
         own = messages.slot == data.ids[messages.seq]
-        reached = board.index.reached(messages.tile[own])
+        reached = line_engine(board).index.reached(messages.tile[own])
         received += np.bincount(messages.seq[own], reached, n).astype(np.int64)
     return {
         "sent": sent.sum() / n,
@@ -103,14 +110,14 @@ def painted(data: Data, k: int, algorithm: str, epsilon: float | None = None) ->
 
 def relax(data: Data) -> dict[str, Any]:
     """Return how many interests CN-Relax reaches per update."""
-    board = data.board(1)
+    engine = line_engine(data.board(1))
     slots = data.ids.astype(np.int32)
-    return {"received": relaxed(board.line, board.index, slots).received / len(slots)}
+    return {"received": relaxed(engine.objects, engine.index, slots).received / len(slots)}
 
 
 def asked(data: Data, k: int) -> dict[str, Any]:
     """Return how often Unicast calls min_y per update, over the first few."""
-    board = data.board(k)
+    engine = line_engine(data.board(k))
     slots = data.ids[:UNICAST_UPDATES].astype(np.int32)
-    done, _ = unicast(board.line, board.index, slots, data.ys[:UNICAST_UPDATES], k)
+    done, _ = unicast(engine.objects, engine.index, slots, data.ys[:UNICAST_UPDATES], k)
     return {"min_y": done.min_y / len(slots)}

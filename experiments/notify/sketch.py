@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.experiment import Claim, Experiment, Line, Panel, Point, Results
-from experiments.notify.painting import INTERESTS, OBJECTS, UPDATES, made
+from experiments.notify.painting import INTERESTS, OBJECTS, UPDATES, line_engine, made
 from experiments.notify.shapes import SHAPES
 from rangecast.report.markdown import Table
 
@@ -43,7 +43,7 @@ def measure(
     board = data.board(K, algorithm=algorithm, sketch=sketch)
     messages = board.update_many(data.changes)
     reached = data.interests.reached(messages.tile)
-    looked_at = 0 if algorithm == "dense" else board.index.memory
+    looked_at = 0 if algorithm == "dense" else line_engine(board).index.memory
     return {
         "sent": len(messages) / updates,
         "in vain": float((reached == 0).sum() / max(len(messages), 1)),

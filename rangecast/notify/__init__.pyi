@@ -2,9 +2,9 @@ from .board import Board as Board
 from .boxes.messages import BoxMessage as BoxMessage
 from .boxes.messages import BoxMessages as BoxMessages
 from .boxes.subscriber import BoxInterest as BoxInterest
-from .line.objects import Object as Object
 from .messages import Message as Message
 from .messages import Messages as Messages
+from .objects import Object as Object
 from .servers.server import Output as Output
 from .servers.server import Server as Server
 from .servers.servers import Servers as Servers

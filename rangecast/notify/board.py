@@ -5,23 +5,23 @@
     for message in board.set_value("a", 0.5):
         ...                              # each interest that message.reaches() applies it
 
-`set_value`, `add`, `remove` and `move` are one change of an object each. `update_many` is many, one
-after the other; `update_batch` is many at once: subscribers end up right, without what happened in
-between.
+`set_value`, `add`, `remove` and `move` are one change of an object each. `update_many` applies
+changes one after the other; `update_batch` applies them at once: lists end up the same, and
+messages describe the net effect alone.
 
-The server knows objects and where interests lie, but nobody's list. Interests may want fewer than
-k objects each; the board serves k, and the subscriber shows what it wants. One thread at a time.
+The board knows objects and where interests lie, but no lists. Interests may want fewer than k
+objects each; the board serves k, and the subscriber shows its own number. One thread at a time.
 
-There is one class for users and three engines inside: `line_board.py` for one range of numbers,
-`boxes/board.py` for the attributes of a space, and `half/board.py` for two attributes of which one
-has upper bounds alone.
+A board has ids, numbers of updates and options; its engine has positions: `line/engine.py` for one
+range of numbers, `boxes/engine.py` for the attributes of a space, and `upper_bound/engine.py` for
+two attributes of which one has upper bounds alone. `base.py` describes an engine.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -30,29 +30,37 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
-from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.arrays import F64, I32
 from rangecast.model.boxes import id_array
 from rangecast.model.display import ROWS, counted, html_table
 from rangecast.model.sets.members import Id, Members
 from rangecast.model.snapshot import (
-    Arrays,
     id_buffers,
     ids_of_buffers,
     load_arrays,
     save_arrays,
+    space_meta,
+    space_of_meta,
     with_prefix,
     without_prefix,
 )
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import finite, whole
 from rangecast.model.validation.flags import flag
-from rangecast.notify.interest_set import InterestSet, NewInterests, Regions
+from rangecast.notify.base import BoardOptions, Painted
+from rangecast.notify.choose import board_engine
+from rangecast.notify.interest_set import InterestSet
 from rangecast.notify.messages import Messages
+from rangecast.notify.new_interests import NewInterests, Regions
+from rangecast.notify.objects import BoardObjects, Object
 from rangecast.notify.plan import Places, Step, planned
-from rangecast.notify.tables import LARGEST_K, SAME, Change
+from rangecast.notify.subscriber import Entry, merged
+from rangecast.notify.tables import MAX_K, SAME, Change, ObjectColumns
 
 ALGORITHMS = ("dense", "sparse")
 _KIND = "board"
+_SAVED = ("k", "algorithm", "epsilon", "sketch", "descending", "upper_bound_attribute")
+"""Options that a snapshot has."""
 
 
 class Board(InterestSet):
@@ -61,19 +69,6 @@ class Board(InterestSet):
     The board is a set of interests: len, `in`, iteration and `board[id]` are about them.
     `board.objects` are its objects.
     """
-
-    def __new__(
-        cls,
-        *_: Any,
-        space: Space | None = None,
-        upper_bound_attribute: str | None = None,
-        **__: Any,
-    ) -> Any:
-        """Return a board of the engine that fits: over a line, or over a space."""
-        engine = (
-            _engine(space is not None, upper_bound_attribute is not None) if cls is Board else cls
-        )
-        return object.__new__(engine)
 
     def __init__(
         self,
@@ -110,17 +105,20 @@ class Board(InterestSet):
         """
         if algorithm not in ALGORITHMS:
             raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
-        super().__init__(whole("k", k, most=LARGEST_K))
+        sketch = None if sketch is None else whole("sketch", sketch)
+        options = BoardOptions(
+            whole("k", k, most=MAX_K), space, upper_bound_attribute, algorithm, epsilon, sketch
+        )
+        super().__init__(board_engine(options))
         self.space = space
         self.upper_bound_attribute = upper_bound_attribute
         self.algorithm = algorithm
         self.epsilon = epsilon
-        self.sketch = None if sketch is None else whole("sketch", sketch)
+        self.sketch = sketch
         self.descending = flag("descending", descending)
         self.seq = 0
         """The number of the next update or batch."""
-        self._prepare()
-        self._load_objects(objects)
+        self._load(self.engine.tables.as_objects(objects))
         if interests is not None:
             self.subscribe_many(interests)
 
@@ -146,43 +144,66 @@ class Board(InterestSet):
         memo: dict[int, Any] = {id(self.space): self.space}
         return copy.deepcopy(self, memo)
 
+    def __getitem__(self, interest: Id) -> Any:
+        """Return an interest with its list as it is now, ready to receive messages."""
+        row = self._members.row(interest)
+        bounds = self.engine.bounds(row)
+        return self.engine.interest(
+            bounds,
+            self._wanted.get(row, self.k),
+            lists=self._best(bounds, self.k),
+            keeps=self.k,
+            seq=self.seq - 1,
+            descending=self.descending,
+        )
+
     def bounds(self, interest: Id) -> F64:
         """Return a row for each box of an interest: lower, then upper bounds, as coordinates."""
-        raise NotImplementedError
+        return self.engine.bounds(self._members.row(interest))
 
     # ---- lists
 
-    def best(self, *where: Any, k: int | None = None) -> list[Any]:
+    def best(self, *where: Any, k: int | None = None) -> list[Entry]:
         """Return the k best objects, the best first, of a range or filter as `subscribe` takes."""
-        raise NotImplementedError
+        most = self.k if k is None else whole("k", k, most=MAX_K)
+        lists = self._best(self.engine.boxes(where), most)
+        return merged(lists, lambda entry: (self._signed(entry.value), entry.arrival))[:most]
+
+    def _best(self, boxes: F64, k: int) -> list[list[Entry]]:
+        """Return the k best objects of each box."""
+        return [self._entries(self.engine.best(box, k)) for box in boxes]
+
+    def _entries(self, slots: I32) -> list[Entry]:
+        at, ys, arrivals = self.engine.columns(slots)
+        columns = self._signed(ys).tolist(), arrivals.tolist(), self._names[slots]
+        return list(map(Entry, *columns, self.engine.positions(at)))
 
     def lists(self, points: F64 | None = None) -> Any:
         """Return the lists of all interests as they are now, to check or to measure.
 
         With points, those of boxes that needn't be interests: bounds as `bounds` returns them.
         """
-        raise NotImplementedError
+        return self.engine.lists(points)
 
-    def mismatches(self, lists: Any) -> Any:
+    def mismatches(self, lists: Any) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
-        raise NotImplementedError
+        return self.engine.mismatches(lists)
 
     def list_table(self) -> pa.Table:
         """Return the current lists of all interests: interest, rank (from 1), object, value."""
         rows = list(self._members.rows())
-        arrivals, ys = self._lists_of(rows)
+        arrivals, ys = self.engine.lists_of(rows)
         wanted = np.array([self._wanted.get(row, self.k) for row in rows], np.int64)
         shown = (np.arange(self.k) < wanted[:, None]) & (arrivals >= 0)
-        places, ranks = np.nonzero(shown)
-        slots = np.fromiter(self._objects.rows(), np.int64, len(self._objects))
-        came = self._arrivals_of(slots)
+        interests, ranks = np.nonzero(shown)
+        _, _, came = self.engine.columns(self._slots())
         order = np.argsort(came)
-        found = order[np.searchsorted(came[order], arrivals[shown])]
+        objects = order[np.searchsorted(came[order], arrivals[shown])]
         return pa.table(
             {
-                "interest": id_array(list(self)).take(pa.array(places)),
+                "interest": id_array(list(self)).take(pa.array(interests)),
                 "rank": pa.array((ranks + 1).astype(np.int32)),
-                "object": id_array(list(self._objects)).take(pa.array(found)),
+                "object": id_array(list(self._objects)).take(pa.array(objects)),
                 "value": self._signed(ys[shown]),
             }
         )
@@ -190,16 +211,27 @@ class Board(InterestSet):
     # ---- objects, one change at a time
 
     @property
-    def objects(self) -> Mapping[Id, Any]:
+    def objects(self) -> BoardObjects:
         """The objects, by id."""
-        raise NotImplementedError
+        return BoardObjects(self._objects, self._object)
+
+    def _object(self, name: Id, slot: int) -> Object:
+        at, ys, _ = self.engine.columns([slot])
+        return Object(name, self.engine.positions(at)[0], self._signed(float(ys[0])))
 
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
-        """Return all objects, as a board takes them, with their arrival.
+        """Return all objects, as a board takes them: id, position or attributes, value, arrival.
 
-        With ids, only those of them that there are.
+        With ids, only those of them that exist.
         """
-        raise NotImplementedError
+        names: Iterable[Id] = self._objects
+        if ids is not None:
+            names = [name for name in self._objects.listed(ids) if name in self._objects]
+        slots = np.array([self._objects.row(name) for name in names], np.int64)
+        at, ys, arrivals = self.engine.columns(slots)
+        columns = {"id": pa.array(self._names[slots].tolist())}
+        columns |= self.engine.tables.position_columns(at)
+        return pa.table({**columns, "value": self._signed(ys), "arrival": arrivals})
 
     def set_value(self, object_id: Id, value: float) -> Messages:
         """Give an object a new value."""
@@ -252,14 +284,15 @@ class Board(InterestSet):
             ordinal, arrival = 0, None
             if step.kind != "add":
                 slot = self._objects.row(step.id)
-                arrival = self._key(slot)[1]
-                parts.append(self._painted([slot], [math.inf]))
+                arrival = self.engine.key(slot)[1]
+                parts.append(self._messages(self.engine.paint([slot], [math.inf])))
                 ordinal = len(parts[-1])
-                self._leave(slot)
+                self.engine.leave(slot)
             if step.kind == "remove":
                 self._objects.release(step.id)
             else:
-                part = self._painted([self._enter(step, arrival)], [step.y])
+                slot = self._enter(step, arrival)
+                part = self._messages(self.engine.paint([slot], [step.y]))
                 part.ordinal[:] += ordinal
                 parts.append(part)
             self.seq += 1
@@ -267,33 +300,33 @@ class Board(InterestSet):
         return Messages.joined(parts)
 
     def update_batch(self, changes: Any) -> Messages:
-        """Apply changes as one batch, with one number; messages say what it comes to.
+        """Apply changes as one batch, with one number; messages describe its net effect.
 
         Changes are given as in `update_many`.
         """
         steps = self._planned(changes)
-        self._begin_batch()
+        self.engine.begin_batch()
         old, new, gone = self._coalesced(steps)
-        messages = self._painted_batch(old, new)
+        messages = self._messages(self.engine.paint_batch(old, new))
         for slot in gone:
-            self._leave(slot)
+            self.engine.leave(slot)
         self.seq += 1
         return messages
 
     @property
     def plan(self) -> tuple[str, str]:
         """How changes become messages, and why: a name and a reason."""
-        raise NotImplementedError
+        return self.engine.plan(list(self._objects.rows()))
 
     @property
     def work(self) -> Any:
-        """What changes took so far, counted."""
-        raise NotImplementedError
+        """The work of all changes so far, counted."""
+        return self.engine.work
 
     @property
     def memory(self) -> int:
         """Bytes of the objects and of the interests; ids are not counted."""
-        raise NotImplementedError
+        return self.engine.memory
 
     # ---- snapshots
 
@@ -302,15 +335,17 @@ class Board(InterestSet):
 
         One that already exists is refused, or replaced with `overwrite`.
         """
-        slots = np.fromiter(self._objects.rows(), np.int64, len(self._objects))
-        arrays = with_prefix("object.", self._object_arrays(slots))
-        arrays |= with_prefix("object.", id_buffers(id_array(list(self._objects))))
-        members = list(self._members.rows())
-        interests = self._interest_arrays(members) | id_buffers(id_array(list(self)))
-        interests["k"] = np.array([self._wanted.get(row, 0) for row in members], np.int64)
-        arrays |= with_prefix("interest.", interests)
-        meta = self._meta() | {"k": self.k, "seq": self.seq, "descending": self.descending}
-        meta["algorithm"] = self.algorithm
+        at, ys, arrivals = self.engine.columns(self._slots())
+        objects = {"at": at, "y": ys, "arrival": arrivals}
+        rows = list(self._members.rows())
+        regions = self.engine.regions(rows)
+        interests = {"points": regions.points, "boxes": regions.sizes}
+        interests["k"] = np.array([self._wanted.get(row, 0) for row in rows], np.int64)
+        arrays = with_prefix("object.", objects | id_buffers(id_array(list(self._objects))))
+        arrays |= with_prefix("interest.", interests | id_buffers(id_array(list(self))))
+        meta = {name: getattr(self, name) for name in _SAVED}
+        meta |= {"seq": self.seq, "arrivals": self._arrivals}
+        meta |= {} if self.space is None else space_meta(self.space)
         save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
     @classmethod
@@ -326,48 +361,70 @@ class Board(InterestSet):
             raise UsageError(f"the board was saved with descending={meta['descending']}")
         if "space" in options:
             raise UsageError("a board is opened over the space that it was saved with")
-        upper = options.get("upper_bound_attribute", meta.get("upper_bound_attribute"))
-        saved_epsilon = meta.get("epsilon") if meta.get("upper_bound_attribute") else None
-        if upper is None and saved_epsilon is not None and "epsilon" not in options:
+        saved = {name: meta[name] for name in _SAVED}
+        saved["space"] = space_of_meta(meta) if "space" in meta else None
+        attribute = options.get("upper_bound_attribute", saved["upper_bound_attribute"])
+        needs_attribute = saved["space"] is not None and saved["epsilon"] is not None
+        if attribute is None and needs_attribute and "epsilon" not in options:
             raise UsageError(
-                f"the board was saved with epsilon={saved_epsilon}, which needs "
-                "upper_bound_attribute\n"
-                "  hint: give epsilon=None as well"
+                f"the board was saved with epsilon={saved['epsilon']}, which needs "
+                "upper_bound_attribute\n  hint: give epsilon=None as well"
             )
-        engine = _engine("space" in meta, upper is not None)
-        saved = {name: meta[name] for name in ("k", "algorithm", "descending")}
-        board: Any = engine(**saved | engine._options(meta) | options)
+        board = cls(**saved | options)
         interests = without_prefix("interest.", arrays)
         largest = int(interests["k"].max(initial=0))
         if largest > board.k:
             raise UsageError(f"an interest wants {largest} objects; given: k={board.k}")
         wanted = {at: k for at, k in enumerate(interests["k"].tolist()) if k}
-        regions = board._regions_of(interests)
+        regions = Regions(interests["points"], interests["boxes"])
         board.subscribe_many(NewInterests(ids_of_buffers(interests), regions, wanted))
-        things = without_prefix("object.", arrays)
-        board._take_objects(ids_of_buffers(things), things, meta["arrivals"])
-        board.seq = meta["seq"]
-        opened: Self = board
-        return opened
+        objects = without_prefix("object.", arrays)
+        columns = objects["at"], board._signed(objects["y"]), objects["arrival"]
+        board._load(ObjectColumns(ids_of_buffers(objects), *columns))
+        board._arrivals, board.seq = meta["arrivals"], meta["seq"]
+        return board
 
     # ---- inside
 
+    def _load(self, columns: ObjectColumns) -> None:
+        """Take objects, by slot; without arrivals they arrive in their order."""
+        arrival = columns.arrival
+        if arrival is None:
+            arrival = np.arange(len(columns.y))
+        self._arrivals = int(arrival.max(initial=-1)) + 1
+        """The arrival of the next object."""
+        self._objects = Members.of(columns.ids, "object")
+        self._names = np.array([*columns.ids.to_pylist(), None], object)
+        """The id of the object of each slot."""
+        self.engine.load(columns._replace(y=self._signed(columns.y), arrival=arrival))
+
+    def _slots(self) -> Any:
+        """Return the slots of all objects."""
+        return np.fromiter(self._objects.rows(), np.int64, len(self._objects))
+
     def _signed(self, y: Any) -> Any:
-        """Return values as kernels take them, the lowest first; and back."""
+        """Return values as engines take them, the lowest first; and back."""
         return 0.0 - y if self.descending else y
+
+    def _value(self, slot: int) -> float:
+        value: float = self._signed(self.engine.key(slot)[0])
+        return value
+
+    def _places(self) -> Places:
+        engine = self.engine
+        tables = engine.tables
+        return Places(
+            engine.place, engine.moved, tables.as_changes, tables.names, tables.needs, self._value
+        )
 
     def _planned(self, changes: Any) -> list[Step]:
         return planned(changes, self._objects, self._places(), descending=self.descending)
 
-    def _name(self, ids: pa.Array) -> None:
-        """Take these objects, by slot."""
-        self._objects = Members.of(ids, "object")
-        self._names = np.array([*ids.to_pylist(), None], object)
-        """What the user calls the object of each slot."""
-
     def _enter(self, step: Step, arrival: int | None) -> int:
         """Give an object a slot, at y = inf; it comes last unless it has an arrival."""
-        slot = self._place(step.place, arrival)
+        if arrival is None:
+            arrival, self._arrivals = self._arrivals, self._arrivals + 1
+        slot = self.engine.enter(step.place, arrival)
         if slot == len(self._names):
             self._names = np.append(self._names, np.full(slot, None))
         self._names[slot] = step.id
@@ -376,8 +433,24 @@ class Board(InterestSet):
 
     def _changed(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
         """Paint changes of value, each with a number of its own."""
-        messages = self._painted(slots, ys)
+        messages = self._messages(self.engine.paint(slots, ys))
         self.seq += len(slots)
+        return messages
+
+    def _messages(self, painted: Painted) -> Messages:
+        """Return messages with ids, numbers and values as users have them."""
+        messages: Messages = self.engine.message_type(
+            painted.event + self.seq,
+            painted.ordinal,
+            self._names[painted.slot],
+            painted.slot,
+            painted.arrival,
+            painted.position,
+            self._signed(painted.y),
+            painted.tile,
+            self.descending,
+            self.space,
+        )
         return messages
 
     def _coalesced(self, steps: list[Step]) -> tuple[dict[int, float], dict[int, float], list[int]]:
@@ -393,7 +466,7 @@ class Board(InterestSet):
             arrival = None
             if step.kind in ("move", "remove"):
                 slot = self._objects.row(step.id)
-                y, arrival = self._key(slot)
+                y, arrival = self.engine.key(slot)
                 old.setdefault(slot, y)
                 new[slot] = math.inf
                 gone.append(slot)
@@ -402,96 +475,6 @@ class Board(InterestSet):
                 continue
             enters = step.kind != "set"
             slot = self._enter(step, arrival) if enters else self._objects.row(step.id)
-            old.setdefault(slot, self._key(slot)[0])
+            old.setdefault(slot, self.engine.key(slot)[0])
             new[slot] = step.y
         return old, new, gone
-
-    # ---- what an engine says
-
-    def _prepare(self) -> None:
-        """Check the options and make what is needed beside objects."""
-        raise NotImplementedError
-
-    def _load_objects(self, objects: Any) -> None:
-        """Take what a caller gives as objects; None: there are none."""
-        raise NotImplementedError
-
-    def _take_objects(self, ids: pa.Array, arrays: Mapping[str, Any], arrivals: int) -> None:
-        """Take the objects of a snapshot; `arrivals` is the next one."""
-        raise NotImplementedError
-
-    def _object_arrays(self, slots: Any) -> Arrays:
-        """Return the objects of these slots as a snapshot has them."""
-        raise NotImplementedError
-
-    def _interest_arrays(self, rows: list[int]) -> Arrays:
-        """Return the interests of these rows as a snapshot has them."""
-        raise NotImplementedError
-
-    def _regions_of(self, arrays: Mapping[str, Any]) -> Regions:
-        """Return the regions of a snapshot, as `_add_regions` takes them."""
-        raise NotImplementedError
-
-    def _meta(self) -> dict[str, Any]:
-        """Return `arrivals` and the engine's own options for a snapshot."""
-        raise NotImplementedError
-
-    @classmethod
-    def _options(cls, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the engine's own options of a snapshot."""
-        raise NotImplementedError
-
-    def _lists_of(self, rows: list[int]) -> tuple[I64, F64]:
-        """Return arrivals and values of the lists of interests, the best first, -1: nobody."""
-        raise NotImplementedError
-
-    def _arrivals_of(self, slots: I64) -> I64:
-        """Return the arrivals of objects."""
-        raise NotImplementedError
-
-    def _value(self, slot: int) -> float:
-        value: float = self._signed(self._key(slot)[0])
-        return value
-
-    def _places(self) -> Places:
-        """Return what a place is."""
-        raise NotImplementedError
-
-    def _key(self, slot: int) -> tuple[float, int]:
-        """Return y and arrival of an object."""
-        raise NotImplementedError
-
-    def _place(self, place: Any, arrival: int | None) -> int:
-        """Return a slot for an object at a place, with y = inf."""
-        raise NotImplementedError
-
-    def _leave(self, slot: int) -> None:
-        """Let a slot be used again."""
-        raise NotImplementedError
-
-    def _painted(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
-        """Change values one after the other; return the messages."""
-        raise NotImplementedError
-
-    def _begin_batch(self) -> None:
-        """Make ready for a batch, before objects enter."""
-        raise NotImplementedError
-
-    def _painted_batch(self, old: dict[int, float], new: dict[int, float]) -> Messages:
-        """Change values at once; return the messages."""
-        raise NotImplementedError
-
-
-def _engine(has_space: bool, has_upper: bool) -> type[Board]:
-    """Return the class of a board; they derive from `Board`, so they load when they are needed."""
-    if has_space and has_upper:
-        from rangecast.notify.upper_bound.engine import UpperBoundBoard
-
-        return UpperBoundBoard
-    if has_space:
-        from rangecast.notify.boxes.engine import BoxBoard
-
-        return BoxBoard
-    from rangecast.notify.line.engine import LineBoard
-
-    return LineBoard

@@ -53,7 +53,7 @@ class ListChanges:
         self._seq = board.seq
         self._interests: dict[int, _Interest] = {}
         for one, first in board._members.items():
-            rows = board._rows_of(first)
+            rows = board.engine.rows_of(first)
             interest = _Interest(one, rows, board._wanted.get(first, board.k))
             self._interests |= dict.fromkeys(rows, interest)
         table = board.table()

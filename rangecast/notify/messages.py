@@ -21,6 +21,7 @@ from rangecast.kernels.bundle import edited
 from rangecast.kernels.jit import jit
 from rangecast.model.answers.results import Results
 from rangecast.model.display import ITEMS, brief, counted
+from rangecast.model.space import Space
 
 BYTES = 24
 """Of a message on the wire, as paper 001 counts them."""
@@ -57,7 +58,7 @@ class Outbox(NamedTuple):
     """Room for messages, which a kernel fills; `tile` as `Messages` has it."""
 
     event: I64
-    position: I64
+    ordinal: I64
     slot: I32
     arrival: I64
     x: F64
@@ -99,7 +100,7 @@ def post(
     out: Outbox,
     n: int,
     event: int,
-    position: int,
+    ordinal: int,
     slot: int,
     arrival: int,
     x: float,
@@ -110,7 +111,7 @@ def post(
     right_outer: float,
 ) -> None:
     """Write message n."""
-    out.event[n], out.position[n] = event, position
+    out.event[n], out.ordinal[n] = event, ordinal
     out.slot[n], out.arrival[n], out.x[n], out.y[n] = slot, arrival, x, y
     tile = out.tile[n]
     tile[0], tile[1], tile[2], tile[3] = left_outer, left_inner, right_inner, right_outer
@@ -132,6 +133,8 @@ class Messages(Results[Any]):
     """left_outer, left_inner, right_inner, right_outer"""
     descending: bool = False
     """Whether the highest value ranks first."""
+    space: Space | None = None
+    """The space of the board, if it has one."""
 
     @classmethod
     def joined(cls, parts: list[Messages]) -> Messages:

@@ -13,6 +13,7 @@ Section II-A of paper 001.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
@@ -20,13 +21,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
 from rangecast.model.display import ITEMS, brief, html_table
 from rangecast.model.validation.flags import flag
-from rangecast.notify.line.objects import Objects
-from rangecast.notify.line.objects_line import Line, best_of
-from rangecast.notify.line.tree import LEAF, STACK, Tree, rows_within
 from rangecast.notify.messages import Messages
 
 
@@ -40,7 +37,7 @@ class Entry(NamedTuple):
     """A number, or over a space the values by attribute."""
 
 
-class ReceivingInterest:
+class ReceivingInterest(ABC):
     """An interest and its list of the k best objects, kept up to date by the messages it receives.
 
     It may lie in several places, each with a list of its own: its list is the best of them.
@@ -103,9 +100,9 @@ class ReceivingInterest:
     def _said(self) -> str:
         return f"{type(self).__name__} in the {self.k} best of {self._where()}"
 
+    @abstractmethod
     def _where(self) -> str:
         """Return where it lies, for a person."""
-        raise NotImplementedError
 
     def _rank(self, entry: Any) -> tuple[float, int]:
         return -entry.value if self.descending else entry.value, entry.arrival
@@ -167,48 +164,7 @@ def apply_message(arrivals: I64, ys: F64, row: int, arrival: int, y: float) -> N
     arrivals[row, at], ys[row, at] = arrival, y
 
 
-@jit
-def _deliver(
-    tree_table: I64,
-    row: I32,
-    arrival: I64,
-    y: F64,
-    tile: F64,
-    arrivals: I64,
-    ys: F64,
-    found: I32,
-    received: I64,
-    stack: I32,
-) -> None:
-    """Apply messages to the lists that they reach, and count them for each list."""
-    tree = opened(tree_table, Tree)
-    for i in range(len(arrival)):
-        l0, r1 = np.nextafter(tile[i, 0], np.inf), np.nextafter(tile[i, 3], -np.inf)
-        n = rows_within(tree, row, l0, tile[i, 1], tile[i, 2], r1, found, stack)
-        for j in range(n):
-            received[found[j]] += 1
-            apply_message(arrivals, ys, found[j], arrival[i], y[i])
-
-
-@jit
-def _look_up(
-    line_table: I64, tree_table: I64, row: I32, nodes: int, k: int, arrivals: I64, ys: F64
-) -> None:
-    """Work out the list of every interest from the objects."""
-    line, tree = opened(line_table, Line), opened(tree_table, Tree)
-    slots = np.empty(k, np.int32)
-    for node in range(nodes):
-        if tree.child[node] >= 0:
-            continue
-        first = LEAF * ~tree.child[node]
-        for e in range(first, first + tree.size[node]):
-            mine = row[e]
-            n = best_of(line, tree.low_l[e], tree.low_r[e], k, slots, ys[mine], arrivals[mine])
-            arrivals[mine, n:] = -1
-            ys[mine, n:] = np.inf
-
-
-class InterestLists:
+class InterestLists(ABC):
     """The lists of all interests, by row."""
 
     def __init__(self, interests: Any, arrivals: I64, ys: F64):
@@ -236,48 +192,14 @@ class InterestLists:
         differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)
         return np.flatnonzero(differ).astype(np.int32)
 
+    @abstractmethod
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages of which only these columns are known; the lowest y ranks first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reached(self, tile: F64) -> I32:
         """Return the rows of the lists that messages with these tiles go to."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _look_up(self, objects: Any) -> None:
         """Work out all lists from the objects."""
-        raise NotImplementedError
-
-
-class Lists(InterestLists):
-    """The lists of all interests on a line."""
-
-    def apply(self, arrival: I64, y: F64, tile: F64) -> None:
-        """Apply messages of which only these columns are known; the lowest y ranks first."""
-        _, row, _ = self._interests.entries()
-        found, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
-        _deliver(
-            self._interests.table,
-            row,
-            arrival,
-            y,
-            tile,
-            self.arrivals,
-            self.ys,
-            found,
-            self.received,
-            stack,
-        )
-
-    def reached(self, tile: F64) -> I32:
-        """Return the rows of the lists that messages with these tiles go to."""
-        inside = np.stack(
-            [np.nextafter(tile[:, 0], np.inf), *tile.T[1:3], np.nextafter(tile[:, 3], -np.inf)], 1
-        )
-        found = [self._interests.within(*ends) for ends in inside.tolist()]
-        return np.concatenate([np.zeros(0, np.int32), *found])
-
-    def _look_up(self, objects: Objects) -> None:
-        _, row, nodes = self._interests.entries()
-        k, table = self.ys.shape[1], self._interests.table
-        _look_up(objects.table, table, row, nodes, k, self.arrivals, self.ys)

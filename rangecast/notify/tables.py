@@ -1,38 +1,40 @@
 """Objects, updates, interests and messages as tables, of a file or of a Python program.
 
-    objects      id, position, value[, arrival]
-    updates      id, value[, position]   in order: without a value the object is removed; with a
-                 position, a new id is added there and a known one moved
-    interests    id, position_lo, position_hi[, k]   null is unbounded
-    messages     seq, ordinal, object, position, value, left_inner, right_inner, left_outer,
-                 right_outer
+    objects      id, the position, value[, arrival]
+    updates      id, value[, the position]   in order: without a value the object is removed; with
+                 a position, a new id is added there and a known one moved
+    interests    id, bounds of the position[, k]   null is unbounded
+    messages     seq, ordinal, object, the position, value, bounds of the interests that it reaches
 
-A row that can't be used is reported to `RejectedRows` with its source, number and column. Ids of
-objects and updates are of one type: integers only if those of both files are.
+The position is the column `position`, or over a space a column per attribute. A row that can't be
+used is reported to `RejectedRows` with its source, number and column. Ids of objects and updates
+are of one type: integers only if those of both files are.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError, near
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes.base import Integer, Number
-from rangecast.model.boxes import closed_range
+from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
+from rangecast.model.encoding.columns import decode
 from rangecast.model.io.records import Records, Rows, Source, file_source, table_source
 from rangecast.model.io.rejected import RejectedRows
+from rangecast.model.space import Space
 from rangecast.model.validation.unknown_columns import column_hint
-from rangecast.notify.interest_set import NewInterests, Regions
 from rangecast.notify.messages import Messages
+from rangecast.notify.new_interests import NewInterests, Regions
 
-LARGEST_K = 1 << 16
-POSITION, VALUE, ARRIVAL = Number("position"), Number("value"), Integer("arrival", min=0)
+MAX_K = 1 << 16
+VALUE, ARRIVAL = Number("value"), Integer("arrival", min=0)
 MISSING_VALUE = "an object needs a value here"
 
 
@@ -58,48 +60,222 @@ class Change(NamedTuple):
 
 
 class Updates(NamedTuple):
-    """Some updates that can be applied, and the number of the row of each."""
+    """Updates that can be applied, and the row number of each."""
 
     rows: I64
     changes: list[Change]
 
 
 class ObjectColumns(NamedTuple):
-    """Objects, column by column."""
+    """Objects, column by column; `at` has a column of coordinates per attribute."""
 
     ids: pa.Array
-    x: F64
+    at: F64
     y: F64
     arrival: I64 | None
 
 
-def as_objects(given: Any) -> ObjectColumns:
-    """Return what a Python program gives as objects."""
-    return given if isinstance(given, ObjectColumns) else read_objects(_rows(given, "objects"))
+class BoardTables(ABC):
+    """Reads and describes the tables of a board."""
 
+    needs: ClassVar[str]
+    """The columns that a new object needs, for error messages."""
 
-def as_interests(given: Any, most: int, bad: RejectedRows | None = None) -> NewInterests:
-    """Return what a Python program gives as interests, in at most this many objects each."""
-    return read_interests(_rows(given, "interests"), bad, most=most)
+    def __init__(self, space: Space):
+        self.space = space
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns of a position."""
+        return self.space.names
 
-def as_changes(given: Any) -> list[Change]:
-    """Return what a Python program gives as changes in a table."""
-    found = records(
-        _rows(given, "changes"), RejectedRows(), ("id", "value"), ("position",), unique=False
-    )
-    return [change for rows in found for change in _changes(rows)]
+    def rows(self, given: Any, noun: str) -> Source:
+        """Return the rows of a path or of a table."""
+        if isinstance(given, str | Path):
+            return self.file_rows(given)
+        return table_source(given, noun, nan_is_null=True)
 
+    def file_rows(self, path: str | Path) -> Source:
+        """Return the rows of a file."""
+        exact = [one.name for one in self.space if isinstance(one, Integer | Boolean)]
+        ends = [f"{name}_{end}" for name in exact for end in ("lo", "hi")]
+        return file_source(path, ["k", "arrival", *exact, *ends])
 
-def _rows(given: Any, noun: str) -> Source:
-    if isinstance(given, str | Path):
-        return file_rows(given)
-    return table_source(given, noun, nan_is_null=True)
+    # ---- objects
 
+    def as_objects(self, given: Any) -> ObjectColumns:
+        """Return the objects that a Python program gives; None: there are none."""
+        if given is None:
+            nothing = np.zeros((0, len(self.space)))
+            return ObjectColumns(pa.array([], pa.int64()), nothing, np.zeros(0), None)
+        if isinstance(given, ObjectColumns):
+            return given
+        return self.read_objects(self.rows(given, "objects"))
 
-def file_rows(path: str | Path) -> Source:
-    """Return the rows of a file."""
-    return file_source(path, ["k", "arrival"])
+    def read_objects(
+        self,
+        source: Source,
+        rejected: RejectedRows | None = None,
+        *,
+        kind: pa.DataType | None = None,
+        ignore_unknown: bool | None = None,
+    ) -> ObjectColumns:
+        """Return the objects of a source; `kind` is the type of ids, if it is known."""
+        batches = records(
+            source,
+            rejected or RejectedRows(),
+            ("id", *self.names, "value"),
+            ("arrival",),
+            kind=kind,
+            ignore_unknown=ignore_unknown,
+        )
+        width = len(self.space) + 2
+        ids, parts = [pa.array([], batches.id_type or pa.int64())], [np.zeros((0, width))]
+        arrives = False
+        for rows in batches:
+            arrives |= ARRIVAL.name in rows
+            columns = [self._coordinates(rows, attribute) for attribute in self.space]
+            columns.append(rows.needed(VALUE, MISSING_VALUE))
+            columns.append(rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows)))
+            ids.append(rows.good_ids)
+            parts.append(np.stack(columns, axis=1)[rows.good])
+        all_rows = np.concatenate(parts)
+        arrival = _distinct_arrivals(all_rows[:, -1]) if arrives else None
+        at = np.ascontiguousarray(all_rows[:, :-2])
+        return ObjectColumns(pa.concat_arrays(ids), at, all_rows[:, -2].copy(), arrival)
+
+    def _coordinates(self, rows: Rows, attribute: Attribute) -> F64:
+        """Return the coordinates of objects; inf is a missing value."""
+        return rows.coordinates(attribute)
+
+    def position_columns(self, at: F64) -> dict[str, Any]:
+        """Return coordinates of objects as columns of values."""
+        return {one.name: decode(one, at[:, axis]) for axis, one in enumerate(self.space)}
+
+    # ---- interests
+
+    @property
+    def bound_names(self) -> list[str]:
+        """The columns of bounds of interests."""
+        return [f"{name}_{end}" for name in self.names for end in ("lo", "hi")]
+
+    def as_interests(self, given: Any, max_k: int, rejected: RejectedRows | None) -> NewInterests:
+        """Return the interests that a Python program gives, in at most max_k objects each."""
+        return self.read_interests(self.rows(given, "interests"), rejected, max_k=max_k)
+
+    def read_interests(
+        self,
+        source: Source,
+        rejected: RejectedRows | None = None,
+        progress: Callable[[int], object] = int,
+        *,
+        max_k: int = MAX_K,
+        ignore_unknown: bool | None = None,
+    ) -> NewInterests:
+        """Return the interests of a source, in at most max_k objects each."""
+        batches = self._interest_rows(source, rejected or RejectedRows(), ignore_unknown)
+        wants = Integer("k", min=1, max=max_k)
+        ids = [pa.array([], batches.id_type or pa.int64())]
+        points = [np.zeros((0, 2 * len(self.space)))]
+        sizes, wanted = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for rows in batches:
+            k = rows.coordinates(wants)
+            regions = self._regions(rows)
+            ids.append(rows.good_ids)
+            points.append(regions.points)
+            sizes.append(regions.sizes)
+            wanted.append(k[rows.good])
+            progress(len(rows))
+        ks = np.concatenate(wanted)
+        some = {int(at): int(ks[at]) for at in np.flatnonzero(ks < np.inf)}
+        regions = Regions(np.concatenate(points), np.concatenate(sizes))
+        return NewInterests(pa.concat_arrays(ids), regions, some)
+
+    @abstractmethod
+    def _interest_rows(
+        self, source: Source, rejected: RejectedRows, ignore_unknown: bool | None
+    ) -> Records:
+        """Return the rows of a source of interests, with its columns checked."""
+
+    @abstractmethod
+    def _regions(self, rows: Rows) -> Regions:
+        """Return the boxes of the good rows; rows without any are rejected."""
+
+    # ---- updates
+
+    def as_changes(self, given: Any) -> list[Change]:
+        """Return the changes that a Python program gives as a table."""
+        source = self.rows(given, "changes")
+        batches = records(source, RejectedRows(), ("id", "value"), self.names, unique=False)
+        return [change for rows in batches for change in self._changes(rows)]
+
+    def read_updates(
+        self,
+        source: Source,
+        kind: pa.DataType,
+        known: Callable[[Any], bool],
+        rejected: RejectedRows,
+        *,
+        ignore_unknown: bool | None = None,
+    ) -> Iterator[Updates]:
+        """Yield updates that can be applied after those before them, batch by batch.
+
+        `known` returns whether an object with this id exists when the reading begins.
+        """
+        batches = records(
+            source,
+            rejected,
+            ("id", "value"),
+            self.names,
+            kind=kind,
+            ignore_unknown=ignore_unknown,
+            unique=False,
+        )
+        exists: dict[Any, bool] = {}
+        for rows in batches:
+            changes = []
+            for index, change in enumerate(self._changes(rows)):
+                if not rows.good[index]:
+                    continue
+                existed = exists.get(change.id)
+                if existed is None:
+                    existed = known(change.id)
+                if not existed and (change.position is None or change.value is None):
+                    lacks_value = change.value is None and change.position is not None
+                    reason = f"there is no such object; a new one needs {self.needs}"
+                    rows.refuse(index, "value" if lacks_value else "id", reason)
+                    continue
+                exists[change.id] = change.value is not None
+                changes.append(change)
+            yield Updates(rows.batch.rows[rows.good], changes)
+
+    def _changes(self, rows: Rows) -> list[Change]:
+        """Return all rows as changes, also those that are not good."""
+        at = np.stack([rows.coordinates(attribute) for attribute in self.space], axis=1)
+        ys, moves = rows.coordinates(VALUE).tolist(), np.any(at < np.inf, axis=1)
+        return [
+            Change(name, None if y == np.inf else y, self._position(place) if moved else None)
+            for name, y, place, moved in zip(
+                rows.ids.to_pylist(), ys, at.tolist(), moves, strict=True
+            )
+        ]
+
+    def _position(self, place: list[float]) -> Any:
+        """Return coordinates as a change has them."""
+        return tuple(place)
+
+    # ---- messages
+
+    @property
+    @abstractmethod
+    def tile_names(self) -> Sequence[str]:
+        """The columns of the bounds of a message."""
+
+    def message_schema(self, kind: pa.DataType) -> pa.Schema:
+        """Return the columns of a file of messages about objects with ids of this type."""
+        fields = [("seq", pa.int64()), ("ordinal", pa.int64()), ("object", kind)]
+        fields += [(one.name, decode(one, np.zeros(0)).type) for one in self.space]
+        return pa.schema(fields + [(name, pa.float64()) for name in ("value", *self.tile_names)])
 
 
 def common_id_type(*sources: Source) -> pa.DataType:
@@ -110,7 +286,7 @@ def common_id_type(*sources: Source) -> pa.DataType:
 
 def records(
     source: Source,
-    bad: RejectedRows,
+    rejected: RejectedRows,
     needed: Sequence[str],
     optional: Sequence[str] = (),
     *,
@@ -133,147 +309,14 @@ def records(
             if name not in names:
                 raise FileError(f"{where}: has no column {name!r}; found: {', '.join(names)}")
 
-    return Records(source, bad, check, kind=kind, unique=unique)
+    return Records(source, rejected, check, kind=kind, unique=unique)
 
 
-def distinct_arrivals(arrival: F64) -> I64:
-    """Return arrivals of objects; refuse one that is given twice."""
+def _distinct_arrivals(arrival: F64) -> I64:
+    """Return arrivals of objects; refuse duplicates."""
     if len(np.unique(arrival)) < len(arrival):
         raise UsageError("arrivals of objects are whole numbers, each one once")
     return arrival.astype(np.int64)
-
-
-def read_objects(
-    source: Source,
-    bad: RejectedRows | None = None,
-    *,
-    kind: pa.DataType | None = None,
-    ignore_unknown: bool | None = None,
-) -> ObjectColumns:
-    """Return the objects of a source; `kind` is the type of ids, if it is known."""
-    found = records(
-        source,
-        bad or RejectedRows(),
-        ("id", "position", "value"),
-        ("arrival",),
-        kind=kind,
-        ignore_unknown=ignore_unknown,
-    )
-    ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 3))]
-    arrives = False
-    for rows in found:
-        arrives |= ARRIVAL.name in rows
-        x, y = rows.needed(POSITION, MISSING_VALUE), rows.needed(VALUE, MISSING_VALUE)
-        arrival = rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows))
-        ids.append(rows.good_ids)
-        parts.append(np.stack([x, y, arrival], axis=1)[rows.good])
-    x, y, arrival = np.concatenate(parts).T.copy()
-    if not arrives:
-        return ObjectColumns(pa.concat_arrays(ids), x, y, None)
-    return ObjectColumns(pa.concat_arrays(ids), x, y, distinct_arrivals(arrival))
-
-
-def read_interests(
-    source: Source,
-    bad: RejectedRows | None = None,
-    progress: Callable[[int], object] = int,
-    *,
-    most: int = LARGEST_K,
-    ignore_unknown: bool | None = None,
-) -> NewInterests:
-    """Return the interests of a source, in at most this many objects each."""
-    found = records(
-        source,
-        bad or RejectedRows(),
-        ("id",),
-        ("position_lo", "position_hi", "k"),
-        ignore_unknown=ignore_unknown,
-    )
-    wants = Integer("k", min=1, max=most)
-    ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 3))]
-    for rows in found:
-        lo, hi = rows.bounds(POSITION)
-        k = rows.coordinates(wants)
-        ids.append(rows.good_ids)
-        bounded = np.stack([*closed_range(lo, hi), k], axis=1)
-        parts.append(bounded[rows.good])
-        progress(len(rows))
-    ends, wanted = np.split(np.concatenate(parts), [2], axis=1)
-    places = np.flatnonzero(wanted < np.inf)
-    some = dict(zip(places.tolist(), wanted[places, 0].astype(int).tolist(), strict=True))
-    regions = Regions(ends, np.ones(len(ends), np.int64))
-    return NewInterests(pa.concat_arrays(ids), regions, some)
-
-
-def _changes(rows: Rows) -> list[Change]:
-    """Return all rows as changes, also those that are not good."""
-    y, x = rows.coordinates(VALUE).tolist(), rows.coordinates(POSITION).tolist()
-    return [
-        Change(name, *(None if new == np.inf else new for new in (new_y, new_x)))
-        for name, new_y, new_x in zip(rows.ids.to_pylist(), y, x, strict=True)
-    ]
-
-
-def read_updates(
-    source: Source,
-    kind: pa.DataType,
-    known: Callable[[Any], bool],
-    bad: RejectedRows,
-    *,
-    ignore_unknown: bool | None = None,
-) -> Iterator[Updates]:
-    """Yield updates that can be applied after those before them, batch by batch.
-
-    `known` says of an id whether there is such an object when the reading begins.
-    """
-    found = records(
-        source,
-        bad,
-        ("id", "value"),
-        ("position",),
-        kind=kind,
-        ignore_unknown=ignore_unknown,
-        unique=False,
-    )
-    return kept_updates(found, _changes, known, "a position and a value")
-
-
-def kept_updates(
-    found: Records,
-    changes_of: Callable[[Rows], list[Change]],
-    known: Callable[[Any], bool],
-    needs: str,
-) -> Iterator[Updates]:
-    """Yield the updates that can be applied after those before them; refuse the others.
-
-    `needs` says what a new object needs.
-    """
-    exists: dict[Any, bool] = {}
-    for rows in found:
-        changes = []
-        for place, change in enumerate(changes_of(rows)):
-            if not rows.good[place]:
-                continue
-            was_there = exists.get(change.id)
-            if was_there is None:
-                was_there = known(change.id)
-            if not was_there and (change.position is None or change.value is None):
-                lacks_value = change.value is None and change.position is not None
-                column = "value" if lacks_value else "id"
-                rows.refuse(place, column, f"there is no such object; a new one needs {needs}")
-                continue
-            exists[change.id] = change.value is not None
-            changes.append(change)
-        yield Updates(rows.batch.rows[rows.good], changes)
-
-
-def message_schema(kind: pa.DataType) -> pa.Schema:
-    """Return the columns of a file of messages about objects with ids of this type."""
-    numbers = ("position", "value", "left_inner", "right_inner", "left_outer", "right_outer")
-    return pa.schema(
-        [("seq", pa.int64()), ("ordinal", pa.int64()), ("object", kind)]
-        + [(name, pa.float64()) for name in numbers]
-    )
 
 
 def message_rows(messages: Messages, schema: pa.Schema, seq: I64) -> pa.RecordBatch:

@@ -761,7 +761,9 @@ BOARD_NOT_REMOTE = {
     **dict.fromkeys(
         ("k", "space", "upper_bound_attribute", "descending"), "`put_board` has it, GET returns it"
     ),
-    **dict.fromkeys(("algorithm", "epsilon", "sketch", "plan", "work", "memory"), "the server's"),
+    **dict.fromkeys(
+        ("algorithm", "epsilon", "sketch", "plan", "work", "memory", "engine"), "the server's"
+    ),
     **dict.fromkeys(
         ("seq", "affected_interests"), "consumers get lists, not messages with numbers"
     ),

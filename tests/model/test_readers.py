@@ -30,7 +30,7 @@ from rangecast.model.io.records import Records, Rows, table_source
 from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.io.writer import write_table
 from rangecast.model.space import Space
-from rangecast.notify.tables import file_rows, read_objects
+from rangecast.notify.line.tables import LineTables
 from tests.support.examples import examples
 
 ATTRIBUTES = {
@@ -608,13 +608,11 @@ def test_an_unknown_column_names_its_file_not_the_folder_or_pattern(tmp_path):
         list(EventFile(tmp_path / "*.jsonl", space))
     assert str(told.value).startswith(f"{tmp_path / 'e2.jsonl'}: unknown column 'z'")
     (tmp_path / "o1.parquet").mkdir()
-    for name, columns in {
-        "p": {"id": [1], "position": [1], "value": [1]},
-        "q": {"id": [2], "w": [1]},
-    }.items():
+    given = {"p": {"id": [1], "position": [1], "value": [1]}, "q": {"id": [2], "w": [1]}}
+    for name, columns in given.items():
         pq.write_table(pa.table(columns), tmp_path / "o1.parquet" / f"{name}.parquet")
     with pytest.raises(FileError) as told:
-        read_objects(file_rows(tmp_path / "o1.parquet"))
+        LineTables().read_objects(LineTables().file_rows(tmp_path / "o1.parquet"))
     assert str(told.value).startswith(f"{tmp_path / 'o1.parquet' / 'q.parquet'}: unknown column")
 
 

@@ -130,9 +130,9 @@ def test_memory_counts_what_batches_and_sketches_keep():
     plain = Board(2, objects=OBJECTS, interests=INTERESTS)
     sketched = Board(2, objects=OBJECTS, interests=INTERESTS, sketch=1)
     before = plain.memory
-    assert sketched.memory == plain.line.memory + 16 * 3 + sketched.index.memory
+    assert sketched.memory == plain.engine.objects.memory + 16 * 3 + sketched.engine.index.memory
     plain.update_batch([("a", 1.0)])
-    assert plain.memory == before + plain.line.memory
+    assert plain.memory == before + plain.engine.objects.memory
 
 
 def test_a_sketch_saves_the_memory_of_the_interests():
@@ -145,7 +145,7 @@ def test_a_sketch_saves_the_memory_of_the_interests():
         size: Board(3, objects=objects, interests=interests, sketch=size)
         for size in (None, 10, 1000, 10_000)
     }
-    kept = {size: board.memory - board.line.memory for size, board in boards.items()}
+    kept = {size: board.memory - board.engine.objects.memory for size, board in boards.items()}
     assert kept[None] > 36 * m
     assert kept[10] < 16 * m + 3000
     assert kept[1000] < 16 * m + 100 * 1000

@@ -74,7 +74,7 @@ def make(k, d, objects, boxes, how=("sparse", None), **options):
         algorithm=how[0],
         **options,
     )
-    board._painter.fixed = how[1]
+    board.engine._painter.fixed = how[1]
     for number, box in enumerate(boxes):
         board.subscribe(number, box)
     return board
@@ -98,7 +98,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, d, k, how):
     objects, boxes, place = data.draw(worlds(d))
     board, model = make(k, d, objects, boxes, how), model_of(objects)
     held = [board[i] for i in range(len(boxes))]
-    points = board.tree.columns()[1]
+    points = board.engine.tree.columns()[1]
     for number, change in enumerate(data.draw(histories(objects, place))):
         before = [model.best(*box, k) for box in boxes]
         moved = len(change) == 3 and change[0] in model.objects
@@ -341,7 +341,7 @@ def test_several_boxes_are_one_list():
         assert len({e.object for e in mine.best}) == len(mine.best) == 2
     board.replace("x", "rent_area < 55")
     board.unsubscribe("x")
-    assert (len(board), board.tree.count) == (0, 0)
+    assert (len(board), board.engine.tree.count) == (0, 0)
 
 
 def edited(**options):
@@ -383,7 +383,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda b: b.add(9, 1.0, 1), "a place is a dict of values"),
+        (lambda b: b.add(9, 1.0, 1), "a position is a dict of values"),
         (lambda b: b.add(9, {"z": 1}, 1), "'z'"),
         (lambda b: b.add(9, {"a": "x"}, 1), "'a'"),
         (lambda b: b.add(9, {"a": 1}, None), "value is a finite number"),
@@ -442,7 +442,7 @@ def test_too_many_boxes_are_given_to_sparse_and_memory_is_bounded():
     }
     interests = {"id": np.arange(m), **sides}
     board = Board(5, space=space_of(3), objects=objects, interests=interests, algorithm="dense")
-    assert board.tree.memory <= m * (16 * 2 * d + 20)
+    assert board.engine.tree.memory <= m * (16 * 2 * d + 20)
     lists = board.lists()
     for one in range(8):
         lists.deliver(board.set_value(one, float(rng.random())))

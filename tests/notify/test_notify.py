@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from experiments.notify.baselines import unicast
 from rangecast.errors import RangecastError, UsageError
 from rangecast.kernels.bundle import Bundle
+from rangecast.notify.base import groups_of
 from rangecast.notify.board import Board
 from rangecast.notify.line.interests import Interests
-from rangecast.notify.line.painter import groups_of
 from rangecast.notify.messages import Outbox
 from rangecast.notify.subscriber import Entry, Interest
 from tests.support.examples import examples
@@ -249,7 +249,7 @@ def test_a_small_outbox_gives_the_same_messages():
         found = []
         for room in (4096, 16 + 2 * 3):
             board = make(3, objects, interests, algorithm=algorithm)
-            board._painter._out = Bundle(Outbox.of(room))
+            board.engine._painter._out = Bundle(Outbox.of(room))
             found.append(
                 ([*board.update_many(steps[:40])], [*board.update_batch(steps[40:])], board.work)
             )
@@ -339,7 +339,7 @@ def test_unicast_tells_the_same_lists(by_staircase):
     board = make(3, objects, interests, algorithm="dense")
     twin = make(3, objects, interests)
     told, letters = unicast(
-        twin.line, twin.tree, slots, ys, 3, by_staircase=by_staircase, room=100_000
+        twin.engine.objects, twin.engine.tree, slots, ys, 3, by_staircase=by_staircase, room=100_000
     )
     sent = list(zip(letters.event, letters.row, letters.slot, letters.y, strict=True))
     painted = [

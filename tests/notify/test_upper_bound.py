@@ -84,7 +84,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, upper, k, algorithm
     objects, boxes, place = data.draw(worlds(upper))
     board, model = half(k, upper, objects, boxes, algorithm), model_of(objects)
     held = [board[i] for i in range(len(boxes))]
-    points = board.tree.columns()[1]
+    points = board.engine.tree.columns()[1]
     for number, change in enumerate(data.draw(histories(objects, place))):
         before = [model.best(*box, k) for box in boxes]
         moved = len(change) == 3 and change[0] in model.objects
@@ -256,7 +256,7 @@ def test_a_lower_bound_is_refused_and_changes_nothing(call, says):
     board = half(2, "b", [(0, (1.0, 1.0), 1.0)], [((0.0, -INF), (2.0, 3.0))])
     with pytest.raises(RangecastError, match=says):
         call(board)
-    assert (list(board), board.tree.count, len(board[0].best)) == ([0], 1, 1)
+    assert (list(board), board.engine.tree.count, len(board[0].best)) == ([0], 1, 1)
     assert [e.object for e in board.best("b >= 1")] == [0]
 
 
@@ -351,7 +351,7 @@ def test_calls_and_memory_of_a_small_market():
             interests=wishes,
             algorithm=algorithm,
         )
-        board._painter.as_paper = way == "as the paper"
+        board.engine._painter.as_paper = way == "as the paper"
         lists = board.lists()
         messages = board.update_many(changes)
         lists.deliver(messages)
@@ -359,7 +359,7 @@ def test_calls_and_memory_of_a_small_market():
         work[way], sent[way] = board.work, [m[:5] for m in messages]
         lists.deliver(board.update_batch([(one, y / 2) for one, y in changes[:50]]))
         assert not len(board.mismatches(lists))
-        assert board.tree.memory <= len(board) * (3 * 16 + 20)
+        assert board.engine.tree.memory <= len(board) * (3 * 16 + 20)
     assert sent["sparse"] == sent["as the paper"]
     assert work["sparse"].min_y < work["as the paper"].min_y < work["dense"].min_y
     assert work["sparse"].snap < work["as the paper"].snap
@@ -403,10 +403,10 @@ def test_dense_gets_room_for_many_boxes_and_gives_up_beyond_the_most(monkeypatch
     wishes = {"id": np.arange(50), "a_lo": rng.random(50) / 2, "b_hi": rng.random(50)}
     sent = []
     for most in (1 << 18, 0):
-        monkeypatch.setattr("rangecast.notify.upper_bound.painter.MOST_BOXES", most)
+        monkeypatch.setattr("rangecast.notify.upper_bound.painter.MAX_BOXES", most)
         options = {"space": space_of(2), "upper_bound_attribute": "b", "algorithm": "dense"}
         board = Board(6, objects=objects, interests=wishes, **options)
-        board._painter._most = Bundle(Tiles.of(2, 8))
+        board.engine._painter._most = Bundle(Tiles.of(2, 8))
         lists = board.lists()
         sent.append(0)
         for one in range(20):

@@ -159,7 +159,7 @@ def test_traffic_is_bytes_by_links() -> None:
     own = messages.slot == ids[messages.seq]
     through, direct = network.unicast(messages.tile[own])
     told, letters = unicast(
-        copied.line, index, ids.astype(np.int32), ys, 3, by_staircase=True, room=1 << 20
+        copied.engine.objects, index, ids.astype(np.int32), ys, 3, by_staircase=True, room=1 << 20
     )
     first = letters.slot == ids[letters.event]
     home, links, ip = network.zones.routes(network.zones.server, points)

@@ -10,8 +10,8 @@ from rangecast.errors import FileError, RejectedRowError, UsageError
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.space import Space
-from rangecast.notify import tables
 from rangecast.notify.board import Board
+from rangecast.notify.line.tables import LineTables
 from rangecast.spark.steps.match import match as on_spark
 from rangecast.spark.steps.notify.check_lists import Sent, wrong_lists
 from rangecast.workloads import generate
@@ -216,6 +216,7 @@ def test_the_same_messages_and_the_workers_check_them(cli, spark, board, tmp_pat
 
 
 def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
+    tables = LineTables()
     objects, changes, interests = (tables.file_rows(tmp_path / name) for name in board)
     things, wanted = tables.read_objects(objects), tables.read_interests(interests)
     table = Board(4, objects=things, interests=wanted)

@@ -347,7 +347,9 @@ def test_edits_of_which_one_is_wrong_change_nothing(spark, tmp_path):
         kept.edit(good.withColumn("weight", good.k), 0)
     with pytest.raises(UsageError, match="lack the columns 'op'"):
         kept.edit(good.drop("op"), 0)
-    with pytest.raises(UsageError, match=r"unknown column 'z': .*\n  expected: seq, id, y, x\n"):
+    with pytest.raises(
+        UsageError, match=r"unknown column 'z': .*\n  expected: seq, id, value, position\n"
+    ):
         kept.apply(frame(spark, seq=[1], id=[1], value=[2.0], z=[1.0]), 0)
     assert committed_state(tmp_path) == before
     kept.edit(good, 0)

@@ -412,6 +412,15 @@ def rekey(table: I64, row: int, y: float) -> None:
 
 
 @jit
+def rekey_many(table: I64, rows: I32, ys: F64) -> None:
+    """Give the entries of rows other ys."""
+    tree = opened(table, KdTree)
+    for i in range(len(rows)):
+        if tree.y[find(tree, rows[i])] != ys[i]:
+            rekey(table, rows[i], ys[i])
+
+
+@jit
 def describe(table: I64, rows: I32, at: F64, ys: F64, arrivals: I64) -> None:
     """Write place and key of some rows."""
     tree = opened(table, KdTree)

@@ -54,8 +54,6 @@ class BoxMessage(NamedTuple):
 class BoxMessages(Messages):
     """Messages of a board over a space; position and tile have a column per attribute and bound."""
 
-    space: Space | None = None
-
     @property
     def bounds(self) -> F64:
         """The least bounds, lower and then upper, that each message goes to; then the largest."""

@@ -22,7 +22,7 @@ _FEWEST = 16
 """Interests that hold an object, up to which their lists are worked out in any case."""
 _TRIED, _TURN = 8, 64
 """Changes that go the other way to begin with, and one in 64 later: to know what it takes."""
-MOST_DENSE = 1 << 14
+MAX_DENSE = 1 << 14
 """Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
 
 
@@ -38,7 +38,7 @@ class BoxPainter:
         self._dense = dense
         self._rivals = Bundle(Rivals.of(d))
         self._tiles, self._out = (Bundle(Tiles.of(d, 1 << 10)) for _ in range(2))
-        self._most = Bundle(Tiles.of(d, MOST_DENSE)) if dense else None
+        self._most = Bundle(Tiles.of(d, MAX_DENSE)) if dense else None
         self.fixed: int | None = None
         """In place of `few`, to compare both ways."""
         self._turn = 0

@@ -21,6 +21,7 @@ from rangecast.notify.boxes.kdtree import (
     describe,
     insert,
     rekey,
+    rekey_many,
 )
 from rangecast.notify.boxes.search import best_in, count_in, entries_in, mark_within
 
@@ -89,7 +90,7 @@ class Points:
         """One more than the largest row in use."""
         return self.count + len(self._free)
 
-    def add(self, point: F64, y: float = 0.0, arrival: int = 0) -> int:
+    def add(self, point: npt.ArrayLike, y: float = 0.0, arrival: int = 0) -> int:
         """Put in a point and return its row."""
         row = self._free.pop() if self._free else self.count
         tree = self.tree
@@ -135,6 +136,10 @@ class Points:
     def change(self, row: int, y: float) -> None:
         """Give a point another y."""
         rekey(self.table, row, y)
+
+    def change_many(self, rows: npt.ArrayLike, ys: npt.ArrayLike) -> None:
+        """Give points other ys."""
+        rekey_many(self.table, np.asarray(rows, np.int32), np.asarray(ys, np.float64))
 
     def _rebuild(self) -> None:
         row, points, ys, arrivals = self.columns()

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle
-from rangecast.model.display import ITEMS, brief, counted
-from rangecast.model.sets.members import Id, Members, as_id
 from rangecast.notify.line.objects_line import (
     BLOCK,
     NOBODY,
@@ -157,37 +153,3 @@ class Objects:
     def memory(self) -> int:
         """Bytes of all arrays."""
         return self._bundle.memory
-
-
-class Object(NamedTuple):
-    """An object of a board."""
-
-    id: Id
-    position: Any
-    """A number, or over a space the values by attribute."""
-    value: float
-
-
-class BoardObjects(Mapping[Id, Any]):
-    """The objects of a board by id, in order of arrival; `at` returns the one of an id and slot."""
-
-    def __init__(self, members: Members, at: Callable[[Id, int], Any]):
-        self._members = members
-        self._at = at
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[Id]:
-        return iter(self._members)
-
-    def __contains__(self, one: object) -> bool:
-        return one in self._members
-
-    def __repr__(self) -> str:
-        first = ", ".join(brief(self[one], 120) for one in islice(self, ITEMS))
-        more = ", ..." if len(self) > ITEMS else ""
-        return f"<{counted(len(self), 'object')}{f': {first}{more}' if first else ''}>"
-
-    def __getitem__(self, one: Id) -> Any:
-        return self._at(as_id(one), self._members.row(one))

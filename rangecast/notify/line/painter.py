@@ -6,16 +6,13 @@ which is emptied whenever it is full.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, grown
 from rangecast.kernels.bundle import Bundle
-from rangecast.model.validation.arguments import finite
 from rangecast.notify.line.batch import BETTER, SAME, WORSE, paint_batch, sweep_all
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.objects import Objects
@@ -25,15 +22,6 @@ from rangecast.notify.line.tree import Frontier
 from rangecast.notify.messages import Outbox, Work
 
 _BUFFER = 1 << 12
-
-
-def groups_of(epsilon: float | None, k: int) -> int:
-    """Return into how many groups tiles are joined at most: 1 / epsilon, but not more than k."""
-    if epsilon is None:
-        return k
-    if not 0 < finite("epsilon", epsilon) <= 1:
-        raise UsageError(f"epsilon is above 0 and at most 1; given: {epsilon!r}")
-    return min(k, math.ceil(1 / epsilon - 1e-9))
 
 
 class Painter:

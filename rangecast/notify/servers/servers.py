@@ -23,8 +23,9 @@ from rangecast.errors import UsageError, near
 from rangecast.model.sets.members import Id, Members
 from rangecast.model.validation.arguments import finite, whole
 from rangecast.model.validation.flags import flag
+from rangecast.notify.base import groups_of
 from rangecast.notify.board import ALGORITHMS
-from rangecast.notify.line.painter import groups_of
+from rangecast.notify.line.tables import LineTables
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
 from rangecast.notify.plan import Places, Step, planned
 from rangecast.notify.servers.painting import Tiler
@@ -40,11 +41,10 @@ from rangecast.notify.servers.wire import (
     Wire,
 )
 from rangecast.notify.servers.zone import Zone
-from rangecast.notify.tables import LARGEST_K, Change, as_changes, as_interests, as_objects
+from rangecast.notify.tables import MAX_K, Change
 
 Link = tuple[int, int]
 """The servers at both ends, by their places in the row: from, to."""
-_NOTHING: dict[str, list[Any]] = {"id": [], "position": [], "value": []}
 
 
 class Walks(NamedTuple):
@@ -93,10 +93,12 @@ class Servers:
         """
         if algorithm not in ALGORITHMS:
             raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
-        self.k = whole("k", k, most=LARGEST_K)
+        self.k = whole("k", k, most=MAX_K)
         groups = groups_of(epsilon, self.k)
         number = whole("servers", servers)
-        ids, xs, ys, arrivals = as_objects(_NOTHING if objects is None else objects)
+        self._tables = LineTables()
+        ids, at, ys, arrivals = self._tables.as_objects(objects)
+        xs = at[:, 0]
         came = np.arange(len(xs)) if arrivals is None else arrivals
         self.descending = flag("descending", descending)
         self.seq = 0
@@ -162,9 +164,9 @@ class Servers:
         places = Places(
             lambda slot: self._known[slot].x,
             lambda _, x: finite("position", x),
-            as_changes,
-            ("position",),
-            "a position and a value",
+            self._tables.as_changes,
+            self._tables.names,
+            self._tables.needs,
         )
         messages: list[Message] = []
         for step in planned(changes, self._objects, places, descending=self.descending):
@@ -200,7 +202,7 @@ class Servers:
 
     def subscribe_many(self, interests: Any) -> int:
         """Add interests as `Board.subscribe_many` takes them; return how many."""
-        given = as_interests(interests, self.k)
+        given = self._tables.as_interests(interests, self.k, None)
         new = self._interests.new_many(given.ids)
         ranges = tuple(map(Range, new, *given.regions.points.T.tolist()))
         self._run(0, Edit(EAST, self.seq, (), ranges))

@@ -19,7 +19,7 @@ from rangecast.notify.upper_bound.dense import NO_INTERVALS, NO_TILES, paint_den
 from rangecast.notify.upper_bound.sparse import NO_INTERESTS, find_interests, paint_sparse
 from rangecast.notify.upper_bound.sweep import SNAP, Sweep
 
-MOST_BOXES = 1 << 18
+MAX_BOXES = 1 << 18
 """Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
 
 
@@ -72,7 +72,7 @@ class UpperBoundPainter(BoxPainter):
             return n
         self.work[:] = counted
         room = 4 * len(tiles.arrays.rival)
-        if room > MOST_BOXES:
+        if room > MAX_BOXES:
             return n
         self._most = Bundle(Tiles.of(2, room))
         return self._paint_dense(objects, row, y, self._most)

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from msgspec import UNSET
 
-from rangecast.notify.boxes.tables import PlacedColumns
 from rangecast.notify.tables import Change, ObjectColumns
 from rangecast.server.delivery.messages import BoardMessage
 from rangecast.server.state.boards import (
@@ -143,13 +142,11 @@ class BoardIndex:
         ]
 
 
-def _columns(entry: BoardEntry, objects: Mapping[str, Placed]) -> Any:
+def _columns(entry: BoardEntry, objects: Mapping[str, Placed]) -> ObjectColumns:
     """Return objects as a board takes them."""
     ids = pa.array(list(objects), pa.large_string())
     ys = np.array([one.value for one in objects.values()], np.float64)
     came = np.array([one.arrival for one in objects.values()], np.int64)
     d = 1 if entry.space is None else len(entry.space)
     at = np.array([one.place for one in objects.values()], np.float64).reshape(len(ys), d)
-    if entry.space is None:
-        return ObjectColumns(ids, at[:, 0].copy(), ys, came)
-    return PlacedColumns(ids, at, ys, came)
+    return ObjectColumns(ids, at, ys, came)

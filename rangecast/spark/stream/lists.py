@@ -137,7 +137,7 @@ class NotifyRunner:
         if (step.lists / STATE).exists():
             return TopKLists(session, step.lists, **how)
         objects = files.read_objects(files.file_rows(step.objects), kind=kind)
-        interests = files.read_interests(files.file_rows(step.interests), most=step.k)
+        interests = files.read_interests(files.file_rows(step.interests), max_k=step.k)
         return TopKLists(session, step.lists, objects, interests, **how)
 
     def _write_rejected(self, session: SparkSession, bad: CollectedRows, batch: Batch) -> None:

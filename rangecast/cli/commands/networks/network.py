@@ -97,8 +97,9 @@ def network(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
-    from rangecast.notify import tables
     from rangecast.notify.board import Board
+    from rangecast.notify.choose import board_tables
+    from rangecast.notify.tables import common_id_type
     from rangecast.overlay.networks.internet import Internet
     from rangecast.overlay.zones.traffic import ZoneTraffic
     from rangecast.overlay.zones.zonemap import ZoneMap
@@ -112,10 +113,11 @@ def network(
         as_json=as_json,
         quiet=quiet,
     ) as run:
+        tables = board_tables()
         given, changed, watched = (
             tables.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
-        kind = tables.common_id_type(given, changed)
+        kind = common_id_type(given, changed)
         things = tables.read_objects(
             given, run.rejected_rows, kind=kind, ignore_unknown=ignore_unknown
         )
@@ -136,14 +138,15 @@ def network(
 
         with run.task("building the network"):
             internet = Internet(nodes, exponent=exponent, leaves=leaves, seed=seed)
-            sparse: Any = board()
-            _, lo, hi = sparse.tree.columns()
-            points, frame = _place(lo, hi, things.x)
+            sparse = board()
+            interest_index: Any = sparse.engine
+            _, lo, hi = interest_index.tree.columns()
+            points, frame = _place(lo, hi, things.at[:, 0])
             by_load = zones == Zones.LOAD
             cut = ZoneMap.grown(points, brokers, frame, by_load=by_load, seed=seed)
-            net = ZoneTraffic(cut, internet, sparse.tree, seed)
+            net = ZoneTraffic(cut, internet, interest_index.tree, seed)
         with run.task("sending") as advance:
-            places = dict(zip(things.ids.to_pylist(), things.x.tolist(), strict=True))
+            places = dict(zip(things.ids.to_pylist(), things.at[:, 0].tolist(), strict=True))
             found = _Comparison(net, changes)
             found.paint("Paint-Dense", board(algorithm="dense"), advance)
             found.paint("Paint-Sparse", sparse, advance, with_letters=True)

@@ -162,11 +162,10 @@ def notify(
     from rangecast.cli.shared.spark_session import check_master
     from rangecast.errors import UsageError
     from rangecast.model.io.writer import TableWriter
-    from rangecast.notify import tables
     from rangecast.notify.board import Board
-    from rangecast.notify.boxes.tables import SpaceTables
     from rangecast.notify.changes import ListChanges
-    from rangecast.notify.upper_bound.tables import UpperBoundTables
+    from rangecast.notify.choose import board_tables
+    from rangecast.notify.tables import common_id_type, message_rows
 
     check_master(engine, master)
     if engine == Engine.SPARK and not check:
@@ -201,15 +200,11 @@ def notify(
         quiet=quiet,
     ) as run:
         where = None if space is None else run.space(space)
-        files: Any = tables
-        if where is not None:
-            files = SpaceTables(where)
-            if upper_bound_attribute is not None:
-                files = UpperBoundTables(where, upper_bound_attribute)
+        files = board_tables(where, upper_bound_attribute)
         given, updated, watched = (
             files.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
-        kind = tables.common_id_type(given, updated)
+        kind = common_id_type(given, updated)
         things = files.read_objects(
             given, run.rejected_rows, kind=kind, ignore_unknown=ignore_unknown
         )
@@ -261,7 +256,7 @@ def notify(
                 if check and kept is None:
                     sent.append(messages)
                 if len(messages):
-                    writer.write(tables.message_rows(messages, schema, seq))
+                    writer.write(message_rows(messages, schema, seq))
                 painted = sum(map(len, updates_done))
                 count, batches = count + painted, batches + (size is not None)
                 advance(painted, updated.reading)

@@ -20,9 +20,9 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.io.records import table_source
 from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
-from rangecast.notify import tables
-from rangecast.notify.boxes.tables import SpaceTables
-from rangecast.notify.interest_set import NewInterests, Regions
+from rangecast.notify.choose import board_tables
+from rangecast.notify.new_interests import NewInterests, Regions
+from rangecast.notify.tables import BoardTables
 from rangecast.spark.columns import need, refuse_dots, refuse_unknown
 
 
@@ -37,20 +37,20 @@ class BoardSchema:
         _ = self.files
 
     @property
-    def files(self) -> Any:
-        """What reads objects, updates and interests."""
-        return tables if self.space is None else SpaceTables(self.space)
+    def files(self) -> BoardTables:
+        """The reader of objects, updates and interests."""
+        return board_tables(self.space)
 
     @property
     def places(self) -> Sequence[str]:
-        """The columns that say where an object lies."""
-        return ("position",) if self.space is None else self.space.names
+        """The columns of a position."""
+        return self.files.names
 
     @property
     def _interest(self) -> list[str]:
         """The columns that interests may have."""
-        bounds = [f"{name}_{end}" for name in self.places for end in ("lo", "hi")]
-        return ["id", *([] if self.space is None else ["filter"]), *bounds, "k"]
+        filters = [] if self.space is None else ["filter"]
+        return ["id", *filters, *self.files.bound_names, "k"]
 
     def check_interests(self, given: DataFrame, what: str, more: Sequence[str] = ()) -> None:
         """Refuse columns of interests that are missing or mean nothing."""
@@ -86,8 +86,7 @@ class BoardSchema:
                 bounds = pc.if_else(none, pa.scalar(None, column.type), column)
                 interests = interests.set_column(place, name, bounds)
         source = table_source(interests, what)
-        found: NewInterests = self.files.read_interests(source, bad, most=most)
-        return found
+        return self.files.read_interests(source, bad, max_k=most)
 
     def boxes(self, interests: DataFrame, kind: str, k: int) -> DataFrame:
         """Return the boxes of interests with ids of this kind, as `boxes_of` does."""

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from rangecast.model.space import Space
 from rangecast.notify.board import Board
-from rangecast.notify.interest_set import NewInterests
 from rangecast.notify.messages import Messages
+from rangecast.notify.new_interests import NewInterests
 from rangecast.spark.session import parallelism
 from rangecast.spark.shipped import ship
 

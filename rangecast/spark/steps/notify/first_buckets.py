@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import FileError, UsageError
 from rangecast.notify.board import Board
-from rangecast.notify.interest_set import NewInterests
+from rangecast.notify.new_interests import NewInterests
 from rangecast.spark.columns import id_kind
 from rangecast.spark.steps.notify.board_schema import BoardSchema, as_points, boxes_of
 from rangecast.spark.steps.notify.buckets import Work

@@ -22,7 +22,7 @@ from rangecast.kernels.arrays import I32
 from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
-from rangecast.notify.interest_set import NewInterests
+from rangecast.notify.new_interests import NewInterests
 from rangecast.spark.steps.notify.board_schema import BoardSchema, box_table, points_of, worded
 from rangecast.spark.steps.notify.buckets import State, Work
 from rangecast.spark.steps.notify.open_bucket import Entries, OpenBucket, cut

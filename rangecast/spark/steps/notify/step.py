@@ -55,9 +55,8 @@ from rangecast.model.snapshot import space_meta
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
 from rangecast.notify.board import Board
-from rangecast.notify.boxes.tables import PlacedColumns
-from rangecast.notify.interest_set import NewInterests
 from rangecast.notify.messages import Messages
+from rangecast.notify.new_interests import NewInterests
 from rangecast.notify.tables import Change, ObjectColumns, message_rows
 from rangecast.spark.columns import arrow_ids, id_kind, need, refuse_dots, refuse_unknown
 from rangecast.spark.session import need_classic, parallelism
@@ -84,7 +83,7 @@ from rangecast.spark.steps.notify.open_bucket import OpenBucket
 
 ENTRIES = 1 << 20
 """Objects in all lists of a bucket, 16 bytes each; a bucket that grows may have twice as many."""
-Columns = ObjectColumns | PlacedColumns
+Columns = ObjectColumns
 _START = -1
 """The batch or edit before the first one."""
 

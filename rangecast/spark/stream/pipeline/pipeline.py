@@ -25,7 +25,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.model.space import Space
-from rangecast.notify.tables import POSITION
+from rangecast.notify.line.tables import POSITION
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
 from rangecast.rank.rate_limit import time_axis

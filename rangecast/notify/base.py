@@ -1,0 +1,252 @@
+"""The engine of a board: where objects and interests lie, and the messages of a change.
+
+A board has ids, the numbers of updates and the order of values; its engine has objects by slot and
+interests by row, small numbers that are given again. The lowest y ranks first here, and of equal
+ones the earliest arrival. An interest of several boxes has a row per box: the first one is its own.
+
+Before the first batch there is one copy of the objects; from then on a second one, as they were
+before the batch, is kept up to date beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.model.sets.members import Id
+from rangecast.model.space import Space
+from rangecast.model.validation.arguments import finite
+from rangecast.notify.messages import Messages
+from rangecast.notify.new_interests import Regions
+from rangecast.notify.subscriber import InterestLists, ReceivingInterest
+from rangecast.notify.tables import BoardTables, ObjectColumns
+
+
+class BoardOptions(NamedTuple):
+    """The options of a board that its engine depends on."""
+
+    k: int
+    space: Space | None = None
+    upper_bound_attribute: str | None = None
+    algorithm: str = "sparse"
+    epsilon: float | None = None
+    sketch: int | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether messages are made from the objects alone."""
+        return self.algorithm == "dense"
+
+    @property
+    def groups(self) -> int:
+        """The largest number of tiles per object: 1 / epsilon, and at most k."""
+        return groups_of(self.epsilon, self.k)
+
+
+def groups_of(epsilon: float | None, k: int) -> int:
+    """Return into how many groups tiles are joined at most: 1 / epsilon, but not more than k."""
+    if epsilon is None:
+        return k
+    if not 0 < finite("epsilon", epsilon) <= 1:
+        raise UsageError(f"epsilon is above 0 and at most 1; given: {epsilon!r}")
+    return min(k, math.ceil(1 / epsilon - 1e-9))
+
+
+class Painted(NamedTuple):
+    """Messages as an engine makes them, one array per column."""
+
+    event: I64
+    """The number of the change among those that were painted."""
+    ordinal: I64
+    slot: I32
+    arrival: I64
+    position: F64
+    y: F64
+    tile: F64
+
+
+class BoardEngine(ABC):
+    """Objects by slot and interests by row."""
+
+    tables: BoardTables
+    objects: Any
+    """The index of the objects; `load` makes it."""
+    message_type: type[Messages] = Messages
+
+    def __init__(self, options: BoardOptions):
+        self.options = options
+        self._before: Any = None
+        """The objects as they were before the last batch, once there was one."""
+        self._more: dict[int, list[int]] = {}
+        """By first row, the other rows of interests of several boxes."""
+
+    # ---- interests
+
+    @abstractmethod
+    def boxes(self, where: tuple[Any, ...]) -> F64:
+        """Return the boxes of a range or filter: lower, then upper bounds, a row each."""
+
+    def region(self, interest: Id, where: tuple[Any, ...]) -> F64:
+        """Return the boxes of an interest; refuse what can't be one."""
+        return self.boxes(where)
+
+    @abstractmethod
+    def add_region(self, region: F64) -> int:
+        """Add the boxes of an interest; return its row."""
+
+    @abstractmethod
+    def add_regions(self, regions: Regions) -> range | list[int]:
+        """Add interests; return their rows, as a range if they are 0, 1, 2, ..."""
+
+    @abstractmethod
+    def remove_region(self, row: int) -> None:
+        """Remove an interest."""
+
+    @abstractmethod
+    def bounds(self, row: int) -> F64:
+        """Return the boxes of an interest."""
+
+    @abstractmethod
+    def regions(self, rows: list[int]) -> Regions:
+        """Return the boxes of interests, as `add_regions` takes them."""
+
+    def rows_of(self, row: int) -> list[int]:
+        """Return all rows of an interest, by its first one."""
+        return [row, *self._more.get(row, ())]
+
+    @abstractmethod
+    def rows_reached(self, messages: Messages) -> list[int]:
+        """Return the rows that messages go to."""
+
+    @abstractmethod
+    def interest(
+        self, bounds: F64, k: int, *, lists: list[list[Any]], **options: Any
+    ) -> ReceivingInterest:
+        """Return an interest that receives messages, with a list per box."""
+
+    # ---- lists
+
+    @abstractmethod
+    def best(self, box: F64, k: int) -> I32:
+        """Return the slots of the k best objects of a box, the best first."""
+
+    @abstractmethod
+    def lists(self, boxes: F64 | None = None) -> Any:
+        """Return the lists of all rows, or of other boxes, as they are now."""
+
+    def mismatches(self, lists: InterestLists) -> I32:
+        """Return the rows of the lists that differ from a recomputation."""
+        return lists.mismatches(self.objects)
+
+    def lists_of(self, rows: list[int]) -> tuple[I64, F64]:
+        """Return arrivals and values of the lists of interests, the best first; -1: no entry."""
+        lists = self.lists()
+        arrivals, ys = lists.arrivals[rows], lists.ys[rows]
+        for index, row in enumerate(rows if self._more else ()):
+            if row in self._more:
+                own = self.rows_of(row)
+                keys = zip(lists.ys[own].flat, lists.arrivals[own].flat, strict=True)
+                best = sorted({key for key in keys if key[1] >= 0})[: self.options.k]
+                arrivals[index], ys[index] = -1, math.inf
+                for rank, (y, arrival) in enumerate(best):
+                    arrivals[index, rank], ys[index, rank] = arrival, y
+        return arrivals, ys
+
+    # ---- objects
+
+    @abstractmethod
+    def load(self, columns: ObjectColumns) -> None:
+        """Take these objects; their slots are 0, 1, 2, ..."""
+
+    @abstractmethod
+    def columns(self, slots: Any) -> tuple[F64, F64, I64]:
+        """Return coordinates (a row each), y and arrival of objects."""
+
+    @abstractmethod
+    def positions(self, at: F64) -> list[Any]:
+        """Return coordinates as positions: numbers, or dicts of values by attribute."""
+
+    @abstractmethod
+    def place(self, slot: int) -> Any:
+        """Return the place of an object, which can be compared: x, or a tuple of coordinates."""
+
+    @abstractmethod
+    def moved(self, place: Any, position: Any) -> Any:
+        """Return the place of an object that was at a place (None: it is new) after a change."""
+
+    @abstractmethod
+    def key(self, slot: int) -> tuple[float, int]:
+        """Return y and arrival of an object."""
+
+    def enter(self, place: Any, arrival: int) -> int:
+        """Add an object with y = inf; return its slot."""
+        if self._before is not None:
+            self._before.add(place, math.inf, arrival)
+        slot: int = self.objects.add(place, math.inf, arrival)
+        return slot
+
+    def leave(self, slot: int) -> None:
+        """Remove an object; its slot is free."""
+        self.objects.remove(slot)
+        if self._before is not None:
+            self._before.remove(slot)
+
+    # ---- changes
+
+    def paint(self, slots: Sequence[int], ys: Sequence[float]) -> Painted:
+        """Change values one after the other; return the messages."""
+        painted = self._paint(slots, ys)
+        if self._before is not None:
+            self._before.change_many(slots, ys)
+        return painted
+
+    def begin_batch(self) -> None:
+        """Prepare for a batch, before objects enter."""
+        if self._before is None:
+            self._before = self.objects.copy()
+
+    def paint_batch(self, old: dict[int, float], new: dict[int, float]) -> Painted:
+        """Change values at once; return the messages. Old values are by slot, as new ones are."""
+        painted = self._paint_batch(self._before, old, new)
+        self._before.change_many(list(new), list(new.values()))
+        return painted
+
+    @abstractmethod
+    def _paint(self, slots: Sequence[int], ys: Sequence[float]) -> Painted: ...
+
+    @abstractmethod
+    def _paint_batch(
+        self, before: Any, old: dict[int, float], new: dict[int, float]
+    ) -> Painted: ...
+
+    @abstractmethod
+    def plan(self, slots: list[int]) -> tuple[str, str]:
+        """Return how changes of these objects become messages, and why."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Any:
+        """The work of all changes so far, counted."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the objects and of the interests."""
+        before = 0 if self._before is None else self._before.memory
+        return int(self.objects.memory + before + self._interest_memory)
+
+    @property
+    @abstractmethod
+    def _interest_memory(self) -> int: ...
+
+
+def empty_painted(width: int, tile: int) -> Painted:
+    """Return no messages, with this many coordinates and bounds."""
+    whole = np.zeros(0, np.int64)
+    at = np.zeros((0, width))
+    return Painted(whole, whole, np.zeros(0, np.int32), whole, at, np.zeros(0), np.zeros((0, tile)))
