@@ -40,7 +40,7 @@ def hunt(session: Any, folder: Path, given: argparse.Namespace) -> list[list[flo
     space = Space([Number("a"), Number("b")])
     lo = rng.random((given.subscriptions, 2))
     versions = Versions(folder / "versions")
-    versions.publish(Boxes.of(lo, lo + _SIDE), space)
+    versions.commit(Boxes.of(lo, lo + _SIDE), space)
     edits = folder / "edits"
     edits.mkdir()
     events = folder / "events"

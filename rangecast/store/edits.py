@@ -8,7 +8,7 @@ names, row by row, to the newest version; a version knows the files that went in
 applied twice, whatever crashes. Names that start with `.` or `_` are passed over: write a file
 under such a name and rename it when it is complete.
 
-An edit that can't be applied (a filter that can't be read, an id that isn't there) is refused and
+An edit that can't be applied (a filter that can't be read, an id that isn't there) is rejected and
 kept with its reason beside the version; the others go on.
 """
 
@@ -63,7 +63,7 @@ class Edits:
             edited, self._set = self._set, None
             if edited is None or edited.version != base:
                 edited = _EditedSet.of(self.versions, base, self.space)
-            version = edited.publish(files)
+            version = edited.commit(files)
             if version is not None:
                 self._set = edited  # in memory, so that the next files need not read it all
                 return version
@@ -97,21 +97,21 @@ class _EditedSet:
         engine.subscribe_many(boxes)
         return cls(versions, version, engine, arrival, found.next_arrival)
 
-    def publish(self, files: list[Path]) -> int | None:
-        """Apply new files and publish what they make; `None`: another version came first."""
+    def commit(self, files: list[Path]) -> int | None:
+        """Apply new files and commit what they make; `None`: another version came first."""
         words = {name: len(known) for name, known in self.engine.space.vocabularies.items()}
         touched: dict[Any, int | None] = {}
-        refused = list(self._applied(files, touched))
+        rejected = list(self._applied(files, touched))
         self.engine.wait_for_rebuild()
         names = [path.name for path in files]
         number = None
         if self.version:
             layer = self._layer(touched, words, names)
-            number = self.versions.publish_layer(layer, after=self.version, refused=refused)
+            number = self.versions.commit_layer(layer, after=self.version, rejected=rejected)
         if number is None:
             boxes, space = self.engine.boxes(), self.engine.space
-            number = self.versions.publish(
-                boxes, space, edits=names, refused=refused, after=self.version
+            number = self.versions.commit(
+                boxes, space, edits=names, rejected=rejected, after=self.version
             )
             if number is not None:  # a whole one, whose numbers are its rows
                 found = _EditedSet.of(self.versions, number, space)
@@ -124,7 +124,7 @@ class _EditedSet:
     def _applied(
         self, files: list[Path], touched: dict[Any, int | None]
     ) -> Iterator[dict[str, Any]]:
-        """Apply all edits of some files; yield those that are refused.
+        """Apply all edits of some files; yield those that are rejected.
 
         `touched` gets every id that changed, with its number before, `None` if it is new.
         """

@@ -2,14 +2,14 @@
 
     000001/                     a whole set, a snapshot (`model.snapshot`) that never changes
         origin.json             the files of edits that went into this version and those before
-        refused.jsonl           edits that could not be applied, each with its reason
+        rejected.jsonl           edits that could not be applied, each with its reason
     000002/                     or what edits changed, as a layer over others (`layers`)
         over.json               the version that is whole, and the layers between, the oldest first
     parts/000001/               a version that is gone, and others are made over it
     pins/<stream>/000000012.json    batch 12 of that stream is answered with this version
-    file.json                   the manifest of what `publish_file` published last
+    file.json                   the manifest of what `commit_file` committed last
     unseen/                     versions that are being written or deleted
-    lock                        held while a version is published, pinned or pruned
+    lock                        held while a version is committed, pinned or pruned
 
 Edits of a large set make a small version: a layer over the one before. It takes in earlier layers
 that are at most twice its size, so there are few, and what edits wrote is written again a few times
@@ -18,7 +18,7 @@ over the years. When the layers are an eighth of the set, the next version is a 
 A version is written in `unseen` and renamed into place when it is complete; any program may add
 one, as `Engine.save` does. A pin is on the disk
 before its batch is matched: a batch that is run again after a crash finds its pin and gives the
-same answer, whatever was published meanwhile. `prune` leaves pinned versions alone. A stream's
+same answer, whatever was committed meanwhile. `prune` leaves pinned versions alone. A stream's
 pins are let go `REPLAYABLE` batches later: Spark repeats the last batch, and only after a power
 failure that took its newest files with it perhaps one before.
 
@@ -46,7 +46,7 @@ from rangecast.store.layers import Layer, LayeredSet, edits_of, with_words
 
 REPLAYABLE = 10
 _ORIGIN = "origin.json"
-_REFUSED = "refused.jsonl"
+_REJECTED = "rejected.jsonl"
 _PINS = "pins"
 _FROM_FILE = "file.json"
 _UNSEEN = "unseen"
@@ -83,7 +83,7 @@ class Versions:
         numbers = self.all()
         if not numbers:
             raise SnapshotError(
-                f"{self.folder}: holds no version of a set of subscriptions yet; publish one first"
+                f"{self.folder}: holds no version of a set of subscriptions yet; commit one first"
             )
         return numbers[-1]
 
@@ -129,38 +129,38 @@ class Versions:
         path = self.folder / f"{version:06}"
         return path if path.is_dir() else self.folder / _PARTS / path.name
 
-    def refused(self, version: int) -> list[dict[str, Any]]:
+    def rejected(self, version: int) -> list[dict[str, Any]]:
         """Return the edits that could not be applied on the way to a version."""
-        refused = self.path(version) / _REFUSED
-        lines = refused.read_bytes().splitlines() if refused.exists() else []
+        rejected = self.path(version) / _REJECTED
+        lines = rejected.read_bytes().splitlines() if rejected.exists() else []
         return [json.loads(line) for line in lines]
 
-    def publish(
+    def commit(
         self,
         boxes: Boxes,
         space: Space,
         *,
         edits: Sequence[str] = (),
-        refused: Sequence[Mapping[str, Any]] = (),
+        rejected: Sequence[Mapping[str, Any]] = (),
         after: int | None = None,
     ) -> int | None:
         """Add a version and return its number; a set equal to the newest version isn't added again.
 
         `edits` are the files that led from the version before to this one. With `after`, nothing
-        is published and `None` returned if `after` is no longer the newest version (0: none).
+        is committed and `None` returned if `after` is no longer the newest version (0: none).
         """
         with self._locked():
             newest = max(self.all(), default=0)
             if after is not None and after != newest:
                 return None
-            return self._add(self._unseen(boxes, space), edits, refused)
+            return self._add(self._unseen(boxes, space), edits, rejected)
 
-    def publish_layer(
-        self, layer: Layer, *, after: int, refused: Sequence[Mapping[str, Any]] = ()
+    def commit_layer(
+        self, layer: Layer, *, after: int, rejected: Sequence[Mapping[str, Any]] = ()
     ) -> int | None:
         """Add the version that a layer makes of the newest one; return its number.
 
-        `None`: nothing is published, as `after` is no longer the newest version, or the layers have
+        `None`: nothing is committed, as `after` is no longer the newest version, or the layers have
         become so large that a whole version is due.
         """
         with self._locked():
@@ -179,12 +179,12 @@ class Versions:
             layer.save(unseen)
             over = {"base": base, "layers": numbers}
             write_bytes(unseen / _OVER, json.dumps(over).encode())
-            return self._put(unseen, refused)
+            return self._put(unseen, rejected)
 
-    def publish_file(self, boxes: Boxes, space: Space) -> None:
+    def commit_file(self, boxes: Boxes, space: Space) -> None:
         """Add what a file of subscriptions holds, unless it is what the file held the last time.
 
-        Others may have published since then: a file that didn't change must not undo that.
+        Others may have committed since then: a file that didn't change must not undo that.
         """
         note = self.folder / _FROM_FILE
         with self._locked():
@@ -203,7 +203,9 @@ class Versions:
         save_boxes(unseen, boxes, space)
         return unseen
 
-    def _add(self, unseen: Path, edits: Sequence[str], refused: Sequence[Mapping[str, Any]]) -> int:
+    def _add(
+        self, unseen: Path, edits: Sequence[str], rejected: Sequence[Mapping[str, Any]]
+    ) -> int:
         """Put a version in place, unless it is the newest one already; return its number."""
         newest = max(self.all(), default=0)
         if newest and not edits and _same(unseen, self.path(newest)):
@@ -211,12 +213,12 @@ class Versions:
             return newest
         applied = [*(self.edit_files(newest) if newest else ()), *edits]
         write_bytes(unseen / _ORIGIN, json.dumps({"edits": applied}).encode())
-        return self._put(unseen, refused)
+        return self._put(unseen, rejected)
 
-    def _put(self, unseen: Path, refused: Sequence[Mapping[str, Any]]) -> int:
+    def _put(self, unseen: Path, rejected: Sequence[Mapping[str, Any]]) -> int:
         """Put a version in place; return its number."""
-        lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in refused]
-        write_bytes(unseen / _REFUSED, "".join(lines).encode())
+        lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in rejected]
+        write_bytes(unseen / _REJECTED, "".join(lines).encode())
         sync_folder(unseen)
         unseen.rename(self.folder / unseen.name)
         sync_folder(self.folder)

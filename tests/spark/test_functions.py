@@ -157,9 +157,9 @@ def test_the_data_source_gives_what_every_step_takes(spark, tmp_path):
 
 def test_the_data_source_reads_versions(spark, tmp_path):
     versions = Versions(tmp_path)
-    versions.publish(cheap(), ONE)
+    versions.commit(cheap(), ONE)
     many = np.arange(20_000.0)[:, None]  # more than one partition
-    versions.publish(Boxes.of(many, many + 1), ONE)
+    versions.commit(Boxes.of(many, many + 1), ONE)
 
     def ids(**options):
         read = spark.read.format("rangecast").options(**options).load(str(tmp_path))

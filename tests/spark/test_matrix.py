@@ -136,7 +136,7 @@ def write_pipeline(folder, mode, situation, turn):
         text += 'subscriptions = "subscriptions"\n' if name in ("rows", "arrays", "best") else ""
         if name in STEPS or mode == "batch":
             kind = sinks[name] = SINKS[(place + turn) % len(SINKS)]
-            text += f'[[sink]]\nfrom = "{name}"\ntype = "{kind}"\npath = "out/{name}"\n'
+            text += f'[[sink]]\ninput = "{name}"\ntype = "{kind}"\npath = "out/{name}"\n'
     text += '[rejected]\npath = "rejected"\n'
     text += '[stream]\ncheckpoint = "checkpoint"\n' if mode == "stream" else ""
     (folder / "p.toml").write_text(text)

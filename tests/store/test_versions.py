@@ -32,11 +32,11 @@ def sizes(versions):
     return [versions.load(v)[0].rows for v in versions.all()]
 
 
-def test_versions_are_numbered_and_hold_what_was_published(tmp_path):
+def test_versions_are_numbered_and_hold_what_was_committed(tmp_path):
     versions = Versions(tmp_path / "v")
     with pytest.raises(SnapshotError, match="no version"):
         versions.latest()
-    assert [versions.publish(boxes(n), SPACE) for n in (1, 2)] == [1, 2]
+    assert [versions.commit(boxes(n), SPACE) for n in (1, 2)] == [1, 2]
     assert versions.latest() == 2
     assert sizes(versions) == [1, 2]
     assert versions.load(2)[1] == SPACE
@@ -47,35 +47,35 @@ def test_versions_are_numbered_and_hold_what_was_published(tmp_path):
 
 def test_a_snapshot_saved_by_an_engine_is_a_version(tmp_path):
     versions = Versions(tmp_path)
-    versions.publish(boxes(1), SPACE, edits=["1.csv"])
+    versions.commit(boxes(1), SPACE, edits=["1.csv"])
     engine = Engine(SPACE)
     engine.subscribe_many(boxes(2))
     engine.save(tmp_path / "000002")
     assert versions.pin("a", 0) == 2
     assert sizes(versions) == [1, 2]
-    assert versions.edit_files(2) == versions.refused(2) == []
+    assert versions.edit_files(2) == versions.rejected(2) == []
 
 
-def test_what_is_there_already_is_not_published_again(tmp_path):
+def test_what_is_there_already_is_not_committed_again(tmp_path):
     versions = Versions(tmp_path)
-    assert [versions.publish(boxes(n), SPACE) for n in (1, 1, 2, 1, 1)] == [1, 1, 2, 3, 3]
+    assert [versions.commit(boxes(n), SPACE) for n in (1, 1, 2, 1, 1)] == [1, 1, 2, 3, 3]
     other = Space([Number("price", max=9), String("name")])
-    assert versions.publish(boxes(1), other) == 4
+    assert versions.commit(boxes(1), other) == 4
     assert versions.all() == [1, 2, 3, 4]
 
 
 def test_a_publisher_that_was_overtaken_is_told(tmp_path):
     versions = Versions(tmp_path)
-    assert versions.publish(boxes(1), SPACE, after=0) == 1
-    assert versions.publish(boxes(2), SPACE, after=0) is None
+    assert versions.commit(boxes(1), SPACE, after=0) == 1
+    assert versions.commit(boxes(2), SPACE, after=0) is None
     assert sizes(versions) == [1]
 
 
 def test_a_batch_keeps_its_version(tmp_path):
     versions = Versions(tmp_path)
-    versions.publish(boxes(1), SPACE)
+    versions.commit(boxes(1), SPACE)
     assert versions.pin("a", 0) == 1
-    versions.publish(boxes(2), SPACE)
+    versions.commit(boxes(2), SPACE)
     assert Versions(tmp_path).pin("a", 0) == 1
     assert versions.pin("b", 0) == 2  # another stream
     assert versions.pin("a", 1) == 2
@@ -84,7 +84,7 @@ def test_a_batch_keeps_its_version(tmp_path):
 
 def test_pins_are_let_go_after_some_batches(tmp_path):
     versions = Versions(tmp_path)
-    versions.publish(boxes(1), SPACE)
+    versions.commit(boxes(1), SPACE)
     for batch in range(REPLAYABLE + 2):
         versions.pin("a", batch)
     assert sorted(versions.pinned()) == [("a", b) for b in range(2, REPLAYABLE + 2)]
@@ -93,33 +93,33 @@ def test_pins_are_let_go_after_some_batches(tmp_path):
 def test_prune_leaves_the_newest_and_the_pinned(tmp_path):
     versions = Versions(tmp_path)
     for n in range(1, 6):
-        versions.publish(boxes(n), SPACE)
+        versions.commit(boxes(n), SPACE)
         if n == 2:
             versions.pin("a", 0)
     assert versions.prune(keep=2) == [1, 3]
     assert versions.all() == [2, 4, 5]
     versions.forget("a")
     assert versions.prune() == [2, 4]
-    assert versions.publish(boxes(6), SPACE) == 6
+    assert versions.commit(boxes(6), SPACE) == 6
     with pytest.raises(UsageError, match="keep is 1 or more"):
         versions.prune(keep=0)
 
 
-def publish_one(folder):
-    Versions(folder).publish(boxes(1), SPACE)
+def commit_one(folder):
+    Versions(folder).commit(boxes(1), SPACE)
 
 
-def publish_two(folder):
-    Versions(folder).publish(boxes(2), SPACE)
+def commit_two(folder):
+    Versions(folder).commit(boxes(2), SPACE)
 
 
 def test_killed_while_publishing_there_is_a_whole_version_or_none(tmp_path):
     seen = set()
-    for folder in killed_at_each_operation(tmp_path, publish_one, publish_two):
+    for folder in killed_at_each_operation(tmp_path, commit_one, commit_two):
         versions = Versions(folder)
         seen.add(versions.latest())
         assert sizes(versions) == [1, 2][: versions.latest()]
-        versions.publish(boxes(3), SPACE)
+        versions.commit(boxes(3), SPACE)
         assert sizes(versions) == [*[1, 2][: versions.latest() - 1], 3]
         assert not list((folder / "unseen").iterdir()), "what the crash left is cleared away"
     assert seen == {1, 2}
@@ -131,20 +131,20 @@ def pin_one(folder):
 
 def test_killed_while_pinning_a_pin_is_there_or_not(tmp_path):
     pinned = set()
-    for folder in killed_at_each_operation(tmp_path, publish_one, pin_one):
+    for folder in killed_at_each_operation(tmp_path, commit_one, pin_one):
         versions = Versions(folder)
         before = versions.pinned()
         pinned.add(len(before))
-        versions.publish(boxes(2), SPACE)
+        versions.commit(boxes(2), SPACE)
         assert versions.pin("a", 12) == before.get(("a", 12), 2)
-        versions.publish(boxes(3), SPACE)
+        versions.commit(boxes(3), SPACE)
         assert versions.pin("a", 12) == before.get(("a", 12), 2)
     assert pinned == {0, 1}
 
 
 def three_versions(folder):
     for n in (1, 2, 3):
-        Versions(folder).publish(boxes(n), SPACE)
+        Versions(folder).commit(boxes(n), SPACE)
     pin_one(folder)
 
 
@@ -158,20 +158,20 @@ def test_killed_while_pruning_no_version_is_half_there(tmp_path):
         assert sizes(versions) == versions.all()
         prune_all(folder)
         assert versions.all() == [3]
-        versions.publish(boxes(4), SPACE)
+        versions.commit(boxes(4), SPACE)
         assert not list((folder / "unseen").iterdir())
 
 
-def test_a_file_that_didnt_change_doesnt_undo_what_others_published(tmp_path):
+def test_a_file_that_didnt_change_doesnt_undo_what_others_committed(tmp_path):
     versions = Versions(tmp_path)
-    versions.publish(boxes(1), SPACE)
-    versions.publish_file(boxes(1), SPACE)
+    versions.commit(boxes(1), SPACE)
+    versions.commit_file(boxes(1), SPACE)
     assert sizes(versions) == [1]
-    versions.publish(boxes(2), SPACE)
+    versions.commit(boxes(2), SPACE)
     versions.prune()
-    versions.publish_file(boxes(1), SPACE)
+    versions.commit_file(boxes(1), SPACE)
     assert sizes(versions) == [2]
-    versions.publish_file(boxes(3), SPACE)
+    versions.commit_file(boxes(3), SPACE)
     assert sizes(versions) == [2, 3]
 
 
@@ -204,7 +204,7 @@ def test_edits_make_versions(tmp_path):
     assert found.scores.tolist() == [0, 0, 3]
     assert space.vocabularies == {"name": ["x"]}
     assert versions.edit_files(2) == ["1.jsonl", "2.jsonl", "3.jsonl"]
-    assert versions.refused(2) == []
+    assert versions.rejected(2) == []
 
 
 def test_a_replacement_keeps_its_score_unless_the_edit_has_one(tmp_path):
@@ -221,19 +221,19 @@ def test_a_replacement_keeps_its_score_unless_the_edit_has_one(tmp_path):
     assert versions.load(1)[0].scores.tolist() == [7, 0, 9]
 
 
-def test_a_version_published_by_hand_keeps_the_count_of_edits(tmp_path):
+def test_a_version_committed_by_hand_keeps_the_count_of_edits(tmp_path):
     versions = Versions(tmp_path / "v")
     edits = Edits(tmp_path / "e", versions, SPACE)
     edit_file(tmp_path / "e", "1.jsonl", [subscribe("a", "true")])
     edits.apply()
-    versions.publish(boxes(5), SPACE)
+    versions.commit(boxes(5), SPACE)
     assert edits.apply() is None
     assert sizes(versions) == [1, 5]
 
 
 def test_an_edit_that_cant_be_applied_is_kept_with_its_reason_and_the_others_go_on(tmp_path):
     versions = Versions(tmp_path / "v")
-    versions.publish(boxes(2), SPACE)
+    versions.commit(boxes(2), SPACE)
     wrong = [
         ({"id": "s0", "op": "subscribe", "filter": "true"}, "'s0' already exists"),
         ({"id": "s9", "op": "replace", "filter": "true"}, "no subscription 's9'"),
@@ -250,9 +250,9 @@ def test_an_edit_that_cant_be_applied_is_kept_with_its_reason_and_the_others_go_
     good = [{"id": "s1", "op": "unsubscribe"}, subscribe("s5", "price = 3")]
     edit_file(tmp_path / "e", "1.jsonl", [*(edit for edit, _ in wrong), *good])
     assert Edits(tmp_path / "e", versions, SPACE).apply() == 2
-    refused = versions.refused(2)
-    assert [one["row"] for one in refused] == list(range(len(wrong)))
-    for one, (_, reason) in zip(refused, wrong, strict=True):
+    rejected = versions.rejected(2)
+    assert [one["row"] for one in rejected] == list(range(len(wrong)))
+    for one, (_, reason) in zip(rejected, wrong, strict=True):
         assert reason in one["reason"]
         assert one["file"] == "1.jsonl"
     assert versions.load(2)[0].ids.to_pylist() == ["s0", "s5"]
@@ -261,17 +261,17 @@ def test_an_edit_that_cant_be_applied_is_kept_with_its_reason_and_the_others_go_
 def test_a_whole_number_in_a_text_file_is_an_id_like_those_of_the_set(tmp_path):
     versions = Versions(tmp_path / "v")
     one = np.zeros((1, 2))
-    versions.publish(Boxes.of(one, one, ids=[7]), SPACE)
+    versions.commit(Boxes.of(one, one, ids=[7]), SPACE)
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "1.csv").write_text(
         "id,op,filter\n8,subscribe,true\nnine,subscribe,true\n7,unsubscribe,\n"
     )
     Edits(tmp_path / "e", versions, SPACE).apply()
     assert versions.load(2)[0].ids.to_pylist() == [8]
-    assert [one["id"] for one in versions.refused(2)] == ["nine"]
+    assert [one["id"] for one in versions.rejected(2)] == ["nine"]
 
 
-def test_a_file_with_other_columns_stops_before_anything_is_published(tmp_path):
+def test_a_file_with_other_columns_stops_before_anything_is_committed(tmp_path):
     versions = Versions(tmp_path / "v")
     edits = Edits(tmp_path / "e", versions, SPACE)
     edit_file(tmp_path / "e", "1.jsonl", [subscribe("a", "true", rank=1)])
@@ -285,7 +285,7 @@ def test_a_file_with_other_columns_stops_before_anything_is_published(tmp_path):
 
 
 def base_and_edits(folder):
-    publish_one(folder / "v")
+    commit_one(folder / "v")
     edit_file(folder / "e", "1.jsonl", [subscribe("a", "true")])
 
 
@@ -307,7 +307,7 @@ EDIT = st.tuples(st.sampled_from(["subscribe", "replace", "unsubscribe"]), IDS, 
 def test_an_edit_of_a_large_set_is_a_small_version(tmp_path):
     """Kilobytes, however large the set is; few layers; and a whole version now and then."""
     versions = Versions(tmp_path / "v")
-    versions.publish(boxes(20_000), SPACE)
+    versions.commit(boxes(20_000), SPACE)
     whole = size_on_disk(tmp_path / "v" / "000001")
     edits = Edits(tmp_path / "e", versions, SPACE)
     for number in range(40):
@@ -344,7 +344,7 @@ def size_on_disk(folder):
 
 def test_what_others_are_made_over_outlives_its_version(tmp_path):
     versions = Versions(tmp_path / "v")
-    versions.publish(boxes(5), SPACE)
+    versions.commit(boxes(5), SPACE)
     edits = Edits(tmp_path / "e", versions, SPACE)
     for number in range(4):
         edit_file(tmp_path / "e", f"{number}.jsonl", [{"id": f"s{number}", "op": "unsubscribe"}])
@@ -352,7 +352,7 @@ def test_what_others_are_made_over_outlives_its_version(tmp_path):
     assert versions.prune(keep=2) == [1, 2, 3]
     assert sizes(versions) == [2, 1]
     assert versions.edit_files(5) == ["0.jsonl", "1.jsonl", "2.jsonl", "3.jsonl"]
-    versions.publish(boxes(3), SPACE)
+    versions.commit(boxes(3), SPACE)
     assert versions.prune() == [4, 5]
     assert not list((tmp_path / "v" / "parts").iterdir())
 
@@ -368,7 +368,7 @@ def test_any_history_gives_what_a_plain_dict_gives(tmp_path_factory, few, files,
     for number, rows in enumerate(files):
         for op, one, bound in rows:
             if (one in wanted) == (op == "subscribe"):
-                continue  # refused
+                continue  # rejected
             if op == "unsubscribe":
                 del wanted[one]
             else:

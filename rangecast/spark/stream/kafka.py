@@ -46,7 +46,7 @@ class KafkaSource(ReadRows, tag="kafka"):
     still has, or with what comes from now on. A batch job reads all."""
     compacted: Annotated[bool, takes("true or false")] = False
     """Whether the messages are subscriptions, by key: the newest of a key holds, and one without a
-    value removes it. For `edits_from`."""
+    value removes it. For `edits_source`."""
 
     def read(
         self,

@@ -47,7 +47,7 @@ class Subscriptions(Protocol):
         """The set that this one is made of, in the end; itself if it is made of no other."""
 
     def refresh(self) -> int:
-        """Look for news; return how many edits were refused."""
+        """Look for news; return how many edits were rejected."""
 
     def latest(self) -> int:
         """Return the newest version."""
@@ -81,12 +81,12 @@ class VersionedSet:
         self._refreshing = Lock()  # several streams of one process may share a set
 
     def refresh(self) -> int:
-        """Apply new edits, remove old versions, and return how many edits were refused."""
+        """Apply new edits, remove old versions, and return how many edits were rejected."""
         with self._refreshing:
             version = self._edits.apply() if self._edits is not None else None
             if self._keep is not None:
                 self.versions.prune(keep=self._keep)
-            return 0 if version is None else len(self.versions.refused(version))
+            return 0 if version is None else len(self.versions.rejected(version))
 
     def latest(self) -> int:
         """Return the number of the newest version."""
@@ -119,7 +119,7 @@ class FixedSet:
         self._version = version
 
     def refresh(self) -> int:
-        """Return that no edits were refused."""
+        """Return that no edits were rejected."""
         return 0
 
     def latest(self) -> int:

@@ -65,7 +65,7 @@ def test_a_set_is_what_its_table_is_after_each_change(tmp_path, feed):
     assert followed.ids() == ["a", "c", "d"]
     DeltaTable(followed.path).delete()
     assert followed.ids() == []
-    assert followed.versions.refused(followed.versions.latest()) == []
+    assert followed.versions.rejected(followed.versions.latest()) == []
 
 
 def test_a_table_that_cant_be_followed_is_refused(tmp_path):

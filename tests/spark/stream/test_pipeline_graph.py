@@ -83,11 +83,11 @@ MANY = (
     step("cover", name="kept")
     + step("merge", 'attributes = ["price"]\nbits = 4', name="union")
     + step("filter", 'keep = ["price"]', name="wanted")
-    + step("match", 'from = "wanted"\nsubscriptions = "kept"', name="matches")
+    + step("match", 'input = "wanted"\nsubscriptions = "kept"', name="matches")
     + step("match", 'output = "arrays"\nsubscriptions = "subscriptions"', name="all")
-    + step("match", 'output = "arrays"\nfrom = "wanted"\nsubscriptions = "kept"', name="some")
+    + step("match", 'output = "arrays"\ninput = "wanted"\nsubscriptions = "kept"', name="some")
     + step("rank", 'k = 2\nkeep = ["name"]\nsubscriptions = "subscriptions"', name="best")
-    + "".join(sink(one, f'from = "{one}"') for one in ("wanted", "matches", "all", "some", "best"))
+    + "".join(sink(one, f'input = "{one}"') for one in ("wanted", "matches", "all", "some", "best"))
 )
 
 
@@ -140,7 +140,7 @@ def test_all_steps_of_a_stream_follow_the_edits(spark, folder):
 def test_rows_of_sets_are_written_by_batch_jobs(spark, folder):
     head = HEAD[: HEAD.index("[[source]]")] + HEAD[HEAD.index("[[subscriptions]]") :]
     steps = step("cover") + step("merge", 'attributes = ["price"]\nbits = 4')
-    sinks = sink("kept", 'from = "cover"') + sink("ranges", 'from = "merge"')
+    sinks = sink("kept", 'input = "cover"') + sink("ranges", 'input = "merge"')
     load(folder, head + steps + sinks).run(spark)
     assert rows(folder, "kept", "subscription", "covered_by")[0] == ("bob", "wide")
     assert len(rows(folder, "kept", "subscription")) == 4
@@ -188,7 +188,7 @@ format = "csv"
 path = "updates"
 """
 NOTIFY = step(
-    "notify", 'from = "updates"\nobjects = "o.csv"\ninterests = "i.csv"\nlists = "l"\nk = 2'
+    "notify", 'input = "updates"\nobjects = "o.csv"\ninterests = "i.csv"\nlists = "l"\nk = 2'
 )
 
 
@@ -207,8 +207,8 @@ def board(folder):
 
 def test_a_stream_of_updates_beside_a_stream_of_events(spark, board):
     text = (
-        STREAM + UPDATES + step("match", 'from = "events"') + NOTIFY
-        + sink("out", 'from = "match"') + sink("messages", 'from = "notify"')
+        STREAM + UPDATES + step("match", 'input = "events"') + NOTIFY
+        + sink("out", 'input = "match"') + sink("messages", 'input = "notify"')
         + '[rejected]\npath = "bad"\n'
     )  # fmt: skip
     done = []
@@ -275,13 +275,19 @@ def test_a_stream_of_updates_over_a_space(spark, board):
 
 
 MISTAKES = [
-    (step("match", 'from = "event"') + sink("o"), r"step\[0\].from: there is no 'event': did you"),
+    (
+        step("match", 'input = "event"') + sink("o"),
+        r"step\[0\].input: there is no 'event': did you",
+    ),
     (step("match", 'subscriptions = "x"') + sink("o"), r"step\[0\].subscriptions: there is no 'x'"),
-    (step("filter") + sink("o"), r"step\[0\].by: there is nothing to take\n  expected: a step of"),
+    (
+        step("filter") + sink("o"),
+        r"step\[0\].summary: there is nothing to take\n  expected: a step of",
+    ),
     (step("match"), r"step\[0\]: nothing takes what it gives\n  hint: add a table \[\[sink\]\]"),
     (
         step("match") + step("rank") + sink("o"),
-        r"sink\[0\].from: is missing",
+        r"sink\[0\].input: is missing",
     ),
     (
         step("match", name="events") + sink("o"),
@@ -289,8 +295,8 @@ MISTAKES = [
     ),
     (step("cover") + sink("o"), r"source\[0\]: no step takes its events"),
     (
-        step("match", 'from = "f"') + step("filter", name="f") + sink("o"),
-        r"step\[0\].from: there is",
+        step("match", 'input = "f"') + step("filter", name="f") + sink("o"),
+        r"step\[0\].input: there is",
     ),
     (step("rank", 'combine = "max"') + sink("o"), r"step\[0\].combine: weights are combined in"),
     (
@@ -310,7 +316,7 @@ MISTAKES = [
     (step("rank", "k = 0") + sink("o"), r"step\[0\].k: can't be used\n  given: 0"),
     (
         UPDATES + step("match") + sink("o"),
-        r"step\[0\].from: is missing\n  expected: one",
+        r"step\[0\].input: is missing\n  expected: one",
     ),
     (
         step("match") + sink("o") + '[[subscriptions]]\nname = "more"\nfile = "subs.csv"\n',
@@ -327,7 +333,7 @@ def test_a_name_that_means_nothing_is_told_before_spark_starts(folder, text, mes
 
 def test_a_stream_refuses_what_only_batch_jobs_do(folder):
     with pytest.raises(FileError, match="the rows of a step 'cover' are written by batch jobs"):
-        load(folder, STREAM + step("cover") + step("match") + sink("o", 'from = "cover"'))
+        load(folder, STREAM + step("cover") + step("match") + sink("o", 'input = "cover"'))
     with pytest.raises(FileError, match=r"sink\[0\].replace: is for batch jobs"):
         load(folder, STREAM + step("match") + sink("o", "replace = true"))
     load(folder, STREAM + 'trigger = "250 milliseconds"\n' + step("match") + sink("o"))
@@ -342,11 +348,11 @@ def test_the_shell_checks_a_pipeline_and_prints_its_schema(cli, folder):
     done = cli("pipeline", "check", "p.toml", code=2)
     assert "subscriptions[0].file: no such file or folder" in done.stderr
     schema = json.loads(cli("pipeline", "schema").stdout)
-    assert "from" in schema["$defs"]["MatchStep"]["properties"]
+    assert "input" in schema["$defs"]["MatchStep"]["properties"]
 
 
 def test_edits_may_come_by_a_source_of_their_own(spark, folder):
-    text = STREAM.replace('file = "subs.csv"', 'edits_from = "changes"')
+    text = STREAM.replace('file = "subs.csv"', 'edits_source = "changes"')
     text += '[[source]]\nname = "changes"\ntype = "files"\nformat = "json"\npath = "changes"\n'
     text += step("match") + sink("out") + '[rejected]\npath = "bad"\n'
     (folder / "changes").mkdir()
@@ -367,8 +373,8 @@ def test_edits_may_come_by_a_source_of_their_own(spark, folder):
     found = [row for row in rows(folder, "out", "batch", "event", "subscription") if row[0] == last]
     assert found == [(last, "x", "bob"), (last, "y", "high")]
     assert len(list((folder / "checkpoint" / "sets" / "subscriptions" / "edits").iterdir())) == 1
-    with pytest.raises(FileError, match=r"edits_from: there is no 'change': did you"):
-        load(folder, text.replace('edits_from = "changes"', 'edits_from = "change"'))
+    with pytest.raises(FileError, match=r"edits_source: there is no 'change': did you"):
+        load(folder, text.replace('edits_source = "changes"', 'edits_source = "change"'))
 
 
 def edit(folder, name, *edits):
@@ -380,7 +386,7 @@ def edit(folder, name, *edits):
 
 
 def test_a_batch_is_answered_with_all_edits_that_were_there_when_it_began(spark, folder):
-    text = STREAM.replace('file = "subs.csv"', 'edits_from = "changes"')
+    text = STREAM.replace('file = "subs.csv"', 'edits_source = "changes"')
     text = text.replace("[[source]]", "[[source]]\noptions.maxFilesPerTrigger = 1", 1)
     text += '[[source]]\nname = "changes"\ntype = "files"\nformat = "json"\npath = "changes"\n'
     text += "options.maxFilesPerTrigger = 1\n" + step("match") + sink("out")

@@ -69,7 +69,7 @@ def main() -> None:
     if not versions.all():
         produce(session, servers)
         table = pa.table({"id": [*FILTERS], "filter": [*FILTERS.values()]})
-        versions.publish(encode_subscriptions(table, SPACE), SPACE)
+        versions.commit(encode_subscriptions(table, SPACE), SPACE)
     source = KafkaSource(servers, "events", options={"maxOffsetsPerTrigger": 100})
     sink = KafkaSink(servers, "answers", key="subscription").sink
     run_stream(

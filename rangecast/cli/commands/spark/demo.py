@@ -240,7 +240,7 @@ class _Demo:
         from rangecast.store import Versions
 
         versions = Versions(self.output / "versions")
-        versions.publish(boxes, space)
+        versions.commit(boxes, space)
         folder = str(self.quotes)
         files = len(list(Path(folder).glob("part-*")))
         quotes = session.readStream.schema(session.read.parquet(folder).schema)
@@ -250,7 +250,7 @@ class _Demo:
             self.stream.append(MicroBatch(done.events, done.matches, done.seconds, done.version))
             progress.batch(done)
             if len(self.stream) == half:
-                versions.publish(changed, space)
+                versions.commit(changed, space)
                 self.changes = (
                     f"Version 2 of the searches drops one in {DROPPED} and adds one for every "
                     f"{ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."

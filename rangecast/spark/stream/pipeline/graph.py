@@ -88,9 +88,9 @@ def graph_of(settings: Settings) -> Graph:
             )
         seen[name] = at
     for place, given in enumerate(settings.subscriptions):
-        if given.edits_from is not None:
-            at = f"subscriptions[{place}].edits_from"
-            _chosen(at, given.edits_from, list(sources), (), "a source")
+        if given.edits_source is not None:
+            at = f"subscriptions[{place}].edits_source"
+            _chosen(at, given.edits_source, list(sources), (), "a source")
     graph = Graph(sources, sets, {})
     for place, step in enumerate(settings.step):
         graph.nodes[step.called] = _node(graph, f"step[{place}]", step)
@@ -109,19 +109,19 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
     of: str | None = None
     if isinstance(step, CoverStep | MergeStep):
         some = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
-        takes = _chosen(f"{at}.from", step.takes_from, some, list(graph.sets), "a set")
+        takes = _chosen(f"{at}.input", step.input, some, list(graph.sets), "a set")
     else:
-        feeding = {given.edits_from for given in graph.sets.values()}
+        feeding = {given.edits_source for given in graph.sets.values()}
         events = [name for name in graph.sources if name not in feeding]
         some = events if isinstance(step, NotifyStep) else events + above(FilterStep)
-        takes = _chosen(f"{at}.from", step.takes_from, some, events, "a source")
+        takes = _chosen(f"{at}.input", step.input, some, events, "a source")
     if isinstance(step, MatchStep | RankStep):
         sets = list(graph.sets)
         some = sets + above(CoverStep)
         of = _chosen(f"{at}.subscriptions", step.subscriptions, some, sets, "a set")
     elif isinstance(step, FilterStep):
         some = above(MergeStep)
-        of = _chosen(f"{at}.by", step.by, some, some, "a step of type 'merge' above it")
+        of = _chosen(f"{at}.summary", step.summary, some, some, "a step of type 'merge' above it")
     return Node(step, takes, of, [])
 
 
@@ -143,7 +143,7 @@ def _chosen(
 def _sink_of(graph: Graph, at: str, sink: AnySink) -> str:
     used = {name for node in graph.nodes.values() for name in (node.takes, node.of)}
     ends = [name for name in graph.nodes if name not in used]
-    return _chosen(f"{at}.from", sink.takes_from, list(graph.nodes), ends, "a step")
+    return _chosen(f"{at}.input", sink.input, list(graph.nodes), ends, "a step")
 
 
 def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
@@ -158,16 +158,16 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
         if not node.sinks and name not in used and not isinstance(node.step, NotifyStep):
             yield (
                 f"step[{place}]: nothing takes what it gives\n"
-                f"  hint: add a table [[sink]] with from = {name!r}"
+                f"  hint: add a table [[sink]] with input = {name!r}"
             )
     yield from _sink_problems(graph, settings)
-    feeding = {given.edits_from for given in graph.sets.values()}
+    feeding = {given.edits_source for given in graph.sets.values()}
     for place, name in enumerate(graph.sources):
         steps = [graph.nodes[one].step for one in graph.steps_on(name)]
         if not steps and name not in feeding:
             yield f"source[{place}]: no step takes its events"
         if getattr(graph.sources[name], "compacted", False) and name not in feeding:
-            yield f"source[{place}].compacted: is for a source that edits_from names"
+            yield f"source[{place}].compacted: is for a source that edits_source names"
         if steps and name in feeding:
             yield f"source[{place}]: gives edits of a set; no step can take it as events"
         if len(steps) > 1 and any(isinstance(step, NotifyStep) for step in steps):
@@ -219,7 +219,7 @@ def missing_files(graph: Graph) -> list[str]:
         for place, one in enumerate(graph.sources.values())
     ]
     for place, given in enumerate(graph.sets.values()):
-        keys = [key for key in _SET_FILES if key != "edits" or given.edits_from is None]
+        keys = [key for key in _SET_FILES if key != "edits" or given.edits_source is None]
         named += [(f"subscriptions[{place}].{key}", getattr(given, key)) for key in keys]
     for place, node in enumerate(graph.nodes.values()):
         if isinstance(node.step, NotifyStep):

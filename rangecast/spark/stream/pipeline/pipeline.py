@@ -121,7 +121,7 @@ class Pipeline:
                 )
                 for name, runner in runners.items()
             }
-            feeding = {one.edits_from for one in self.graph.sets.values()}
+            feeding = {one.edits_source for one in self.graph.sets.values()}
             drains = [Drain(flow) for name, flow in flows.items() if name in feeding]
             for runner in runners.values():
                 if isinstance(runner, BatchRunner):
@@ -141,7 +141,7 @@ class Pipeline:
         given = self.settings.rejected
         alone = len(self.graph.sources) == 1
         rejected = None if given is None else given.sink(None if alone else source)
-        fed = [given for given in self.graph.sets.values() if given.edits_from == source]
+        fed = [given for given in self.graph.sets.values() if given.edits_source == source]
         if fed:
             return EditsRunner([build.edits_folder(given) for given in fed], rejected, report)
         names = self.graph.steps_on(source)
@@ -259,15 +259,15 @@ class _Build:
             self.followed.append(DeltaEdits(given.delta, folder))
             self.followed[-1]()
         if (given.file or given.table) and (edits is None or not versions.all()):
-            versions.publish_file(*self._read(given))
-        elif given.edits_from is not None and not versions.all():
+            versions.commit_file(*self._read(given))
+        elif given.edits_source is not None and not versions.all():
             none = np.zeros((0, len(space)))  # the first edits come by a stream that isn't started
-            versions.publish(Boxes.of(none, none), space)
+            versions.commit(Boxes.of(none, none), space)
         return VersionedSet(versions, space, edits=edits, keep_versions=given.keep_versions)
 
     def edits_folder(self, given: SetTable) -> Path | None:
         """Return the folder of a set's edits; those of a source are put there."""
-        if given.edits is not None or (given.edits_from is None and given.delta is None):
+        if given.edits is not None or (given.edits_source is None and given.delta is None):
             return given.edits
         stream = self._pipeline.settings.stream
         assert stream is not None

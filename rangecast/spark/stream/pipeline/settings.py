@@ -44,7 +44,7 @@ class Subscriptions(Table):
     format: Annotated[str, takes("the format of the table, as Spark names it")] = "parquet"
     versions: Annotated[Path | None, takes("a folder of versions")] = None
     edits: Annotated[Path | None, takes("a folder of files of edits")] = None
-    edits_from: Annotated[str | None, takes("the name of a source of edits")] = None
+    edits_source: Annotated[str | None, takes("the name of a source of edits")] = None
     delta: Annotated[Location | None, takes("a Delta table whose changes are followed")] = None
     keep_versions: Annotated[Count | None, takes("how many versions to keep")] = None
 
@@ -63,7 +63,7 @@ class Step(Table, kw_only=True, tag_field="type"):
 class MatchStep(Step, tag="match"):
     """Which subscriptions hold each event."""
 
-    takes_from: Named = field(name="from", default=None)
+    input: Named = None
     subscriptions: Named = None
     output: Output = "rows"
     keep: Keep = ()
@@ -74,7 +74,7 @@ class MatchStep(Step, tag="match"):
 class RankStep(Step, tag="rank"):
     """The k best subscriptions of each event."""
 
-    takes_from: Named = field(name="from", default=None)
+    input: Named = None
     subscriptions: Named = None
     k: Annotated[Count, takes("a whole number")] = 10
     relaxed: Annotated[bool, takes("true or false")] = False
@@ -89,21 +89,21 @@ class RankStep(Step, tag="rank"):
 class FilterStep(Step, tag="filter"):
     """The events that may match a subscription, by the summary of a step `merge`."""
 
-    takes_from: Named = field(name="from", default=None)
-    by: Named = None
+    input: Named = None
+    summary: Named = None
     keep: Keep = ()
 
 
 class CoverStep(Step, tag="cover"):
     """The subscriptions of a set that no other one covers, as a set."""
 
-    takes_from: Named = field(name="from", default=None)
+    input: Named = None
 
 
 class MergeStep(Step, tag="merge"):
     """The union of a set, as ranges."""
 
-    takes_from: Named = field(name="from", default=None)
+    input: Named = None
     attributes: Annotated[tuple[str, ...] | None, takes("a list of attributes")] = None
     bits: Annotated[Count, takes("how many bits each attribute has")] = 8
     gap: Annotated[int, takes("a whole number", ge=0)] = 0
@@ -112,7 +112,7 @@ class MergeStep(Step, tag="merge"):
 class NotifyStep(Step, kw_only=True, tag="notify"):
     """Top-k lists of interests, kept up to date by the updates of a source."""
 
-    takes_from: Named = field(name="from", default=None)
+    input: Named = None
     objects: Annotated[Path, takes("a file of objects: id, position, value")]
     interests: Annotated[Path, takes("a file of interests: id, position_lo, position_hi")]
     space: Annotated[Path | None, takes("a file: the attributes of objects, if not position")] = (
@@ -273,7 +273,7 @@ class Settings(Table):
             yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
         for place, given in enumerate(self.subscriptions):
             at = f"subscriptions[{place}]"
-            for key in ("edits", "edits_from", "delta", "keep_versions"):
+            for key in ("edits", "edits_source", "delta", "keep_versions"):
                 if getattr(given, key) is not None:
                     yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
             if sum(one is not None for one in (given.file, given.table, given.versions)) != 1:
@@ -287,7 +287,7 @@ class Settings(Table):
             at = f"subscriptions[{place}]"
             if given.file is not None and given.table is not None:
                 yield f"{at}.table: give either a file or a table"
-            others = (given.file, given.table, given.edits, given.edits_from)
+            others = (given.file, given.table, given.edits, given.edits_source)
             if given.delta is not None and any(others):
                 yield f"{at}.delta: the table has the whole set; leave out the other places of it"
             if not any((*others, given.versions, given.delta)):
@@ -296,7 +296,7 @@ class Settings(Table):
                 needed = "a folder on a file system, as the checkpoint is none"
                 if given.versions is None:
                     yield f"{at}.versions: is missing\n  expected: {needed}"
-                if given.edits_from is not None and given.edits is None:
+                if given.edits_source is not None and given.edits is None:
                     yield f"{at}.edits: is missing\n  expected: {needed}"
                 if given.delta is not None:
                     yield f"{at}.delta: the checkpoint is a URL\n  expected: {needed}"

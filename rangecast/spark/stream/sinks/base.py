@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import pyarrow.parquet as pq
-from msgspec import field as msgspec_field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
@@ -342,8 +341,6 @@ def no_commit(counts: Counts) -> None:
 
 
 class SinkTable(Table, kw_only=True, tag_field="type"):
-    """What all sinks have in the file of a pipeline."""
+    """Keys of all sinks in the file of a pipeline."""
 
-    takes_from: Annotated[str | None, takes("the name of a step")] = msgspec_field(
-        name="from", default=None
-    )
+    input: Annotated[str | None, takes("the name of a step")] = None
