@@ -53,7 +53,7 @@ class PublishError(ServerError):
     ):
         super().__init__(text, status)
         self.published = published
-        """What was accepted and rejected until then."""
+        """Events accepted and rejected until then."""
         self.unpublished_from = unpublished_from
         """The row from which on events weren't sent, or got no answer; `None`: all got one."""
 
@@ -119,7 +119,7 @@ class Messages(NamedTuple):
     position: str
     """All messages up to here are in `items`, or were before: what to acknowledge."""
     gap: dict[str, str] | None = None
-    """What is gone from the log before this consumer got it."""
+    """Gap: events removed from the log before this consumer got them."""
 
 
 def message(row: Mapping[str, Any]) -> Message | Lists:

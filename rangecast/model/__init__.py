@@ -1,1 +1,1 @@
-"""What a subscription and an event are: space, boxes, filters, files, snapshots."""
+"""Model of subscriptions and events: space, boxes, filters, files, snapshots."""

@@ -99,7 +99,7 @@ class Boxes:
         rows = int(owner[-1]) + 1 if len(owner) else 0
         steps = np.diff(owner, prepend=-1)
         if owner.shape != (len(lo),) or not ((steps == 0) | (steps == 1)).all():
-            raise UsageError("owner takes one row a box, ascending from 0, none left out")
+            raise UsageError("owner takes one row per box, ascending from 0, none left out")
         ids = id_array(np.arange(rows) if ids is None else ids)
         scores = frozen(np.zeros(rows) if scores is None else scores, np.float64)
         if len(ids) != rows or scores.shape != (rows,):

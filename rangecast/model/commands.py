@@ -2,7 +2,7 @@
 
 Columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions have,
 `filter`, or <attribute>_lo and <attribute>_hi, which an unsubscribe leaves empty. `before` says
-before which event a command comes, for those who have events. `seq` may be there.
+before which event a command comes, where there are events. `seq` may be there.
 """
 
 from __future__ import annotations

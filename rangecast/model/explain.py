@@ -35,7 +35,7 @@ class Line:
     holds: bool
     mentioned: bool
     distance: str
-    """How far the value is from the bound that it breaks, or from the nearer one it keeps."""
+    """Distance of the value from the bound that it breaks, or from the nearer one it keeps."""
 
 
 @dataclass(frozen=True, repr=False)

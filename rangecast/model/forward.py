@@ -1,4 +1,4 @@
-"""What the neighbours of a broker must hear when its set of subscriptions changes.
+"""Edits to send to the neighbours of a broker when its set of subscriptions changes.
 
 The order matters: first subscriptions are sent, then others are withdrawn. The other way round a
 neighbour would miss events in between. An id that is sent again has another filter, which takes
@@ -21,7 +21,7 @@ from rangecast.model.sets.members import Id
 
 
 class Forward(NamedTuple):
-    """What neighbours must hear of one command. False if there is nothing to send."""
+    """Edits to send to neighbours after one edit. False if there is nothing to send."""
 
     subscribe: list[Id]
     """Send these first, in this order, with their filters as they are now."""
@@ -38,7 +38,7 @@ class Forward(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forwards(Results[Forward]):
-    """What neighbours must hear of many commands, one `Forward` per command."""
+    """Edits to send to neighbours after many edits, one `Forward` per edit."""
 
     commands: int
     command: I64

@@ -37,7 +37,7 @@ CATEGORY_VALUES, LEAVES = 64, 1000
 _ROWS_PER_VALUE = 10
 """A list of values is complete, we guess, if each of them was seen this often on average."""
 _MARKS = (" > ", " / ", " | ", "::", "/", ">", "|", "\\")
-"""What may separate the parts of a path."""
+"""Separators of the parts of a path."""
 _TRIED = (Boolean, Integer, Number, Timestamp, String)
 """In this order: the first that takes all values."""
 _WRITTEN: dict[type[Attribute], str] = {
@@ -47,14 +47,14 @@ _WRITTEN: dict[type[Attribute], str] = {
     Timestamp: r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}",
     String: "",
 }
-"""How texts that stand for a value of a kind are written."""
+"""Patterns of texts that stand for a value of a kind."""
 _NAMED: dict[str, Any] = {
     "text": str,
     "boolean": bool | np.bool_,
     "number": int | float | Decimal | np.number,
     "moment": date | np.datetime64,
 }
-"""What types are called, those of Python."""
+"""Names of types, those of Python."""
 _SUITS: dict[str, type[Attribute]] = {"number": Number, "moment": Timestamp}
 
 
@@ -184,7 +184,7 @@ class _Tried:
 
 
 class _Column:
-    """What is known of a column after some batches."""
+    """Findings about a column after some batches."""
 
     def __init__(self, path: Fields):
         self.name = path[0] if len(path) == 1 else "_".join(path)

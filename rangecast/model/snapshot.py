@@ -5,7 +5,7 @@
     <name>.bin      one array, raw and C-contiguous
 
 The folder is written under another name, flushed to disk, and renamed when it is complete; so it
-is there whole or not at all. Reading checks every byte once, unless told not to (`verify=False`
+is there whole or not at all. Reading checks every byte once, unless it is off (`verify=False`
 for the many processes of a host that share one snapshot that was checked before).
 
 `save_arrays` and `load_arrays` serve every structure; `save_boxes` and `load_boxes` are the

@@ -233,7 +233,7 @@ _ELSEWHERE = {
     "enum": "category",
     "tree": "hierarchy",
 }
-"""What other systems call our types."""
+"""Names of our types in other systems."""
 
 
 def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) -> Attribute:

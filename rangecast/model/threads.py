@@ -22,7 +22,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 LEAST = 2 * LANES
-"""Events that make a thread worth its while, if nobody asks for it by number."""
+"""Events that make a thread worth its while, unless a number of threads is given."""
 _PIECE, _TURNS = 8 * LANES, 4
 """A thread takes this many pieces one after the other, if each has at least that many events. So
 one with many matches doesn't keep the other threads waiting; and the memory of smaller results is
@@ -69,7 +69,7 @@ def side_by_side(
         try:
             for place in waiting:
                 found[place] = work(pieces[place])
-        finally:  # after an error, nobody begins another piece
+        finally:  # after an error, no thread begins another piece
             for _ in waiting:
                 pass
 

@@ -39,7 +39,7 @@ ERROR = StructType()
 for _name in _ERROR:
     ERROR = ERROR.add(_name, StringType())
 ERROR_TYPE = pa.struct([(name, pa.string()) for name in _ERROR])
-"""What is wrong with a row: the column, its value, why, and the whole row as a text."""
+"""Rejection of a row: the column, its value, the reason, and the whole row as a text."""
 
 
 def need(data: DataFrame, names: Iterable[str], what: str) -> None:

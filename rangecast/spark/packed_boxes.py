@@ -24,11 +24,11 @@ class RowBoxes(NamedTuple):
     lo: F64
     hi: F64
     sizes: I64
-    """How many boxes each row has."""
+    """Number of boxes of each row."""
 
 
 class BoxCounts(NamedTuple):
-    """How many boxes some rows have, and how many attributes these mention."""
+    """Number of boxes of some rows, and of the attributes that they mention."""
 
     boxes: int
     mentions: int

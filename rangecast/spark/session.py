@@ -62,7 +62,7 @@ logger.utils.level = off
 logger.writer.name = org.apache.spark.sql.execution.datasources.FileFormatWriter
 logger.writer.level = off
 """
-"""What ends a task is raised in the driver: the last ones would print it before, with its stack."""
+"""Log settings of Spark: the error of a task is raised in the driver, and isn't printed twice."""
 
 
 def get_session(

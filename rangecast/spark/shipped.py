@@ -51,11 +51,11 @@ ROOM = 512 << 20
 _UNUSED_SECONDS = 3600
 _BUILD = "build-"
 _uses: Counter[str] = Counter()
-"""How often each folder was shipped."""
+"""Number of times that each folder was shipped."""
 _shipping = RLock()
 """Held while folders come and go: several streams of a process may ship what is equal."""
 _artifacts: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
-"""What each session of Spark Connect was sent."""
+"""Files sent to each session of Spark Connect."""
 _open: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 
 
@@ -76,13 +76,13 @@ class Artifact:
 
 @dataclass(frozen=True)
 class ShippedObject:
-    """What a task carries instead of the object: its name, and where a worker finds it."""
+    """Handle that a task carries instead of the object: its name, and where a worker finds it."""
 
     digest: str
     folder: str | None
     """On the driver's host; `None`: it was built by a worker elsewhere."""
     archive: Broadcast[bytes] | Artifact | None
-    """What Spark brings to each host; `None`: the workers are on the driver's host."""
+    """File that Spark copies to each host; `None`: the workers are on the driver's host."""
     size: int
     """Bytes that it takes when it is mapped."""
 
@@ -272,7 +272,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder; nobody sees half of a folder."""
+    """Remove a file or a folder; no reader sees half of a folder."""
     if path.is_dir():
         path = path.rename(path.with_name(f"old-{uuid4().hex}"))
         shutil.rmtree(path, ignore_errors=True)

@@ -64,7 +64,7 @@ class EncodedSet(NamedTuple):
     space: Space
     """With every word that they mention."""
     parsed: DataFrame | None
-    """What is kept on the workers' disks meanwhile, so that texts are parsed once."""
+    """Boxes kept on the workers' disks meanwhile, so that texts are parsed once."""
 
     def release(self) -> None:
         """Remove what is kept; `rows` can still be used, at the cost of parsing again."""
@@ -233,7 +233,7 @@ def _without_duplicates(table: pa.Table, bad: RejectedRows) -> pa.Table:
 
 
 class SetSize(NamedTuple):
-    """How large a set is."""
+    """Size of a set."""
 
     rows: int
     boxes: int

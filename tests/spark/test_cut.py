@@ -22,7 +22,7 @@ def placed(cut, boxes):
 
 
 def check(boxes, events, **options):
-    settings = {"scale": 1.0, "tasks": 4, "most_boxes": 5.0} | options
+    settings = {"scale": 1.0, "tasks": 4, "max_boxes": 5.0} | options
     cut = cut_space(boxes, events, **settings)
     groups = placed(cut, boxes)
     every = np.concatenate([events, boxes.lo, boxes.hi])
@@ -54,7 +54,7 @@ def uniform(n, d=3, width=0.02):
 
 def test_loads_are_even_and_no_group_is_too_large():
     boxes, events = uniform(4000)
-    cut, groups = check(boxes, events, tasks=8, most_boxes=300.0)
+    cut, groups = check(boxes, events, tasks=8, max_boxes=300.0)
     assert cut.partitions >= 8
     sizes = np.bincount([group for some in groups for group in some])
     assert sizes.max() <= 300
@@ -66,7 +66,7 @@ def test_loads_are_even_and_no_group_is_too_large():
 def test_a_hot_spot_is_split_and_dealt_out():
     boxes, events = uniform(2000)
     events[:1500] = events[0]
-    cut, _ = check(boxes, events, tasks=8, most_boxes=1e9)
+    cut, _ = check(boxes, events, tasks=8, max_boxes=1e9)
     held = np.bincount(cut.groups_of_events(events, np.arange(len(events))))
     assert cut.groups > cut.partitions
     assert held.max() < 800
@@ -76,7 +76,7 @@ def test_boxes_that_go_everywhere_dont_make_ever_more_copies():
     boxes, events = uniform(2000)
     lo, hi = boxes.lo.copy(), boxes.hi.copy()
     lo[:600], hi[:600] = -np.inf, np.inf
-    cut, groups = check(Boxes.of(lo, hi), events, tasks=8, most_boxes=10.0)
+    cut, groups = check(Boxes.of(lo, hi), events, tasks=8, max_boxes=10.0)
     assert cut.groups < MOST / 8
     assert sum(map(len, groups)) < 10 * len(groups)
 
@@ -84,5 +84,5 @@ def test_boxes_that_go_everywhere_dont_make_ever_more_copies():
 def test_without_events_boxes_are_spread_all_the_same():
     boxes, events = uniform(2000)
     for some in (events[:0], events[:1]):
-        _, groups = check(boxes, some, tasks=8, most_boxes=400.0)
+        _, groups = check(boxes, some, tasks=8, max_boxes=400.0)
         assert np.bincount([group for one in groups for group in one]).max() <= 400

@@ -1,1 +1,1 @@
-"""What commands share: options, the frame of a run, output, progress, connections."""
+"""Shared parts of commands: options, the frame of a run, output, progress, connections."""

@@ -1,4 +1,4 @@
-"""What `--keep` means: columns of events and of subscriptions that the result carries."""
+"""The option `--keep`: columns of events and of subscriptions that the result carries."""
 
 from __future__ import annotations
 

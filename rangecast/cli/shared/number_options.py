@@ -1,4 +1,4 @@
-"""What is said of an option that takes a number and got something else, in words of our own."""
+"""Error messages of options that take a number and got something else."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Combine(StrEnum):
 
 
 class Span(StrEnum):
-    """What a subscription must do with an event that is a span: those of `rank.slabs.index`."""
+    """Relation of a subscription to an event that is a span: those of `rank.slabs.index`."""
 
     OVERLAP = "overlap"
     CONTAIN = "contain"
@@ -89,7 +89,7 @@ class Format(StrEnum):
 
 
 class Engine(StrEnum):
-    """What runs the kernels."""
+    """Engine that runs the kernels."""
 
     LOCAL = "local"
     SPARK = "spark"

@@ -1,4 +1,4 @@
-"""What commands tell a person or a machine while and after they work.
+"""Output of commands for people and machines, while and after they work.
 
 All of it goes to stderr, except that a summary as JSON goes to stdout where no data does.
 """
@@ -23,7 +23,7 @@ console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 class _Amount(ProgressColumn):
-    """How far a task is: a percentage, if that is known, and rows."""
+    """Progress of a task: a percentage, if that is known, and rows."""
 
     def render(self, task: Task) -> Text:
         share = "" if task.total is None else f"{task.percentage:3.0f}%"

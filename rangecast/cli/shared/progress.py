@@ -1,4 +1,4 @@
-"""How far a pipeline is: one line that changes on a terminal, a line a batch elsewhere, or JSON."""
+"""Progress of a pipeline: one changing line on a terminal, else one line per batch, or JSON."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def spark_session(
     """Start Spark, and stop it at the end if this command started it.
 
     An error of ours that happened in a worker is raised again as what it is; others of Spark are
-    told by their reason.
+    reported by their reason.
     """
     from rangecast.spark import current_session, get_session  # without PySpark, this says so
 

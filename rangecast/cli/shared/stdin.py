@@ -14,7 +14,7 @@ from pathlib import Path
 from rangecast.errors import FileError
 
 NAME = "stdin"
-"""What messages call it."""
+"""Name of stdin in messages."""
 _MARKS = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"{": "jsonl"}
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
 

@@ -1,4 +1,4 @@
-"""What a board of a server has in common with `notify.Board`, under the same names."""
+"""Methods of a server's board that `notify.Board` has under the same names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ListedInterest(NamedTuple):
     where: tuple[Any, ...]
     """Its bounds, or its filter."""
     k: int | None
-    """How many objects it wants, if not as many as the board has."""
+    """Length of its list, if not that of the board."""
     consumer: str | None
     best: list[Ranked]
 

@@ -1,4 +1,4 @@
-"""What a client asks a server for, and how an answer is read: without sending anything."""
+"""Requests of a client and the decoding of answers, without I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rangecast.model.validation.inputs import as_space
 URL = "http://127.0.0.1:8080"
 """Where a server is, if neither the caller nor RANGECAST_SERVER says so."""
 ATTEMPTS = 5
-"""How often a request is made that the server couldn't take, or that got no answer."""
+"""Attempts of a request that the server couldn't take, or that got no answer."""
 
 
 class Calls:

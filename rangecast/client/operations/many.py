@@ -40,7 +40,7 @@ from rangecast.model.space import Space
 _LINES = {"Content-Type": "application/x-ndjson"}
 _ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 _FIELDS = {"id", "filter", "score", "weights", "consumer", "ttl"}
-"""What a subscription of a JSON list has; a table has others."""
+"""Fields of a subscription in a JSON list; a table has others."""
 
 
 class Publishing:
@@ -120,7 +120,7 @@ class Publishing:
 
 
 class BulkOptions(NamedTuple):
-    """How many subscriptions are saved: see `Client.subscribe_many`."""
+    """Number of subscriptions saved: see `Client.subscribe_many`."""
 
     rejected: list[RejectedRow] | None
     consumer: str | None

@@ -1,4 +1,4 @@
-"""What a client asks a server for beside what a set has."""
+"""Requests of a client beside those of a set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client has in common with `Engine`, under the same names."""
+"""Methods of a client that `Engine` has under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers events, whatever the verb: points in, Arrow columns out.
+"""Answering of events, whatever the verb: points in, Arrow columns out.
 
 `match.answerer` and `rank.answerer` have one each. The shell writes their columns to a file,
 Spark's workers hand them on, and answers in the order of a file are sorted from them.
@@ -54,7 +54,7 @@ class Answerer(Protocol):
 
     @property
     def best(self) -> int | None:
-        """How many of an event's answers count, by score; `None`: all, by arrival."""
+        """Number of answers per event that count, by score; `None`: all, by arrival."""
 
     @property
     def only_holders(self) -> bool:

@@ -25,7 +25,7 @@ _FEW = 64
 
 
 class PartAnswers(NamedTuple):
-    """What one part found: the event of each row, ascending, and the columns."""
+    """Answers of one part: the event of each row, ascending, and the columns."""
 
     events: I64
     columns: dict[str, pa.Array]

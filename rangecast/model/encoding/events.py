@@ -1,4 +1,4 @@
-"""Events: rows of a table, a column an attribute, as points of the space.
+"""Events: rows of a table, one column per attribute, as points of the space.
 
 `EventFile` reads a file in batches, so that it may be larger than memory; `encode_events` takes
 what a Python program holds. Both end in `Events`: ids and an array of coordinates.
@@ -86,7 +86,7 @@ class EventFile:
 
     @property
     def reading(self) -> Reading:
-        """How much of the file has been read."""
+        """Progress of reading the file."""
         return self._records.source.reading
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What the tree of a filter means in a space: a region.
+"""Compiler of filters: from the tree of a filter to a region of a space.
 
 `not` is pushed down to the conditions on the way. A condition or its negation is a set of ranges
 within the domain of its attribute, so neither ever holds on a missing value.
@@ -41,11 +41,11 @@ MAX_BOXES = 1024
 ANY_BOXES = 1 << 20
 """More than a filter that was accepted comes to, whatever numbers its words have by now."""
 _SLACK = 4
-"""How far past the limit a region may be before it is simplified and counted again."""
+"""Excess over the limit at which a region is simplified and counted again."""
 _WORK = 12
-"""How many pairs of alternatives are tried per allowed box: most may turn out impossible."""
+"""Pairs of alternatives that are tried per allowed box: most may turn out impossible."""
 _COMBINATION = 4
-"""How many impossible pairs cost as much as a possible one."""
+"""Impossible pairs that cost as much as a possible one."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What is said about a word that stands in the wrong place: what was expected, what to do."""
+"""Messages for unexpected tokens: the expected ones, and a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an error in a filter is shown: what is wrong, where, the line with a caret, what to do.
+"""Display of errors in filters: the reason, the position, the line with a caret, a hint.
 
     expected a value, found the word tech (line 1, column 10)
       sector = tech

@@ -91,7 +91,7 @@ class Group(Node):
 
 
 class _Builder:
-    """What the parser calls for each rule, with all the words and parts of the rule."""
+    """Callbacks of the parser, one per rule, with all the words and parts of the rule."""
 
     def any_of(self, parts: list[Any]) -> Node:
         return _flat("or", parts[0], parts[2])

@@ -22,7 +22,7 @@ from rangecast.errors import FilterError
 from rangecast.model.filters.excerpts import clipped, fault
 
 DEEPEST = 100
-"""How deep parentheses may be nested."""
+"""Maximum nesting of parentheses."""
 
 QUOTES = "'\""
 KEYWORDS = {w: w.upper() for w in ("and", "or", "not", "between", "in", "is", "null")}

@@ -38,7 +38,7 @@ _TRUE, _FALSE, _BETWEEN, _AND = (
 _POWERS = 10.0 ** np.arange(23)
 """The powers of ten that doubles carry exactly."""
 _SURE = 15
-"""Any number of so many digits is a double."""
+"""Any number with at most this many digits is a double."""
 
 
 class _Names(NamedTuple):
@@ -288,7 +288,7 @@ def boxes_of_texts(
 ) -> tuple[F64, F64, I64]:
     """Return the boxes of texts: `lo` and `hi`, (boxes, d), and how many each good text has.
 
-    refuse   is told of each text that can't be used: its place, and why; it is left out
+    refuse   called for each text that can't be used, with its place and the reason; it is left out
     parse    what to do instead of parsing a text that is parsed alone
     """
     count, parse = len(texts), parse or (lambda _, text: Filter.parse(text, space))
@@ -315,7 +315,7 @@ def boxes_of_texts(
 
 
 class _Parsed:
-    """How many texts this process has parsed one by one."""
+    """Number of texts that this process has parsed one by one."""
 
     count = 0
 

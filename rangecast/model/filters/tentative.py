@@ -16,7 +16,7 @@ from rangecast.model.space import Space
 
 
 class _Words(String):
-    """What a string attribute knows, and new words; for filters, not for events."""
+    """Words of a string attribute, and new ones; for filters, not for events."""
 
     def __init__(self, host: String):
         vars(self).update(vars(host))
@@ -74,7 +74,7 @@ class BoxesRead(NamedTuple):
     lo: F64
     hi: F64
     sizes: I64
-    """How many boxes each of them has."""
+    """Number of boxes of each."""
 
 
 def parse_unless_refused(text: str, space: Space) -> Filter:

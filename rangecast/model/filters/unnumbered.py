@@ -74,7 +74,7 @@ class FirstReading:
         for one in self._words.values():
             one.begin(codes)
         found: tuple[Box, ...] | None = None
-        with suppress(FilterError):  # who parses it again has the error
+        with suppress(FilterError):  # parsing it again raises the error
             found = Filter.parse(text, self._space).boxes
         words = []
         for axis, one in self._words.items():

@@ -26,13 +26,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until a file is on the disk, whoever wrote it."""
+    """Wait until a file is on the disk, even if another process wrote it."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until all files below a folder are on the disk, whoever wrote them, and their names."""
+    """Wait until all files below a folder, and their names, are on the disk."""
     for inner, _, names in os.walk(folder):
         for name in names:
             sync_file(Path(inner, name))

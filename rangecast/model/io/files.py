@@ -48,7 +48,7 @@ _CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = tuple(_CODECS)
 _OTHER_ENCODING = "not UTF-8; save the file as UTF-8"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-"""What becomes of such bytes when they are decoded with surrogate escapes."""
+"""Such bytes after decoding with surrogate escapes."""
 _MARK = "\ufdd0\ufdef"
 """Stands for such bytes: two characters that no text has."""
 _CSV_BLOCKS = (1 << 22, 1 << 26, 1 << 30)

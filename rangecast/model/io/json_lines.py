@@ -24,7 +24,7 @@ from rangecast.model.io.batch import Batch, Broken, as_values
 
 _BLOCK = 1 << 23
 _DEEPEST = 100
-"""How deep brackets may be nested. Arrow crashes at some thousands."""
+"""Maximum nesting of brackets. Arrow crashes at some thousands."""
 _LONGEST_INTEGER = 400
 _FRACTIONS = pa.decimal128(38, 18)
 _DIGITS = 1e19

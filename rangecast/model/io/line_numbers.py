@@ -1,6 +1,6 @@
 """Which line of a text file is a row? A row may take several lines, and empty lines are no rows.
 
-Nobody counts lines while all goes well; the file is read once more when there is a row to name.
+Lines aren't counted while all goes well; the file is read once more when there is a row to name.
 """
 
 from __future__ import annotations

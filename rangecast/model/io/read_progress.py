@@ -1,4 +1,4 @@
-"""How far the reading of files is, in bytes on disk: what a progress bar shows."""
+"""Progress of reading files, in bytes on disk, for a progress bar."""
 
 from __future__ import annotations
 

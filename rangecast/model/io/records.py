@@ -46,7 +46,7 @@ class Source(NamedTuple):
     here: Callable[[], str]
     """Which file or table the last batch is of."""
     reading: Reading
-    """How much of the files has been read."""
+    """Progress of reading the files."""
 
 
 def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:

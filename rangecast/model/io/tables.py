@@ -1,4 +1,4 @@
-"""What a Python program holds as rows: tables, DataFrames, dicts of columns, lists of dicts."""
+"""Rows of a Python program: tables, DataFrames, dicts of columns, lists of dicts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _columns(given: list[tuple[str, Any]], noun: str, nan_is_null: bool = False)
 
 
 def _values(given: Any, nan_is_null: bool) -> Values:
-    """Return a column as it is; unless told otherwise, NaN stays NaN."""
+    """Return a column as it is; by default NaN stays NaN."""
     if isinstance(given, pa.Array):
         return given
     if _is_pandas(given, "Series") or isinstance(given, np.ndarray):

@@ -76,7 +76,7 @@ class TableWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Tell of a file that can't be written; stdout that nobody reads is the caller's affair."""
+        """Raise a usage error if a file can't be written; a closed stdout is left to the caller."""
         try:
             yield
         except BrokenPipeError:

@@ -8,7 +8,7 @@
 
 What a command returns is the set's own business: what neighbours must hear, or nothing. Of
 several subscriptions all are taken or none. `upsert` subscribes what is new and replaces what
-exists; afterwards nobody can tell which it was.
+exists; afterwards both look the same.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Subscription(NamedTuple):
 
 
 class UpsertResult(NamedTuple):
-    """What `upsert_many` did."""
+    """Outcome of `upsert_many`."""
 
     inserted: int
-    """How many subscriptions were added."""
+    """Number of subscriptions added."""
     replaced: int
-    """How many existed, and were replaced."""
+    """Number of existing subscriptions replaced."""
 
     @classmethod
     def of(cls, rows: Sequence[int | None]) -> UpsertResult:
@@ -85,7 +85,7 @@ class MemberSet:
 
 
 class SubscriptionSet(MemberSet):
-    """What the sets over a space have in common, with copies that share nothing."""
+    """Base of the sets over a space, with copies that share nothing."""
 
     def __init__(self, space: Space, noun: str = "subscription"):
         self.space = as_space(space)

@@ -53,12 +53,12 @@ class LiveView(Generic[MatchIndex, RankPart]):
 
     rows: RowArrays
     count: int
-    """How many rows there are, dead ones included."""
+    """Number of rows, dead ones included."""
     dead: int
     edit: int
     """Number of the last edit: row r lives iff edit < died[r]."""
     arrivals: int
-    """How many subscriptions ever arrived."""
+    """Number of subscriptions that ever arrived."""
     parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
     recent: list[Any] = field(default_factory=list, init=False)
     """The newest rows as matching compares them, once an answer needed them."""
@@ -67,7 +67,7 @@ class LiveView(Generic[MatchIndex, RankPart]):
     single: list[Any] = field(default_factory=list, init=False)
     """At most one: what answers single events, once one came."""
     ranked: list[Any] = field(default_factory=list, init=False)
-    """What ranking reads of the rows, once an answer needed it."""
+    """Arrays for ranking, made when an answer first needs them."""
     is_plain: bool = field(init=False)
     """Whether its one part finds just the rows that live: nothing to sift, nothing to add."""
 

@@ -67,7 +67,7 @@ class Members:
         self.kind = kind
         """Of all ids: `int` or `str`; `None` before the first one."""
         self._column: pa.Array | None = None
-        """Ids whose rows are their places, as long as nobody asked for one of them."""
+        """Ids whose rows are their places, until one of them is looked up."""
         self._rows = {}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a caller gives to a set beside filters and events: numbers, scores, weights.
+"""Validation of arguments beside filters and events: numbers, scores, weights.
 
 A wrong type is refused here, in the caller's words, before it becomes an error of a library inside.
 """

@@ -13,8 +13,8 @@ its home. Three rounds, each over the groups of the partitions, all on the worke
    for the one that covers it and arrived first.
 
 A worker holds those at home in one group. Its visitors come in order of arrival, a piece at a time;
-who is covered by one piece needn't look at the next ones. What a round has made goes to the disks
-of the workers, and what it was made of is deleted there.
+one that is covered by a piece skips the next pieces. The output of a round goes to the disks of the
+workers, and its input is deleted there.
 
 Order of arrival is that of `seq`, or else of the ids. The kept set is the library's, whatever the
 partitions.
@@ -55,7 +55,7 @@ from rangecast.spark.subscriptions import (
 SAMPLE = 20_000
 """Subscriptions that space is cut by."""
 GROUP_BYTES = 256 << 20
-"""What the subscriptions at home in a group may take in a worker, about; so may a piece of its
+"""Approximate memory of a group's own subscriptions in a worker, and of a piece of its
 visitors."""
 _BYTES = 64
 """For each attribute of a box: the box as it arrives, and the structures over it."""
@@ -166,7 +166,7 @@ def _cut(rows: DataFrame, dimensions: int, most: int) -> Cut:
     corners = sample.lo[sample.box_offsets[:-1]]
     # As many partitions as those at home need. More of them would make visits, not groups, smaller.
     wanted = max(_tasks(rows), count // most + 1)
-    return cut_space(sample, corners, scale=scale, tasks=wanted, most_boxes=np.inf)
+    return cut_space(sample, corners, scale=scale, tasks=wanted, max_boxes=np.inf)
 
 
 def _tasks(rows: DataFrame) -> int:
@@ -256,7 +256,7 @@ def _met(
 ) -> Iterator[tuple[pa.Table, pa.Array | None]]:
     """Yield those at home that a piece of visitors covers, with the ids of the earliest above each.
 
-    Last in a group come those that nobody covers, with None.
+    Last in a group come those that nothing covers, with None.
     """
     homes = None
     for kind, table in _pieces(batches, most):

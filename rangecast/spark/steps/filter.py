@@ -2,8 +2,8 @@
 
     wanted = filter_events(events, "summary", space)    # the same columns, fewer rows
 
-An event that the summary (`rangecast.merge`) doesn't hold matches nobody. A few of those that it
-holds match nobody either: the cells of the summary are coarser than the subscriptions.
+An event that the summary (`rangecast.merge`) doesn't hold matches nothing. A few of those that it
+holds match nothing either: the cells of the summary are coarser than the subscriptions.
 """
 
 from __future__ import annotations

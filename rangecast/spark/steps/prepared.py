@@ -50,7 +50,7 @@ Subscriptions = DataFrame | Boxes | str | Path
 """A DataFrame, `Boxes`, a snapshot folder, a folder of versions, or a file of subscriptions."""
 
 MAX_WORKER_MEMORY = 1 << 30
-"""What a worker may take, by default."""
+"""Memory of a worker, by default."""
 _BYTES = 20
 """About what a structure takes for each attribute that a box mentions."""
 
@@ -64,9 +64,9 @@ class Prepared:
     shipped_space: ShippedObject
     answerer: ShardedSet
     rows: int
-    """How many subscriptions there are."""
+    """Number of subscriptions."""
     width: int
-    """How many coordinates an event has: one per attribute, or more."""
+    """Number of coordinates of an event: one per attribute, or more."""
 
     @property
     def shards(self) -> tuple[Shard, ...]:

@@ -18,7 +18,7 @@ from rangecast.spark.steps.shards.sharded_set import ShardedSet
 
 
 class Form(NamedTuple):
-    """How the answers look."""
+    """Shape of the answers."""
 
     arrays: bool
     """One row per event with lists of all its answers, instead of one row per answer."""

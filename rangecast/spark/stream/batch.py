@@ -50,7 +50,7 @@ _OWN = (BROKEN, _WHOLE)
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one batch."""
+    """Outcome of one batch."""
 
     batch: int
     version: int
@@ -63,7 +63,7 @@ class Done:
     """Since the batch before."""
     seconds: float
     steps: dict[str, int] = field(default_factory=dict)
-    """How many answers each step gave."""
+    """Number of answers of each step."""
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain data, with the rate."""
@@ -242,7 +242,7 @@ class BatchRunner:
 
 @dataclass
 class _Part:
-    """What one step made of a batch, and what is left to write of it."""
+    """Answers of one step to a batch, and what is left to write."""
 
     step: AnswerStep
     batch: Batch

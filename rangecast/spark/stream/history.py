@@ -1,4 +1,4 @@
-"""How often a filter would have matched, over history, by day: before it is saved.
+"""Backfill: matches of a filter over history, by day, before it is saved.
 
 One pass over the events: each is matched with the one filter and counted on its day. A day's
 events are dealt into as many heaps as samples are wanted, and the first match of each heap is kept.
@@ -26,7 +26,7 @@ _DAY_SECONDS = 86_400
 
 
 class Day(NamedTuple):
-    """What happened on one day; `day` is `None` for events whose time isn't known."""
+    """Counts of one day; `day` is `None` for events whose time isn't known."""
 
     day: date | None
     events: int

@@ -64,7 +64,7 @@ def run_stream(
 
 
 class Runner(Protocol):
-    """What answers the batches of a stream."""
+    """Answering of the batches of a stream."""
 
     closing: ExitStack
     """Left when there are no more batches."""

@@ -141,7 +141,7 @@ class FixedSet:
 
 
 class CoveredSet:
-    """What of another set is kept: the subscriptions that no other one covers."""
+    """The uncovered subscriptions of another set."""
 
     def __init__(self, of: Subscriptions):
         self.space = of.space
@@ -160,7 +160,7 @@ class CoveredSet:
         return last[1]
 
     def parts(self, version: int) -> tuple[int, list[int]]:
-        """Return the version itself: an edit may change who is covered anywhere."""
+        """Return the version itself: an edit may change the covering anywhere."""
         return version, []
 
 
@@ -250,11 +250,11 @@ class Summed(NamedTuple):
     space: ShippedObject
     """With the words of the subscriptions."""
     rows: int
-    """How many subscriptions it is of."""
+    """Number of subscriptions."""
 
 
 class MergedSet:
-    """The summary of a set, version by version: what filters events that nobody asks for."""
+    """The summary of a set, version by version: it drops events that match nothing."""
 
     def __init__(self, of: Subscriptions, **options: Any):
         self.of = of

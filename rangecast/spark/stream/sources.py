@@ -38,23 +38,23 @@ Columns = Annotated[Options, takes("a table of SQL expressions, one per name")]
 
 
 class SourceTable(Table, kw_only=True, tag_field="type"):
-    """What all sources have."""
+    """Settings of all sources."""
 
     is_replayable: ClassVar[bool] = True
     """Whether a batch that is read a second time has the same events."""
     name: Annotated[str, takes("a name")] = "events"
     nan: NanMeaning = NanMeaning.ERROR
-    """What NaN in an event means."""
+    """Meaning of NaN in an event."""
     columns: Columns = field(default_factory=dict)
 
 
 class ReadRows(SourceTable, kw_only=True):
-    """How rows are read, be they of files or of messages."""
+    """Settings of reading rows, of files or of messages."""
 
     schema: Annotated[str | None, takes("columns, as 'id string, price double'")] = None
     """If they are not to be found out."""
     ids: Literal["text", "integer"] = "text"
-    """What ids are that are read as texts."""
+    """Type of ids that are read as texts."""
     options: Annotated[Options, takes("a table of texts and numbers, for Spark's reader")] = field(
         default_factory=dict
     )

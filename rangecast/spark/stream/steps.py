@@ -1,4 +1,4 @@
-"""What a stream does with its events: the steps between its source and its sinks.
+"""Steps of a stream, between its source and its sinks.
 
     MatchStep(subscriptions, [Folder("matches/")], output="arrays")
     RankStep(subscriptions, [Folder("best/")], k=3)
@@ -97,7 +97,7 @@ class AnswerStep(ABC):
 
     @property
     def settings(self) -> Settings:
-        """What fits a set to the query."""
+        """Return the function that fits a set to the query."""
         return as_it_is
 
     @property

@@ -1,4 +1,4 @@
-"""`rangecast check`: what a filter means, before anybody subscribes with it."""
+"""`rangecast check`: what a filter means, before it is saved."""
 
 from __future__ import annotations
 

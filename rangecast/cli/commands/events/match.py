@@ -55,7 +55,7 @@ def match(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write every pair of an event and a subscription that holds it: event, subscription.
+    """Write every pair of an event and a subscription that matches it: event, subscription.
 
     \b
     Examples:

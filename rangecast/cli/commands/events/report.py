@@ -1,4 +1,4 @@
-"""`rangecast report`: a page about a result of matching, whoever made it."""
+"""`rangecast report`: a page about a result of matching, from any source."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def report(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a page: who gets matches, which events nobody wanted, where the hot regions are.
+    """Write a page: matches by subscription, events without a match, hot regions.
 
     One file that needs nothing beside it. `rangecast verify` says whether the result is right.
 
@@ -80,7 +80,7 @@ def report(
     ) as run:
         where = run.space(space)
         shown = _two(where, map_of)
-        source = run.events(events, where)  # a mistake in their header is told first
+        source = run.events(events, where)  # a mistake in their header is reported first
         boxes, known = one_set(run, subscriptions, where, version)
         if known is not where:  # a snapshot has words of its own
             source, where = run.events(events, known), known

@@ -70,7 +70,7 @@ def verify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Prove that a result is right: all matches of all events, none else, none twice.
+    """Verify that a result is right: all matches of all events, none else, none twice.
 
     The exit code is 1 if it is not; the first differences are shown.
 

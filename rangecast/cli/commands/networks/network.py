@@ -28,7 +28,7 @@ _CHUNK = 2_000
 
 
 class Zones(StrEnum):
-    """How a broker that joins gets its zone."""
+    """Choice of the zone for a broker that joins."""
 
     RANDOM = "random"
     LOAD = "load"
@@ -182,7 +182,7 @@ def network(
 
 
 class _Cost(NamedTuple):
-    """What an update costs on average."""
+    """Average cost of an update."""
 
     messages: float
     server_bytes: float
@@ -202,7 +202,7 @@ class _Comparison:
         """A message of Paint-Sparse that reaches most zones: how many, and its tile as a box."""
 
     def paint(self, name: str, board: Any, advance: Any, *, with_letters: bool = False) -> None:
-        """Send all updates as a board paints them, and perhaps letters to those whom they reach."""
+        """Send all updates as a board paints them, and perhaps letters to affected interests."""
         import numpy as np
 
         from rangecast.overlay.zones.traffic import Traffic

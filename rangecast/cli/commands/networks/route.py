@@ -72,10 +72,10 @@ def run_(
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 11,
     shape: Annotated[Shape, typer.Option("--tree", help="The shape of the tree.")] = Shape.RANDOM,
     strategy: Annotated[
-        Strategy, typer.Option("--strategy", help="What neighbours are told; see below.")
+        Strategy, typer.Option("--strategy", help="Strategy of advertising; see above.")
     ] = Strategy.COVERING,
     budget: Annotated[
-        int, typer.Option("--budget", min=1, help="Ranges that a neighbour is told of at most.")
+        int, typer.Option("--budget", min=1, help="Maximum of ranges advertised to a neighbour.")
     ] = 1000,
     batch_size: Annotated[
         int,
@@ -101,11 +101,11 @@ def run_(
 ) -> None:
     """Write every delivery of a network: event, subscription. The same rows as `match` writes.
 
-    Brokers form a tree; each subscription and each event is at a random one. Neighbours are told
-    what they must send on: with --strategy none all subscriptions; covering: those that no other
-    one covers; subsumption: those that don't lie inside others together; merging: ranges on a
-    curve, at most --budget of them; both: covering while that leaves few, then ranges. What is
-    delivered is always the same; the summary says what it costs.
+    Brokers form a tree; each subscription and each event is at a random one. Each broker advertises
+    to its neighbours, with --strategy none all subscriptions; covering: those that no other one
+    covers; subsumption: those that don't lie inside others together; merging: ranges on a curve, at
+    most --budget of them; both: covering while that leaves few, then ranges. What is delivered is
+    always the same; the summary says what it costs.
 
     --plot draws the tree: lines as thick as their traffic.
 

@@ -93,10 +93,10 @@ def verify(
         Path,
         typer.Argument(help="What came: JSON lines with position and subscriptions, or lists."),
     ],
-    consumer: Annotated[str, typer.Option("--consumer", help="Who got it.")],
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose consumer it is.")] = "default",
+    consumer: Annotated[str, typer.Option("--consumer", help="The consumer that got it.")],
+    tenant: Annotated[str, typer.Option("--tenant", help="Its tenant.")] = "default",
 ) -> None:
-    """Prove that a consumer got every message that the log says it had to get, and no other.
+    """Verify that a consumer got every message that the log says it had to get, and no other.
 
     The exit code is 1 if it did not; the first differences are shown.
 

@@ -84,7 +84,7 @@ def status(
     client_cert: ClientCert = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Show how a server does: whether it is ready, what it has, how far its log is.
+    """Show the status of a server: readiness, contents, positions of its log.
 
     The exit code is 1 if the server answers and isn't ready for events.
 

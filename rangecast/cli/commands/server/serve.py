@@ -11,7 +11,7 @@ import typer
 
 
 class OnFailedRecord(StrEnum):
-    """What becomes of a message of a source that fails again and again."""
+    """Treatment of a source's message that fails repeatedly."""
 
     RETRY = "retry"
     SKIP = "skip"
@@ -26,7 +26,7 @@ class Durability(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """What the lines on stderr are."""
+    """Format of the lines on stderr."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,7 +38,7 @@ LogFormatOption = Annotated[
 
 
 class LogLevel(StrEnum):
-    """What is said on stderr."""
+    """Level of the lines on stderr."""
 
     WARNING = "warning"
     INFO = "info"

@@ -54,7 +54,7 @@ def run(
         typer.Option("--data", help="The server's data folder, or a copy, for its snapshots."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after so many events.")
+        int | None, typer.Option("--count", min=1, help="Stop after this many events.")
     ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="End where the topic ends now.")
@@ -80,7 +80,7 @@ def run(
     """Match the events of a topic with the subscriptions of a server whose log is on Kafka.
 
     Start as many as the topic has partitions: they share them. Matches and offsets are written in
-    one transaction, so that those who read committed records get each of them once.
+    one transaction, so that readers of committed records get each of them once.
 
     \b
     Examples:
@@ -142,7 +142,7 @@ def verify(
     matches: MatchesTopic,
     tenant: Tenant = "default",
 ) -> None:
-    """Prove that workers wrote every match, each once and no other, by the log of the server.
+    """Verify that workers wrote every match, each once and no other, by the log of the server.
 
     Each event is judged by the subscriptions of the place in the log that its batch was matched
     with. The exit code is 1 if something differs; the first differences are shown.

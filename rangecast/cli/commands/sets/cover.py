@@ -165,7 +165,7 @@ def _sentence(found: Redundancy) -> str:
 
 
 def _show(found: Redundancy) -> None:
-    """Show who covers most, and what is redundant by the number of attributes mentioned."""
+    """Show the main coverers, and redundancy by the number of attributes mentioned."""
     from rich.table import Table
 
     from rangecast.cli.shared.output import console

@@ -1,4 +1,4 @@
-"""`rangecast filter`: the events that somebody may want, by a summary that was saved before."""
+"""`rangecast filter`: the events that a saved summary may match."""
 
 from __future__ import annotations
 

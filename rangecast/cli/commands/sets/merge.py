@@ -97,7 +97,7 @@ def merge(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Sum subscriptions up into ranges: write what each setting costs and lets through.
+    """Summarize subscriptions as ranges: write what each setting costs and lets through.
 
     A summary may let too much through, never too little. One row per setting: its attributes, bits
     and cells; its ranges, before and after they were joined to meet --max-ranges; the share of the

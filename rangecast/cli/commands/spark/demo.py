@@ -93,7 +93,7 @@ def demo(
 
 @dataclass
 class _Demo:
-    """One run: what it was told, and what it notes for the page."""
+    """One run: its options, and what it notes for the page."""
 
     run: Run
     output: Path
@@ -108,7 +108,7 @@ class _Demo:
     compiler: Compiler = field(init=False)
 
     def clear(self) -> None:
-        """Remove what an earlier run wrote; refuse a folder that is someone else's."""
+        """Remove what an earlier run wrote; refuse a folder of other files."""
         import shutil
 
         from rangecast.errors import FileError
@@ -231,7 +231,7 @@ class _Demo:
     def match_stream(
         self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
     ) -> None:
-        """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
+        """Match as a stream, one file per micro-batch; half-way a new version appears."""
         from rangecast.cli.commands.spark.demo_ahead import ADDED, DROPPED
         from rangecast.cli.shared.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
@@ -345,8 +345,8 @@ class _Demo:
         right = "right" if all(proof.holds for proof in self.proofs) else "WRONG, see above"
         matches = int(counted.per_event.sum())
         shown.print(
-            f"{self.events:,} quotes, {matches:,} matches; {unwanted:,} quotes were wanted by "
-            f"nobody; {answered:,} of {self.subscriptions:,} searches were answered.\n"
+            f"{self.events:,} quotes, {matches:,} matches; {unwanted:,} quotes matched "
+            f"nothing; {answered:,} of {self.subscriptions:,} searches were answered.\n"
             f"Batch, stream and ranks, compared with the local engine: {right}.\n"
             f"Look at: {self.output / _PAGE}\n"
             f"Results: {self.output / 'batch.parquet'}, {self.output / 'stream'}, {self.best}",

@@ -1,4 +1,4 @@
-"""What `rangecast demo` does while Spark starts and works: compiles kernels, makes the searches.
+"""Work of `rangecast demo` while Spark starts: compiling kernels, generating searches.
 
 The JVM takes seconds to come up, and leaves a core to others for most of the time. Kernels that
 aren't kept on disk are compiled by a process of their own: a thread that compiles would hold the
@@ -66,7 +66,7 @@ def _changed(before: pa.Table, seed: int) -> pa.Table:
 class Compiler:
     """A process that compiles the kernels of matching, then those of ranking.
 
-    If it dies, whoever needs the kernels compiles them.
+    If it dies, the first user of a kernel compiles it.
     """
 
     def __init__(self, subscriptions: int, seed: int):

@@ -40,7 +40,7 @@ def rank_batch(
 def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tuple[Proof, str]:
     """Sort all matches of every quote by score, and compare place by place with what was written.
 
-    No ranking is used for that. What was found is also told in words.
+    No ranking is used for that. The outcome is also returned as text.
     """
     matcher = build(boxes)
     by_score = np.lexsort((np.arange(boxes.rows), -boxes.scores))

@@ -142,7 +142,7 @@ def backfill(
 
     with Run.started(output, reads=[events, space], as_json=as_json, quiet=quiet) as run:
         where = run.space(space)
-        Filter.parse(text, where)  # a mistake in it is told before Spark is started
+        Filter.parse(text, where)  # a mistake in it is reported before Spark is started
         history = files_of(events)
         keep = [] if time is None else [time]
         session = run.spark(master)

@@ -28,7 +28,7 @@ from rangecast.spark.columns import need, refuse_dots, refuse_unknown
 
 @dataclass(frozen=True)
 class BoardSchema:
-    """What objects and interests of a board are, with or without a space."""
+    """Schema of the objects and interests of a board, with or without a space."""
 
     space: Space | None
 
@@ -113,7 +113,7 @@ def worded(wrong: RejectedRow, data: Any) -> str:
 
 
 def box_table(interests: NewInterests, k: int, kind: str) -> pa.Table:
-    """Return the boxes of interests: id, point, k. Who doesn't say how many it wants, wants k."""
+    """Return the boxes of interests: id, point, k. The default of a list is k."""
     wanted = np.full(len(interests.ids), k, np.int32)
     for place, own in interests.wanted.items():
         wanted[place] = own

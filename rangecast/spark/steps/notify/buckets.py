@@ -56,7 +56,7 @@ class Bucket(NamedTuple):
     bounds: Sequence[float]
     """The least and then the largest coordinates of all points."""
     places: int
-    """How many were given out, also to boxes that have left."""
+    """Number of those assigned, also to boxes that have left."""
     interests: int
     members: Sequence[FilePart]
     lists: Sequence[FilePart]
@@ -77,7 +77,7 @@ class Bucket(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a batch did: lists that changed, lists written and read, and objects written."""
+    """Work of a batch: lists that changed, lists written and read, and objects written."""
 
     changed: int = 0
     written: int = 0
@@ -93,7 +93,7 @@ class Work(NamedTuple):
 
 
 class State(NamedTuple):
-    """What holds after a batch or an edit; `batch` and `edit` are the last ones.
+    """State after a batch or an edit; `batch` and `edit` are the last ones.
 
     `settings` are the user's, `id` is the type of interests' ids, and `several` says whether some
     interests have, or had, several boxes. Buckets are in order of `start`.

@@ -29,7 +29,7 @@ from rangecast.spark.steps.notify.buckets import (
 
 
 class Entries(NamedTuple):
-    """What some lists hold, a row each."""
+    """Entries of some lists, one row each."""
 
     arrivals: I64
     ys: F64

@@ -16,7 +16,7 @@ boxes has a list for each, and `read` joins them. Edits of interests are applied
 batches, on the driver (`interest_edits`).
 
     folder/
-        lock                        held by the one who applies batches
+        lock                        held by the process that applies batches
         messages/batch=000000012/   what was sent, as `rangecast notify` writes it, with arrivals
         interests/, lists/, objects/    see `buckets`
         state.json                  the last batch and edit that count, and the files that do
@@ -25,7 +25,7 @@ batches, on the driver (`interest_edits`).
 The rename of `state.json` is the commit. A batch that is run again is painted again from the
 state before it if it wasn't committed, and skipped if it was; so a restart loses nothing and
 applies nothing twice. The same holds for edits. Files that no longer count stay for one more
-commit, for those who are reading. The folder is on a file system with an atomic rename that driver
+commit, for readers. The folder is on a file system with an atomic rename that driver
 and workers share.
 """
 
@@ -302,7 +302,7 @@ class TopKLists:
 
     @property
     def work(self) -> Work:
-        """What the last batch or edit that was committed changed, wrote and read."""
+        """Work of the last batch or edit that was committed."""
         return self._state.work
 
     @property

@@ -46,7 +46,7 @@ _COPIES = 8.0
 
 
 class Cut(NamedTuple):
-    """How space is cut. Partition p is the curve from starts[p] to before starts[p + 1]."""
+    """Cut of the space. Partition p is the curve from starts[p] to before starts[p + 1]."""
 
     axes: I64
     edges: tuple[F64, ...]
@@ -58,12 +58,12 @@ class Cut(NamedTuple):
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """Number of partitions."""
         return len(self.starts)
 
     @property
     def groups(self) -> int:
-        """How many there are, with those of split partitions."""
+        """Number of groups, with those of split partitions."""
         return int(self.first_group[-1])
 
     def groups_of_events(self, points: F64, deal: I64) -> I64:
@@ -157,11 +157,11 @@ def _place(
     return box, filled
 
 
-def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, most_boxes: float) -> Cut:
+def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, max_boxes: float) -> Cut:
     """Return a cut into at least `tasks` partitions, if there are as many cells with load.
 
     `sample` and `events` are samples of the boxes, one in `scale`, and of the events. Partitions
-    are made smaller until none gets more than `most_boxes`, or until that no longer helps: where
+    are made smaller until none gets more than `max_boxes`, or until that no longer helps: where
     boxes are so large that they go to most partitions, more partitions only make more copies.
     """
     axes = axes_by_selectivity(sample.lo, sample.hi, events if len(events) else None)[:AXES]
@@ -178,7 +178,7 @@ def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, most_boxe
         copies = (boxes * np.diff(cut.first_group)).sum() / max(1, len(sample.lo))
         if wanted > tasks and (heaviest > _HELPS * lightest or copies > _COPIES):
             return best
-        if heaviest <= most_boxes or wanted >= MOST:
+        if heaviest <= max_boxes or wanted >= MOST:
             return cut
         wanted, best, lightest = 2 * wanted, cut, heaviest
 

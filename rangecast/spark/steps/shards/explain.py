@@ -1,4 +1,4 @@
-"""What a set in shards is made of, and how many shards an event touches, in words."""
+"""Explanation of a set in shards: its parts, and the shards that an event touches."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class _ByAxis:
 
     parts: dict[int, _Part]
     others: _Part
-    """For attributes that nobody of the sample is narrowest on."""
+    """For attributes on which no subscription of the sample is narrowest."""
 
 
 _Part = _Shard | _Halves | _ByAxis
@@ -78,7 +78,7 @@ _Part = _Shard | _Halves | _ByAxis
 
 
 class Placing(NamedTuple):
-    """How subscriptions are dealt out to shards."""
+    """Assignment of subscriptions to shards."""
 
     bounds: tuple[F64, ...]
     """Of each attribute, ascending."""

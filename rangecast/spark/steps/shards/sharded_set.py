@@ -3,7 +3,7 @@
 A shard is an answerer over some of the subscriptions, shipped on its own (`shipped`), with the hull
 of its boxes. A task takes its events in pieces; for each shard whose hull holds some of them it
 maps the shard, answers these events, and merges what the shards found. Nothing is shuffled, no box
-is in two places, and a worker has at most so many bytes of shards open as it was allowed. A set of
+is in two places, and a worker keeps at most its memory limit of shards open. A set of
 one shard is answered by that alone.
 """
 

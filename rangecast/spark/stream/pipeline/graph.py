@@ -1,4 +1,4 @@
-"""How the tables of a pipeline hang together: who takes what from whom, by name.
+"""Graph of a pipeline: the connections of its tables, by name.
 
 Sources give events, subscriptions are sets. A step takes events (match, rank, filter, notify) or a
 set (cover, merge), and names what stands above it in the file; so there are no circles. `from`,
@@ -31,7 +31,7 @@ EventStep = MatchStep | RankStep | FilterStep | NotifyStep
 
 
 class Node(NamedTuple):
-    """A step, with what it takes and who takes its rows."""
+    """A step, with its inputs and outputs."""
 
     step: AnyStep
     takes: str

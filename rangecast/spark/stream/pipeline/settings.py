@@ -50,7 +50,7 @@ class Subscriptions(Table):
 
 
 class Step(Table, kw_only=True, tag_field="type"):
-    """What all steps have."""
+    """Settings of all steps."""
 
     name: Annotated[str | None, takes("a name")] = None
     """Its type, if not given."""
@@ -220,7 +220,7 @@ class RejectedSettings(Table):
 
 
 class Stream(Table):
-    """What only a stream has."""
+    """Settings of streams."""
 
     checkpoint: Annotated[Location, takes("the folder where Spark notes how far it is")]
     trigger: Annotated[

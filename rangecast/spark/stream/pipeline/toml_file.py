@@ -96,7 +96,7 @@ def _explained(message: str, kind: type, given: Any) -> str:
 
 
 _Opened = tuple[str, list[Any]]
-"""What is expected, and the types that are."""
+"""Description of the expected value, and its types."""
 
 
 def _opened(kind: inspect.Type) -> _Opened:

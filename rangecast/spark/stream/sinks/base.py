@@ -39,7 +39,7 @@ MOMENTS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark writes moments as JSON: its default drops all below a millisecond."""
+"""Format of timestamps as JSON: Spark's default drops all below a millisecond."""
 _NO_ROWS = "part-00000.parquet"
 _BATCH = "batch"
 """The column that readers make of the names of folders."""
@@ -58,7 +58,7 @@ class Batch(NamedTuple):
     number: int
     version: int
     subscriptions: int
-    """How many that version has."""
+    """Number of subscriptions of that version."""
 
 
 Counts = dict[str, int]
@@ -91,7 +91,7 @@ class Sink(ABC):
 
 
 class FileSink(Sink):
-    """A sink of Parquet files that the workers write; nobody sees them before the commit."""
+    """A sink of Parquet files that the workers write; no reader sees them before the commit."""
 
     promise = "exactly once"
 

@@ -1,4 +1,4 @@
-"""What an existing Delta table asks of its writers: this sink obeys it, or refuses the table.
+"""Requirements of an existing Delta table: this sink obeys them, or refuses the table.
 
 Files are added by the sink's own actions, so that nothing but the sink checks what delta-rs checks
 for rows that pass through its writer. Obeyed: the names and types of columns, partitions, NOT NULL,
@@ -33,7 +33,7 @@ _PARTITION_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "boolean",
 
 
 class TableRules(NamedTuple):
-    """What rows of a table must be like."""
+    """Requirements on the rows of a table."""
 
     columns: StructType
     partition_by: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Rows that the workers write themselves, as Parquet: they never pass through the JVM.
 
 A task writes its rows to a file of its own for each sink, and reports the files and what it
-counted. A task that fails or runs twice leaves files that nobody reports: they count for nothing.
+counted. A task that fails or runs twice leaves files that aren't reported: they count for nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GROUP = 1 << 19
 _HELD = 4 * _GROUP
 """Values that wait in all files of one target."""
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
-"""What Spark escapes in the name of a folder; letters of other alphabets stay as they are."""
+"""Characters that Spark escapes in the name of a folder; other letters stay."""
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MAX_PARTITIONS = 1_000
 """Files of one task and sink that are open at a time."""
@@ -85,7 +85,7 @@ class LocalFolder(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What the workers write for one sink."""
+    """Files that the workers write for one sink."""
 
     place: Place
     columns: StructType
@@ -111,7 +111,7 @@ class WrittenFile(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What all tasks have written and counted."""
+    """Files and counts of all tasks."""
 
     files: list[list[WrittenFile]]
     """Of each target."""
