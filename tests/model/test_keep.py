@@ -141,3 +141,40 @@ def test_tables_of_python_have_ids_and_kept_columns():
         engine.match_many(quotes, id="quote_id", keep="event")
     with pytest.raises(UsageError, match="keep takes names of columns"):
         engine.match_many(quotes, keep=[1])
+
+
+def test_every_command_takes_the_columns_of_ids(cli, files):
+    more = ("--space", "space.toml", *NAMED, "--ignore-unknown")
+    both = ("quotes.csv", "alerts.csv", *more)
+    cli("match", *both, "-o", "matches.csv")
+
+    found = json.loads(
+        cli("check", "price < 6", "--events", "quotes.csv", *more, "--json").stdout.splitlines()[-1]
+    )
+    assert (found["events"], found["first"]) == (3, ["q1"])
+    covered = ("check", "price < 5", "--subscriptions", "alerts.csv", *more, "--json")
+    assert json.loads(cli(*covered).stdout)["covered_by"] == ["a", "b"]
+    event = ("q1", "alerts.csv")
+    assert json.loads(cli("why", *event, "b", "--events", "quotes.csv", *more, "--json").stdout)[
+        "matches"
+    ]
+    given = ("why", '{"quote_id": "q9", "price": 5}', "alerts.csv", "b", *more[:-1])
+    assert json.loads(cli(*given, "--ignore-unknown", "--json").stdout)["matches"]
+    missed = cli("why-not", *event, "--events", "quotes.csv", *more, "--json").stdout
+    assert [one["subscription"] for one in json.loads(missed)["near"]] == ["c"]
+    page = ("report", "quotes.csv", "alerts.csv", "matches.csv", *more, "-o", "page.html", "--json")
+    assert json.loads(cli(*page).stdout)["matches"] == 3
+    routed = cli("route", "run", *both, "--brokers", 3, "-o", "routed.csv")
+    assert routed.returncode == 0
+    rows = [
+        sorted(pacsv.read_csv(name).to_pylist(), key=str) for name in ("routed.csv", "matches.csv")
+    ]
+    assert rows[0] == rows[1]
+    cli("merge", "alerts.csv", *more, "--max-ranges", 9, "--events", "quotes.csv", "--save", "sum")
+    passed = ("filter", "quotes.csv", "sum", "--id", "quote_id", "--ignore-unknown", "-o", "p.csv")
+    cli(*passed)
+    assert pacsv.read_csv("p.csv").column_names == ["quote_id", "price", "venue", "note"]
+    alone = ("--space", "space.toml", "--subscription-id", "alert", "--ignore-unknown")
+    cli("cover", "alerts.csv", *alone, "-o", "covered.csv", "--uncovered", "left.csv")
+    assert pacsv.read_csv("left.csv")["alert"].to_pylist() == ["a", "c"]
+    cli("export", "vespa", "alerts.csv", *alone, "-o", "rules.json", "--unsupported", "not.csv")

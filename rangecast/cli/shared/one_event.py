@@ -18,7 +18,7 @@ from rangecast.model.encoding.events import encode_events
 from rangecast.model.space import Space
 
 
-class Question(NamedTuple):
+class EventQuery(NamedTuple):
     """One event, its values and its point, and the subscriptions that it is compared with."""
 
     run: Run
@@ -34,7 +34,7 @@ class Question(NamedTuple):
 
 
 @contextmanager
-def question(
+def event_query(
     event: str,
     subscriptions: Path,
     space: Path,
@@ -42,13 +42,13 @@ def question(
     *,
     is_row: bool,
     **options: Any,
-) -> Iterator[Question]:
+) -> Iterator[EventQuery]:
     """Read the event and the subscriptions; `options` are those of `Run.started`."""
     reads = [event if event == "-" else None, subscriptions, space, events]
     with Run.started(reads=reads, **options) as run:
         boxes, where = one_set(run, subscriptions, run.space(space), None)
         values, point = _event_of(run, event, where, events, is_row=is_row)
-        yield Question(run, where, boxes, values, point)
+        yield EventQuery(run, where, boxes, values, point)
 
 
 def _event_of(
@@ -66,7 +66,7 @@ def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
     """Return an event that was given as JSON, its values and its point."""
     values = _values(run.file(Path(given)).read_text() if given == "-" else given)
     unknown = {*values} - space.fields
-    passed_over = {"id"} | (unknown if run.ignore_unknown else set())
+    passed_over = {run.columns.event_id or "id"} | (unknown if run.ignore_unknown else set())
     values = {name: value for name, value in values.items() if name not in passed_over}
     return values, encode_events([values], space, nan=run.nan).points[0]
 

@@ -14,7 +14,7 @@ from rangecast.model.io.records import pass_over
 from rangecast.model.sets.ids import Places, as_ids
 
 
-def rows_of(path: str | Path, ids: pa.Array) -> pa.Table:
+def rows_of(path: str | Path, ids: pa.Array, id_column: str = "id") -> pa.Table:
     """Return the rows of these subscriptions in the order of the file, with all its columns.
 
     Of rows with one id the first counts, as it does when subscriptions are read; ids get the type
@@ -26,14 +26,14 @@ def rows_of(path: str | Path, ids: pa.Array) -> pa.Table:
     parts = []
     for batch in read_batches(path, pass_over):
         data = batch.arrow()
-        names, _ = as_ids(data.column("id"), ids.type)
+        names, _ = as_ids(data.column(id_column), ids.type)
         places = wanted.find(names)
         _, first = np.unique(places, return_index=True)
         taken = np.zeros(len(places), np.bool_)
         taken[first] = waiting[places[first]]
         waiting[places[taken]] = False
-        at = data.schema.get_field_index("id")
-        part = pa.Table.from_batches([data]).set_column(at, "id", names)
+        at = data.schema.get_field_index(id_column)
+        part = pa.Table.from_batches([data]).set_column(at, id_column, names)
         parts.append(part.filter(pa.array(taken)))
     return one_table(path, parts)
 

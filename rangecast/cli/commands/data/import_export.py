@@ -18,6 +18,7 @@ from rangecast.cli.shared.options import (
     Quiet,
     RejectedFile,
     SpaceFile,
+    SubscriptionId,
     SubscriptionsFile,
 )
 
@@ -121,6 +122,7 @@ def export(
     ] = "-",
     unsupported: UnsupportedFile = None,
     rejected: RejectedFile = None,
+    subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -136,7 +138,7 @@ def export(
     import sys
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.run import Columns, Run
     from rangecast.cli.shared.stdin import is_pipe
     from rangecast.model.io.atomic import write_whole
     from rangecast.model.io.writer import unwritable
@@ -146,6 +148,7 @@ def export(
         tables=[unsupported],
         texts=[output],
         rejected=rejected,
+        columns=Columns.of(None, subscription_id),
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,

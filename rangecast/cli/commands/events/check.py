@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.shared.options import IgnoreUnknown, Json, Nan, Quiet, RejectedFile, SpaceFile
+from rangecast.cli.shared.options import (
+    EventId,
+    IgnoreUnknown,
+    Json,
+    Nan,
+    Quiet,
+    RejectedFile,
+    SpaceFile,
+    SubscriptionId,
+)
 from rangecast.model.attributes.base import NanMeaning
 
 if TYPE_CHECKING:
@@ -35,6 +44,8 @@ def check(
         ),
     ] = None,
     rejected: RejectedFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
@@ -51,13 +62,14 @@ def check(
       rangecast check "price < 10" --space space.toml --events events.csv
     """
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.run import Columns, Run
     from rangecast.cli.shared.subscription_sets import one_set
     from rangecast.model.filters.filter import Filter
 
     with Run.started(
         reads=[space, events, subscriptions],
         rejected=rejected,
+        columns=Columns.of(event_id, subscription_id),
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

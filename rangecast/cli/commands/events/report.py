@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.shared.options import (
+    EventId,
     EventsFile,
     IgnoreUnknown,
     Json,
@@ -15,6 +16,7 @@ from rangecast.cli.shared.options import (
     Quiet,
     RejectedFile,
     SpaceFile,
+    SubscriptionId,
     Version,
 )
 from rangecast.model.attributes.base import NanMeaning
@@ -45,6 +47,8 @@ def report(
         typer.Option("--map", help="Two attributes to draw a map of, such as price,risk."),
     ] = None,
     rejected: RejectedFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
@@ -58,7 +62,7 @@ def report(
     Examples:
       rangecast report events.csv subscriptions.csv matches.csv --space space.toml -o page.html
     """
-    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.run import Columns, Run
     from rangecast.cli.shared.stdin import is_pipe
     from rangecast.cli.shared.subscription_sets import check_version, one_set
     from rangecast.model.io.atomic import write_whole
@@ -73,6 +77,7 @@ def report(
         reads=[events, subscriptions, result, space],
         pictures=[output],
         rejected=rejected,
+        columns=Columns.of(event_id, subscription_id),
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

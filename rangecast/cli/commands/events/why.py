@@ -9,6 +9,7 @@ import typer
 from rangecast.cli.shared.options import (
     Combine,
     CombineOption,
+    EventId,
     FileOfOneEvent,
     IgnoreUnknown,
     IsRow,
@@ -18,6 +19,7 @@ from rangecast.cli.shared.options import (
     Quiet,
     RejectedFile,
     SpaceFile,
+    SubscriptionId,
     SubscriptionsFile,
 )
 from rangecast.model.attributes.base import NanMeaning
@@ -43,6 +45,8 @@ def why(
     ] = False,
     combine: CombineOption = Combine.SUM,
     rejected: RejectedFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -58,17 +62,19 @@ def why(
     """
     from dataclasses import asdict
 
-    from rangecast.cli.shared.one_event import question
+    from rangecast.cli.shared.one_event import event_query
+    from rangecast.cli.shared.run import Columns
     from rangecast.model.explain import explain_match
     from rangecast.rank.explain import explain_rank
 
-    with question(
+    with event_query(
         event,
         subscriptions,
         space,
         events,
         is_row=is_row,
         rejected=rejected,
+        columns=Columns.of(event_id, subscription_id),
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rangecast.cli.shared.options import (
+    EventId,
     FileOfOneEvent,
     IgnoreUnknown,
     IsRow,
@@ -16,6 +17,7 @@ from rangecast.cli.shared.options import (
     Quiet,
     RejectedFile,
     SpaceFile,
+    SubscriptionId,
     SubscriptionsFile,
 )
 from rangecast.model.attributes.base import NanMeaning
@@ -31,6 +33,8 @@ def why_not(
     nan: Nan = NanMeaning.ERROR,
     ignore_unknown: IgnoreUnknown = False,
     rejected: RejectedFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -43,16 +47,18 @@ def why_not(
       rangecast why-not '{"price": 12.5}' subscriptions.csv --space space.toml
       rangecast why-not 1 subscriptions.csv --space space.toml --events events.csv --row -k 3
     """
-    from rangecast.cli.shared.one_event import question
+    from rangecast.cli.shared.one_event import event_query
+    from rangecast.cli.shared.run import Columns
     from rangecast.model.explain import explain_match, nearest_misses
 
-    with question(
+    with event_query(
         event,
         subscriptions,
         space,
         events,
         is_row=is_row,
         rejected=rejected,
+        columns=Columns.of(event_id, subscription_id),
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

@@ -11,6 +11,7 @@ import typer
 from rangecast.cli.shared.options import (
     Engine,
     EngineOption,
+    EventId,
     IgnoreUnknown,
     Json,
     Master,
@@ -19,6 +20,7 @@ from rangecast.cli.shared.options import (
     Plot,
     Quiet,
     RejectedFile,
+    SubscriptionId,
 )
 from rangecast.model.attributes.base import NanMeaning
 
@@ -94,6 +96,8 @@ def run_(
     output: Output = "-",
     plot: Plot = None,
     rejected: RejectedFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
@@ -116,7 +120,7 @@ def run_(
       rangecast route run --workload market --brokers 50 -o deliveries.csv
     """
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.run import Columns, Run
     from rangecast.errors import UsageError
     from rangecast.overlay.networks.scenario import Play, read_commands, table_of
     from rangecast.overlay.networks.tree import tree_of
@@ -132,6 +136,7 @@ def run_(
         reads=[events, subscriptions, space, commands],
         pictures=[plot],
         rejected=rejected,
+        columns=Columns.of(event_id, subscription_id),
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,

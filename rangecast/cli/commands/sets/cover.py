@@ -21,6 +21,7 @@ from rangecast.cli.shared.options import (
     Quiet,
     RejectedFile,
     SpaceFile,
+    SubscriptionId,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def cover(
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
     rejected: RejectedFile = None,
+    subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -75,7 +77,7 @@ def cover(
     import pyarrow as pa
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.run import Columns, Run
     from rangecast.cli.shared.spark_session import check_master
     from rangecast.cli.tasks.edit_commands import check_commands, cover_commands, read_both
     from rangecast.cover.coverset import CoverSet
@@ -96,6 +98,7 @@ def cover(
         tables=[uncovered],
         pictures=[plot],
         rejected=rejected,
+        columns=Columns.of(None, subscription_id),
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,
@@ -129,7 +132,12 @@ def cover(
                 writer.write(pa.record_batch([names, by], schema=schema))
         if uncovered is not None:
             run.write(
-                rows_of(run.file(subscriptions), boxes.ids.filter(pa.array(above < 0))), uncovered
+                rows_of(
+                    run.file(subscriptions),
+                    boxes.ids.filter(pa.array(above < 0)),
+                    subscription_id or "id",
+                ),
+                uncovered,
             )
         found = redundancy(where, boxes, above)
         if plot is not None:

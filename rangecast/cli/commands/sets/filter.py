@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rangecast.cli.shared.options import (
+    EventId,
     EventsFile,
     IgnoreUnknown,
     Json,
@@ -26,6 +27,7 @@ def filter_(
     ],
     output: Output = "-",
     rejected: RejectedFile = None,
+    event_id: EventId = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
@@ -44,7 +46,7 @@ def filter_(
     import pyarrow as pa
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.run import Columns, Run
     from rangecast.merge.summary import Summary
     from rangecast.model.io.files import one_table
 
@@ -52,6 +54,7 @@ def filter_(
         output,
         reads=[events],
         rejected=rejected,
+        columns=Columns.of(event_id, None),
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,
@@ -63,6 +66,8 @@ def filter_(
             source = run.events(events, sums.space)
             for table, points in source.tables():
                 count += len(points)
+                if event_id not in (None, "id"):
+                    table = table.drop_columns(["id"])  # a copy of that column
                 passed.append(table.filter(pa.array(sums.may_match_many(points))))
                 advance(len(points), source.reading)
         found = one_table(events, passed)

@@ -11,6 +11,7 @@ from rangecast.cli.shared.options import (
     CommandsFile,
     Engine,
     EngineOption,
+    EventId,
     IgnoreUnknown,
     Json,
     Master,
@@ -22,6 +23,7 @@ from rangecast.cli.shared.options import (
     Quiet,
     RejectedFile,
     SpaceFile,
+    SubscriptionId,
 )
 from rangecast.model.attributes.base import NanMeaning
 
@@ -92,6 +94,8 @@ def merge(
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
     rejected: RejectedFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.ERROR,
     as_json: Json = False,
@@ -131,7 +135,7 @@ def merge(
     import pyarrow as pa
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.run import Columns, Run
     from rangecast.cli.shared.spark_session import check_master
     from rangecast.cli.tasks.edit_commands import check_commands, merge_commands, read_both
     from rangecast.errors import UsageError
@@ -162,6 +166,7 @@ def merge(
         tables=[ranges, bounding, redundant],
         pictures=[plot],
         rejected=rejected,
+        columns=Columns.of(event_id, subscription_id),
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,
