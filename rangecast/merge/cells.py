@@ -115,9 +115,7 @@ class Cells:
         """Return cells that begin and end where these subscriptions do."""
         axes = axes_of(space, attributes)
         check_curve(len(axes), bits)
-        some = (
-            edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], _most_edges(bits) + 2) for i in axes
-        )
+        some = (edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], _max_edges(bits) + 2) for i in axes)
         return cls(axes, bits, tuple(frozen(edges, np.float64) for edges in some))
 
     @classmethod
@@ -251,14 +249,14 @@ def _fixed(points: F64) -> F64:
     return fixed
 
 
-def _most_edges(bits: int) -> int:
-    """Return how many edges leave a missing value a cell of its own."""
+def _max_edges(bits: int) -> int:
+    """Return the number of edges that leaves a missing value a cell of its own."""
     return min((1 << bits) - 2, _MOST_EDGES)
 
 
 def _uniform(attribute: Attribute, bits: int) -> F64:
     lo, hi = attribute.domain
-    most = _most_edges(bits)
+    most = _max_edges(bits)
     if isinstance(attribute, String):  # words by their number, all others together
         edges = np.append(np.arange(1.0, most), MAX)[: max(most, 1)]
     elif lo == -MAX or hi == MAX:
@@ -282,7 +280,7 @@ def _quantiles(values: F64, bits: int) -> F64:
     Plain quantiles would waste edges on a value that many publications have: it needs one cell.
     """
     distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-    most = _most_edges(bits)
+    most = _max_edges(bits)
     if len(distinct) <= most:
         return frozen(distinct, np.float64)
     before = np.concatenate([[0], np.cumsum(counts)])
@@ -297,7 +295,7 @@ def _quantiles(values: F64, bits: int) -> F64:
 
 @jit
 def _fill_cells(before: I64, room: int, first: I64) -> bool:
-    """Put values into cells with at most so many publications, or one value alone.
+    """Put values into cells with a bounded number of publications, or one value alone.
 
     Writes the first value of each cell after the lowest one; returns whether the cells suffice.
     """

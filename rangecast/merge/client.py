@@ -1,4 +1,4 @@
-"""What a client does for its broker: it turns a filter into ranges (paper 004, section 6.1).
+"""Conversion of filters into ranges at a client, for its broker (paper 004, section 6.1).
 
 Both must hold the same cells, and number the same words alike: a range over a string attribute
 speaks of words by their numbers. So the client sends a digest of both along, and the broker
@@ -25,7 +25,7 @@ class Converted(NamedTuple):
 
     ranges: Ranges
     words: dict[str, int]
-    """How many words of each string attribute the ranges speak of, the first ones."""
+    """Number of words of each string attribute that the ranges know, the first ones."""
     digest: str
     """Of the cells and of these words."""
 

@@ -1,9 +1,9 @@
 """Subscriptions as ranges against the tree of levels: what is new in one, and what holds a place.
 
 Section 4 of paper 004 from its definition, as Algorithm 1 in print ends its loop too early and
-loses ranges: the table is the union of the live subscriptions' ranges, and what a neighbour must be
-told of is the part of a subscription that the others lack. One walk over the gaps that a range
-meets finds all at once: no gap, and the range is covered, by one or by several (subsumption);
+loses ranges: the table is the union of the live subscriptions' ranges, and what must be sent
+to a neighbour is the part of a subscription that the others lack. One walk over the gaps that a
+range meets finds all at once: no gap, and the range is covered, by one or by several (subsumption);
 parts of it in gaps are what is new (partial covering), and they merge with what they touch.
 
 Imperfect merging: with `gap` > 0 a gap between two ranges that is no longer than this counts as

@@ -1,4 +1,4 @@
-"""What neighbours know of subscriptions: the entries of an exact summary, and what is passive.
+"""Entries of an exact summary, which neighbours know, and passive subscriptions.
 
 An *entry* is what neighbours know under the id of a row: its own boxes, or the box of a merged
 entry. All entries together hold exactly what all rows hold. Other rows are passive:
@@ -69,7 +69,7 @@ class Entries:
         self._host: dict[int, int] = {}
         """The host of each of these."""
         self._touched: dict[int, tuple[Row, Bounds | None]] = {}
-        """What neighbours knew of rows before the command that runs; `None`: nothing."""
+        """Entries that neighbours had of rows before the current edit; `None`: no entry."""
 
     # ---- commands
 

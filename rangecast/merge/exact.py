@@ -186,7 +186,7 @@ class ExactSummary(SubscriptionSet):
 
     @property
     def evaluated(self) -> int:
-        """How many times a subscription was compared with another entry so far."""
+        """Number of comparisons of a subscription with another entry so far."""
         return self._entries.evaluated
 
     @property

@@ -1,4 +1,4 @@
-"""What the neighbours of a broker must hear when a summary changes: ranges, not subscriptions.
+"""Changes of a summary to send to neighbours: ranges, not subscriptions.
 
 The order is that of `model.forward`: first what a neighbour must hold from now on, then what it
 need no longer hold.
@@ -20,7 +20,7 @@ NOTHING = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 class RangeForward(NamedTuple):
-    """What neighbours must hear of one command. False if there is nothing to send."""
+    """Ranges to send to neighbours after one edit. False if there is nothing to send."""
 
     add: Ranges = NOTHING
     """Hold these first."""
@@ -33,7 +33,7 @@ class RangeForward(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RangeForwards(Results[RangeForward]):
-    """What neighbours must hear of many commands, one `RangeForward` per command."""
+    """Ranges to send to neighbours after many edits, one `RangeForward` per edit."""
 
     add: RangeSets
     drop: RangeSets

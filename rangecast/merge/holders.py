@@ -1,4 +1,4 @@
-"""Who holds a piece of the curve: the ranges of each subscription, found by overlap.
+"""Subscriptions on a piece of the curve: the ranges of each, found by overlap.
 
 Ranges are kept in static parts of growing size; new ones are a part of their own, which is joined
 with those that are no larger. A part is ordered by start and carries an implicit binary tree over

@@ -1,4 +1,4 @@
-"""What a summary keeps of each subscription, so that its ranges can be taken off again.
+"""Ranges that a summary keeps of each subscription, so that they can be removed again.
 
 By row: its boxes on the attributes of the cells, as bytes, which give the same ranges again; or
 the ranges themselves, if its client sent them. A row that is free is used again.

@@ -43,7 +43,7 @@ class Ranges(NamedTuple):
 
     @property
     def cells(self) -> int:
-        """How many places they hold."""
+        """Number of places that they hold."""
         return int((self.ends - self.starts).sum(dtype=object)) + len(self.starts)
 
     def contains_cells(self, places: U64) -> Bool:

@@ -346,7 +346,7 @@ class Summary(SubscriptionSet):
 
     @property
     def work(self) -> Work:
-        """What all commands, `covers` and `covers_many` did so far, counted."""
+        """Work of all edits, `covers` and `covers_many` so far."""
         return self._levels.work
 
     @property

@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
 
     @property
     def false_positives(self) -> float:
-        """Share of what passes that nobody asked for."""
+        """Share of the passing events that match nothing."""
         return 1 - self.matched / self.passed if self.passed else 0.0
 
 
@@ -84,7 +84,7 @@ def settings(order: Sequence[str], *, max_attributes: int, sampled: bool) -> Ite
 
 
 class Summed(NamedTuple):
-    """What subscriptions sum to, within a budget of ranges."""
+    """Summary of subscriptions within a maximum of ranges."""
 
     cells: Cells
     ranges: Ranges

@@ -111,7 +111,6 @@ _SUFFIXES = {".py", ".pyi", ".js", ".html", ".md"}
 _HISTORY = {"CHANGELOG.md"}
 _LEFT = {
     "docs/how-to": 4,
-    "rangecast/merge": 28,
     "rangecast/notify": 79,
     "rangecast/overlay": 344,
     "rangecast/server": 220,

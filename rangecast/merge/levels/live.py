@@ -21,7 +21,7 @@ from rangecast.merge.ranges import Ranges, RangeSets, tree_of_ranges
 
 
 class Work(NamedTuple):
-    """What all edits and checks did so far: the same on every machine."""
+    """Work of all edits and checks so far: the same on every machine."""
 
     touched: int = 0
     """Steps of the levels that were made, moved or removed: at most two for each range."""
@@ -30,7 +30,7 @@ class Work(NamedTuple):
 
 
 class Levels:
-    """How many hold each place of a curve of 2^width places; gaps of up to `gap` count as held."""
+    """Levels of a curve of 2^width places; gaps of up to `gap` places are closed."""
 
     def __init__(self, width: int, gap: int = 0):
         self._width = width

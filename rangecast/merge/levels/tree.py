@@ -1,4 +1,4 @@
-"""How many subscriptions hold each place of the curve: a step function in a B+-tree of flat arrays.
+"""Levels of the curve, subscriptions per place: a step function in a B+-tree of flat arrays.
 
 The function is kept as its steps: the places where it changes, in order, each with its level (how
 many hold the curve from there on). A step stands exactly where the level changes, so the same
@@ -67,7 +67,7 @@ class Tree(NamedTuple):
 
 @jit
 def has_room(state: I64, leaves: int, inners: int) -> bool:
-    """Whether so many nodes are enough for two more steps, however many nodes they split."""
+    """Whether `inners` nodes suffice for two more steps, however many nodes they split."""
     enough = inners - state[0, INNERS] >= 2 * (state[0, HEIGHT] + 2)
     return bool(enough and leaves - state[0, LEAVES] >= 2)
 

@@ -76,7 +76,7 @@ def _joined(first: I64, last: I64, counts: I64, surplus: int, rng: np.random.Gen
     """Return where groups begin after a round that joins up to `surplus` pairs of neighbours.
 
     A pair is joined if it is among the cheaper half, and cheaper than both pairs beside it. Equal
-    ones are told apart by chance, or rows of equal boxes would take a round for each.
+    ones are split at random, or rows of equal boxes would take a round for each.
     """
     held = _share(first, last, counts)
     both = _share(np.minimum(first[1:], first[:-1]), np.maximum(last[1:], last[:-1]), counts)

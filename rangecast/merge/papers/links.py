@@ -3,13 +3,13 @@
 The summary of a link holds what came in over it; an event goes out over the links whose summary
 holds it. A neighbour must know what came in over all other links, so it hears the difference that
 a change makes to their summaries (paper 004, sections 2 and 4.2): the part of the change that none
-of them holds. Nobody hears of a subscription that is covered or subsumed by them; and when it is
+of them holds. A subscription that they cover or subsume isn't sent; and when it is
 the last one that holds something, that something is just not dropped: no subscription need be sent
 again later, as with a passive list of whole subscriptions.
 
 A neighbour hears ranges, not subscriptions: more to hold, and less (`RangeForward`). It applies
 them to its own summary for the link and goes on in the same way. Cost: for n links at most n * n
-look-ups for each part of a change, and a change that nobody needs to know of stops at the first
+look-ups for each part of a change, and a change that needn't be sent stops at the first
 summary that holds it.
 
 Brokers that exchange ranges number the words of string attributes alike only if they share a
