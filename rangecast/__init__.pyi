@@ -17,6 +17,8 @@ from .errors import UsageError as UsageError
 from .model.attributes.base import Boolean as Boolean
 from .model.attributes.base import Integer as Integer
 from .model.attributes.base import Number as Number
+from .model.attributes.places import Location as Location
+from .model.attributes.places import Point as Point
 from .model.attributes.text import Category as Category
 from .model.attributes.text import Hierarchy as Hierarchy
 from .model.attributes.text import String as String

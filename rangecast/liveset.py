@@ -48,6 +48,7 @@ from rangecast.model.sets.rowstore import (
     no_rows,
     terms_of,
 )
+from rangecast.model.shapes.verify import places_of, without_places
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
 from rangecast.model.validation.inputs import as_boxes, as_filter, as_replacements
@@ -90,7 +91,9 @@ class LiveSet(SubscriptionSet):
         self._rebuilding: threading.Thread | None = None
         self._rebuilt_to = 0
         self._failure: Exception | None = None
-        self._view: View = LiveView(no_rows(), count=0, dead=0, edit=0, arrivals=0)
+        self._view: View = LiveView(
+            no_rows(), count=0, dead=0, edit=0, arrivals=0, places=places_of(space)
+        )
         outlive_forks(self)
 
     def __iter__(self) -> Iterator[Id]:
@@ -325,7 +328,7 @@ class LiveSet(SubscriptionSet):
         dead, edit = np.array(removed, np.int64), old.edit + 1
         parts = self._grown(old.parts, rows, count, old.edit)
         view: View = LiveView(
-            rows, count, old.dead + len(dead), edit, old.arrivals + arrivals, parts
+            rows, count, old.dead + len(dead), edit, old.arrivals + arrivals, parts, old.places
         )
         try:
             if added is None:
@@ -376,7 +379,7 @@ class LiveSet(SubscriptionSet):
         live = start + np.flatnonzero(rows.died[start:end] > edit)
         # A part beside the first will soon be joined with others: too short a life for a choice.
         index = "slabs" if start and self.index == "auto" else self.index
-        structure, _ = begin(boxes_of(rows, live, self.space), index)
+        structure, _ = begin(without_places(boxes_of(rows, live, self.space)), index)
         return IndexPart(structure, live.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:
@@ -408,7 +411,8 @@ class LiveSet(SubscriptionSet):
             boxes = boxes_of(begun.rows, live, self.space)
             rows = append(no_rows(), 0, boxes, begun.rows.arrival[live])
             own = np.arange(len(live), dtype=np.int32)
-            base: Part = IndexPart(build(boxes, self.index), own, 0, len(live))
+            index = build(without_places(boxes), self.index)
+            base: Part = IndexPart(index, own, 0, len(live))
             for combine in {kind for part in begun.parts for kind in tuple(part.rankings)}:
                 base.rankings[combine] = ranked_part(
                     rows, own, self.space, self.rank_index, combine
@@ -457,7 +461,8 @@ class LiveSet(SubscriptionSet):
             if part.start >= begun.count
         ]
         count = len(live) + len(tail)
-        self._view = LiveView(rows, count, len(dead), now.edit, now.arrivals, (base, *later))
+        parts = (base, *later)
+        self._view = LiveView(rows, count, len(dead), now.edit, now.arrivals, parts, now.places)
         self._members, self._rebuilding = members, None
         self.rebuild_count += 1
 

@@ -27,9 +27,11 @@ from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
+from rangecast.model.shapes.verify import without_places
 
 
 class Index(Protocol):
@@ -132,5 +134,7 @@ def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
 
 def build(boxes: Boxes, index: str = "auto") -> Index:
     """Return the structure that `choose` says, built."""
-    named = check_index(choose(boxes, index).name)
-    return INDEXES[named.name](boxes, **named.arguments)
+    free = without_places(boxes)
+    named = check_index(choose(free, index).name)
+    built = INDEXES[named.name](free, **named.arguments)
+    return built if free is boxes else Verified(built, boxes)

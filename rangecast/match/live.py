@@ -32,6 +32,7 @@ from rangecast.match.single_event import (
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.warmup import Starting
 from rangecast.model.sets.live_view import IndexPart, LiveView
+from rangecast.model.shapes.verify import verified
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
@@ -70,6 +71,9 @@ def match_one_live(view: View, points: F64) -> I32:
         view.single.append(_prepared(view, points.shape[1]))
     match, unsettled = view.single[0]
     rows: I32 = match(points, NO_ROWS)
+    if view.places is not None:
+        ends = np.array([0, len(rows)])
+        _, rows = verified(view.rows.bounds, view.places, points, ends, rows)
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
         view.single[:] = [_prepared(view, points.shape[1])]
     return rows
@@ -130,6 +134,15 @@ def match_live(view: View, points: F64) -> MatchRows:
     """Return the live rows that hold each event, (events, d)."""
     if view.is_plain:
         return view.parts[0].index.match(points)
+    if view.places is None:
+        return _match_boxes(view, points)
+    found = _match_boxes(view, points)
+    offsets, rows = verified(view.rows.bounds, view.places, points, found.offsets, found.rows)
+    return MatchRows(offsets, rows, found.work._replace(tested=found.work.tested + len(found.rows)))
+
+
+def _match_boxes(view: View, points: F64) -> MatchRows:
+    """Return the live rows whose boxes hold each event; words of places aren't looked at."""
     if not view.parts:
         return _recent(view, points.shape[1]).match(points)
     base, index = view.parts[0], _living(view)[0]
@@ -195,7 +208,8 @@ def _recent(view: View, dimensions: int) -> Recent:
     """Return the newest rows that live, which are in no part."""
     if not view.recent:
         start, end = view.indexed, view.count
-        view.recent.append(Recent(view.rows, view.edit, start, end, dimensions))
+        free = [] if view.places is None else view.places.axes
+        view.recent.append(Recent(view.rows, view.edit, start, end, dimensions, free))
     newest: Recent = view.recent[0]
     return newest
 

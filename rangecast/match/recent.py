@@ -10,6 +10,7 @@ events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,9 +104,21 @@ def _scan(
 class Recent:
     """The rows from `start` to before `end` that live at an edit."""
 
-    def __init__(self, rows: RowArrays, edit: int, start: int, end: int, dimensions: int):
+    def __init__(
+        self,
+        rows: RowArrays,
+        edit: int,
+        start: int,
+        end: int,
+        dimensions: int,
+        unbounded: Sequence[int] = (),
+    ):
+        """Axes in `unbounded` aren't compared."""
         live = start + np.flatnonzero(rows.died[start:end] > edit)
         lo, hi, owner = bounds_of(rows, live, dimensions)
+        if unbounded:
+            lo, hi = lo.copy(), hi.copy()
+            lo[:, unbounded], hi[:, unbounded] = -np.inf, np.inf
         mentioned = ~((lo == -np.inf) & (hi == np.inf))
         starts = np.arange(0, len(lo), BLOCK)
         some = np.logical_or.reduceat(mentioned, starts) if len(starts) else mentioned

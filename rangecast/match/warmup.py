@@ -14,13 +14,15 @@ from rangecast.match.scan import Scan
 from rangecast.match.slabs.lanes import search_batch
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.shapes.verify import without_places
 
 _VERB = "match"
 
 
 def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
     """Return a structure that answers without compiling first, and why it was chosen."""
-    if index == "auto" and starts_plainly(boxes.lo.size, _VERB, search_batch):
+    plain = index == "auto" and without_places(boxes) is boxes
+    if plain and starts_plainly(boxes.lo.size, _VERB, search_batch):
         return Starting(boxes), Choice(Scan.name, WHY)
     choice = choose(boxes, index)
     return build(boxes, choice.name), choice

@@ -22,6 +22,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from rangecast.kernels.grid import MAX, edges_of_bounds, write_cells
 from rangecast.kernels.hilbert import axes_by_selectivity, check_curve, index_of, turns_of
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes.base import Attribute, Number
+from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.space import Space
@@ -219,11 +221,24 @@ class Cells:
 
 
 def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
-    """Return the axes of some attributes, of all if none are named."""
-    names = space.names if attributes is None else tuple(attributes)
+    """Return the axes of some attributes, of all if none are named.
+
+    Shapes are summed up by the boxes that cover them: a location itself is no axis.
+    """
+    places = {one.name for one in space if isinstance(one, Place)}
+    if attributes is None:
+        names = tuple(name for name in space.names if name not in places)
+    else:
+        names = tuple(attributes)
     if isinstance(attributes, str) or not names or len(set(names)) < len(names):
         raise UsageError(f"attributes are a list of different names; given: {attributes!r}")
-    return tuple(space.axis(name) for name in names)
+    axes = tuple(space.axis(name) for name in names)
+    if given := sorted(places.intersection(names)):
+        one = space[given[0]]
+        assert isinstance(one, Place)
+        coordinates = " and ".join(repr(axis.name) for axis in one.coordinates)
+        raise UsageError(f"{one.name!r} is a {one.type}: name its coordinates, {coordinates}")
+    return axes
 
 
 def chosen_attributes(
@@ -239,7 +254,8 @@ def chosen_attributes(
         )
     boxes = as_boxes(subscriptions, space)
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
-    return tuple(space.names[axis] for axis in order[:most])
+    names = (space.names[axis] for axis in order if not isinstance(space.attributes[axis], Place))
+    return tuple(islice(names, most))
 
 
 def _fixed(points: F64) -> F64:

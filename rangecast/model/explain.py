@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels.arrays import F64
+from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.attributes.base import Attribute, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.numbers import MAX
+from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
+from rangecast.model.shapes.geometry import number_text
+from rangecast.model.shapes.verify import Places, places_of, words_hold
+from rangecast.model.shapes.words import distance_text, literals_of
 from rangecast.model.space import Space
 
 C128 = npt.NDArray[np.complex128]
@@ -93,7 +97,33 @@ def explain_match(
         for box in range(first, end)
     ]
     nearest = int(np.argmin(lack_of(space, boxes.lo[first:end], boxes.hi[first:end], point)))
+    places = places_of(space)
+    if places is not None:
+        for number, box in enumerate(lines):
+            _add_shapes(space, places, box, boxes.lo[first + number], point)
     return Explanation(boxes.ids[row].as_py(), lines, nearest)
+
+
+def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point: F64) -> None:
+    """Put shapes in place of the bounds of the boxes that cover them."""
+    for axis, (x, y) in zip(places.axes, places.coordinates, strict=True):
+        if lo[axis] == -math.inf:
+            continue
+        attribute = space.attributes[axis]
+        assert isinstance(attribute, Place)
+        word = attribute.literal(lo[axis])
+        holds = bool(words_hold(places, axis, lo[axis : axis + 1], point)[0])
+        at, distance = "(missing)", ""
+        if np.isfinite(point[[x, y]]).all():
+            at = f"{number_text(point[x])}, {number_text(point[y])}"
+            distance = distance_text(literals_of(attribute, word), (x, y), point)
+        lines[axis] = Line(attribute.name, word, at, holds, True, distance)
+        for coordinate in (x, y):
+            line = lines[coordinate]
+            if line.holds or not holds:  # of a shape's box, not of the filter itself
+                lines[coordinate] = replace(
+                    line, wanted="(anything)", holds=True, mentioned=False, distance=""
+                )
 
 
 def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[int]:
@@ -115,6 +145,9 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
     """
     off = (lo > point) | (point > hi)
     share = np.ones(off.shape)
+    places = places_of(space)
+    if places is not None:
+        _lack_shapes(places, off, share, (lo, hi), point)
     for axis, attribute in enumerate(space):
         if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
             some = np.flatnonzero(off[:, axis])
@@ -126,6 +159,28 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
                 share[some, axis] = np.nan_to_num(gap / (gap + scale), nan=1.0)
     found: C128 = off.sum(axis=1) + 1j * (share * off).sum(axis=1)
     return found
+
+
+def _lack_shapes(
+    places: Places, off: Bool, share: F64, bounds: tuple[F64, F64], point: F64
+) -> None:
+    """Write which shapes a point is outside of, and about how far, in place of their boxes."""
+    lo, hi = bounds
+    for axis, sides in zip(places.axes, places.coordinates, strict=True):
+        some = np.flatnonzero(lo[:, axis] > -np.inf)
+        if not len(some):
+            continue
+        off[some, axis] = ~words_hold(places, axis, lo[some, axis], point)
+        beside = some[off[some, axis]]
+        xy = list(sides)
+        if np.isfinite(point[xy]).all():
+            low, high = lo[np.ix_(beside, xy)], hi[np.ix_(beside, xy)]
+            gap = np.maximum(np.maximum(low - point[xy], point[xy] - high), 0.0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                size = np.maximum(high - low, np.finfo(np.float64).tiny)
+                apart = np.nan_to_num((gap / size).max(axis=1), nan=1.0)
+            share[beside, axis] = (apart + 0.01) / (apart + 1.0)
+        off[np.ix_(beside, xy)] = False
 
 
 def _line(

@@ -11,13 +11,16 @@ from typing import Any
 import tomli_w
 
 from rangecast.errors import SpaceError, near, shown
-from rangecast.model.attributes.base import Attribute
+from rangecast.model.attributes.base import Attribute, Number
 from rangecast.model.attributes.field_paths import Fields
-from rangecast.model.attributes.text import KINDS, String
+from rangecast.model.attributes.places import Location, Place, Point
+from rangecast.model.attributes.text import KINDS as SCALARS
+from rangecast.model.attributes.text import String
 from rangecast.model.display import brief, counted, cut, html_table
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.validation.flags import flag
 
+KINDS: dict[str, type[Attribute]] = {**SCALARS, Location.type: Location, Point.type: Point}
 RESERVED = ("id", "filter", "score", "seq")
 """Columns of files that no attribute may be taken for."""
 
@@ -41,6 +44,7 @@ class Space:
                 raise SpaceError(_NOT_ATTRIBUTES.format(given=f"a list with {shown(one)}"))
         if not self.attributes:
             raise SpaceError("a space needs at least one attribute")
+        self.attributes, self._implied = _with_coordinates(self.attributes)
         self.names = tuple(a.name for a in self.attributes)
         self.axes = {name: axis for axis, name in enumerate(self.names)}
         self.paths: dict[int, Fields] = {
@@ -75,6 +79,9 @@ class Space:
     def __getitem__(self, name: str) -> Attribute:
         return self.attributes[self.axis(name)]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "_places"}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Space) and self.attributes == other.attributes
 
@@ -96,6 +103,11 @@ class Space:
         title = f"Space of {counted(len(self), 'attribute')}"
         return html_table(title, ("attribute", "type", "options"), rows, len(self))
 
+    @property
+    def valued(self) -> tuple[Attribute, ...]:
+        """The attributes that events have values of: all but locations, which have coordinates."""
+        return tuple(one for one in self.attributes if not isinstance(one, Place))
+
     def axis(self, name: str) -> int:
         """Return the place of an attribute."""
         try:
@@ -110,7 +122,8 @@ class Space:
 
     def definition(self) -> dict[str, Any]:
         """Return the space as plain data, as its TOML file holds it."""
-        return {"attribute": [a.definition() for a in self.attributes]}
+        given = [a for a in self.attributes if a.name not in self._implied]
+        return {"attribute": [a.definition() for a in given]}
 
     @classmethod
     def from_definition(
@@ -146,13 +159,17 @@ class Space:
             {key: value for key, value in one.definition().items() if key != "source"}
             for one in self.attributes
         ]
+        for table, one in zip(plain, self.attributes, strict=True):
+            if isinstance(one, Place):
+                table |= one.columns_named(*(axis.name for axis in one.coordinates))
         return Space.from_definition({"attribute": plain}, self.vocabularies)
 
     def to_toml(self) -> str:
         """Return the space as TOML; guesses are comments."""
         left_out = [name for name in self.guesses if name not in self.axes]
         head = "".join(map(self._comment, left_out))
-        tables = [self._comment(each.name) + _toml_of(each) for each in self.attributes]
+        given = [each for each in self.attributes if each.name not in self._implied]
+        tables = [self._comment(each.name) + _toml_of(each) for each in given]
         return "\n".join([head, *tables] if head else tables)
 
     def _comment(self, name: str) -> str:
@@ -190,6 +207,29 @@ class Space:
             raise SpaceError(f"{path}: can't be written: {error}") from None
 
 
+def _with_coordinates(
+    given: tuple[Attribute, ...],
+) -> tuple[tuple[Attribute, ...], frozenset[str]]:
+    """Return attributes with the coordinates of places, and the names of those that were added."""
+    known = {one.name: one for one in given}
+    every: list[Attribute] = []
+    implied: set[str] = set()
+    for one in given:
+        for axis in one.coordinates if isinstance(one, Place) else ():
+            is_new = axis.name not in known
+            there = known.setdefault(axis.name, axis)
+            if there is axis:  # perhaps of a space whose attributes these were
+                every += [axis] * is_new
+                implied.add(axis.name)
+            elif not isinstance(there, Number) or there.path != axis.path:
+                raise SpaceError(
+                    f"attribute {one.name!r}: its coordinate {axis.name!r} is a number; "
+                    f"given: a {there.type}"
+                )
+        every.append(one)
+    return tuple(every), frozenset(implied)
+
+
 def _toml_of(attribute: Attribute) -> str:
     keys = attribute.definition()
     below = ""
@@ -222,6 +262,8 @@ _OPTIONS = {
     "category": ("values",),
     "string": (),
     "hierarchy": ("tree",),
+    "location": ("longitude", "latitude", "edges", "earth", "border"),
+    "point": ("x", "y", "border"),
 }
 _REQUIRED = ("values", "tree")
 _ELSEWHERE = {
@@ -249,13 +291,14 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
         raise SpaceError(f"{where} {wrong}; {hint}")
     options = {key: value for key, value in table.items() if key not in ("name", "type")}
     for key in options:
-        if key not in (*_OPTIONS[kind], "source"):
-            allowed = ", ".join(("name", "type", *_OPTIONS[kind], "source"))
+        own = _OPTIONS[kind] if issubclass(KINDS[kind], Place) else (*_OPTIONS[kind], "source")
+        if key not in own:
+            allowed = ", ".join(("name", "type", *own))
             raise SpaceError(f"{where}: a {kind} has no {key!r}; it takes {allowed}")
     for key in _OPTIONS[kind]:
         if key in _REQUIRED and key not in options:
             raise SpaceError(f"{where}: a {kind} needs {key!r}")
-    if kind == "string":
+    if issubclass(KINDS[kind], String):
         options["vocabulary"] = vocabularies.get(str(name), ())
     return KINDS[kind](name, **options)  # type: ignore[arg-type]
 

@@ -17,6 +17,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
+from rangecast.model.shapes.verify import without_places
 from rangecast.rank.combine import check_combine
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
@@ -28,6 +29,7 @@ from rangecast.rank.papers.trees import Trees
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
 from rangecast.rank.slabs.index import Slabs
+from rangecast.rank.verified import Verified, VerifiedScan
 
 
 class Index(Protocol):
@@ -82,5 +84,9 @@ def build(
 ) -> Index:
     """Return the structure that `choose` says, built."""
     check_combine(combine, relaxed=relaxed)
-    named = check_index(choose(boxes, index, relaxed=relaxed).name)
-    return INDEXES[named.name](boxes, relaxed=relaxed, combine=combine, **named.arguments)
+    free = without_places(boxes)
+    named = check_index(choose(free, index, relaxed=relaxed).name)
+    if free is not boxes and relaxed:
+        return VerifiedScan(boxes, combine)
+    built = INDEXES[named.name](free, relaxed=relaxed, combine=combine, **named.arguments)
+    return built if free is boxes else Verified(built, boxes)

@@ -26,6 +26,7 @@ from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
 from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.rank.top import insert
+from rangecast.rank.verified import Verified, VerifiedScan
 from rangecast.rank.warmup import Starting, begin
 
 _PIECE = 512
@@ -201,9 +202,24 @@ def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest
     liveness = Liveness(part.set_rows, died, edit)
     if query.span is None:
         return PartBest(part.structure.best(query.lo, query.k, liveness=liveness), part.set_rows)
+    if isinstance(part.structure, Verified | VerifiedScan):
+        raise UsageError("spans can't be ranked by subscriptions with shapes")
     assert isinstance(part.structure, Slabs | Starting)  # a set with another index takes no spans
     found = part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
     return PartBest(found, part.set_rows)
+
+
+def _recent_part(
+    view: LiveView[Any, RankedPart], ranked: _Ranked, combine: str | None, index: str, space: Space
+) -> RankedPart:
+    """Return a structure over the rows that are in no part; the first answer of a view makes it."""
+    made: dict[str | None, RankedPart]
+    if len(view.ranked) == 1:
+        view.ranked.append({})
+    made = view.ranked[1]
+    if combine not in made:
+        made[combine] = ranked_part(view.rows, ranked.recent_rows, space, index, combine)
+    return made[combine]
 
 
 def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:
@@ -217,6 +233,9 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
         if combine not in part.rankings:
             part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
         found.append(_best_part(part.rankings[combine], ranked.died, view.edit, query))
-    if len(ranked.recent) or not found:
+    if view.places is not None and len(ranked.recent):
+        newest = _recent_part(view, ranked, combine, index, space)
+        found.append(_best_part(newest, ranked.died, view.edit, query))
+    elif len(ranked.recent) or not found:
         found.append(_best_recent(view, ranked, query))
     return merged(found, ranked.arrival, query.k)

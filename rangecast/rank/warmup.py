@@ -9,6 +9,7 @@ from rangecast.kernels.ahead import WHY, Interim, starts_plainly
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.shapes.verify import without_places
 from rangecast.rank.choose import Index, build, choose
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best
@@ -28,7 +29,8 @@ def begin(
     """Return a structure that answers without compiling first, and why it was chosen."""
     choice = choose(boxes, index, relaxed=relaxed)
     kernel = search_relaxed if relaxed else search_exact
-    if index == "auto" and starts_plainly(boxes.lo.size, _VERB, kernel):
+    plain = index == "auto" and without_places(boxes) is boxes
+    if plain and starts_plainly(boxes.lo.size, _VERB, kernel):
         return Starting(boxes, relaxed=relaxed, combine=combine), Choice(Scan.name, WHY)
     return build(boxes, choice.name, relaxed=relaxed, combine=combine), choice
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rangecast.match.choose import build
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
@@ -36,7 +37,8 @@ def tried(
     space = Space.from_definition(entry.space.definition())
     wanted = parse(text, space)
     lo, hi = wanted.arrays()
-    index = Scan(Boxes.of(lo, hi, owner=np.zeros(len(lo), np.int32), ids=[0]))
+    own = np.zeros(len(lo), np.int32)
+    index = build(Boxes.of(lo, hi, owner=own, ids=[0], space=space), Scan.name)
     looked_at = matched = 0
     examples: list[dict[str, Any]] = []
     by_minute: dict[int, int] = {}

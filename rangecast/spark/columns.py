@@ -85,7 +85,8 @@ def need_attributes(
     """Return the columns of events that speak of attributes; refuse absent ones and wrong types."""
     if not flag("allow_missing", allow_missing):
         present = {*data.columns}
-        absent = [columns.names(one)[0] for one in space if not {*columns.names(one)} & present]
+        names = [columns.names(one) for one in space.valued]
+        absent = [some[0] for some in names if not {*some} & present]
         need(data, absent, "events")
     found = [name for name in columns.all_names(space) if name in data.columns]
     refuse_dots(found)

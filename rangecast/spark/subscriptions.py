@@ -87,7 +87,7 @@ def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
         else:
             new = _words_of_bounds(subscriptions, space, kind)
         for axis, word in sorted((row["axis"], row["word"]) for row in new.distinct().collect()):
-            known.attributes[axis].equal(word)
+            known.attributes[axis].number(word)
 
     def encode_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -406,10 +406,10 @@ def test_what_concerns_one_attribute_stays_one_set() -> None:
 def test_a_product_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
-    def counted(first: regions.Product, second: regions.Product) -> regions.Product | int:
+    def counted(attributes: Any, first: Any, second: Any) -> regions.Product | int:
         nonlocal calls
         calls += 1
-        return regions.meet(first, second)
+        return regions.meet(attributes, first, second)
 
     monkeypatch.setattr(meaning, "meet", counted)
     space = wide(400)

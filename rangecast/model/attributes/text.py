@@ -96,7 +96,7 @@ class String(_Named):
         return None if coordinate == OTHER else self.vocabulary[int(coordinate)]
 
     def equal(self, value: Any) -> Interval | None:
-        code = self._learned(self._text(value))
+        code = self.number(self._text(value))
         return code, code
 
     def learn(self, words: Sequence[str]) -> bool:
@@ -106,9 +106,9 @@ class String(_Named):
             if self.vocabulary[:known] != list(words[:known]):
                 return False
         # Another thread may add a word in between: then the order differs after all.
-        return all(self._learned(word) == code for code, word in enumerate(words[known:], known))
+        return all(self.number(word) == code for code, word in enumerate(words[known:], known))
 
-    def _learned(self, text: str) -> float:
+    def number(self, text: str) -> float:
         """Return the code of a text, a new one if it is new."""
         code = self.codes.get(text)
         if code is None:

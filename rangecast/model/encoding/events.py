@@ -130,7 +130,8 @@ class EventFile:
             seen.update(rows.batch.columns)
             points = self.columns.points_of(self.space, rows, self._nan)
             yield rows, points if rows.good.all() else points[rows.good]
-        absent = [one.name for one in self.space if seen.isdisjoint(self.columns.names(one))]
+        valued = self.space.valued
+        absent = [one.name for one in valued if seen.isdisjoint(self.columns.names(one))]
         if seen and absent:
             self.warnings.append(
                 f"{self.path} has no column for {', '.join(map(repr, absent))}: "

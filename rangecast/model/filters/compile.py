@@ -17,6 +17,7 @@ from typing import Any
 from rangecast.errors import FilterError, InvalidValueError, SpaceError, near
 from rangecast.model.attributes.base import Attribute
 from rangecast.model.attributes.numbers import MAX, read_number
+from rangecast.model.attributes.places import FULL, Place
 from rangecast.model.filters.excerpts import clipped, fault
 from rangecast.model.filters.grammar import Condition, Group, Node, read
 from rangecast.model.filters.lexer import QUOTES, Word
@@ -29,12 +30,15 @@ from rangecast.model.filters.regions import (
     axes_of,
     boxes,
     complement,
-    intersection,
     joined,
     meet,
     size,
     union,
 )
+from rangecast.model.filters.regions import common as shared
+from rangecast.model.shapes.geometry import ShapeError
+from rangecast.model.shapes.syntax import Call, Length, read_call, read_length
+from rangecast.model.shapes.words import asked
 from rangecast.model.space import Space
 
 MAX_BOXES = 1024
@@ -81,6 +85,8 @@ class _Reading:
         if isinstance(node, Condition):
             if node.form == "truth":
                 return [] if negated else [()]
+            if node.form == "call":
+                return self.shapes(node, negated)
             axis = self.axis(node.name)
             ranges = self.ranges(node, self.space.attributes[axis], negated)
             if not ranges:
@@ -124,6 +130,71 @@ class _Reading:
             problem = f"no attribute {clipped(name)!r}"
             hint = near(name, self.space.names)
             raise fault(self.text, word.start, word.end, problem, hint) from None
+
+    def shapes(self, node: Condition, negated: bool) -> Region:
+        """Return the boxes of a call: those that cover its shape, or, negated, all places."""
+        at = node.name.start
+        try:
+            call = read_call(str(node.name))
+            place = self.place(node, call.attribute)
+            sign, length = self.length(node, call)
+            literal = asked(place, call, sign, length, negated=negated)
+        except ShapeError as error:
+            start = at + (error.at or 0)
+            raise fault(self.text, start, start + 1, error.reason, error.hint) from None
+        x, y = (self.space.axis(one.name) for one in place.coordinates)
+        number = place.number(literal.text)
+        place.read[literal.text] = literal
+        axis = self.space.axis(place.name)
+        word = axis, ((number, number),)
+        if literal.negated:
+            anywhere = [(axis, (self.space.attributes[axis].domain,)) for axis in (x, y)]
+            return [tuple(sorted([*anywhere, word]))]
+        region: Region = []
+        for cell in literal.cover():
+            sides = (x, cell.x0, cell.x1), (y, cell.y0, cell.y1)
+            clipped = [(a, self.space.attributes[a].clip(lo, hi)) for a, lo, hi in sides]
+            parts = [(axis, (one,)) for axis, one in clipped if one is not None]
+            if len(parts) == 2:
+                full = axis, ((number, number + FULL),)
+                region.append(tuple(sorted([*parts, full if cell.is_full else word])))
+        if not region:
+            self.impossible.append(_Impossible(x, node))
+        return region
+
+    def place(self, node: Condition, name: str) -> Place:
+        """Return the attribute of a call."""
+        at = node.name.start + str(node.name).find("(") + 1
+        attribute = self.space.axes.get(name)
+        found = None if attribute is None else self.space.attributes[attribute]
+        if isinstance(found, Place):
+            return found
+        places = [one.name for one in self.space if isinstance(one, Place)]
+        if found is not None:
+            problem = f"{clipped(name)!r} is a {found.type}, not a location or a point"
+        else:
+            problem = f"no attribute {clipped(name)!r}"
+        hint = near(name, places) if places else "add one to the space: type = 'location'"
+        raise fault(self.text, at, node.name.end, problem, hint)
+
+    def length(self, node: Condition, call: Call) -> tuple[str, Length | None]:
+        """Return the sign and the length that a call is compared with, if it must be."""
+        if (call.function == "distance") != bool(node.terms):
+            problem = (
+                "a distance is compared with a length"
+                if not node.terms
+                else ("within is true or false: it is compared with nothing")
+            )
+            hint = "write distance(...) < 5 km" if not node.terms else ""
+            raise fault(self.text, *node.span, problem, hint)
+        if not node.terms:
+            return "", None
+        sign, value, *unit = node.terms
+        offset = value.start - node.name.start
+        if value[0] in QUOTES:
+            raise ShapeError("a length is a number", offset)
+        made = read_length(" ".join([str(value), *map(str, unit)]))
+        return str(sign), made._replace(at=offset)
 
     def ranges(self, node: Condition, attribute: Attribute, negated: bool) -> Ranges:
         if node.form == "null":
@@ -180,7 +251,7 @@ class _Reading:
         certain: list[tuple[int, Ranges]] = []
         for axis in sorted(sets):
             found = sets[axis]
-            common = found[0] if len(found) == 1 else intersection(found)
+            common = found[0] if len(found) == 1 else shared(self.space.attributes[axis], found)
             if common:
                 certain.append((axis, common))
             else:
@@ -202,7 +273,7 @@ class _Reading:
             apart_on: set[int] = set()
             for first in region:
                 for second in choice:
-                    both = meet(first, second)
+                    both = meet(self.space.attributes, first, second)
                     if isinstance(both, int):
                         apart_on.add(both)
                     else:

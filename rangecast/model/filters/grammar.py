@@ -16,7 +16,7 @@ from lark import Lark, UnexpectedToken
 
 from rangecast.errors import FilterError, shown
 from rangecast.model.filters.errors import misplaced
-from rangecast.model.filters.lexer import Word, Words
+from rangecast.model.filters.lexer import CALL, Word, Words
 
 _GRAMMAR = """
 ?any: all | any OR all                              -> any_of
@@ -24,6 +24,9 @@ _GRAMMAR = """
 ?term: NOT term                                     -> negation
      | LPAR any RPAR                                -> group
      | BOOLEAN                                      -> truth
+     | CALL                                         -> call
+     | CALL ORDER VALUE                             -> call
+     | CALL ORDER VALUE NAME                        -> call
      | NAME ORDER VALUE                             -> order
      | NAME SAME VALUE                              -> same
      | NAME SAME BOOLEAN                            -> same
@@ -38,7 +41,7 @@ _GRAMMAR = """
      | NAME IS NULL                                 -> null
      | NAME IS NOT NULL                             -> not_null
 values: VALUE | BOOLEAN | values COMMA VALUE | values COMMA BOOLEAN
-%declare NAME VALUE BOOLEAN ORDER SAME LPAR RPAR COMMA AND OR NOT BETWEEN IN IS NULL
+%declare CALL NAME VALUE BOOLEAN ORDER SAME LPAR RPAR COMMA AND OR NOT BETWEEN IN IS NULL
 """
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -70,6 +73,7 @@ class Condition(Node):
     equal    values, one of which must hold
     null     none
     truth    none; the name has no meaning
+    call     sign, length and unit of a distance, or none; the name is the whole call
     """
 
     __slots__ = ("name", "terms")
@@ -113,6 +117,9 @@ class _Builder:
     def truth(self, words: list[Word]) -> Node:
         node = Condition("truth", words[0], [], words)
         return _denied(node) if words[0].lower() == "false" else node
+
+    def call(self, words: list[Word]) -> Node:
+        return Condition("call", words[0], words[1:], words)
 
     def order(self, words: list[Word]) -> Node:
         name, sign, value = words
@@ -197,6 +204,9 @@ def read(text: str, names: tuple[str, ...]) -> Node:
     """Return the tree of a filter's text. `names` of attributes serve hints only."""
     if not isinstance(text, str):
         raise FilterError(f"a filter is a text; given: {shown(text)}")
+    if alone := CALL.fullmatch(text):  # most filters of shapes
+        word = Word("CALL", alone[1], alone.start(1))
+        return Condition("call", word, [], [word])
     try:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedToken as error:

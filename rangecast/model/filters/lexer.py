@@ -6,6 +6,7 @@ VALUE      a number, or a text in quotes
 BOOLEAN    true, false
 ORDER      <, <=, >, >=
 SAME       =, ==, !=, <>
+CALL       a whole call such as within(position, circle(1, 2, 5 km))
 LPAR RPAR COMMA, and each other keyword as a kind of its own
 """
 
@@ -28,9 +29,15 @@ QUOTES = "'\""
 KEYWORDS = {w: w.upper() for w in ("and", "or", "not", "between", "in", "is", "null")}
 KEYWORDS |= {"true": "BOOLEAN", "false": "BOOLEAN"}
 
+_CALL = r"""(?i:within|distance)\s*+\((?:[^()'"]
+      |'[^']*+(?:''[^']*+)*+'|"[^"]*+(?:""[^"]*+)*+"
+      |\((?:[^()'"]|'[^']*+(?:''[^']*+)*+'|"[^"]*+(?:""[^"]*+)*+")*+\))*+\)"""
+CALL = re.compile(rf"\s*+({_CALL})\s*+", re.VERBOSE)
+"""A filter that is one call."""
 _WORDS = re.compile(
-    r"""(?:\s+|--[^\n]*|\#[^\n]*)*+(?:
-    (?P<WORD>[^\W\d]\w*)
+    rf"""(?:\s+|--[^\n]*|\#[^\n]*)*+(?:
+    (?P<CALL>{_CALL})
+  | (?P<WORD>[^\W\d]\w*)
   | (?P<VALUE>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])
       | '[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+")
   | (?P<ORDER><=|>=|<(?!>)|>)

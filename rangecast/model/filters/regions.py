@@ -21,6 +21,7 @@ from itertools import product as cartesian
 
 from rangecast.model.attributes.base import MISSING, Attribute, Interval
 from rangecast.model.attributes.numbers import largest_carried, smallest_carried
+from rangecast.model.attributes.places import Place, both
 from rangecast.model.attributes.timestamps import FIRST_MOMENT, LAST_MOMENT
 
 Ranges = tuple[Interval, ...]
@@ -52,6 +53,8 @@ def _touch(attribute: Attribute, low: Interval, high: Interval) -> bool:
     """Whether two ranges, the first not beginning after the second, make one range."""
     if high[0] <= low[1]:
         return True
+    if isinstance(attribute, Place):  # two words are two conditions, whatever their numbers are
+        return False
     return high[0] != MISSING and high[0] <= after(attribute, low[1])
 
 
@@ -86,6 +89,20 @@ def intersection(sets: Sequence[Ranges]) -> Ranges:
     return tuple(common)
 
 
+def common(attribute: Attribute, sets: Sequence[Ranges]) -> Ranges:
+    """Return what lies in every one of the sets of an attribute; words of places are joined."""
+    if not isinstance(attribute, Place):
+        return intersection(sets)
+    words = {number: attribute.literal(number) for ranges in sets for number, _ in ranges}
+    found = {(words[lo], hi - lo) for lo, hi in sets[0]}
+    for ranges in sets[1:]:
+        found = {
+            (both(one, words[lo]), min(full, hi - lo)) for one, full in found for lo, hi in ranges
+        }
+    numbers = [(attribute.number(word), full) for word, full in sorted(found)]
+    return union(attribute, [(number, number + full) for number, full in numbers])
+
+
 def complement(attribute: Attribute, ranges: Ranges) -> Ranges:
     """Return the rest of the domain. A missing value is in neither."""
     gaps: list[Interval] = []
@@ -117,7 +134,7 @@ def snapped(attribute: Attribute, lo: float, hi: float) -> list[Interval]:
     return pieces if inside is None else [inside, *pieces]
 
 
-def meet(first: Product, second: Product) -> Product | int:
+def meet(attributes: Sequence[Attribute], first: Product, second: Product) -> Product | int:
     """Return what lies in both products, or the axis on which they have nothing in common."""
     if not first or not second:
         return first or second
@@ -125,7 +142,7 @@ def meet(first: Product, second: Product) -> Product | int:
     for axis, ranges in second:
         known = sets.get(axis)
         if known is not None and known != ranges:
-            ranges = intersection((known, ranges))
+            ranges = common(attributes[axis], (known, ranges))
             if not ranges:
                 return axis
         sets[axis] = ranges

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.places import Location, Point
 from rangecast.model.attributes.text import String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
@@ -24,7 +25,7 @@ class _Words(String):
         self._host = host
         self._first = len(host.vocabulary)
 
-    def _learned(self, text: str) -> float:
+    def number(self, text: str) -> float:
         code = self._host.codes.get(text)
         if code is None or code >= self._first:  # others may be learned while this one is read
             code = self.codes.get(text)
@@ -39,7 +40,19 @@ class _Words(String):
         return self.vocabulary[int(coordinate) - self._first]
 
     def settle(self) -> bool:
-        return all(self._host.equal(word) == (code, code) for word, code in self.codes.items())
+        return all(self._host.number(word) == code for word, code in self.codes.items())
+
+
+class _LocationWords(_Words, Location):
+    """The same of a location."""
+
+
+class _PointWords(_Words, Point):
+    """The same of a point."""
+
+
+_LIKE: dict[type[String], type[_Words]] = {Location: _LocationWords, Point: _PointWords}
+"""Tentative words that are also of the host's own kind."""
 
 
 class TentativeSpace(Space):
@@ -47,7 +60,9 @@ class TentativeSpace(Space):
 
     def __init__(self, host: Space):
         vars(self).update(vars(host))  # all was checked there
-        each = [_Words(one) if isinstance(one, String) else one for one in host]
+        each = [
+            _LIKE.get(type(one), _Words)(one) if isinstance(one, String) else one for one in host
+        ]
         self.attributes = tuple(each)
         self._words = [one for one in each if isinstance(one, _Words)]
         self.host = host

@@ -8,23 +8,26 @@ written as `<` or `<=`, whichever number is shorter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta, timezone
 from math import inf
 from typing import TYPE_CHECKING
 
 from rangecast.model.attributes.base import Attribute, Interval, quoted
+from rangecast.model.attributes.places import FULL, Place
 from rangecast.model.attributes.text import OTHER, Hierarchy, String
 from rangecast.model.attributes.timestamps import EPOCH, FARTHEST_ZONE
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import (
     NULL,
+    Product,
     Ranges,
     after,
     before,
     complement,
     joined,
 )
+from rangecast.model.shapes.words import literals_of
 from rangecast.model.space import Space
 
 if TYPE_CHECKING:
@@ -33,13 +36,61 @@ if TYPE_CHECKING:
 
 def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -> str:
     """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention."""
-    products = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
+    products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
+    if any(isinstance(one, Place) for one in space):
+        products = _without_covers(space, products)
     alternatives = []
     for product in joined(space.attributes, products):
         several = len(product) > 1
         parts = [_condition(space.attributes[axis], ranges, several) for axis, ranges in product]
         alternatives.append(" and ".join(parts) or "true")
     return " or ".join(alternatives)
+
+
+def _without_covers(space: Space, products: list[Product]) -> list[Product]:
+    """Return products without the bounds that a shape implies: they are the boxes of its cover."""
+    left = dict.fromkeys(products)
+    for product in products:
+        for axis, ranges in product:
+            place = space.attributes[axis]
+            if not isinstance(place, Place) or product not in left:
+                continue
+            sides = [space.axis(one.name) for one in place.coordinates]
+            rest = tuple(part for part in product if part[0] not in (*sides, axis))
+            for cells in _implied(space, place, ranges, sides):
+                number = ranges[0][0]
+                implied = [
+                    tuple(sorted([*rest, *cell, (axis, ((number, number + FULL * full),))]))
+                    for cell, full in cells
+                ]
+                if all(one in left for one in implied):
+                    for one in implied:
+                        left.pop(one, None)
+                    left[tuple(sorted([*rest, (axis, ((number, number),))]))] = None
+                    break
+    return list(left)
+
+
+def _implied(
+    space: Space, place: Place, ranges: Ranges, sides: list[int]
+) -> Iterator[list[tuple[Product, bool]]]:
+    """Yield what bounds a word may have by itself: the cover of a literal, or all places."""
+    domains = [(a, (space.attributes[a].domain,)) for a in sides]
+    for literal in literals_of(place, place.literal(ranges[0][0])):
+        if literal.negated:
+            yield [(tuple(domains), False)]
+            continue
+        cells: list[tuple[Product, bool]] = []
+        for cell in literal.cover():
+            bounds = (cell.x0, cell.x1), (cell.y0, cell.y1)
+            clipped = [
+                (a, space.attributes[a].clip(lo, hi))
+                for a, (lo, hi) in zip(sides, bounds, strict=True)
+            ]
+            parts = tuple((a, (one,)) for a, one in clipped if one is not None)
+            if len(parts) == len(sides):
+                cells.append((parts, cell.is_full))
+        yield cells
 
 
 def text_of_bounds(space: Space, lo: F64, hi: F64) -> str:
@@ -53,6 +104,10 @@ def text_of_bounds(space: Space, lo: F64, hi: F64) -> str:
 
 def _condition(attribute: Attribute, ranges: Ranges, in_conjunction: bool) -> str:
     """Return the text of a set of ranges, in parentheses where an `or` in it needs them."""
+    if isinstance(attribute, Place):
+        words = [attribute.literal(number) for number, _ in ranges]
+        text = " or ".join(words)
+        return f"({text})" if in_conjunction and len(words) > 1 else text
     name = name_text(attribute.name)
     known = ranges[:-1] if ranges[-1] == NULL else ranges
     alternatives = [f"{name} is null"] if ranges[-1] == NULL else []

@@ -18,6 +18,7 @@ from typing import Any
 
 from rangecast.errors import FilterError
 from rangecast.model.attributes.base import Interval
+from rangecast.model.attributes.places import FULL, Location, Place, Point
 from rangecast.model.attributes.text import String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.regions import Box, Region, boxes, union
@@ -53,12 +54,52 @@ class _Words(String):
         return code, code
 
 
+class _Shapes(Place):
+    """A place whose words are numbered within one text, in the order in which they come."""
+
+    mentioned: dict[str, float]
+    is_sure = True
+
+    def begin(self, _codes: dict[str, float]) -> None:
+        self.mentioned = {}
+        self.vocabulary = []
+
+    def number(self, text: str) -> float:
+        code = self.mentioned.get(text)
+        if code is None:
+            code = self.mentioned[text] = float(len(self.vocabulary) * _STEP + 2)
+            self.vocabulary.append(text)
+        return code
+
+    def value(self, coordinate: float) -> str | None:
+        return self.vocabulary[(int(coordinate) - 2) // _STEP]
+
+
+class _Location(_Shapes, Location):
+    """The same of a location."""
+
+
+class _Point(_Shapes, Point):
+    """The same of a point."""
+
+
+def _first_words(attribute: String) -> _Words | _Shapes:
+    """Return an attribute that numbers words within one text."""
+    if not isinstance(attribute, Place):
+        return _Words(attribute.name)
+    made: _Shapes = object.__new__(_Location if isinstance(attribute, Location) else _Point)
+    vars(made).update(vars(attribute))
+    made.read = {}
+    made.begin({})
+    return made
+
+
 class FirstReading:
     """Parses texts, and collects the words that they mention."""
 
     def __init__(self, space: Space):
         self._words = {
-            axis: _Words(one.name) for axis, one in enumerate(space) if isinstance(one, String)
+            axis: _first_words(one) for axis, one in enumerate(space) if isinstance(one, String)
         }
         self._space = Space([self._words.get(axis, one) for axis, one in enumerate(space)])
         self._seen: set[tuple[int, str]] = set()
@@ -85,7 +126,12 @@ class FirstReading:
                     self.new.append((axis, word))
         if found is None or not all(one.is_sure for one in self._words.values()):
             return None
-        return marshal.dumps((_ALTERNATIVES.search(text) is None, words, found))
+        is_plain = _ALTERNATIVES.search(text) is None
+        for one in self._words.values():
+            if isinstance(one, _Shapes):
+                is_plain &= not one.mentioned  # the boxes of a shape are no product of ranges
+                one.read.clear()
+        return marshal.dumps((is_plain, words, found))
 
 
 def numbered(read: bytes, space: Space) -> Filter | None:
@@ -101,6 +147,9 @@ def numbered(read: bytes, space: Space) -> Filter | None:
         if axis not in numbers:
             numbers[axis] = {}
             last = -1.0
+        if isinstance(attribute, Place):  # two words never make one
+            numbers[axis] |= {code: number, code + FULL: number + FULL}
+            continue
         numbers[axis] |= {code - 1: number - 1, code: number, code + 1: number + 1}
         has_room &= number - last >= 2
         last = number

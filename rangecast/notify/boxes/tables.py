@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rangecast.errors import FileError, UsageError, near
+from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.text import String
 from rangecast.model.encoding.subscriptions import Part, encode_part
 from rangecast.model.io.records import Records, Rows, Source
@@ -27,6 +28,12 @@ def _check(space: Space) -> None:
             raise UsageError(
                 f"an attribute called {attribute.name!r} can't be told from the column of that "
                 "name\n  hint: rename the attribute"
+            )
+        if isinstance(attribute, Place):
+            x, y = (axis.name for axis in attribute.coordinates)
+            raise UsageError(
+                f"{attribute.name!r} is a {attribute.type}, and interests of a board take no "
+                f"shapes\n  hint: leave it out, and make {x!r} and {y!r} numbers"
             )
         if isinstance(attribute, String):
             raise UsageError(

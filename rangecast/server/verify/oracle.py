@@ -18,6 +18,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
+from rangecast.model.shapes.verify import places_of, without_places, words_hold
 from rangecast.model.space import Space
 from rangecast.server.state.edits import (
     AnyEdit,
@@ -144,14 +145,25 @@ class _Set:
         points = [self._point(event) for event in events]
         used = np.array([one for one in points if one is not None]).reshape(-1, len(self._space))
         rows = np.flatnonzero(self._is_used)
-        found = Scan(Boxes.of(self._lo[rows], self._hi[rows])).match(used)
+        boxes = Boxes.of(self._lo[rows], self._hi[rows], space=self._space)
+        found = Scan(without_places(boxes)).match(used)
         place = 0
         for point in points:
             if point is None:
                 yield None
             else:
-                yield {self._names[row] for row in rows[found.of(place)]}
+                holding = rows[found.of(place)]
+                yield {self._names[row] for row in holding if self._holds_shapes(row, point)}
                 place += 1
+
+    def _holds_shapes(self, row: int, point: F64) -> bool:
+        """Whether the shapes of a box hold a point."""
+        places = places_of(self._space)
+        return places is None or all(
+            self._lo[row, axis] == -np.inf
+            or words_hold(places, axis, self._lo[row, axis : axis + 1], point)[0]
+            for axis in places.axes
+        )
 
     def _read(self, put: PutSubscription) -> None:
         # It was accepted: however many boxes its words make by now, all of them count.

@@ -77,7 +77,7 @@ def match_ids(
         prepared = prepare_match(session, subscriptions, space)
         made = _column_function(prepared, prepared.answerer, rejected, nan)
         _release_with(session, [made._unwrapped], prepared)
-    names = space.names
+    names = [one.name for one in space.valued]
 
     def ids(*columns: Column | str) -> Column:
         if columns and len(columns) != len(names):
@@ -85,7 +85,7 @@ def match_ids(
                 f"the space has {len(names)} attributes: {', '.join(map(repr, names))}; given: "
                 f"{len(columns)} columns\n  hint: give a column for each, in this order"
             )
-        named: Any = columns or [F.col(_quoted(one.path or (one.name,))) for one in space]
+        named: Any = columns or [F.col(_quoted(one.path or (one.name,))) for one in space.valued]
         found: Column = made(*named)
         return found
 
@@ -229,7 +229,8 @@ _BY_NAME = EventColumns(by_name=True)
 
 def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan: str) -> Any:
     need_one_of("rejected", rejected, REJECTED)
-    shipped_space, names = prepared.shipped_space, prepared.space.names
+    shipped_space = prepared.shipped_space
+    names = [one.name for one in prepared.space.valued]
     with_errors = rejected == "column"
     arrow_udf: Any = vars(F)["arrow_udf"]  # which PySpark's stubs don't list
     columns = sharded.schema.names

@@ -30,7 +30,7 @@ from rangecast.rank.combine import check_combine
 from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.shards.build import Make, build_shards, hull_of
+from rangecast.spark.steps.shards.build import Make, build_shards, hull_of, in_space
 from rangecast.spark.steps.shards.explain import explain_shards
 from rangecast.spark.steps.shards.sharded_set import Shard, ShardedSet
 from rangecast.spark.subscriptions import (
@@ -215,6 +215,7 @@ def prepare_answers(
     ):
         size = size_of(given)
         wanted = _shards_wanted(size, max_worker_memory)
+        make = in_space(make, known)
         if wanted == 1:
             boxes = gathered(given, known, rejected)
             empty = _empty(make, boxes.ids.type, len(known))
@@ -237,10 +238,10 @@ def prepare_answers(
     return Prepared(known, ship(session, known), ShardedSet(shards, empty, room), rows, width)
 
 
-def layer_shard(session: SparkSession, layer: Layer, make: Make) -> Shard:
-    """Build and ship what a layer of edits added."""
-    boxes = replace(layer.boxes, ids=as_spark_ids(layer.boxes.ids))
-    answerer = replace(make(boxes), arrival=layer.arrival)
+def layer_shard(session: SparkSession, layer: Layer, space: Space, make: Make) -> Shard:
+    """Build and ship what a layer of edits added; `space` has its words."""
+    boxes = replace(layer.boxes, ids=as_spark_ids(layer.boxes.ids), space=space)
+    answerer = replace(in_space(make, space)(boxes), arrival=layer.arrival)
     lo, hi = hull_of(boxes)
     return Shard(ship(session, answerer), boxes.rows, answerer.memory, lo, hi, answerer.choice)
 

@@ -57,7 +57,7 @@ def backfill(
     unread = F.when(moment.isNull() & (F.trim(unread.cast("string")) != ""), unread.cast("string"))
     events = events.withColumns({"_row": row, "_moment": moment, "_unread": unread, "_name": named})
     keep = ["_row", "_moment", "_unread", *([BROKEN] if BROKEN in events.columns else [])]
-    boxes = Boxes.of(lo, hi, owner=owner)
+    boxes = Boxes.of(lo, hi, owner=owner, space=space)
     found = match(
         events, boxes, space, output="arrays", keep=keep, event_id="_name", rejected="column"
     )

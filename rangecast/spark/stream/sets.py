@@ -213,7 +213,7 @@ class ReadySets:
             return self._bases[base]
         for number, layer in zip(layers, found.layers, strict=True):
             if number not in self._layers and layer.boxes.rows:
-                self._layers[number] = layer_shard(session, layer, self._make)
+                self._layers[number] = layer_shard(session, layer, found.space, self._make)
         return self._bases[base].with_layers(session, found, [self._layers.get(n) for n in layers])
 
     def release(self) -> None:

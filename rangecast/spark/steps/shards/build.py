@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.shapes.verify import places_of, without_places
+from rangecast.model.space import Space
 from rangecast.spark.columns import as_spark_ids
 from rangecast.spark.session import is_local
 from rangecast.spark.shipped import (
@@ -50,6 +52,23 @@ _COLUMNS = ("id", "seq", "score", "weights", "boxes")
 
 Make = Callable[[Boxes], Any]
 """Builds an answerer over some subscriptions."""
+
+
+@dataclass(frozen=True)
+class _InSpace:
+    """Builds answerers over boxes of a space with places, whose words they need."""
+
+    make: Make
+    space: Space
+
+    def __call__(self, boxes: Boxes) -> Any:
+        """Build one."""
+        return self.make(replace(boxes, space=self.space))
+
+
+def in_space(make: Make, space: Space) -> Make:
+    """Return what builds answerers over boxes that may not know their space."""
+    return make if places_of(space) is None else _InSpace(make, space)
 
 
 def build_shards(
@@ -143,7 +162,8 @@ def _built(
     table = table.sort_by("arrival")
     arrival = table.column("arrival").to_numpy()
     boxes = boxes_in_order(table, dimensions)
-    boxes = replace(boxes, ids=as_spark_ids(boxes.ids))
+    space = make.space if isinstance(make, _InSpace) else None
+    boxes = replace(boxes, ids=as_spark_ids(boxes.ids), space=space)
     lo, hi = hull_of(boxes)
     answerer = replace(make(boxes), arrival=arrival)
     saved = save(folder or hosts_folder(), answerer)
@@ -164,7 +184,8 @@ def _built(
 
 
 def hull_of(boxes: Boxes) -> tuple[Any, Any]:
-    """Return the hull of all boxes."""
+    """Return the hull of all boxes; shapes are in it by the boxes that cover them."""
+    boxes = without_places(boxes)
     if not len(boxes.lo):
         return np.full(boxes.dimensions, -np.inf), np.full(boxes.dimensions, np.inf)
     return boxes.lo.min(axis=0), boxes.hi.max(axis=0)

@@ -1,0 +1,76 @@
+"""A structure over the boxes of shapes, whose candidates are verified.
+
+The structure has boxes without the words of places (`rangecast.model.shapes`); what it finds is
+compared again. Work: candidates count as tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32
+from rangecast.match.result import MatchRows
+from rangecast.model.boxes import Boxes, as_points
+from rangecast.model.shapes.verify import bounds_of_boxes, places_of, verified
+
+
+class Unverified(Protocol):
+    """A structure that finds candidates."""
+
+    name: str
+
+    def match(self, points: F64) -> MatchRows:
+        """Return all candidates of all events."""
+
+    def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
+        """Yield (first event, candidates) in pieces of bounded size."""
+
+    def match_one(self, point: F64) -> I32:
+        """Return the candidates of one event."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all its arrays."""
+
+
+class Verified:
+    """A matching structure whose candidates are verified."""
+
+    def __init__(self, index: Unverified, boxes: Boxes):
+        assert boxes.space is not None
+        self.index = index
+        self.name = index.name
+        self.space = boxes.space
+        self._bounds = bounds_of_boxes(boxes)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the structure and of the boxes that candidates are compared with."""
+        return self.index.memory + self._bounds.memory
+
+    def match(self, points: F64) -> MatchRows:
+        """Return all matches of all events."""
+        return self._verified(self.index.match(points), points)
+
+    def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
+        """Yield (first event, matches) in pieces of bounded size."""
+        for first, found in self.index.stream(points):
+            some = points[first : first + len(found.offsets) - 1]
+            yield first, self._verified(found, some)
+
+    def match_one(self, point: F64) -> I32:
+        """Return the rows that hold one event."""
+        rows = self.index.match_one(point)
+        point = as_points(point, len(self.space), one=True)
+        offsets = np.array([0, len(rows)])
+        return self._verified(MatchRows(offsets, rows), point[None]).rows
+
+    def _verified(self, found: MatchRows, points: F64) -> MatchRows:
+        places = places_of(self.space)
+        assert places is not None
+        offsets, rows = verified(self._bounds, places, points, found.offsets, found.rows)
+        work = found.work._replace(tested=found.work.tested + len(found.rows))
+        return MatchRows(offsets, rows, work)

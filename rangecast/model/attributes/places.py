@@ -1,0 +1,156 @@
+"""Attributes whose conditions are shapes: a location on the earth, a point on a plane.
+
+Such an attribute is three axes of a space. Two are numbers, the coordinates that events have. The
+third is the attribute itself: a filter's shapes are its *words*, numbered as those of a string are,
+and events have no value there. To an index a subscription is the boxes that cover its shapes; its
+word is verified on the candidates (`rangecast.model.shapes`).
+
+A word is one or more literals joined by `and`, such as `not within(position, circle(...))`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rangecast.errors import InvalidValueError, SpaceError
+from rangecast.model.attributes.base import MISSING, Interval, Number
+from rangecast.model.attributes.text import String
+
+FULL = 0.5
+"""A box that lies inside the shape of word n has the range n to n + FULL: it needs no test."""
+_AND = re.compile(r" and (?=(?:not )?(?:within|distance)\()")
+_EDGES = ("straight", "geodesic")
+_EARTHS = ("wgs84", "sphere")
+_BORDERS = ("closed", "open", "once")
+
+
+class Place(String):
+    """An attribute whose conditions are shapes."""
+
+    earth: ClassVar[bool]
+
+    def __init__(
+        self, name: str, axes: tuple[Number, Number], border: str, vocabulary: Sequence[str]
+    ):
+        super().__init__(name, vocabulary)
+        if border not in _BORDERS:
+            raise _not_one_of(name, "border", border, _BORDERS)
+        self.coordinates = axes
+        """The two numbers that events have."""
+        self.read: dict[str, Any] = {}
+        """Literals that were read already, by their text, until their programs are made."""
+        self.border = border
+        """What a point on the border is: inside ("closed"), outside, or in one neighbour only."""
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        x, y = (axis.name for axis in self.coordinates)
+        raise self._refuse(value, f"is a {self.type}: an event has it as {x!r} and {y!r}")
+
+    def equal(self, value: Any) -> Interval | None:
+        raise InvalidValueError(
+            f"{self.name!r} is a {self.type}: use within({self.name}, ...) or "
+            f"distance({self.name}, point(x, y)) < ..."
+        )
+
+    def literal(self, coordinate: float) -> str:
+        """Return the text of a word."""
+        return str(self.value(coordinate))
+
+    def columns_named(self, x: str, y: str) -> dict[str, str]:
+        """Return the options of a definition whose coordinates are in these columns."""
+        keys = ("longitude", "latitude") if self.earth else ("x", "y")
+        return dict(zip(keys, (x, y), strict=True))
+
+
+class Location(Place):
+    """A place on the earth, by longitude and latitude in degrees.
+
+    edges    "straight" in degrees, as GeoJSON means it, or "geodesic": along great circles
+    earth    what circles and distances are measured on: "wgs84", or the mean "sphere"
+    border   what a point on the border of a shape is: inside ("closed"), outside ("open"), or in
+             exactly "once" of the polygons that share it
+    """
+
+    type = "location"
+    earth = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        longitude: str = "longitude",
+        latitude: str = "latitude",
+        edges: str = "straight",
+        earth: str = "wgs84",
+        border: str = "closed",
+        vocabulary: Sequence[str] = (),
+    ):
+        axes = (
+            _axis(name, "longitude", longitude, 180.0),
+            _axis(name, "latitude", latitude, 90.0),
+        )
+        super().__init__(name, axes, border, vocabulary)
+        if edges not in _EDGES:
+            raise _not_one_of(name, "edges", edges, _EDGES)
+        if earth not in _EARTHS:
+            raise _not_one_of(name, "earth", earth, _EARTHS)
+        self.edges, self.model = edges, earth
+        self._columns = longitude, latitude
+
+    def definition(self) -> dict[str, Any]:
+        longitude, latitude = self._columns
+        given = {"longitude": longitude, "latitude": latitude, "edges": self.edges}
+        return super().definition() | given | {"earth": self.model, "border": self.border}
+
+
+class Point(Place):
+    """A point on a plane, by x and y; `border` is that of a `Location`."""
+
+    type = "point"
+    earth = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        x: str = "x",
+        y: str = "y",
+        border: str = "closed",
+        vocabulary: Sequence[str] = (),
+    ):
+        axes = _axis(name, "x", x, None), _axis(name, "y", y, None)
+        super().__init__(name, axes, border, vocabulary)
+        self._columns = x, y
+
+    def definition(self) -> dict[str, Any]:
+        x, y = self._columns
+        return super().definition() | {"x": x, "y": y, "border": self.border}
+
+
+def _axis(name: str, which: str, given: str, limit: float | None) -> Number:
+    """Return the attribute of one coordinate: a column, or a path such as `$.position.lon`."""
+    if not isinstance(given, str):
+        raise SpaceError(f"attribute {name!r}: {which} is the name of a column; given: {given!r}")
+    low, high = (None, None) if limit is None else (-limit, limit)
+    if given.startswith("$"):
+        return Number(f"{name}_{which}", min=low, max=high, source=given)
+    return Number(given, min=low, max=high)
+
+
+def _not_one_of(name: str, option: str, given: Any, choices: tuple[str, ...]) -> SpaceError:
+    listed = ", ".join(repr(choice) for choice in choices)
+    return SpaceError(f"attribute {name!r}: {option} is one of {listed}; given: {given!r}")
+
+
+def literals_in(word: str) -> list[str]:
+    """Return the literals of a word."""
+    return _AND.split(word)
+
+
+def both(first: str, second: str) -> str:
+    """Return the word that asks for all literals of two words."""
+    return " and ".join(sorted({*literals_in(first), *literals_in(second)}))

@@ -1,0 +1,196 @@
+"""Boxes that cover a shape: few, for the index; those that lie wholly inside need no test.
+
+A cell of a polygon is *full* if no edge meets it and its centre lies inside. The cell that wastes
+most is split first, until another split gains less than a box costs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.jit import jit
+from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
+from rangecast.model.shapes.predicates import locate, orientation
+from rangecast.model.shapes.sphere import BAND, bounds_of_cap
+
+MAX_BOXES = 16
+"""Boxes of a polygon."""
+MAX_CORRIDOR_BOXES = 256
+_SMALL = 64
+"""Corners below which a polygon that fills half of its bounds has one box."""
+_FILLED = 0.45
+_GAIN = 0.04
+"""Share of the bounds that a split must be able to save."""
+
+
+class Cell(NamedTuple):
+    """A box of a cover."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    is_full: bool = False
+
+
+@jit
+def _edges_meeting(xs: F64, ys: F64, edges: I64, x0: float, y0: float, x1: float, y1: float) -> I64:
+    """Return the edges that may meet a closed box; one that does is never left out."""
+    found = np.empty(len(edges), np.int64)
+    count = 0
+    for i in range(len(edges)):
+        e = edges[i]
+        ax, ay, bx, by = xs[e], ys[e], xs[e + 1], ys[e + 1]
+        if max(ax, bx) < x0 or min(ax, bx) > x1 or max(ay, by) < y0 or min(ay, by) > y1:
+            continue
+        side = orientation(ax, ay, bx, by, x0, y0)
+        apart = side != 0
+        apart = apart and orientation(ax, ay, bx, by, x1, y0) == side
+        apart = apart and orientation(ax, ay, bx, by, x0, y1) == side
+        apart = apart and orientation(ax, ay, bx, by, x1, y1) == side
+        if not apart:
+            found[count] = e
+            count += 1
+    return found[:count]
+
+
+def ring_area(ring: F64) -> float:
+    """Return twice the area of a ring, positive if it winds counter-clockwise."""
+    x, y = ring[:, 0] - ring[0, 0], ring[:, 1] - ring[0, 1]
+    return float(np.dot(x[:-1], y[1:]) - np.dot(y[:-1], x[1:]))
+
+
+def cover_polygons(shape: Polygons) -> list[Cell]:
+    """Return the boxes of polygons, in their own coordinates."""
+    each = max(1, MAX_BOXES // len(shape.polygons))
+    return [cell for rings in shape.polygons for cell in _cover_polygon(rings, each)]
+
+
+def _cover_polygon(rings: tuple[F64, ...], most: int) -> list[Cell]:
+    outer = rings[0]
+    (x0, y0), (x1, y1) = outer.min(axis=0).tolist(), outer.max(axis=0).tolist()
+    whole = Cell(x0, y0, x1, y1)
+    total = (x1 - x0) * (y1 - y0)
+    area = abs(ring_area(outer)) / 2 - sum(abs(ring_area(ring)) / 2 for ring in rings[1:])
+    corners = sum(map(len, rings))
+    few = corners < _SMALL and area > _FILLED * total
+    if few or most == 1 or not (total > 0 and math.isfinite(total)):
+        return [whole]
+    points = np.concatenate(rings)
+    xs, ys = points[:, 0].copy(), points[:, 1].copy()
+    ends = np.cumsum([len(ring) for ring in rings])
+    edges = np.setdiff1d(np.arange(len(xs)), ends - 1).astype(np.int64)
+    done: list[Cell] = []
+    queue = [(-1.0, 0, whole, edges)]
+    count = 0
+    while queue and len(queue) + len(done) < most:
+        share, _, cell, inside = heapq.heappop(queue)
+        if -share < _GAIN:
+            heapq.heappush(queue, (share, count, cell, inside))
+            break
+        for half in _halves(cell):
+            some = _edges_meeting(xs, ys, inside, half.x0, half.y0, half.x1, half.y1)
+            count += 1
+            if len(some):
+                part = (half.x1 - half.x0) * (half.y1 - half.y0) / total
+                heapq.heappush(queue, (-part, count, half, some))
+            elif _holds_centre(xs, ys, edges, half):
+                done.append(half._replace(is_full=True))
+    return [*done, *(cell for _, _, cell, _ in sorted(queue))]
+
+
+def _halves(cell: Cell) -> tuple[Cell, Cell]:
+    x0, y0, x1, y1, _ = cell
+    if x1 - x0 >= y1 - y0:
+        middle = (x0 + x1) / 2
+        return Cell(x0, y0, middle, y1), Cell(middle, y0, x1, y1)
+    middle = (y0 + y1) / 2
+    return Cell(x0, y0, x1, middle), Cell(x0, middle, x1, y1)
+
+
+def _holds_centre(xs: F64, ys: F64, edges: I64, cell: Cell) -> bool:
+    x, y = (cell.x0 + cell.x1) / 2, (cell.y0 + cell.y1) / 2
+    return bool(locate(xs, ys, edges, 0, len(edges), x, y) == 1)
+
+
+def cover_plane(shape: Shape) -> list[Cell]:
+    """Return the boxes of a shape on a plane."""
+    if isinstance(shape, Polygons):
+        return cover_polygons(shape)
+    if isinstance(shape, Circle):
+        return [_around(shape.x, shape.y, shape.x, shape.y, shape.radius)]
+    return [_around(*_hull(part), shape.width) for part in _stretches(shape)]
+
+
+def cover_earth(shape: Shape) -> list[Cell]:
+    """Return the boxes of a shape on the earth: longitudes -180 to 180, latitudes -90 to 90."""
+    if isinstance(shape, Polygons):
+        return [part for cell in cover_polygons(shape) for part in wrapped(cell)]
+    if isinstance(shape, Circle):
+        return _cap(shape.x, shape.y, shape.radius)
+    return [part for piece in _stretches(shape) for part in _strip(piece, shape.width)]
+
+
+def _cap(longitude: float, latitude: float, distance: float) -> list[Cell]:
+    west, east, south, north = bounds_of_cap(longitude, latitude, distance * (1 + BAND) + 0.01)
+    return wrapped(Cell(west, south, east, north))
+
+
+def _strip(corners: F64, width: float) -> list[Cell]:
+    """Return the boxes around a stretch of great-circle segments, which bulge towards the poles."""
+    _, y0, _, y1 = _hull(corners)
+    caps = [bounds_of_cap(x, y, width * (1 + BAND) + 0.01) for x, y in corners.tolist()]
+    west, east = min(cap[0] for cap in caps), max(cap[1] for cap in caps)
+    south, north = min(cap[2] for cap in caps), max(cap[3] for cap in caps)
+    steps = np.diff(corners, axis=0)
+    longest = float(np.hypot(steps[:, 0], steps[:, 1]).max())
+    bulge = math.degrees(math.radians(longest) ** 2 / 8) * 1.2 + 1e-9
+    if longest > 20 or abs(y0) + bulge > 85 or abs(y1) + bulge > 85:
+        return [Cell(-180.0, -90.0, 180.0, 90.0)]
+    return wrapped(Cell(west, max(south - bulge, -90.0), east, min(north + bulge, 90.0)))
+
+
+def wrapped(cell: Cell) -> list[Cell]:
+    """Return the parts of a box that crosses the antimeridian; -180 and 180 are one meridian."""
+    x0, y0, x1, y1, is_full = cell
+    if x1 - x0 >= 360:
+        return [Cell(-180.0, y0, 180.0, y1, is_full)]
+    parts = []
+    for shift in (-360.0, 0.0, 360.0):
+        west, east = max(x0 + shift, -180.0), min(x1 + shift, 180.0)
+        if west <= east:
+            parts.append(Cell(west, y0, east, y1, is_full))
+    return parts
+
+
+def _stretches(shape: Corridor) -> list[F64]:
+    """Return the lines of a corridor, cut into a bounded number of short pieces."""
+    segments = sum(len(line) - 1 for line in shape.along.lines)
+    step = max(1, math.ceil(segments / MAX_CORRIDOR_BOXES))
+    return [
+        line[first : first + step + 1]
+        for line in shape.along.lines
+        for first in range(0, len(line) - 1, step)
+    ]
+
+
+def _hull(corners: F64) -> tuple[float, float, float, float]:
+    (x0, y0), (x1, y1) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+    return x0, y0, x1, y1
+
+
+def _around(x0: float, y0: float, x1: float, y1: float, distance: float) -> Cell:
+    """Return a box that is this much larger on each side, rounded outwards."""
+    slack = distance * (1 + 4e-16)
+    low, high = -math.inf, math.inf
+    return Cell(
+        math.nextafter(x0 - slack, low),
+        math.nextafter(y0 - slack, low),
+        math.nextafter(x1 + slack, high),
+        math.nextafter(y1 + slack, high),
+    )

@@ -1,0 +1,310 @@
+"""Shapes as plain data: polygons, circles and corridors; read from WKT and GeoJSON, and written.
+
+Corners are arrays (n, 2) of x and y, or of longitude and latitude. A ring ends where it begins.
+Coordinates of a height or a measure are dropped. Rings may wind either way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import shown
+from rangecast.kernels.arrays import F64
+from rangecast.model.shapes.predicates import MAX_COORDINATE, MIN_COORDINATE
+from rangecast.model.shapes.rings import crossing
+
+MAX_CORNERS = 100_000
+"""Corners of one shape."""
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_TOKEN = re.compile(rf"\s*(?:([A-Za-z]+)|({_NUMBER.pattern})|([(),]))")
+_ONE_RING = re.compile(r"\s*(?i:polygon)\s*\(\s*\(([0-9+\-.eE,\s]*)\)\s*\)\s*")
+_KINDS = ("polygon", "multipolygon", "linestring", "multilinestring")
+_DEPTHS = {"linestring": 1, "polygon": 2, "multilinestring": 2, "multipolygon": 3}
+_MAX_DEPTH = 8
+
+
+class ShapeError(ValueError):
+    """A shape that can't be used: the reason, where in its text, and what to do about it."""
+
+    def __init__(self, reason: str, at: int | None = None, hint: str = ""):
+        super().__init__(reason)
+        self.reason = reason
+        self.at = at
+        self.hint = hint
+
+
+@dataclass(frozen=True, eq=False)
+class Polygons:
+    """One polygon or several: for each, its outer ring and its holes."""
+
+    polygons: tuple[tuple[F64, ...], ...]
+    source: str = ""
+    """The WKT that it was read from, if it was."""
+
+    @property
+    def text(self) -> str:
+        """Its WKT."""
+        if self.source:
+            return self.source
+        parts = [f"({', '.join(map(_ring_text, rings))})" for rings in self.polygons]
+        if len(parts) == 1:
+            return f"POLYGON {parts[0]}"
+        return f"MULTIPOLYGON ({', '.join(parts)})"
+
+
+@dataclass(frozen=True)
+class Circle:
+    """All points at most this far from a centre; the radius is in metres on the earth."""
+
+    x: float
+    y: float
+    radius: float
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Lines of straight segments: what a corridor is around."""
+
+    lines: tuple[F64, ...]
+
+    @property
+    def text(self) -> str:
+        """Its WKT."""
+        parts = [_ring_text(line) for line in self.lines]
+        if len(parts) == 1:
+            return f"LINESTRING {parts[0]}"
+        return f"MULTILINESTRING ({', '.join(parts)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Corridor:
+    """All points at most this far from a line; the width is in metres on the earth."""
+
+    along: Lines
+    width: float
+
+
+Shape = Polygons | Circle | Corridor
+
+
+def read_geometry(text: str) -> Polygons | Lines:
+    """Return the polygons or lines of a WKT or GeoJSON text."""
+    if text.lstrip()[:1] in "{[":
+        return _from_geojson(text)
+    return _from_wkt(text)
+
+
+def _from_wkt(text: str) -> Polygons | Lines:
+    simple = _ONE_RING.fullmatch(text)
+    if simple is not None:  # most polygons
+        corners = [corner.split() for corner in simple[1].split(",")]
+        if len(corners) <= MAX_CORNERS and all(len(corner) == 2 for corner in corners):
+            ring = _ring([(float(x), float(y)) for x, y in corners])
+            return Polygons(((ring,),), " ".join(text.split()))
+    found = _TOKEN.match(text)
+    kind = found[1].lower() if found and found[1] else ""
+    if kind not in _KINDS:
+        raise ShapeError(
+            f"{shown(text)} is not a shape",
+            0,
+            "give WKT such as 'POLYGON ((0 0, 10 0, 10 10, 0 0))', or GeoJSON",
+        )
+    assert found
+    return _shape(kind, *_nested(text, found.end(), _DEPTHS[kind]))
+
+
+def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
+    """Return nested lists of coordinates, and how many numbers a corner has."""
+    stack: list[list[Any]] = []
+    root: list[Any] | None = None
+    corner: list[float] = []
+    size = 0
+
+    def close_corner(at: int) -> None:
+        nonlocal size
+        if not corner:
+            return
+        if not 2 <= len(corner) <= 4 or len(stack) != depth:
+            raise ShapeError("a corner has two numbers, x and y", at)
+        size = size or len(corner)
+        if len(corner) != size:
+            raise ShapeError("all corners have as many numbers", at)
+        stack[-1].append((corner[0], corner[1]))
+        corner.clear()
+
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            if text[place:].strip():
+                raise ShapeError(f"{shown(text[place:].strip())} can't be read", place)
+            break
+        word, number, mark = found.groups()
+        at = found.end() - len(found[0].lstrip())
+        if root is not None and not stack:
+            raise ShapeError(f"the shape ends before {shown(text[at:])}", at)
+        if word:
+            if word.lower() == "empty":
+                raise ShapeError("the shape is empty", at)
+            if word.lower() not in ("z", "m", "zm") or stack:
+                raise ShapeError(f"the word {shown(word)} has no meaning here", at)
+        elif number:
+            corner.append(float(number))
+        elif mark == "(":
+            opened: list[Any] = []
+            if stack:
+                stack[-1].append(opened)
+            else:
+                root = opened
+            stack.append(opened)
+            if len(stack) > depth:
+                raise ShapeError("there are more parentheses than this kind of shape has", at)
+        else:
+            close_corner(at)
+            if mark == ")":
+                if not stack:
+                    raise ShapeError("a parenthesis is closed that was not opened", at)
+                stack.pop()
+        place = found.end()
+    if root is None or stack:
+        raise ShapeError("a parenthesis is not closed", len(text))
+    return root, size
+
+
+def _from_geojson(text: str) -> Polygons | Lines:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        at = error.pos if isinstance(error, json.JSONDecodeError) else None
+        raise ShapeError(f"not GeoJSON: {shown(str(error))}", at) from None
+    return from_geojson(given)
+
+
+def from_geojson(given: Any) -> Polygons | Lines:
+    """Return the polygons or lines of a GeoJSON geometry, or of a feature that has one."""
+    for _ in range(_MAX_DEPTH):
+        if isinstance(given, dict) and given.get("type") == "Feature":
+            given = given.get("geometry")
+    kind = str(given.get("type")).lower() if isinstance(given, dict) else ""
+    if kind not in _KINDS:
+        raise ShapeError(
+            "GeoJSON takes a Polygon, a MultiPolygon, a LineString or a MultiLineString"
+            f"; given: {shown(given.get('type') if isinstance(given, dict) else given)}"
+        )
+    nested = _as_corners(given.get("coordinates"), _DEPTHS[kind])
+    return _shape(kind, nested, 2)
+
+
+def _as_corners(given: Any, depth: int) -> list[Any]:
+    if not isinstance(given, list):
+        raise ShapeError(f"coordinates are nested lists of numbers; given: {shown(given)}")
+    if depth > 1:
+        return [_as_corners(part, depth - 1) for part in given]
+    corners = []
+    for corner in given:
+        if not isinstance(corner, list) or len(corner) < 2 or not all(map(_is_number, corner)):
+            raise ShapeError(f"a corner is a list of two numbers; given: {shown(corner)}")
+        corners.append((float(corner[0]), float(corner[1])))
+    return corners
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shape(kind: str, nested: Any, _size: int) -> Polygons | Lines:
+    if kind == "polygon" or kind == "linestring":
+        nested = [nested]
+    corners = sum(map(len, nested)) if "line" in kind else sum(len(r) for p in nested for r in p)
+    if corners > MAX_CORNERS:
+        raise ShapeError(
+            f"a shape has at most {MAX_CORNERS:,} corners; given: {corners:,}",
+            hint="simplify it, or cut it into several shapes joined by or",
+        )
+    if "line" in kind:
+        return Lines(tuple(_line(part) for part in nested))
+    if not nested:
+        raise ShapeError("the shape is empty")
+    return Polygons(tuple(_polygon(part) for part in nested))
+
+
+def _polygon(rings: list[Any]) -> tuple[F64, ...]:
+    if not rings:
+        raise ShapeError("a polygon has at least one ring")
+    return tuple(_ring(corners) for corners in rings)
+
+
+def _array(corners: Iterable[Any]) -> F64:
+    made: F64 = np.array(list(corners), np.float64).reshape(-1, 2) + 0.0
+    size = np.abs(made)
+    bad = ~((size <= MAX_COORDINATE) & ((size >= MIN_COORDINATE) | (size == 0)))
+    if bad.any():
+        worst = float(made[bad][0])
+        raise ShapeError(
+            f"coordinates are 0 or have a magnitude from {MIN_COORDINATE:g} to "
+            f"{MAX_COORDINATE:g}; given: {worst!r}"
+        )
+    made.flags.writeable = False
+    return made
+
+
+def _line(corners: list[Any]) -> F64:
+    made = _array(corners)
+    if len(made) < 2:
+        raise ShapeError("a line has at least two corners")
+    return made
+
+
+def _ring(corners: list[Any]) -> F64:
+    made = _array(corners)
+    if len(made) < 4:
+        raise ShapeError("a ring has at least three corners, and the first one again at its end")
+    if not np.array_equal(made[0], made[-1]):
+        first, last = (tuple(corner) for corner in (made[0].tolist(), made[-1].tolist()))
+        raise ShapeError(
+            f"a ring ends where it begins; given: {first} and {last}",
+            hint="repeat the first corner at the end",
+        )
+    moved = np.concatenate([[True], (made[1:] != made[:-1]).any(axis=1)])
+    if not moved.all():
+        made = np.ascontiguousarray(made[moved])
+        made.flags.writeable = False
+    if len(made) < 4:
+        raise ShapeError("the corners of a ring are not all the same, and no line back and forth")
+    return made
+
+
+def check_rings(polygons: Polygons) -> None:
+    """Refuse polygons whose edges cross, or run along one another."""
+    for rings in polygons.polygons:
+        corners = np.concatenate(rings)
+        ends = np.cumsum([len(ring) for ring in rings])
+        found = crossing(corners[:, 0].copy(), corners[:, 1].copy(), ends.astype(np.int64))
+        if found[0] >= 0:
+            one, other = (corners[i : i + 2].tolist() for i in found)
+            raise ShapeError(
+                f"edges of a polygon cross or overlap: {_edge(one)} and {_edge(other)}",
+                hint="cut it into polygons that don't cross themselves",
+            )
+
+
+def _edge(corners: list[list[float]]) -> str:
+    return " to ".join(f"({number_text(x)} {number_text(y)})" for x, y in corners)
+
+
+def number_text(value: float) -> str:
+    """Return a number as a shape's text has it."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return repr(float(value))
+
+
+def _ring_text(ring: F64) -> str:
+    corners = (f"{number_text(x)} {number_text(y)}" for x, y in ring.tolist())
+    return f"({', '.join(corners)})"

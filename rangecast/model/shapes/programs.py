@@ -1,0 +1,433 @@
+"""Shapes as flat arrays, and the kernel that verifies them on a point.
+
+A *word* is what a box of a subscription asks of one location: one or more literals that must all
+hold. A literal is a shape, and whether it is negated. Words only come to; kernels read the arrays
+while others are appended.
+
+    words      (words + 1,)      first literal of each word
+    literals   (literals, 6)     kind, negated, border, first, last, and the two axes in one number
+    polygons   (polygons, 4)     first stripe, stripes, whether the north pole is inside, and how
+                                 far its vectors are from its corners
+    hulls      (polygons, 5)     x0, y0, x1, y1, stripes per unit of y
+    stripes    (stripes + 1,)    first edge of each stripe
+    edges      (edges,)          corner at which an edge begins; it ends at the next one
+    corners    (corners, 2)      x, y
+    vectors    (vectors, 3)      corners of geodesic polygons as points of the unit sphere
+    numbers    (numbers,)        centres and radii; segments of corridors; short rings as a whole:
+                                 x0, y0, x1, y1, then the corners
+
+A large polygon is cut into stripes of y, each with the edges that it meets, so that a point is
+compared with few of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.bundle import Bundle
+from rangecast.kernels.jit import jit
+from rangecast.model.shapes.earth import holds_north_pole, unit_vectors
+from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
+from rangecast.model.shapes.predicates import BORDER, INSIDE, OUTSIDE, cross_edge, side_of_circle
+from rangecast.model.shapes.sphere import (
+    BAND,
+    ellipsoid_distance,
+    segment_distance,
+    sphere_distance,
+    squared_chord,
+    unit_vector,
+)
+
+PLANE_POLYGON, STRAIGHT_POLYGON, GEODESIC_POLYGON = 0, 1, 2
+PLANE_CIRCLE, SPHERE_CIRCLE, ELLIPSOID_CIRCLE = 3, 4, 5
+PLANE_CORRIDOR, EARTH_CORRIDOR = 6, 7
+_PLANE_RING, _STRAIGHT_RING = 8, 9
+"""Polygons of one short ring: most of them."""
+CLOSED, OPEN, ONCE = 0, 1, 2
+"""What a point on the border of a shape is: inside, outside, or inside of one of its neighbours."""
+BORDERS = {"closed": CLOSED, "open": OPEN, "once": ONCE}
+_STRIPED = 64
+"""Edges from which on a polygon is cut into stripes."""
+_MAX_STRIPES = 4096
+
+
+class Programs(NamedTuple):
+    """All words of a space."""
+
+    words: I64
+    literals: Annotated[I64, 2]
+    polygons: Annotated[I64, 2]
+    hulls: Annotated[F64, 2]
+    stripes: I64
+    edges: I64
+    corners: Annotated[F64, 2]
+    vectors: Annotated[F64, 2]
+    numbers: F64
+
+
+_LITERAL, _POLYGON, _HULL = 6, 4, 5
+
+
+@jit
+def _in_ring(n: Any, first: int, last: int, x: float, y: float) -> int:
+    """Return where a point lies in a ring: OUTSIDE, BORDER or INSIDE, + 4 if parity says so."""
+    if not (n[first] <= x <= n[first + 2] and n[first + 1] <= y <= n[first + 3]):
+        return OUTSIDE
+    parity = on_border = 0
+    x1, y1 = n[first + 4], n[first + 5]
+    below = y1 <= y
+    for i in range(first + 6, last, 2):
+        x2, y2 = n[i], n[i + 1]
+        if below != (y2 <= y):
+            below = not below
+            crossed = cross_edge(x1, y1, x2, y2, x, y)
+            parity ^= crossed >> 1
+            on_border |= crossed & 1
+        elif y2 == y:
+            on_border |= cross_edge(x1, y1, x2, y2, x, y) & 1
+        x1, y1 = x2, y2
+    where = BORDER if on_border else INSIDE if parity else OUTSIDE
+    return where + 4 * parity
+
+
+@jit
+def _in_stripes(p: Any, polygon: int, x: float, y: float) -> int:
+    """Return the same of a polygon that is cut into stripes of y, or has several rings."""
+    parity = on_border = 0
+    first, count = p.polygons[_POLYGON * polygon], p.polygons[_POLYGON * polygon + 1]
+    hull = _HULL * polygon
+    stripe = 0
+    if count > 1:
+        stripe = int((y - p.hulls[hull + 1]) * p.hulls[hull + 4])
+        stripe = min(max(stripe, 0), count - 1)
+    for i in range(p.stripes[first + stripe], p.stripes[first + stripe + 1]):
+        a = 2 * p.edges[i]
+        crossed = cross_edge(
+            p.corners[a], p.corners[a + 1], p.corners[a + 2], p.corners[a + 3], x, y
+        )
+        parity ^= crossed >> 1
+        on_border |= crossed & 1
+    where = BORDER if on_border else INSIDE if parity else OUTSIDE
+    return where + 4 * parity
+
+
+@jit
+def _in_geodesic(p: Any, polygon: int, x: float, y: float) -> int:
+    """Return the same of a polygon with geodesic edges, by a ray along the meridian to the north.
+
+    The rule is half open in longitude. Neighbours compute the same sides of a shared edge.
+    """
+    parity = p.polygons[_POLYGON * polygon + 2]
+    vectors = p.polygons[_POLYGON * polygon + 3]
+    on_border = False
+    px, py, pz = unit_vector(x, y)
+    first = p.polygons[_POLYGON * polygon]
+    for i in range(p.stripes[first], p.stripes[first + 1]):
+        corner = p.edges[i]
+        c = 2 * corner
+        x1, y1, x2, y2 = p.corners[c], p.corners[c + 1], p.corners[c + 2], p.corners[c + 3]
+        if (x1 == x and y1 == y) or (x2 == x and y2 == y):
+            on_border = True
+        elif (x1 <= x) != (x2 <= x):
+            v = 3 * (vectors + corner)
+            ax, ay, az = p.vectors[v], p.vectors[v + 1], p.vectors[v + 2]
+            bx, by, bz = p.vectors[v + 3], p.vectors[v + 4], p.vectors[v + 5]
+            side = (ay * bz - az * by) * px + (az * bx - ax * bz) * py + (ax * by - ay * bx) * pz
+            if side == 0.0:
+                on_border = True
+            elif (side < 0.0) == (x2 > x1):
+                parity ^= 1
+        elif x1 == x and x2 == x:
+            on_border |= min(y1, y2) <= y <= max(y1, y2)
+    where = BORDER if on_border else INSIDE if parity else OUTSIDE
+    return int(where + 4 * parity)
+
+
+@jit
+def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
+    best = OUTSIDE
+    for polygon in range(p.literals[literal + 3], p.literals[literal + 4]):
+        hull = _HULL * polygon
+        for turn in range(1 if kind == PLANE_POLYGON else 3):
+            at = x + (0.0 if turn == 0 else 360.0 if turn == 1 else -360.0)
+            if not p.hulls[hull] <= at <= p.hulls[hull + 2]:
+                continue
+            if kind == GEODESIC_POLYGON:
+                best |= _in_geodesic(p, polygon, at, y)
+            elif p.hulls[hull + 1] <= y <= p.hulls[hull + 3]:
+                best |= _in_stripes(p, polygon, at, y)
+    return best
+
+
+@jit
+def _beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
+    """Return the squared distance to the lines on a plane, the distance in metres on the earth."""
+    best = math.inf
+    px = py = pz = 0.0
+    if kind == EARTH_CORRIDOR:
+        px, py, pz = unit_vector(x, y)
+    first, last = p.literals[literal + 3], p.literals[literal + 4]
+    width = 4 if kind == PLANE_CORRIDOR else 6
+    n = p.numbers
+    for i in range(first + 1, last, width):
+        if kind == EARTH_CORRIDOR:
+            found = segment_distance(
+                n[i], n[i + 1], n[i + 2], n[i + 3], n[i + 4], n[i + 5], px, py, pz
+            )
+        else:
+            ax, ay, dx, dy = n[i], n[i + 1], n[i + 2] - n[i], n[i + 3] - n[i + 1]
+            length = dx * dx + dy * dy
+            along = 0.0
+            if length > 0.0:
+                along = min(max(((x - ax) * dx + (y - ay) * dy) / length, 0.0), 1.0)
+            ex, ey = x - (ax + along * dx), y - (ay + along * dy)
+            found = ex * ex + ey * ey
+        best = min(best, found)
+    return best
+
+
+@jit
+def _side(p: Any, literal: int, x: float, y: float) -> int:
+    """Return where a point lies: OUTSIDE, BORDER or INSIDE, with the parity of a polygon."""
+    kind, first = p.literals[literal], p.literals[literal + 3]
+    n = p.numbers
+    if kind >= _PLANE_RING:
+        last = p.literals[literal + 4]
+        side = _in_ring(n, first, last, x, y)
+        if kind == _STRAIGHT_RING:
+            side |= _in_ring(n, first, last, x + 360.0, y)
+            side |= _in_ring(n, first, last, x - 360.0, y)
+        return side
+    if kind <= GEODESIC_POLYGON:
+        return _in_polygons(p, literal, x, y, kind)
+    if kind == PLANE_CIRCLE:
+        return BORDER - side_of_circle(x, y, n[first], n[first + 1], n[first + 2])
+    if kind in (SPHERE_CIRCLE, ELLIPSOID_CIRCLE):
+        ux, uy, uz = unit_vector(x, y)
+        dx, dy, dz = ux - n[first + 3], uy - n[first + 4], uz - n[first + 5]
+        chord, radius = dx * dx + dy * dy + dz * dz, n[first + 2]
+        if kind == SPHERE_CIRCLE:
+            limit = n[first + 6]
+            return INSIDE if chord < limit else BORDER if chord == limit else OUTSIDE
+        if chord < n[first + 7]:
+            return INSIDE
+        if chord > n[first + 8]:
+            return OUTSIDE
+        distance = ellipsoid_distance(n[first], n[first + 1], x, y)
+        return INSIDE if distance < radius else BORDER if distance == radius else OUTSIDE
+    distance, width = _beside_lines(p, literal, x, y, kind), n[first]
+    limit = width * width if kind == PLANE_CORRIDOR else width
+    return INSIDE if distance < limit else BORDER if distance == limit else OUTSIDE
+
+
+@jit
+def holds(p: Any, word: int, points: Any, event: int) -> bool:
+    """Whether all literals of a word hold at the point whose coordinates begin at points[event].
+
+    `p` has the pointers of `Programs`.
+    """
+    for i in range(p.words[word], p.words[word + 1]):
+        literal = _LITERAL * i
+        axes = p.literals[literal + 5]
+        x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
+        if not (math.isfinite(x) and math.isfinite(y)):
+            return False
+        side, border, kind = _side(p, literal, x, y), p.literals[literal + 2], p.literals[literal]
+        if border == ONCE and (kind <= GEODESIC_POLYGON or kind >= _PLANE_RING):
+            within = side >= 4
+        else:
+            place = side & 3
+            within = place >= INSIDE or (place == BORDER and border != OPEN)
+        if within == (p.literals[literal + 1] == 1):
+            return False
+    return True
+
+
+class Literal(NamedTuple):
+    """A shape that a word asks for, or, negated, excludes."""
+
+    kind: int
+    shape: Shape
+    negated: bool
+    border: int
+    x_axis: int
+    y_axis: int
+
+
+class ProgramStore:
+    """The arrays of `Programs`, which grow word by word."""
+
+    def __init__(self) -> None:
+        self._size = dict.fromkeys(Programs._fields, 0)
+        self._arrays: dict[str, Any] = {
+            "words": np.zeros(1, np.int64),
+            "literals": np.zeros((0, _LITERAL), np.int64),
+            "polygons": np.zeros((0, _POLYGON), np.int64),
+            "hulls": np.zeros((0, _HULL)),
+            "stripes": np.zeros(1, np.int64),
+            "edges": np.zeros(0, np.int64),
+            "corners": np.zeros((0, 2)),
+            "vectors": np.zeros((0, 3)),
+            "numbers": np.zeros(0),
+        }
+        self._size |= {"words": 1, "stripes": 1}
+        self._bundle: Bundle[Programs] | None = None
+
+    def __len__(self) -> int:
+        return self._size["words"] - 1
+
+    @property
+    def bundle(self) -> Bundle[Programs]:
+        """All words that were added, for kernels."""
+        if self._bundle is None:
+            parts = {name: self._arrays[name][: self._size[name]] for name in Programs._fields}
+            self._bundle = Bundle(Programs(**{name: one.view() for name, one in parts.items()}))
+        return self._bundle
+
+    def add(self, literals: tuple[Literal, ...]) -> None:
+        """Append a word."""
+        for literal in literals:
+            kind, first, last = self._add_shape(literal)
+            axes = literal.x_axis << 16 | literal.y_axis
+            row = kind, literal.negated, literal.border, first, last, axes
+            self._append("literals", [row])
+        self._append("words", [self._size["literals"]])
+        self._bundle = None
+
+    def _append(self, name: str, rows: Any) -> None:
+        array, used = self._arrays[name], self._size[name]
+        given = np.asarray(rows, array.dtype).reshape(-1, *array.shape[1:])
+        if used + len(given) > len(array):
+            larger = np.zeros((max(used + len(given), 2 * used, 64), *array.shape[1:]), array.dtype)
+            larger[:used] = array[:used]
+            self._arrays[name] = array = larger
+        array[used : used + len(given)] = given
+        self._size[name] = used + len(given)
+
+    def _add_shape(self, literal: Literal) -> tuple[int, int, int]:
+        """Append the arrays of a shape; return its kind, and where they begin and end."""
+        shape, kind = literal.shape, literal.kind
+        first = self._size["numbers"]
+        if isinstance(shape, Circle):
+            self._append("numbers", _circle_numbers(shape))
+        elif isinstance(shape, Corridor):
+            self._append("numbers", _corridor_numbers(shape, kind))
+        elif _is_short(shape) and kind != GEODESIC_POLYGON:
+            ring = shape.polygons[0][0]
+            self._append("numbers", np.concatenate([ring.min(axis=0), ring.max(axis=0)]))
+            self._append("numbers", ring.reshape(-1))
+            kind = _PLANE_RING if kind == PLANE_POLYGON else _STRAIGHT_RING
+        else:
+            start = self._size["polygons"]
+            for rings in shape.polygons:
+                self._add_polygon(rings, kind)
+            return kind, start, self._size["polygons"]
+        return kind, first, self._size["numbers"]
+
+    def _add_polygon(self, rings: tuple[F64, ...], kind: int) -> None:
+        geodesic = kind == GEODESIC_POLYGON
+        start, vectors = self._size["corners"], self._size["vectors"]
+        corners = rings[0] if len(rings) == 1 else np.concatenate(rings)
+        self._append("corners", corners)
+        (x0, y0), (x1, y1) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+        ends = np.cumsum([len(ring) for ring in rings])
+        edges = np.setdiff1d(np.arange(len(corners)), ends - 1)
+        count, per_unit = 1, 0.0
+        if geodesic:
+            self._append("vectors", unit_vectors(corners))
+            if rings[0][0, 0] != rings[0][-1, 0]:  # round a pole
+                x0, x1 = -180.0, 180.0
+        elif len(edges) >= _STRIPED and y1 > y0:
+            count = _stripes(rings, len(edges))
+            per_unit = count / (y1 - y0)
+            if not math.isfinite(per_unit):
+                count, per_unit = 1, 0.0
+        pole = int(geodesic and holds_north_pole(rings))
+        self._append("polygons", [(self._size["stripes"] - 1, count, pole, vectors - start)])
+        self._append("hulls", [(x0, y0, x1, y1, per_unit)])
+        order, sizes = edges, np.array([len(edges)])
+        if count > 1:
+            order, sizes = _striped(corners[:, 1], edges, y0, per_unit, count)
+        self._append("stripes", self._size["edges"] + np.cumsum(sizes))
+        self._append("edges", start + order)
+
+
+def _is_short(shape: Polygons) -> bool:
+    rings = shape.polygons[0]
+    return len(shape.polygons) == len(rings) == 1 and len(rings[0]) <= _STRIPED
+
+
+def _stripes(rings: tuple[F64, ...], edges: int) -> int:
+    """Return into how many stripes a polygon is cut: more for round ones than for ragged ones."""
+    outer = rings[0]
+    steps = np.diff(outer, axis=0)
+    perimeter = float(np.hypot(steps[:, 0], steps[:, 1]).sum())
+    x, y = outer[:, 0] - outer[0, 0], outer[:, 1] - outer[0, 1]
+    area = abs(float(np.dot(x[:-1], y[1:]) - np.dot(x[1:], y[:-1]))) / 2
+    roundness = 4 * math.pi * area / perimeter**2 if perimeter > 0 else 0.0
+    return int(min(max(32, edges * roundness), _MAX_STRIPES))
+
+
+def _striped(ys: F64, edges: I64, y0: float, per_unit: float, count: int) -> tuple[I64, I64]:
+    """Return the edges of each stripe, and how many there are.
+
+    The stripe of a point is computed as that of the ends of edges is: rounding can't part them.
+    """
+    low, high = np.minimum(ys[edges], ys[edges + 1]), np.maximum(ys[edges], ys[edges + 1])
+    first = np.clip(((low - y0) * per_unit).astype(np.int64), 0, count - 1)
+    last = np.clip(((high - y0) * per_unit).astype(np.int64), 0, count - 1)
+    sizes = last - first + 1
+    edge = np.repeat(edges, sizes)
+    stripe = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(len(edge))
+    order = np.argsort(stripe, kind="stable")
+    return edge[order], np.bincount(stripe, minlength=count)
+
+
+def _circle_numbers(circle: Circle) -> list[float]:
+    vector = unit_vector(circle.x, min(max(circle.y, -90.0), 90.0))
+    inner, outer = circle.radius * (1 - BAND), circle.radius * (1 + BAND)
+    chords = squared_chord(circle.radius), squared_chord(inner), squared_chord(outer)
+    return [circle.x, circle.y, circle.radius, *vector, *chords]
+
+
+def _corridor_numbers(corridor: Corridor, kind: int) -> F64:
+    parts = [np.array([corridor.width])]
+    for line in corridor.along.lines:
+        ends = line if kind == PLANE_CORRIDOR else unit_vectors(line)
+        parts.append(np.column_stack([ends[:-1], ends[1:]]).reshape(-1))
+    return np.concatenate(parts)
+
+
+def distance_to_border(literal: Literal, x: float, y: float) -> float:
+    """Return how far a point is from the border of a shape, in metres on the earth; for people."""
+    shape, earth = literal.shape, literal.kind not in (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
+    if isinstance(shape, Circle):
+        if not earth:
+            return abs(math.hypot(x - shape.x, y - shape.y) - shape.radius)
+        measure = ellipsoid_distance if literal.kind == ELLIPSOID_CIRCLE else sphere_distance
+        return abs(float(measure(shape.x, shape.y, x, y)) - shape.radius)
+    lines = shape.along.lines if isinstance(shape, Corridor) else sum(shape.polygons, ())
+    least = min(_distance_to_line(line, x, y, earth) for line in lines)
+    return abs(least - shape.width) if isinstance(shape, Corridor) else least
+
+
+def _distance_to_line(line: F64, x: float, y: float, earth: bool) -> float:
+    if earth:
+        px, py, pz = unit_vector(x, y)
+        ends = unit_vectors(line)
+        pairs = np.column_stack([ends[:-1], ends[1:]]).tolist()
+        return min(
+            float(segment_distance(ax, ay, az, bx, by, bz, px, py, pz))
+            for ax, ay, az, bx, by, bz in pairs
+        )
+    start, step = line[:-1], np.diff(line, axis=0)
+    length = (step**2).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        along = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / length
+    along = np.clip(np.nan_to_num(along), 0, 1)
+    foot = start + along[:, None] * step
+    return float(np.hypot(x - foot[:, 0], y - foot[:, 1]).min())

@@ -1,0 +1,171 @@
+"""Words of a place: the literals that a box of a subscription asks for, as text and as shapes.
+
+A literal is `within(position, SHAPE)`, `not within(position, SHAPE)` or
+`distance(position, point(X, Y)) < LENGTH` with any sign. A word is literals joined by ` and `.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.places import Location, Place, literals_in
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.shapes.cover import Cell, cover_earth, cover_plane
+from rangecast.model.shapes.earth import cover_geodesic, on_earth
+from rangecast.model.shapes.geometry import (
+    Circle,
+    Corridor,
+    Polygons,
+    Shape,
+    ShapeError,
+    check_rings,
+    number_text,
+)
+from rangecast.model.shapes.predicates import MAX_COORDINATE
+from rangecast.model.shapes.programs import (
+    BORDERS,
+    CLOSED,
+    EARTH_CORRIDOR,
+    ELLIPSOID_CIRCLE,
+    GEODESIC_POLYGON,
+    OPEN,
+    PLANE_CIRCLE,
+    PLANE_CORRIDOR,
+    PLANE_POLYGON,
+    SPHERE_CIRCLE,
+    STRAIGHT_POLYGON,
+    Literal,
+    distance_to_border,
+)
+from rangecast.model.shapes.syntax import Call, Length, read_call, read_length, shape_text
+
+_DISTANCE = re.compile(r"(distance\(.*\)) (<=?|>=?) (.*)", re.DOTALL)
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+MAX_RADIUS = 15_000_000.0
+"""Metres; beyond, distances on the ellipsoid don't converge everywhere."""
+
+
+class Asked(NamedTuple):
+    """A literal of a filter: its text, its shape and how it is verified."""
+
+    text: str
+    shape: Shape
+    kind: int
+    negated: bool
+    border: int
+
+    def literal(self, x_axis: int, y_axis: int) -> Literal:
+        """Return it as programs take it."""
+        return Literal(self.kind, self.shape, self.negated, self.border, x_axis, y_axis)
+
+    def cover(self) -> list[Cell]:
+        """Return the boxes that hold all of its shape."""
+        if self.kind == GEODESIC_POLYGON:
+            assert isinstance(self.shape, Polygons)
+            return cover_geodesic(self.shape)
+        return cover_plane(self.shape) if self.kind in _PLANE else cover_earth(self.shape)
+
+
+_PLANE = (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
+
+
+def asked(
+    place: Place, call: Call, sign: str = "", length: Length | None = None, *, negated: bool = False
+) -> Asked:
+    """Return the literal of a call; a distance has a sign and a length."""
+    name, border = name_text(place.name), BORDERS[place.border]
+    shape = _checked(place, call.shape(length, earth=place.earth), call.geometry_at)
+    kind = _kind(place, shape)
+    if not sign:
+        text = f"within({name}, {shape_text(shape, earth=place.earth)})"
+        return Asked(f"not {text}" if negated else text, shape, kind, negated, border)
+    assert isinstance(shape, Circle)
+    sign = _OPPOSITE[sign] if negated else sign
+    unit = " m" if place.earth else ""
+    point = f"point({number_text(shape.x)}, {number_text(shape.y)})"
+    text = f"distance({name}, {point}) {sign} {number_text(shape.radius)}{unit}"
+    border = OPEN if sign in ("<", ">=") else CLOSED
+    return Asked(text, shape, kind, sign[0] == ">", border)
+
+
+def _kind(place: Place, shape: Shape) -> int:
+    if not isinstance(place, Location):
+        if isinstance(shape, Polygons):
+            return PLANE_POLYGON
+        return PLANE_CIRCLE if isinstance(shape, Circle) else PLANE_CORRIDOR
+    if isinstance(shape, Polygons):
+        return GEODESIC_POLYGON if place.edges == "geodesic" else STRAIGHT_POLYGON
+    if isinstance(shape, Circle):
+        return ELLIPSOID_CIRCLE if place.model == "wgs84" else SPHERE_CIRCLE
+    return EARTH_CORRIDOR
+
+
+def _checked(place: Place, shape: Shape, at: int) -> Shape:
+    """Return a shape as it lies on its plane or on the earth; refuse what can't be used."""
+    geodesic = isinstance(place, Location) and place.edges == "geodesic"
+    try:
+        if isinstance(shape, Polygons):
+            if not place.earth:
+                check_rings(shape)
+                return shape
+            found = on_earth(shape, geodesic=geodesic)
+            assert isinstance(found, Polygons)
+            if not geodesic:
+                check_rings(found)
+            return found
+        size = shape.radius if isinstance(shape, Circle) else shape.width
+        if size > (MAX_RADIUS if place.earth else MAX_COORDINATE):
+            most = f"{MAX_RADIUS / 1000:,.0f} km" if place.earth else f"{MAX_COORDINATE:g}"
+            raise ShapeError(f"a length is at most {most}; given: {number_text(size)}")
+        if isinstance(shape, Corridor):
+            if not place.earth:
+                return shape
+            along = on_earth(shape.along, geodesic=True)
+            assert not isinstance(along, Polygons)
+            return Corridor(along, shape.width)
+        if place.earth and not (abs(shape.y) <= 90 and abs(shape.x) <= 360):
+            raise ShapeError(
+                "a place has a longitude from -180 to 180 and a latitude from -90 to 90; "
+                f"given: {number_text(shape.x)}, {number_text(shape.y)}",
+                hint="longitude comes first",
+            )
+        return shape
+    except ShapeError as error:
+        raise ShapeError(error.reason, at if error.at is None else error.at, error.hint) from None
+
+
+def literals_of(place: Place, word: str) -> list[Asked]:
+    """Return the literals of a word's text."""
+    found = []
+    for text in literals_in(word):
+        known = place.read.get(text)
+        if known is not None:
+            found.append(known)
+            continue
+        compared = _DISTANCE.fullmatch(text)
+        if compared:
+            call, length = read_call(compared[1]), read_length(compared[3])
+            found.append(asked(place, call, compared[2], length))
+        else:
+            negated = text.startswith("not ")
+            call = read_call(text.removeprefix("not "))
+            found.append(asked(place, call, negated=negated))
+    return found
+
+
+def distance_text(literals: list[Asked], axes: tuple[int, int], point: F64) -> str:
+    """Return how far a point is from the border of the first shape that it fails, or is inside."""
+    x, y = float(point[axes[0]]), float(point[axes[1]])
+    shown = []
+    for one in literals:
+        apart = distance_to_border(one.literal(*axes), x, y)
+        shown.append(_length_text(apart, earth=one.kind not in _PLANE))
+    return ", ".join(f"{text} from the border" for text in shown)
+
+
+def _length_text(length: float, *, earth: bool) -> str:
+    if not earth:
+        return f"{length:.6g}"
+    return f"{length:,.0f} m" if length < 10_000 else f"{length / 1000:,.1f} km"

@@ -1,0 +1,182 @@
+"""Ranking of subscriptions with shapes: candidates of a structure, verified.
+
+Exact ranking asks a structure over the boxes for more than k, until k of them are verified or there
+are no more. Relaxed ranking scores every subscription: one attribute is enough there, so no index
+excludes much. Work: candidates and subscriptions that were compared count as tested.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.bundle import opened, pointer, pointers
+from rangecast.kernels.jit import jit
+from rangecast.model.boxes import Boxes
+from rangecast.model.sets.rowstore import Bounds
+from rangecast.model.shapes.programs import Programs, holds
+from rangecast.model.shapes.verify import are_held, bounds_of_boxes, places_of
+from rangecast.rank.combine import joined, nothing, number_of
+from rangecast.rank.liveness import ALL, Liveness
+from rangecast.rank.result import Best, Work, checked, new_best
+from rangecast.rank.top import insert
+
+_MORE = 4
+"""How many times as many candidates are asked for when too few of them were verified."""
+
+
+class Unverified(Protocol):
+    """A structure that ranks candidates."""
+
+    name: str
+
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best candidates of each event, best first."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its arrays."""
+
+
+class Verified:
+    """A structure that ranks by score, whose candidates are verified."""
+
+    def __init__(self, index: Unverified, boxes: Boxes):
+        assert boxes.space is not None
+        self.index = index
+        self.name = index.name
+        self.rows = boxes.rows
+        self.space = boxes.space
+        self._bounds = bounds_of_boxes(boxes)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the structure and of the boxes that candidates are compared with."""
+        return self.index.memory + self._bounds.memory
+
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best of each event, best first."""
+        points = checked(points, len(self.space), k)
+        k = min(k, self.rows)
+        rows, scores, counts = new_best(len(points), k)
+        left, ask, work = np.arange(len(points)), min(2 * k, self.rows), Work()
+        while len(left):
+            some = np.ascontiguousarray(points[left])
+            some.flags.writeable = False
+            found = self.index.best(some, ask, liveness=liveness)
+            work = work.plus(found.work)
+            filled = self._fill(found, some, left, rows, scores, counts)
+            left = left[(filled < k) & (found.counts == ask)] if ask < self.rows else left[:0]
+            ask = min(_MORE * ask, self.rows)
+        return Best(rows, scores, counts, work)
+
+    def _fill(
+        self, found: Best, points: F64, events: I64, rows: I32, scores: F64, counts: I64
+    ) -> I64:
+        """Write the first candidates that are verified; return how many each event has."""
+        places = places_of(self.space)
+        assert places is not None
+        event, _, candidate, score = found.pairs()
+        ends = np.concatenate([[0], np.cumsum(found.counts)])
+        held = are_held(self._bounds, places, points, ends, candidate)
+        event, candidate, score = event[held], candidate[held], score[held]
+        rank = np.arange(len(event)) - np.searchsorted(event, event)
+        fits = rank < rows.shape[1]
+        at = events[event[fits]], rank[fits]
+        rows[at], scores[at] = candidate[fits], score[fits]
+        number = np.bincount(event[fits], minlength=len(points))
+        counts[events] = number
+        return number
+
+
+@jit
+def _score(
+    table: I64,
+    place_of_axis: I64,
+    place_of_coordinate: I64,
+    word_of: I64,
+    programs_table: I64,
+    alive: Bool,
+    combine: int,
+    weights: F64,
+    points: F64,
+    rows: I32,
+    scores: F64,
+    counts: I64,
+) -> None:
+    """Write the best of all rows for each event, by the weights of the attributes that hold.
+
+    The bounds of a shape's box are no conditions of their own: its coordinates don't count.
+    """
+    bounds = pointers(opened(table, Bounds))
+    programs = pointers(opened(programs_table, Programs))
+    at = pointer(points, 0)
+    d = points.shape[1]
+    for event in range(len(points)):
+        filled = 0
+        for row in range(len(alive)):
+            if not alive[row]:
+                continue
+            best, found = 0.0, False
+            for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
+                total, some_hold, shapes = nothing(combine), False, 0
+                for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+                    place = place_of_axis[bounds.axis[term]]
+                    if place >= 0:
+                        shapes |= 1 << place
+                for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+                    axis = bounds.axis[term]
+                    place = place_of_coordinate[axis]
+                    if place >= 0 and shapes >> place & 1:
+                        continue
+                    place = place_of_axis[axis]
+                    if place >= 0:
+                        held = holds(programs, word_of[place, int(bounds.lo[term])], at, event * d)
+                    else:
+                        held = bounds.lo[term] <= points[event, axis] <= bounds.hi[term]
+                    if held:
+                        some_hold = True
+                        weight = weights[row, axis] if weights.shape[1] else 1.0
+                        total = joined(combine, total, weight)
+                if some_hold:
+                    best = max(best, total) if found else total
+                    found = True
+            if found:
+                filled = insert(rows[event], scores[event], filled, row, best)
+        counts[event] = filled
+
+
+class VerifiedScan:
+    """Relaxed ranking of subscriptions with shapes: all of them are scored."""
+
+    name = "scan"
+
+    def __init__(self, boxes: Boxes, combine: str):
+        assert boxes.space is not None
+        self.boxes = boxes
+        self.combine = combine
+        self._bounds = bounds_of_boxes(boxes)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the boxes."""
+        return self._bounds.memory
+
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best of each event, best first."""
+        boxes = self.boxes
+        points = checked(points, boxes.dimensions, k)
+        rows, scores, counts = new_best(len(points), min(k, boxes.rows))
+        every = np.arange(boxes.rows)
+        set_rows = liveness.set_rows if len(liveness.set_rows) else every
+        alive = liveness.died[set_rows] > liveness.edit if len(liveness.died) else every >= 0
+        weights = np.empty((boxes.rows, 0)) if boxes.weights is None else boxes.weights
+        assert boxes.space is not None
+        places = places_of(boxes.space)
+        assert places is not None
+        tables = places.tables()
+        given = self._bounds.table, *tables[:3], tables.programs.table
+        _score(*given, alive, number_of(self.combine), weights, points, rows, scores, counts)
+        return Best(rows, scores, counts, Work(tested=len(points) * boxes.rows))

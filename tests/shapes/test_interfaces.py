@@ -1,0 +1,151 @@
+"""Shapes mean the same in Python, in the shell, on Spark and behind a server."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from rangecast import Client, Engine, Location, Number, Space
+from rangecast.cover import CoverSet
+from rangecast.errors import UsageError
+from rangecast.merge import ExactSummary, Summary
+from rangecast.notify import Board
+from tests.server.http.test_http import Served
+
+FILES = ("events.csv", "subscriptions.csv", "--space", "space.toml", "-q")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Files of fences and of positions, many of them near a border."""
+    folder = tmp_path_factory.mktemp("shapes")
+    r = random.Random(11)
+    space = Space([Location("position", longitude="lon", latitude="lat"), Number("speed")])
+    space.save(folder / "space.toml")
+    filters = []
+    for number in range(60):
+        lon, lat = r.uniform(12, 15), r.uniform(51, 54)
+        ring = [(lon, lat), (lon + 0.4, lat), (lon + 0.5, lat + 0.3), (lon + 0.1, lat + 0.35)]
+        corners = ", ".join(f"{x!r} {y!r}" for x, y in [*ring, ring[0]])
+        text = (
+            f"within(position, 'POLYGON (({corners}))')",
+            f"within(position, circle({lon!r}, {lat!r}, 20 km)) and speed > 30",
+            f"within(position, buffer('LINESTRING ({lon!r} {lat!r}, 13 52.5)', 3 km))",
+            f"not within(position, circle({lon!r}, {lat!r}, 90 km)) and speed < 5",
+        )[number % 4]
+        filters.append(text)
+    scores = [float(score) for score in r.sample(range(100), len(filters))]
+    table = {"id": [f"s{i}" for i in range(60)], "filter": filters, "score": scores}
+    pa.csv.write_csv(pa.table(table), folder / "subscriptions.csv")
+    events = {
+        "id": list(range(300)),
+        "lon": [r.uniform(12, 15.5) for _ in range(300)],
+        "lat": [r.uniform(51, 54.5) for _ in range(300)],
+        "speed": [r.choice([None, 1.0, 20.0, 60.0]) for _ in range(300)],
+    }
+    pa.csv.write_csv(pa.table(events), folder / "events.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(data):
+    made = Engine(Space.load(data / "space.toml"))
+    made.subscribe_many(data / "subscriptions.csv")
+    return made
+
+
+def pairs(path):
+    table = pa.csv.read_csv(path)
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def test_the_shell(data, engine, cli):
+    done = cli("match", *FILES, "-o", "matches.csv", cwd=data)
+    assert "no column" not in done.stderr
+    matches = engine.match_many(data / "events.csv").table()
+    expected = [tuple(row.values()) for row in matches.to_pylist()]
+    assert len(expected) > 300
+    assert pairs(data / "matches.csv") == expected
+    cli("verify", "events.csv", "subscriptions.csv", "matches.csv", *FILES[2:], cwd=data)
+    cli("rank", *FILES, "--top", 3, "-o", "ranked.csv", cwd=data)
+    ranked = engine.rank_many(data / "events.csv", 3).table().to_pylist()
+    assert [row[:3] for row in pairs(data / "ranked.csv")] == [
+        (row["event"], row["rank"], row["subscription"]) for row in ranked
+    ]
+
+
+def test_spark(data, engine, spark):
+    from rangecast.spark import match, rank
+
+    space = Space.load(data / "space.toml")
+    events = spark.read.csv(str(data / "events.csv"), header=True, inferSchema=True)
+    subscriptions = spark.read.csv(str(data / "subscriptions.csv"), header=True, inferSchema=True)
+    found = match(events, subscriptions, space).collect()
+    expected = engine.match_many(data / "events.csv").table().to_pylist()
+    assert {(row.event, row.subscription) for row in found} == {
+        (row["event"], row["subscription"]) for row in expected
+    }
+    best = rank(events, subscriptions, space, k=2).collect()
+    ranked = engine.rank_many(data / "events.csv", 2).table().to_pylist()
+    assert {(row.event, row["rank"], row.subscription) for row in best} == {
+        (row["event"], row["rank"], row["subscription"]) for row in ranked
+    }
+
+
+def test_a_server_and_its_log(data, engine, tmp_path):
+    space = Space.load(data / "space.toml")
+    events = pa.csv.read_csv(data / "events.csv").to_pylist()[:50]
+    values = [{key: value for key, value in one.items() if key != "id"} for one in events]
+    expected = [engine.match(one) for one in values]
+    for start in range(2):  # and again, from its log
+        spaces = {} if start else {"fleet": space}
+        served = Served(data=tmp_path / "data", spaces=spaces)
+        try:
+            with Client(served.url, space="fleet") as client:
+                if not start:
+                    client.subscribe_many(data / "subscriptions.csv")
+                assert [client.match(one) for one in values] == expected
+                assert client["s0"].filter == engine["s0"].filter
+                assert client.why(values[0], "s0").matches == ("s0" in expected[0])
+        finally:
+            served.stop()
+
+
+def test_cover_is_exact_where_shapes_are_the_same_and_careful_elsewhere(data):
+    covers = CoverSet(Space.load(data / "space.toml"))
+    covers.subscribe("circle", "within(position, circle(13, 52, 5 km))")
+    covers.subscribe("faster", "within(position, circle(13, 52, 5 km)) and speed > 3")
+    covers.subscribe("other", "within(position, circle(13, 52, 4 km))")
+    covers.subscribe("box", "lon between 12 and 14 and lat between 51 and 53 and speed > 1")
+    assert set(covers.uncovered()) == {"circle", "other", "box"}
+
+
+def test_a_summary_loses_no_event(data, engine):
+    space = Space.load(data / "space.toml")
+    summary = Summary(space)
+    summary.subscribe_many(data / "subscriptions.csv")
+    for event in pa.csv.read_csv(data / "events.csv").to_pylist():
+        values = {key: value for key, value in event.items() if key != "id"}
+        if engine.match(values):
+            assert summary.may_match(values)
+    with pytest.raises(UsageError, match="name its coordinates, 'lon' and 'lat'"):
+        Summary(space, attributes=["position"])
+    with pytest.raises(UsageError, match="takes no space with locations"):
+        ExactSummary(space)
+
+
+def test_a_board_refuses_shapes(data):
+    with pytest.raises(UsageError, match="interests of a board take no shapes"):
+        Board(2, space=Space.load(data / "space.toml"))
+
+
+def test_relaxed_ranking_counts_a_shape_once(engine):
+    event = {"lon": 13.0, "lat": 52.5, "speed": 60.0}
+    matched = set(engine.match(event))
+    for name, score in engine.rank(event, 60, relaxed=True):
+        conditions = engine[name].filter.count(" and ") + 1
+        assert (score == conditions) == (name in matched)
+        assert score <= conditions
