@@ -129,7 +129,7 @@ class AsyncClient(Calls):
 
     def board(self, name: str) -> AsyncClientBoard:
         """Return a board of the server, under the names of `notify.Board`."""
-        return AsyncClientBoard(self, name)
+        return AsyncClientBoard(self._send, name)
 
     async def follow(self, consumer: str) -> AsyncIterator[Message | Lists]:
         """Yield messages for ever; each is acknowledged when the next one is asked for."""

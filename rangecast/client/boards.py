@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
 
 from rangecast.client.operations import boards
 from rangecast.client.operations.base import awaited, blocking
 from rangecast.client.operations.boards import BoardCalls
-
-if TYPE_CHECKING:
-    from rangecast.client.async_client import AsyncClient
-    from rangecast.client.client import Client
+from rangecast.client.operations.requests import Call
 
 
 class ClientBoard(BoardCalls):
@@ -20,9 +17,10 @@ class ClientBoard(BoardCalls):
     What changes in lists comes as messages to the consumers of interests, not as an answer.
     """
 
-    def __init__(self, client: Client, name: str):
+    def __init__(self, send: Callable[[Call], Any], name: str):
+        """Use a board; `send` sends a request and returns the answer."""
         super().__init__(name)
-        self._send = client._send
+        self._send = send
 
     subscribe = blocking(boards.subscribe)
     replace = blocking(boards.replace)
@@ -55,9 +53,10 @@ class ClientBoard(BoardCalls):
 class AsyncClientBoard(BoardCalls):
     """A board of a server: `ClientBoard`, to be awaited."""
 
-    def __init__(self, client: AsyncClient, name: str):
+    def __init__(self, send: Callable[[Call], Awaitable[Any]], name: str):
+        """Use a board; `send` sends a request and returns the answer."""
         super().__init__(name)
-        self._send = client._send
+        self._send = send
 
     subscribe = awaited(boards.subscribe)
     replace = awaited(boards.replace)

@@ -137,7 +137,7 @@ class Client(Calls):
 
     def board(self, name: str) -> ClientBoard:
         """Return a board of the server, under the names of `notify.Board`."""
-        return ClientBoard(self, name)
+        return ClientBoard(self._send, name)
 
     def follow(self, consumer: str) -> Iterator[Message | Lists]:
         """Yield messages for ever; each is acknowledged when the next one is asked for."""

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from rangecast.server.core import Core
 from rangecast.server.http.auth import DEFAULT
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.edits import AnyEdit, PutConsumer, PutSpace, PutSubscription
 from rangecast.workloads import generate
 
@@ -20,10 +20,10 @@ SPACE, CONSUMER = "market", "alerts"
 _encode = msgspec.json.Encoder().encode
 
 
-def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Service], Awaitable[None]]:
+def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Core], Awaitable[None]]:
     """Return what makes searches, then publishes so many quotes per second until it is stopped."""
 
-    async def run(service: Service) -> None:
+    async def run(core: Core) -> None:
         made = await asyncio.to_thread(
             generate, "market", seed=1, subscriptions=subscriptions, events=20_000
         )
@@ -32,15 +32,15 @@ def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Service],
             PutSpace(DEFAULT, SPACE, made.space.definition()),
             PutConsumer(DEFAULT, CONSUMER, SPACE),
         ]
-        await answered(service.edit(*edits))
+        await answered(core.edit(*edits))
         wanted = [
             PutSubscription(
                 DEFAULT, str(row["id"]), SPACE, row["filter"], CONSUMER, row["score"] or 0.0
             )
             for row in rows
         ]
-        await answered(await asyncio.to_thread(service.edit, *wanted))
-        entry = service.registry.space(DEFAULT, SPACE)
+        await answered(await asyncio.to_thread(core.edit, *wanted))
+        entry = core.registry.space(DEFAULT, SPACE)
         quotes = made.tables["events"].drop_columns(["id", "time"]).to_pylist()
         turn = random.Random(1)
         begun, sent = time.monotonic(), 0
@@ -49,7 +49,7 @@ def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Service],
             if due > 0:
                 now = datetime.now(UTC).isoformat()
                 some = [turn.choice(quotes) | {"time": now} for _ in range(min(due, 500))]
-                await answered(service.publish(entry, [_encode(one) for one in some]))
+                await answered(core.publish(entry, [_encode(one) for one in some]))
                 sent += due
             await asyncio.sleep(0.05)
 

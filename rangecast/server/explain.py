@@ -1,13 +1,13 @@
-"""What a person asks of the live set: who gets an event, who nearly does, what covers a filter.
+"""Explanations of the live set: recipients of an event, near misses, covering, filter previews.
 
-All of it is bounded: of a large set the first `LOOKED_AT` subscriptions are looked at, and the
-answer says so.
+Work is bounded: at most `MAX_EXAMINED` subscriptions or events are examined, and the answer has
+their number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I32
+from rangecast.match.choose import build
+from rangecast.match.scan import Scan
 from rangecast.model.attributes.base import Attribute, Boolean
 from rangecast.model.attributes.numbers import MAX
 from rangecast.model.attributes.text import Category, Hierarchy, String
@@ -27,12 +29,21 @@ from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
-from rangecast.server.state.registry import Version
+from rangecast.server.delivery.messages import position
+from rangecast.server.encoding import points_of, rows_of
+from rangecast.server.json_text import within_depth
+from rangecast.server.log.base import Log
+from rangecast.server.state.edits import EVENTS, events_of
+from rangecast.server.state.registry import SpaceEntry, Version
 from rangecast.server.state.space_index import SpaceIndex
 
-LOOKED_AT = 100_000
+MAX_EXAMINED = 100_000
+"""Subscriptions, or past events, that are examined."""
 SHOWN = 100
-"""Subscriptions that get an event, of those that are named."""
+"""Matching subscriptions that are named."""
+EXAMPLES = 5
+"""Past events that a preview shows."""
+_READ_BYTES = 4 << 20
 _UPRIGHT = re.compile(r"(?i)(.*_)?(lat|latitude|y|northing)$")
 """Names of attributes that maps and plots draw upwards."""
 
@@ -68,7 +79,7 @@ def who(
     point = asked.point(space)
     numbers = index.match(point[np.newaxis]).numbers
     numbers = numbers[~np.isin(numbers, list(passing))]
-    boxes = _lasting(engine.boxes(LOOKED_AT), passing)
+    boxes = _lasting(engine.boxes(MAX_EXAMINED), passing)
     missed: list[dict[str, Any]] = []
     first = boxes.box_offsets
     for row in nearest_misses(space, boxes, point, nearest):
@@ -103,7 +114,7 @@ def find_covering(
     that end with a connection, and don't count. One question is answered by comparing all boxes:
     an index would take longer to make, and its kernels to compile.
     """
-    boxes = index.engine.boxes(LOOKED_AT)
+    boxes = index.engine.boxes(MAX_EXAMINED)
     own = boxes.rows
     if number is not None:
         found = np.flatnonzero(boxes.ids.to_numpy(zero_copy_only=False) == number)
@@ -152,7 +163,7 @@ def plane(
     for name in (x, y):
         if name and name not in space.axes:
             raise UsageError(f"no attribute {name!r}: {near(name, space.names)}")
-    boxes = _lasting(index.engine.boxes(LOOKED_AT), passing)
+    boxes = _lasting(index.engine.boxes(MAX_EXAMINED), passing)
     chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
     bounds = boxes.mentions[:, chosen].sum(axis=1)
     places = np.argsort(-bounds, kind="stable")[:most]
@@ -235,3 +246,56 @@ def _bounds(space: Space, axis: int, boxes: Boxes, box: int) -> list[Any]:
         return [word, word]
     scale = 1000.0 if isinstance(attribute, Timestamp) else 1.0
     return [None if abs(bound) >= MAX else bound / scale for bound in (lo, hi)]
+
+
+def preview_filter(
+    log: Log,
+    epoch: str,
+    entry: SpaceEntry,
+    text: str,
+    parse: Callable[[str, Space], Filter] = Filter.parse,
+) -> dict[str, Any]:
+    """Return the boxes of a filter that isn't saved, and its matches among the newest events."""
+    # A space of its own: the words of a filter that isn't saved don't enter the server's space.
+    space = Space.from_definition(entry.space.definition())
+    wanted = parse(text, space)
+    lo, hi = wanted.arrays()
+    own = np.zeros(len(lo), np.int32)
+    index = build(Boxes.of(lo, hi, owner=own, ids=[0], space=space), Scan.name)
+    looked_at = matched = 0
+    examples: list[dict[str, Any]] = []
+    by_minute: dict[int, int] = {}
+    after = max(log.first - 1, log.last - MAX_EXAMINED)
+    while after < log.last:
+        units = log.read(after, _READ_BYTES)
+        for unit in units:
+            after = unit.last
+            if unit.kind != EVENTS:
+                continue
+            head, lines = events_of(unit)
+            if (head.tenant, head.space) != (entry.tenant, entry.name):
+                continue
+            rows = rows_of(lines, head.form)
+            hits = np.unique(index.match(points_of(rows, space)).events)
+            looked_at += len(rows)
+            matched += len(hits)
+            if len(hits):
+                minute = unit.at // 60_000_000 * 60
+                by_minute[minute] = by_minute.get(minute, 0) + len(hits)
+            last = hits[-EXAMPLES:]
+            shown = rows_of([within_depth(lines[int(hit)]) for hit in last], head.form)
+            examples += [
+                {"position": position(epoch, unit.first + int(hit)), "event": event}
+                for hit, event in zip(last, shown, strict=True)
+            ]
+            examples = examples[-EXAMPLES:]
+        if not units:
+            break
+    return {
+        "filter": str(wanted),
+        "boxes": [str(Filter(space, (box,))) for box in wanted.boxes],
+        "looked_at": looked_at,
+        "matched": matched,
+        "by_minute": [[minute, count] for minute, count in sorted(by_minute.items())],
+        "examples": examples[::-1],
+    }

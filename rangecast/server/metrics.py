@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rangecast.server.connectors.base import SourceState
 from rangecast.server.links.broker_thread import REFUSALS, TENANT
 from rangecast.server.links.manager import Links
 from rangecast.server.replication.follower import Follower
+from rangecast.server.service import Service
+from rangecast.server.state.sources import SourceState
 from rangecast.server.status import listeners, log_bytes, subscriptions
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -123,8 +120,9 @@ class ServerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        service, pump, tenant = self._service, self._service.pump, self._tenant
-        done, overflows = pump.matching.done(tenant), service.hub.overflows
+        service, core, tenant = self._service, self._service.core, self._tenant
+        pump = core.pump
+        done, overflows = pump.matching.done(tenant), core.hub.overflows
         counters = {
             "events_matched": ("Events matched.", done.events),
             "matches": ("Pairs of an event and a subscription that matches it.", done.pairs),
@@ -137,17 +135,17 @@ class ServerMetrics(Collector):
         gauges = {
             "durable_seq": ("Last durable seq.", pump.durable),
             "matched_seq": ("Last matched seq.", pump.matched),
-            "first_seq": ("First seq in the log.", service.log.first),
+            "first_seq": ("First seq in the log.", core.log.first),
             "disk_full": ("1 if the last write found the disk full.", int(pump.is_full)),
-            "listeners": ("Open listeners.", listeners(service, tenant)),
-            "subscriptions": ("Live subscriptions.", subscriptions(service, tenant)),
-            "log_bytes": ("Bytes of the log on the disk.", log_bytes(service, tenant)),
+            "listeners": ("Open listeners.", listeners(core, tenant)),
+            "subscriptions": ("Live subscriptions.", subscriptions(core, tenant)),
+            "log_bytes": ("Bytes of the log on the disk.", log_bytes(core, tenant)),
         }
         if tenant is None:  # of the process: they would reveal the work of other tenants
             counters["commits"] = ("Group commits to the log.", pump.groups)
             gauges["commit_queue_bytes"] = ("Bytes in the commit queue.", pump.queue_bytes)
             damaged = "Damaged places found in the log."
-            gauges["log_damaged"] = (damaged, len(service.log.damage))
+            gauges["log_damaged"] = (damaged, len(core.log.damage))
         yield from counted("rangecast", counters)
         yield from measured("rangecast", gauges)
         lag = GaugeMetricFamily(
@@ -165,7 +163,7 @@ class ServerMetrics(Collector):
             "1 if the push delivery of a consumer has stopped.",
             labels=["tenant", "consumer"],
         )
-        for one in list(service.registry.consumers.values()):
+        for one in list(core.registry.consumers.values()):
             if tenant not in (None, one.tenant):
                 continue
             labels = [one.tenant, one.name]
@@ -173,8 +171,8 @@ class ServerMetrics(Collector):
             dead_letters.add_metric(labels, len(one.dead_letters))
             stopped.add_metric(labels, int(bool(one.stopped)))
         yield from (lag, dead_letters, stopped)
-        if service.sources and tenant in (None, TENANT):
-            yield from source_metrics(list(service.sources.values()))
+        if core.sources and tenant in (None, TENANT):
+            yield from source_metrics(list(core.sources.values()))
         if service.follower is not None:
             yield from follower_metrics(service.follower)
         if service.links is not None and tenant in (None, TENANT):

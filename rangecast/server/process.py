@@ -24,6 +24,7 @@ import uvicorn
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
 from rangecast.overlay.wire.frames import MOST_BYTES
+from rangecast.server.core import Core
 from rangecast.server.delivery.push import ENDING
 from rangecast.server.http.app import make_app
 from rangecast.server.http.auth import DEFAULT
@@ -34,10 +35,11 @@ from rangecast.server.http.websocket_protocol import LINGER, BoundedWebSocket
 from rangecast.server.links.dialer import checked_url
 from rangecast.server.links.manager import LinkOptions
 from rangecast.server.log.base import LogFullError
+from rangecast.server.maintenance import Retention
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.replication.follower import Leader
 from rangecast.server.security.tls import wrong_with
-from rangecast.server.service import Retention, Service
+from rangecast.server.service import Service
 from rangecast.server.shutdown import LAST, exit_after
 from rangecast.server.state.admission import check_name
 from rangecast.server.state.edits import DeleteConsumer, PutSpace
@@ -200,7 +202,7 @@ class Server(uvicorn.Server):
         self.servers.clear()  # nor is a TLS handshake waited for that nobody goes on with
         deliveries = asyncio.create_task(self.service.deliveries.stop())
         await asyncio.sleep(0)  # they are cancelled now, so that none listens again
-        self.service.hub.end()
+        self.service.core.hub.end()
         ending = asyncio.create_task(self._end_connections(time.monotonic() + seconds))
         self.config.timeout_graceful_shutdown = cast(int, seconds + 2 * _STEP)
         await super().shutdown(sockets)
@@ -277,7 +279,7 @@ class Server(uvicorn.Server):
 def serve(
     settings: Settings,
     ready: Callable[[str, Server], None] = lambda _url, _server: None,
-    beside: Sequence[Callable[[Service], Awaitable[None]]] = (),
+    beside: Sequence[Callable[[Core], Awaitable[None]]] = (),
 ) -> None:
     """Serve until a signal comes; `ready` is called with the address, `beside` runs meanwhile."""
     settings.check()
@@ -313,7 +315,7 @@ def serve(
         make_app(service),
         log_config=None,
         access_log=False,
-        http=cast(Any, partial(DirectProtocol, service=service, limits=limits)),
+        http=cast(Any, partial(DirectProtocol, core=service.core, limits=limits)),
         ws=BoundedWebSocket,
         ws_per_message_deflate=False,
         ws_max_size=MOST_BYTES,
@@ -338,7 +340,7 @@ def serve(
             if preparing.done() and not server.should_exit:
                 preparing.result()
                 ready(f"{scheme}://{host}:{port}", server)
-                others = [asyncio.ensure_future(one(service)) for one in beside]
+                others = [asyncio.ensure_future(one(service.core)) for one in beside]
             else:  # a signal came first: what is missing is made at the next start
                 preparing.cancel()
                 await asyncio.wait([preparing])
@@ -374,10 +376,10 @@ async def _prepare(service: Service, settings: Settings) -> None:
     if settings.follow is not None:
         return
     try:
-        await _make_spaces(service, settings)
-        await _end_sessions(service)
+        await _make_spaces(service.core, settings)
+        await _end_sessions(service.core)
     except LogFullError as error:
-        if any((DEFAULT, name) not in service.registry.spaces for name in settings.spaces):
+        if any((DEFAULT, name) not in service.core.registry.spaces for name in settings.spaces):
             raise
         logger.warning("the server starts, and takes no events yet: %s", error)
         _later.add(task := asyncio.create_task(_prepare_later(service, settings)))
@@ -395,23 +397,23 @@ async def _prepare_later(service: Service, settings: Settings) -> None:
     while True:
         await asyncio.sleep(_RETRY)
         with contextlib.suppress(LogFullError):
-            await _make_spaces(service, settings)
-            await _end_sessions(service)
+            await _make_spaces(service.core, settings)
+            await _end_sessions(service.core)
             return
 
 
-async def _make_spaces(service: Service, settings: Settings) -> None:
+async def _make_spaces(core: Core, settings: Settings) -> None:
     """Make the spaces that aren't as they were given: an unchanged one needs no place on a disk."""
     for name, space in settings.spaces.items():
-        old = service.registry.spaces.get((DEFAULT, name))
+        old = core.registry.spaces.get((DEFAULT, name))
         if old is None or old.space.definition() != space.definition():
-            await answered(service.edit(PutSpace(DEFAULT, name, space.definition())))
+            await answered(core.edit(PutSpace(DEFAULT, name, space.definition())))
 
 
-async def _end_sessions(service: Service) -> None:
-    gone = [one for one in service.registry.consumers.values() if one.is_session]
+async def _end_sessions(core: Core) -> None:
+    gone = [one for one in core.registry.consumers.values() if one.is_session]
     for one in gone:
-        await answered(service.edit(DeleteConsumer(one.tenant, one.name)))
+        await answered(core.edit(DeleteConsumer(one.tenant, one.name)))
 
 
 def _listener(settings: Settings) -> socket.socket:

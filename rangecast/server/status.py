@@ -7,26 +7,25 @@ share, and whether events can be published.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rangecast.server.core import Core
 from rangecast.server.links.broker_thread import TENANT
+from rangecast.server.service import Service
 from rangecast.server.state.edits import NEVER
 
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
 
-
-def listeners(service: Service, tenant: str | None) -> int:
+def listeners(core: Core, tenant: str | None) -> int:
     """Return how many listeners are open, of a tenant or of all."""
-    feeds = (one for some in list(service.hub.feeds.values()) for one in some)
+    feeds = (one for some in list(core.hub.feeds.values()) for one in some)
     return sum(tenant in (None, one.consumer.tenant) for one in feeds)
 
 
-def subscriptions(service: Service, tenant: str | None) -> int:
+def subscriptions(core: Core, tenant: str | None) -> int:
     """Return how many subscriptions are live, of a tenant or of all; those of live tails, which
     end with their connection, don't count.
     """
-    registry = service.registry
+    registry = core.registry
     spaces = [one for one in list(registry.spaces.values()) if tenant in (None, one.tenant)]
     tails = sum(
         version.died == NEVER
@@ -37,34 +36,35 @@ def subscriptions(service: Service, tenant: str | None) -> int:
     return sum(len(one.live) for one in spaces) - tails
 
 
-def interests(service: Service, tenant: str | None) -> int:
+def interests(core: Core, tenant: str | None) -> int:
     """Return how many interests the boards have, of a tenant or of all."""
-    boards = list(service.registry.boards.values())
+    boards = list(core.registry.boards.values())
     return sum(len(one.live) for one in boards if tenant in (None, one.tenant))
 
 
-def log_bytes(service: Service, tenant: str | None) -> int:
+def log_bytes(core: Core, tenant: str | None) -> int:
     """Return the bytes of the log on the disk, or those that the events of a tenant take."""
-    return service.log_bytes if tenant is None else service.registry.retained.of(tenant)
+    return core.log_bytes if tenant is None else core.registry.retained.of(tenant)
 
 
 def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
     """Return the state of a server; `tenant`: of this one alone."""
-    pump, log, registry = service.pump, service.log, service.registry
+    core = service.core
+    pump, log, registry = core.pump, core.log, core.registry
     done = pump.matching.done(tenant)
 
     def count(names: dict[tuple[str, str], Any]) -> int:
         return sum(tenant in (None, owner) for owner, _ in list(names))
 
     found: dict[str, Any] = {
-        "epoch": service.epoch,
+        "epoch": core.epoch,
         "log": log.epoch,
         "first_seq": log.first,
         "durable_seq": pump.durable,
         "matched_seq": pump.matched,
-        "durability": service.durability,
+        "durability": core.durability,
         "disk_full": pump.is_full,
-        "log_bytes": log_bytes(service, tenant),
+        "log_bytes": log_bytes(core, tenant),
         "uptime_seconds": round(time.monotonic() - service.started_at, 1),
         "events": done.events,
         "edits": done.edits,
@@ -72,16 +72,16 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
         "updates": done.updates,
         "spaces": count(registry.spaces),
         "boards": count(registry.boards),
-        "subscriptions": subscriptions(service, tenant),
-        "interests": interests(service, tenant),
+        "subscriptions": subscriptions(core, tenant),
+        "interests": interests(core, tenant),
         "consumers": count(registry.consumers),
-        "listeners": listeners(service, tenant),
+        "listeners": listeners(core, tenant),
     }
     if tenant is None:
-        found["snapshot_seq"] = service.snapshot_seq
+        found["snapshot_seq"] = core.snapshot_seq
         found["damage"] = [text.partition("\n")[0] for _, text in sorted(log.damage.items())]
-    if service.sources and tenant in (None, TENANT):
-        found["sources"] = [one.status() for one in service.sources.values()]
+    if core.sources and tenant in (None, TENANT):
+        found["sources"] = [one.status() for one in core.sources.values()]
     if service.follower is not None:
         found["follower"] = service.follower.status()
     if service.links is not None and tenant in (None, TENANT):

@@ -33,7 +33,7 @@ from rangecast.model.attributes.timestamps import EPOCH_UNITS, FIRST_MOMENT, LAS
 from rangecast.model.encoding.columns import coordinate, encode, encode_bounds, explain
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.io.writer import write_table
-from rangecast.server.pipeline.encoding import encoded
+from rangecast.server.encoding import encoded
 
 SECOND = 1_700_000_000
 ISO = "2023-11-14T22:13:20Z"

@@ -13,7 +13,7 @@ import pytest
 from rangecast.server.calls import Caller, StuckError, close_within
 from rangecast.server.connectors import base as bus
 from rangecast.server.connectors import kafka, nats
-from rangecast.server.connectors.base import BusError, Source, SourceState, published
+from rangecast.server.connectors.base import BusError, Source, published
 from rangecast.server.connectors.kafka import KafkaDelivery, kafka_source
 from rangecast.server.delivery import push
 from rangecast.server.log.base import MemoryLog
@@ -21,6 +21,7 @@ from rangecast.server.log.kafka import KafkaPlace
 from rangecast.server.log.kafka_reader import KafkaTail
 from rangecast.server.metrics import exposition
 from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription, edits_draft
+from rangecast.server.state.sources import STUCK, SourceState
 from rangecast.server.workers.group_member import Member
 from rangecast.server.workers.matcher import Event, Matcher
 from tests.support.server.serving import SPACE, Client, T, publish, run, serving, subscribe, until
@@ -168,22 +169,24 @@ def test_a_source_that_fails_at_the_same_messages_says_so(
         nonlocal is_away, is_broken
         async with serving(tmp_path) as service:
             client = Client(service)
-            publish = service.publish
+            publish = service.core.publish
 
             def failing(*given: Any, **more: Any) -> Any:
                 if is_broken:
                     raise RecursionError("too deep")
                 return publish(*given, **more)
 
-            monkeypatch.setattr(service, "publish", failing)
+            monkeypatch.setattr(service.core, "publish", failing)
             is_away = True
-            reading = asyncio.ensure_future(kafka_source("x", Source("quotes", "s"))(service))
-            await until(lambda: service.sources and service.source("kafka:quotes").failures > 9)
+            reading = asyncio.ensure_future(kafka_source("x", Source("quotes", "s"))(service.core))
+            await until(
+                lambda: service.core.sources and service.core.source("kafka:quotes").failures > 9
+            )
             assert service.why_not_ready() == ""  # requests are taken; the bus is away
             (shown,) = (await client("GET", "status"))["sources"]
             assert (shown["state"], shown["error"]) == ("failing", "can't be reached")
             is_away, is_broken = False, True
-            await until(lambda: service.source("kafka:quotes").is_stuck)
+            await until(lambda: service.core.source("kafka:quotes").is_stuck)
             assert (await client._http.get("/readyz")).status_code == 503
             assert "kafka:quotes is stuck" in service.why_not_ready()
             (shown,) = (await client("GET", "status"))["sources"]
@@ -219,17 +222,17 @@ def test_a_message_that_fails_each_time_is_skipped_if_that_is_wanted(
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            client, encode = Client(service), service.encode
+            client, encode = Client(service), service.core.encode
 
             def failing(entry: Any, lines: list[bytes], **more: Any) -> Any:
                 if any(b"deadly" in line for line in lines):
                     raise ZeroDivisionError("deadly")
                 return encode(entry, lines, **more)
 
-            monkeypatch.setattr(service, "encode", failing)
+            monkeypatch.setattr(service.core, "encode", failing)
             source = Source.parse("quotes:s", skips=True)
-            reading = asyncio.ensure_future(kafka_source("x", source)(service))
-            await until(lambda: service.sources and service.source("kafka:quotes").events)
+            reading = asyncio.ensure_future(kafka_source("x", source)(service.core))
+            await until(lambda: service.core.sources and service.core.source("kafka:quotes").events)
             (shown,) = (await client("GET", "status"))["sources"]
             assert shown["dead_letters"] == [
                 {
@@ -238,11 +241,11 @@ def test_a_message_that_fails_each_time_is_skipped_if_that_is_wanted(
                     "error": "internal error: ZeroDivisionError: deadly",
                 }
             ]
-            state = "running", 2, 1, 1, bus.STUCK
+            state = "running", 2, 1, 1, STUCK
             told = ("state", "events", "rejected", "skipped", "failures")
             assert tuple(shown[name] for name in told) == state
             assert service.why_not_ready() == ""
-            assert service.repeats.offsets["default/s/kafka:quotes:0"] == 11
+            assert service.core.repeats.offsets["default/s/kafka:quotes:0"] == 11
             text = exposition(service, None)[0].decode()
             assert 'rangecast_source_skipped_total{source="kafka:quotes"} 1.0' in text
             reading.cancel()
@@ -287,7 +290,7 @@ def test_a_way_out_whose_client_hangs_begins_anew_and_can_be_stopped(
             shown = await client("GET", "consumers/out")
             assert (shown["state"], "no answer within" in shown["error"]) == ("failing", True)
             await until(lambda: got)
-            await until(lambda: service.deliveries.shown(service.registry.consumer(T, "out")))
+            await until(lambda: service.deliveries.shown(service.core.registry.consumer(T, "out")))
         assert len(got) == 1
 
     run(work)
@@ -344,9 +347,9 @@ def test_a_fetch_of_nats_that_brings_nothing_is_no_failure(
 
     async def work() -> None:
         async with serving() as service:
-            reading = asyncio.ensure_future(nats.nats_source("x", Source("q", "s"))(service))
-            await until(lambda: service.sources and service.source("nats:q").failures)
-            state = service.source("nats:q").status()
+            reading = asyncio.ensure_future(nats.nats_source("x", Source("q", "s"))(service.core))
+            await until(lambda: service.core.sources and service.core.source("nats:q").failures)
+            state = service.core.source("nats:q").status()
             assert (state["events"], state["error"]) == (1, "the connection is gone")
             reading.cancel()
             await asyncio.wait([reading])

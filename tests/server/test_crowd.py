@@ -81,7 +81,7 @@ def test_those_who_never_read_cost_nobody_anything(monkeypatch: pytest.MonkeyPat
                 prices.append(json.loads(good.recv(timeout=90))["event"]["price"])
         assert prices == [one["price"] for one in events]
         feeds = {
-            name: service.hub.feeds[service.registry.consumer("default", name).number]
+            name: service.core.hub.feeds[service.core.registry.consumer("default", name).number]
             for name in ("silent", "good")
         }
         assert [one.overflows for one in feeds["good"]] == [0]

@@ -102,7 +102,7 @@ def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
 def test_a_large_set_is_looked_at_in_part(
     index: SpaceIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explain, "LOOKED_AT", 10)
+    monkeypatch.setattr(explain, "MAX_EXAMINED", 10)
     first = [index.name(number) for number in index.engine.boxes(10).ids.to_pylist()]
     found = explain.who(index, explain.Asked(EVENTS[0]), nearest=50)
     assert (found["looked_at"], found["subscriptions"]) == (10, len(index.engine))
@@ -170,7 +170,7 @@ def test_a_filter_that_is_not_saved_leaves_no_words() -> None:
             for wanted, by in (("who = 'x'", "a"), ("who in ('x', 'new')", None)):
                 path = "spaces/words/subscriptions:find-covering"
                 assert (await client("POST", path, {"filter": wanted}))["covered_by"] == by
-            space = service.registry.space(T, "words").space
+            space = service.core.registry.space(T, "words").space
             assert space.vocabularies == {"who": ["x", "y"]}
 
     run(work)

@@ -32,8 +32,8 @@ def test_the_golden_folder_opens_and_means_what_it_meant(data: Path, has_snapsho
     if not has_snapshot:
         shutil.rmtree(data / f"snapshot-{newest:020}")
     service = Service(data)
-    assert service.snapshot_seq == (newest if has_snapshot else 0)
-    assert 0 < newest < service.log.last
+    assert service.core.snapshot_seq == (newest if has_snapshot else 0)
+    assert 0 < newest < service.core.log.last
     answers = json.loads((FOLDER / "answers.json").read_text())
     assert asyncio.run(told(service)) == answers
 
@@ -68,7 +68,7 @@ def state_of(data: Path) -> tuple[Path, dict[str, Any]]:
 def refusal_of_what_is_left_alone(data: Path) -> str:
     """The log has everything; where it hasn't any more, the folder is refused, by this text."""
     service = Service(data)
-    assert service.snapshot_seq == 0
+    assert service.core.snapshot_seq == 0
     answers = json.loads((FOLDER / "answers.json").read_text())
     assert asyncio.run(told(service)) == answers
     min(data.glob("log-*.db")).unlink()  # as retention does
@@ -150,7 +150,7 @@ def test_records_with_nothing_but_what_they_need_are_read(tmp_path: Path) -> Non
         log.append([Draft(kind, len(lines), 1, joined[kind].encode())])
     log.close()
     service = Service(tmp_path)
-    registry = service.registry
+    registry = service.core.registry
     entry, owner = registry.space("t", "s"), registry.consumer("t", "all")
     assert [*registry.consumers] == [("t", "all")]
     assert {
@@ -178,12 +178,12 @@ def test_records_with_nothing_but_what_they_need_are_read(tmp_path: Path) -> Non
         1.0,
         0,
     )
-    units = [one for one in service.log.read(0, 1 << 20) if one.kind != "acks"]
+    units = [one for one in service.core.log.read(0, 1 << 20) if one.kind != "acks"]
     assert registry.retained.of("t") == sum(len(one.body) for one in units)
 
     async def read() -> list[Any]:
         service.start()
-        batch = service.hub.reader(owner).read(0, service.log.last, 100)
+        batch = service.core.hub.reader(owner).read(0, service.core.log.last, 100)
         await crash(service)
         return [(one.seq, ids_of(one)) for one in batch.messages]
 

@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rangecast.cli.main import app
-from rangecast.server import service as service_module
+from rangecast.server import core as core_module
 from rangecast.server.delivery.webhook import Options, new_secret
 from rangecast.server.links.manager import LinkOptions
 from rangecast.server.log.base import MemoryLog
-from rangecast.server.log.tools import dumped
+from rangecast.server.log_tools import dumped
 from rangecast.server.process import Settings
 from rangecast.server.service import Service
 from tests.support.server.serving import Client, publish, run, serving, subscribe
@@ -55,9 +55,9 @@ def test_all_files_of_a_data_folder_are_private(tmp_path: Path) -> None:
             await Client(service).webhook(ENDED, secret=SECRET)
             await subscribe(service)
             await publish(service, 1, 2, 3)
-            service.log._begin_segment()  # type: ignore[attr-defined]
+            service.core.log._begin_segment()  # type: ignore[attr-defined]
             await publish(service, 4)
-            service.snapshot()
+            service.core.snapshot()
             check_private(folder)  # with -wal and -shm
             names = modes(folder)
         assert {"lock", "log.mark", "log-00000000000000000001.db"} < names.keys()
@@ -76,12 +76,12 @@ def test_all_files_of_a_data_folder_are_private(tmp_path: Path) -> None:
 def test_the_snapshots_of_a_log_elsewhere_are_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "KafkaLog", lambda _where: MemoryLog())
+    monkeypatch.setattr(core_module, "KafkaLog", lambda _where: MemoryLog())
 
     async def work() -> None:
         async with serving(tmp_path / "data", log="kafka://127.0.0.1:1/x") as service:
             await publish(service, 1)
-            service.snapshot()
+            service.core.snapshot()
             check_private(tmp_path / "data")
 
     run(work)
@@ -96,7 +96,7 @@ def test_files_that_others_could_read_are_made_private(
     async def work() -> None:
         async with serving(folder) as service:
             await publish(service, 1)
-            service.snapshot()
+            service.core.snapshot()
 
     run(work)
     assert "can be opened by other users" not in caplog.text
@@ -129,7 +129,7 @@ def test_secrets_are_shown_only_if_they_are_asked_for(
             rotated = await ask("POST", "consumers/out/secret:rotate")
             shown.append(await ask("GET", "consumers/out"))
             news.append(rotated["secret"])
-            consumer = service.registry.consumers["default", "out"]
+            consumer = service.core.registry.consumers["default", "out"]
             shown += [consumer, consumer.as_put()]
             shown.append(msgspec.convert(consumer.delivery, Options))
             for hidden in (SECRET, *news):

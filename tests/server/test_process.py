@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from rangecast.server.log.tools import dumped
+from rangecast.server.log_tools import dumped
 from tests.server.http.test_http import MADE
 from tests.support.server.servers import ROOT, need_namespaces, server
 

@@ -18,7 +18,7 @@ from rangecast.errors import RangecastError
 from rangecast.model.encoding.events import encode_event
 from rangecast.server.delivery.hub import Feed
 from rangecast.server.delivery.messages import Message
-from rangecast.server.pipeline.encoding import encoded, points_of_lines
+from rangecast.server.encoding import encoded, points_of_lines
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
 from rangecast.server.state.edits import EVENTS as EVENTS_UNIT
@@ -47,12 +47,12 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def edit(service: Service, *edits: Any, **options: Any) -> int:
-    return await answered(service.edit(*edits, **options))
+    return await answered(service.core.edit(*edits, **options))
 
 
 async def publish(service: Service, lines: list[bytes], **options: Any) -> Any:
-    entry = service.registry.space(T, "market")
-    return await answered(service.publish(entry, lines, **options))
+    entry = service.core.registry.space(T, "market")
+    return await answered(service.core.publish(entry, lines, **options))
 
 
 async def prepared(service: Service) -> None:
@@ -66,9 +66,9 @@ def put(name: str, consumer: str = "one", wanted: str | None = None) -> PutSubsc
 
 
 async def all_of(service: Service, consumer: str, after: int | None = None) -> list[Message]:
-    feed = service.hub.open(service.registry.consumer(T, consumer), after)
+    feed = service.core.hub.open(service.core.registry.consumer(T, consumer), after)
     found = await taken(feed)
-    service.hub.close(feed)
+    service.core.hub.close(feed)
     return found
 
 
@@ -134,7 +134,7 @@ def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path
     async def work() -> None:
         service, judge = Service(tmp_path), Judge()
         await prepared(service)
-        live = service.hub.open(service.registry.consumer(T, "one"))
+        live = service.core.hub.open(service.core.registry.consumer(T, "one"))
         got: list[Message] = []
 
         async def listen() -> None:
@@ -144,7 +144,7 @@ def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path
         listening = asyncio.create_task(listen())
         await history(service, judge)
         await until(lambda: len(pairs(got)) >= len(judge.expected["one"]))
-        service.hub.close(live)
+        service.core.hub.close(live)
         await listening
         # live, read again, after a restart by snapshot, and after one without: the same
         assert pairs(got) == judge.expected["one"]
@@ -152,7 +152,7 @@ def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path
         assert await all_of(service, "one") == got
         assert pairs(await all_of(service, "two")) == judge.expected["two"]
         service.stop()
-        last = service.log.last
+        last = service.core.log.last
         for _ in range(2):
             service = Service(tmp_path)
             service.start()
@@ -165,7 +165,7 @@ def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path
                 sorted(map(str, judge.engine.match(json.loads(one)))) for one in EVENTS[:40]
             ]
             assert [sorted(one) for one in accepted.matches] == expected
-            service.pump.stop()
+            service.core.pump.stop()
             service.close()
             for snapshot in tmp_path.glob("snapshot-*"):
                 for file in sorted(snapshot.rglob("*"), reverse=True):
@@ -185,7 +185,7 @@ def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
             score = float(place % 7)
             judge.subscribe(name, wanted, score=score)
             await edit(service, PutSubscription(T, name, "market", wanted, "top", score))
-        live = service.hub.open(service.registry.consumer(T, "top"))
+        live = service.core.hub.open(service.core.registry.consumer(T, "top"))
         await live.take(wait=0)
         assert live.is_live
         first = (await publish(service, EVENTS[:100])).first
@@ -197,7 +197,7 @@ def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
         got = (await live.take(wait=5)).messages
         for found in (got, await all_of(service, "top")):
             assert [(one.seq, ids_of(one)) for one in found] == expected
-        service.hub.close(live)
+        service.core.hub.close(live)
         service.stop()
 
     run(work())
@@ -208,7 +208,7 @@ def test_a_listener_that_falls_behind_reads_the_log_and_misses_nothing(tmp_path:
         service = Service(None)
         await prepared(service)
         await edit(service, put("all", "one", "price is not null or price is null"))
-        slow = service.hub.open(service.registry.consumer(T, "one"))
+        slow = service.core.hub.open(service.core.registry.consumer(T, "one"))
         while not slow.is_live:
             assert not (await slow.take(wait=0.01)).messages
         first = (await publish(service, EVENTS)).first
@@ -229,7 +229,7 @@ def test_a_listener_that_is_cancelled_as_news_come_ends() -> None:
     async def work() -> None:
         service = Service(None)
         await prepared(service)
-        feed = service.hub.open(service.registry.consumer(T, "one"))
+        feed = service.core.hub.open(service.core.registry.consumer(T, "one"))
         waiting = asyncio.create_task(feed.take(wait=30))
         await asyncio.sleep(0.1)
         feed.wake()
@@ -248,15 +248,15 @@ def test_a_request_is_carried_out_whole_or_not_at_all() -> None:
         names = list(SUBSCRIPTIONS)
         with pytest.raises(RangecastError, match="no consumer 'nobody'"):
             await edit(service, put(names[0]), put(names[1], "nobody"))
-        assert not service.registry.spaces[T, "market"].live
-        assert service.log.last == 3
+        assert not service.core.registry.spaces[T, "market"].live
+        assert service.core.log.last == 3
         with pytest.raises(RangecastError, match="no subscription"):
             await edit(service, put(names[0]), DeleteSubscription(T, "none", "market"))
         # a group sees its own earlier edits
         await edit(service, put(names[0]), DeleteSubscription(T, names[0], "market"))
         await edit(service, put(names[1]), DeleteConsumer(T, "one"))
-        assert not service.registry.spaces[T, "market"].live
-        assert service.registry.counts[T] == 0
+        assert not service.core.registry.spaces[T, "market"].live
+        assert service.core.registry.counts[T] == 0
         with pytest.raises(RangecastError, match="no consumer 'one'"):
             await edit(service, put(names[0]))
         service.stop()
@@ -295,7 +295,7 @@ def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
             await publish(service, EVENTS[5:9], key="k1", digest="e")
         lines = [b'{"id": 1, "price": 3}', b'{"id": 2, "price": 3}', b'{"id": 1, "price": 3}']
         assert (await publish(service, lines, dedup=True)).count == 2
-        service.pump.stop()
+        service.core.pump.stop()
         service.close()  # as a crash: no snapshot
         service = Service(tmp_path)
         service.start()
@@ -484,13 +484,13 @@ def test_who_gives_up_waiting_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     async def work() -> None:
         service = Service(None)
         await prepared(service)
-        may_write, append = threading.Event(), service.log.append
+        may_write, append = threading.Event(), service.core.log.append
 
         def slow(drafts: Any) -> Any:
             may_write.wait(60)
             return append(drafts)
 
-        monkeypatch.setattr(service.log, "append", slow)
+        monkeypatch.setattr(service.core.log, "append", slow)
         for one in (EVENTS[:1], EVENTS[:200]):
             waiting = asyncio.create_task(publish(service, one))
             await asyncio.sleep(0)
@@ -499,8 +499,8 @@ def test_who_gives_up_waiting_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         may_write.set()
         accepted = await publish(service, EVENTS[:3], wants_matches=True)
         assert accepted.count == 3
-        assert not service.pump.has_failed
-        events = [unit for unit in service.log.read(0, 1 << 30) if unit.kind == EVENTS_UNIT]
+        assert not service.core.pump.has_failed
+        events = [unit for unit in service.core.log.read(0, 1 << 30) if unit.kind == EVENTS_UNIT]
         assert [unit.length for unit in events] == [1, 200, 3]
         service.stop()
 
@@ -528,14 +528,14 @@ def test_what_comes_in_one_turn_of_the_loop_is_one_group() -> None:
     async def work() -> None:
         service = Service(None)
         await prepared(service)
-        service.pump.gather(asyncio.get_running_loop().call_soon)
-        before = service.pump.groups
+        service.core.pump.gather(asyncio.get_running_loop().call_soon)
+        before = service.core.pump.groups
         found = await asyncio.gather(*(publish(service, EVENTS[n : n + 1]) for n in range(50)))
         assert [one.first for one in found] == [*range(found[0].first, found[0].first + 50)]
-        assert service.pump.groups == before + 1
+        assert service.core.pump.groups == before + 1
         # another thread isn't of the loop: its requests don't wait for a turn
-        entry = service.registry.space(T, "market")
-        answer = await asyncio.to_thread(service.publish, entry, EVENTS[:1])
+        entry = service.core.registry.space(T, "market")
+        answer = await asyncio.to_thread(service.core.publish, entry, EVENTS[:1])
         assert answer.result(60).count == 1
         service.stop()
 
@@ -553,13 +553,13 @@ def test_an_acknowledgement_from_before_does_not_win_over_a_move(
         await prepared(service)
         await edit(service, put("all", "one", "price is not null"))
         first = (await publish(service, EVENTS[:10])).first
-        consumer = service.registry.consumer(T, "one")
-        log: Any = service.log
+        consumer = service.core.registry.consumer(T, "one")
+        log: Any = service.core.log
         append = log.append
 
         def slowly(drafts: Any) -> Any:
             log.append = append
-            service.acknowledge(consumer, first + 8)
+            service.core.acknowledge(consumer, first + 8)
             return append(drafts)
 
         log.append = slowly
@@ -568,13 +568,13 @@ def test_an_acknowledgement_from_before_does_not_win_over_a_move(
             await edit(service, back)
         else:
             await edit(service, DeleteConsumer(T, "one"), back)
-            service.acknowledge(consumer, first + 9)  # by somebody who doesn't know yet
+            service.core.acknowledge(consumer, first + 9)  # by somebody who doesn't know yet
         await publish(service, EVENTS[:1])  # the next group takes acknowledgements along
-        assert service.registry.consumer(T, "one").cursor == first
-        service.pump.stop()
+        assert service.core.registry.consumer(T, "one").cursor == first
+        service.core.pump.stop()
         service.close()  # as a crash: no snapshot
         service = Service(tmp_path)
-        assert service.registry.consumer(T, "one").cursor == first
+        assert service.core.registry.consumer(T, "one").cursor == first
         service.close()
 
     run(work())

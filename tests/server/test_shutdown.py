@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from rangecast.server.http import stalled
 from rangecast.server.http.routes.websocket import Session
-from rangecast.server.log.tools import dumped
+from rangecast.server.log_tools import dumped
 from tests.server.http.test_http import MADE, Served
 from tests.server.test_process import HERE, SERVE, address, certify
 from tests.support.server.servers import server
@@ -129,8 +129,8 @@ def test_what_never_ends_is_left_behind(tmp_path: Path) -> None:
     """A webhook's receiver that doesn't answer, and a thread that never ends."""
     hung = """
 import sys, threading
-from rangecast.server.maintenance import Housekeeper
-Housekeeper.stop = lambda self: threading.Event().wait()
+from rangecast.server.maintenance import Maintenance
+Maintenance.stop = lambda self: threading.Event().wait()
 from rangecast.cli.main import main
 sys.argv = ["rangecast", *sys.argv[1:]]
 main()

@@ -15,7 +15,7 @@ import pytest
 from rangecast.errors import RangecastError
 from rangecast.server.log.base import Draft
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.log.tools import checked
+from rangecast.server.log_tools import checked
 from rangecast.server.service import Service
 from tests.support.server.servers import ROOT
 
@@ -89,7 +89,7 @@ def data(tmp_path: Path) -> Path:
             one.chmod(one.stat().st_mode | 0o011)
     folder = tmp_path / "data"
     service = Service(folder)
-    service.log.append([Draft("events", 1, 0, b"{}\n{}")] * 3)
+    service.core.log.append([Draft("events", 1, 0, b"{}\n{}")] * 3)
     service.close()
     return folder
 

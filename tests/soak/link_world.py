@@ -28,20 +28,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import rangecast.server.links.broker_thread as driver_module
-import rangecast.server.log.lineage as lineage_module
+import rangecast.server.state.lineage as lineage_module
 from rangecast import Space
 from rangecast.overlay.broker.broker import Broker
 from rangecast.overlay.broker.link_state import Link
 from rangecast.overlay.simulation.strangers import hostile_frame
 from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.overlay.wire.frames import Hello, encode
+from rangecast.server.encoding import encoded
 from rangecast.server.links.broker_thread import TENANT, Driver
 from rangecast.server.links.connection import CLOGGED_BYTES
 from rangecast.server.log.base import MemoryLog
-from rangecast.server.log.lineage import Lineage
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Accepted, Edits, Events
-from rangecast.server.pipeline.encoding import encoded
 from rangecast.server.state.edits import (
     EVENTS,
     EventsHead,
@@ -52,6 +51,7 @@ from rangecast.server.state.edits import (
     events_draft,
     events_of,
 )
+from rangecast.server.state.lineage import Lineage
 from rangecast.server.state.registry import RefusedError
 from rangecast.server.state.replay import Replay
 

@@ -32,7 +32,7 @@ import httpx
 import websockets
 
 from rangecast import Engine, Number, Space, String
-from rangecast.server.log.tools import dumped
+from rangecast.server.log_tools import dumped
 from tests.support.server.server_zygote import POINTS
 
 SPACE = Space([Number("x"), Number("y"), String("who")])

@@ -60,7 +60,7 @@ class Spoken:
     """Speaks with a service as a client on a connection does."""
 
     def __init__(self, service: Service):
-        protocol = partial(DirectProtocol, service=service)
+        protocol = partial(DirectProtocol, core=service.core)
         self._config = uvicorn.Config(
             make_app(service),
             log_config=None,

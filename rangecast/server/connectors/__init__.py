@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rangecast.errors import UsageError
 from rangecast.server.connectors.base import Source, need
 from rangecast.server.connectors.kafka import kafka_source
 from rangecast.server.connectors.nats import nats_source
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
+from rangecast.server.core import Core
 
 
 def sources(
@@ -21,12 +18,12 @@ def sources(
     kafka_topics: Sequence[str],
     *,
     skips: bool = False,
-) -> list[Callable[[Service], Awaitable[None]]]:
+) -> list[Callable[[Core], Awaitable[None]]]:
     """Return what reads the sources that were asked for, each NAME:SPACE.
 
     skips   skip messages that fail again and again
     """
-    found: list[Callable[[Service], Awaitable[None]]] = []
+    found: list[Callable[[Core], Awaitable[None]]] = []
     for bus, url, given, made in (
         ("nats", nats, nats_subjects, nats_source),
         ("kafka", kafka, kafka_topics, kafka_source),

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rangecast.errors import RangecastError, shown
 from rangecast.server.calls import CLOSE_SECONDS, Caller, StuckError, close_within
@@ -21,19 +21,17 @@ from rangecast.server.connectors.base import (
     TAKEN,
     BusError,
     Source,
-    SourceState,
     places,
     published,
 )
+from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event
 from rangecast.server.delivery.messages import Message
-from rangecast.server.delivery.push import PushDelivery, about
+from rangecast.server.delivery.push import DeliverySettings, PushDelivery, about
 from rangecast.server.log.kafka import quiet, silent
-from rangecast.server.log.lineage import LostPositionError
+from rangecast.server.state.lineage import LostPositionError
 from rangecast.server.state.registry import Consumer, RefusedError
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
+from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
 LIMIT = 20.0
@@ -52,17 +50,17 @@ class KafkaDelivery(PushDelivery):
     scope = "admin"
     most = 500
 
-    def __init__(self, service: Service, consumer: Consumer):
-        super().__init__(service, consumer)
+    def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
+        super().__init__(core, consumer, settings)
         self._caller = Caller("rangecast-kafka")
         self._producer: Any = None
         self._group: Any = None
 
     @classmethod
     def checked(
-        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        if service.kafka is None:
+        if settings.kafka is None:
             raise RefusedError(
                 409, "this server has no Kafka\n  hint: start it with --kafka SERVERS"
             )
@@ -110,9 +108,9 @@ class KafkaDelivery(PushDelivery):
         from confluent_kafka import Consumer as KafkaConsumer
         from confluent_kafka import Producer, TopicPartition
 
-        one, root = self.consumer, self.service.log.epoch
+        one, root = self.consumer, self.core.log.epoch
         name = f"rangecast-{root}-{one.tenant}-{one.name}"
-        servers = {"bootstrap.servers": self.service.kafka, "error_cb": silent}
+        servers = {"bootstrap.servers": self.settings.kafka, "error_cb": silent}
         # What another process with this name has begun is ended or undone before this returns.
         self._producer = Producer({**servers, "transactional.id": name}, logger=quiet)
         self._producer.init_transactions(LIMIT)
@@ -124,7 +122,7 @@ class KafkaDelivery(PushDelivery):
             return one.cursor
         try:
             place = f"{found.metadata or root}:{found.offset}"
-            return max(one.cursor, self.service.seq_of(place))
+            return max(one.cursor, self.core.seq_of(place))
         except LostPositionError as lost:  # what was delivered after that is gone from this log
             logger.warning("%s", lost, extra=about(one))
             return one.cursor if lost.resume is None else max(one.cursor, lost.resume)
@@ -132,14 +130,14 @@ class KafkaDelivery(PushDelivery):
     def _deliver(self, messages: Sequence[Message], upto: int) -> None:
         from confluent_kafka import TopicPartition
 
-        one, lineage, topic = self.consumer, self.service.lineage, self.consumer.delivery["topic"]
+        one, lineage, topic = self.consumer, self.core.lineage, self.consumer.delivery["topic"]
         producer = self._producer
         producer.begin_transaction()
         for message in messages:
             body = match_event(message, one, lineage.at(message.seq))
             # one key, one partition: messages stay in order
             producer.produce(topic, body, one.name, headers={"content-type": ONE})
-        cursor = TopicPartition(topic, 0, upto, self.service.lineage.at(upto))
+        cursor = TopicPartition(topic, 0, upto, self.core.lineage.at(upto))
         producer.send_offsets_to_transaction([cursor], self._group.consumer_group_metadata(), LIMIT)
         self._commit()
 
@@ -147,17 +145,17 @@ class KafkaDelivery(PushDelivery):
         self._producer.commit_transaction(LIMIT)
 
 
-def kafka_source(servers: str, source: Source) -> Callable[[Service], Awaitable[None]]:
+def kafka_source(servers: str, source: Source) -> Callable[[Core], Awaitable[None]]:
     """Return what reads all partitions of a topic for ever."""
 
-    async def run(service: Service) -> None:
+    async def run(core: Core) -> None:
         import confluent_kafka
 
-        state = service.source(f"kafka:{source.name}")
+        state = core.source(f"kafka:{source.name}")
         state.skips = source.skips
         while True:
             try:
-                await _read(service, servers, source, state)
+                await _read(core, servers, source, state)
             except confluent_kafka.KafkaException as error:
                 state.failed(BusError(error.args[0].str()))
                 logger.warning("Kafka, %s: %s; tried again", source.name, state.error)
@@ -172,8 +170,8 @@ def kafka_source(servers: str, source: Source) -> Callable[[Service], Awaitable[
     return run
 
 
-async def _read(service: Service, servers: str, source: Source, state: SourceState) -> None:
-    topic = _Topic(service, servers, source, state)
+async def _read(core: Core, servers: str, source: Source, state: SourceState) -> None:
+    topic = _Topic(core, servers, source, state)
     try:
         await topic.look()
         while await topic.step():
@@ -188,11 +186,11 @@ class _Topic:
     A topic that was deleted and made again has another id, and that is part of the places' names.
     """
 
-    def __init__(self, service: Service, servers: str, source: Source, state: SourceState):
+    def __init__(self, core: Core, servers: str, source: Source, state: SourceState):
         from confluent_kafka import Consumer as KafkaConsumer
         from confluent_kafka.admin import AdminClient
 
-        self._service, self._source, self._state = service, source, state
+        self._core, self._source, self._state = core, source, state
         common: dict[str, Any] = {"bootstrap.servers": servers, "error_cb": silent}
         settings: dict[str, Any] = {
             "group.id": "rangecast",  # not used: how far it was read is in the log
@@ -253,7 +251,7 @@ class _Topic:
             lines = [one.value() or b"" for one in some]
             upto = some[-1].offset() + 1
             await published(
-                self._service,
+                self._core,
                 self._source.space,
                 lines,
                 self._place(number),
@@ -314,7 +312,7 @@ class _Topic:
         """Return the offsets that the log has, by the topic's id (or "") and partition."""
         found: dict[str, dict[int, int]] = {}
         prefix = f"kafka:{self._source.name}:"
-        for rest, at in places(self._service, prefix, self._source.space).items():
+        for rest, at in places(self._core, prefix, self._source.space).items():
             identity, _, number = rest.rpartition(":")
             found.setdefault(identity, {})[int(number)] = at
         return found

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rangecast.errors import RangecastError, shown
 from rangecast.server.calls import CLOSE_SECONDS
@@ -15,18 +15,16 @@ from rangecast.server.connectors.base import (
     TAKEN,
     BusError,
     Source,
-    SourceState,
     places,
     published,
     said,
 )
+from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
 from rangecast.server.delivery.messages import Message
-from rangecast.server.delivery.push import PushDelivery
-from rangecast.server.state.registry import RefusedError
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
+from rangecast.server.delivery.push import DeliverySettings, PushDelivery
+from rangecast.server.state.registry import Consumer, RefusedError
+from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
 PING = 10
@@ -68,15 +66,15 @@ class NatsDelivery(PushDelivery):
     scope = "admin"
     most = 100
 
-    def __init__(self, service: Service, consumer: Any):
-        super().__init__(service, consumer)
+    def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
+        super().__init__(core, consumer, settings)
         self._connection: Any = None
 
     @classmethod
     def checked(
-        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        if service.nats is None:
+        if settings.nats is None:
             raise RefusedError(409, "this server has no NATS\n  hint: start it with --nats URL")
         subject = given.get("subject")
         is_subject = isinstance(subject, str) and 0 < len(subject) <= 256 and subject.isprintable()
@@ -89,14 +87,14 @@ class NatsDelivery(PushDelivery):
         return given, {}
 
     async def begin(self) -> int | None:
-        assert self.service.nats is not None
-        self._connection = await _connected(self.service.nats)
+        assert self.settings.nats is not None
+        self._connection = await _connected(self.settings.nats)
         return None
 
     async def deliver(self, messages: Sequence[Message], upto: int) -> None:
         import nats
 
-        stream, lineage = self._connection.jetstream(), self.service.lineage
+        stream, lineage = self._connection.jetstream(), self.core.lineage
         subject = self.consumer.delivery["subject"]
         sent = []
         for one in messages:
@@ -119,17 +117,17 @@ class NatsDelivery(PushDelivery):
             await _close(connection)
 
 
-def nats_source(url: str, source: Source) -> Callable[[Service], Awaitable[None]]:
+def nats_source(url: str, source: Source) -> Callable[[Core], Awaitable[None]]:
     """Return what reads a subject for ever; how far is in the log, with the events."""
 
-    async def run(service: Service) -> None:
+    async def run(core: Core) -> None:
         import nats
 
-        state = service.source(f"nats:{source.name}")
+        state = core.source(f"nats:{source.name}")
         state.skips = source.skips
         while True:
             try:
-                await _read(service, url, source, state)
+                await _read(core, url, source, state)
             except RangecastError as error:
                 state.failed(error)
                 logger.warning("NATS, %s: %s; tried again", source.name, error)
@@ -144,7 +142,7 @@ def nats_source(url: str, source: Source) -> Callable[[Service], Awaitable[None]
     return run
 
 
-async def _read(service: Service, url: str, source: Source, state: SourceState) -> None:
+async def _read(core: Core, url: str, source: Source, state: SourceState) -> None:
     from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy
     from nats.js.errors import NotFoundError
 
@@ -163,7 +161,7 @@ async def _read(service: Service, url: str, source: Source, state: SourceState) 
             )
         # A stream that is made again begins at 1 again: when it was made is part of its name.
         prefix, made = f"nats:{name}:{source.name}:", str(info.created)
-        state.identify(made, known := places(service, prefix, source.space))
+        state.identify(made, known := places(core, prefix, source.space))
         place, begin = f"{prefix}{made}", known.get(made, 0) + 1
         begin = _beginning(state, place, begin, info.state)
         reading = await stream.pull_subscribe(
@@ -198,7 +196,7 @@ async def _read(service: Service, url: str, source: Source, state: SourceState) 
                 following = one.stream + 1
             lines = [one.data for one in messages]
             at = [one.stream for one in numbers]
-            await published(service, source.space, lines, place, at[-1], state, numbers=at)
+            await published(core, source.space, lines, place, at[-1], state, numbers=at)
     finally:
         await _close(connection)
 

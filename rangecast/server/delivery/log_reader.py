@@ -11,8 +11,8 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.space import Space
 from rangecast.server.delivery.messages import Batch, Gap, Message
+from rangecast.server.encoding import points_of_lines
 from rangecast.server.log.base import Log, Unit
-from rangecast.server.pipeline.encoding import points_of_lines
 from rangecast.server.state.edits import EVENTS, events_of, head_of, is_after_loss
 from rangecast.server.state.registry import Consumer, SpaceEntry
 from rangecast.server.state.space_index import History

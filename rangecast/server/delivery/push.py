@@ -12,16 +12,16 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from rangecast.errors import RangecastError, shown
+from rangecast.server.core import Core
 from rangecast.server.delivery.messages import Gap, Message
+from rangecast.server.delivery.resolver import Resolver
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.state.edits import StopConsumer
 from rangecast.server.state.registry import Consumer, Name, RefusedError
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
 
 logger = logging.getLogger("rangecast.server")
 IDLE = 15.0
@@ -33,6 +33,19 @@ ENDING = 2.0
 """Seconds that deliveries under way have to end; those that don't are repeated later."""
 
 
+@dataclass
+class DeliverySettings:
+    """Destinations that the deliveries of a server may use."""
+
+    allow_private_webhooks: bool = False
+    nats: str | None = None
+    """Address of NATS."""
+    kafka: str | None = None
+    """Addresses of Kafka brokers."""
+    resolver: Resolver = field(default_factory=Resolver)
+    """Resolves the host names of webhooks."""
+
+
 class PushDelivery:
     """Pushes the messages of one consumer; a subclass per destination."""
 
@@ -41,15 +54,16 @@ class PushDelivery:
     most = 1
     """Messages that are delivered at a time."""
 
-    def __init__(self, service: Service, consumer: Consumer):
-        self.service = service
+    def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
+        self.core = core
+        self.settings = settings
         self.consumer = consumer
         self.error = ""
         """Why the last attempt failed; empty once one succeeds."""
 
     @classmethod
     def checked(
-        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options to store, and those shown only in this response; reject invalid ones.
 
@@ -68,8 +82,8 @@ class PushDelivery:
 
     async def run(self) -> None:
         """Deliver until cancelled."""
-        service, consumer = self.service, self.consumer
-        feed = service.hub.open(consumer, await self.begin())
+        core, consumer = self.core, self.consumer
+        feed = core.hub.open(consumer, await self.begin())
         try:
             while not feed.is_closed:
                 batch = await feed.take(wait=IDLE)
@@ -82,11 +96,11 @@ class PushDelivery:
                     is_last = at + self.most >= len(batch.messages)
                     upto = batch.upto if is_last else some[-1].seq
                     await self.deliver(some, upto)
-                    service.acknowledge(consumer, upto)
+                    core.acknowledge(consumer, upto)
                 if batch.upto - consumer.cursor > FAR:
-                    service.acknowledge(consumer, batch.upto)
+                    core.acknowledge(consumer, batch.upto)
         finally:
-            service.hub.close(feed)
+            core.hub.close(feed)
             await self.end()
 
     async def begin(self) -> int | None:
@@ -109,7 +123,7 @@ class PushDelivery:
         """Deliver no more, until the consumer is put again; this doesn't return."""
         logger.warning("stopped: %s", reason, extra=about(self.consumer))
         edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
-        await answered(self.service.edit(edit))
+        await answered(self.core.edit(edit))
         await asyncio.Event().wait()  # this task is cancelled, now that the edit is made
 
 
@@ -121,8 +135,11 @@ def about(consumer: Consumer) -> dict[str, str]:
 class Deliveries:
     """All push deliveries that run."""
 
-    def __init__(self, service: Service, kinds: Mapping[str, type[PushDelivery]]):
-        self._service = service
+    def __init__(
+        self, core: Core, kinds: Mapping[str, type[PushDelivery]], settings: DeliverySettings
+    ):
+        self._core = core
+        self.settings = settings
         self._kinds = kinds
         self._running: dict[Name, tuple[int, PushDelivery, asyncio.Task[None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,7 +147,7 @@ class Deliveries:
     def start(self) -> None:
         """Begin; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
-        for name in list(self._service.registry.consumers):
+        for name in list(self._core.registry.consumers):
             self.refresh(name)
 
     def refresh_after(self, answer: Future[Any], names: Sequence[Name]) -> None:
@@ -147,7 +164,7 @@ class Deliveries:
         """Start, restart or stop the delivery of a consumer, as its options say."""
         if self._loop is None:
             return
-        found = self._service.registry.consumers.get(name)
+        found = self._core.registry.consumers.get(name)
         if found is not None and (found.delivery.get("kind") not in self._kinds or found.stopped):
             found = None
         since, _, before = self._running.get(name, (None, None, None))
@@ -157,7 +174,7 @@ class Deliveries:
             before.cancel()
             del self._running[name]
         if found is not None:
-            delivery = self._kinds[found.delivery["kind"]](self._service, found)
+            delivery = self._kinds[found.delivery["kind"]](self._core, found, self.settings)
             task = self._loop.create_task(_kept_running(delivery, before))
             self._running[name] = found.since, delivery, task
 
@@ -187,7 +204,7 @@ class Deliveries:
                 422, f"'kind' of a delivery is one of {known}\n  given: {shown(kind)}"
             )
         before = {} if old is None or old.delivery.get("kind") != kind else old.delivery
-        return delivery.checked(self._service, given, before)
+        return delivery.checked(self.settings, given, before)
 
     def scope(self, given: dict[str, Any]) -> str:
         """Return the token scope required to configure a delivery."""
@@ -211,7 +228,7 @@ class Deliveries:
         kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
             raise RefusedError(409, f"the consumer {shown(consumer.name)} has no delivery")
-        return kind(self._service, consumer)
+        return kind(self._core, consumer, self.settings)
 
 
 async def _kept_running(delivery: PushDelivery, before: asyncio.Task[None] | None) -> None:

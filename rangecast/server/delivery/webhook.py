@@ -19,12 +19,13 @@ import time
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import httpx
 import msgspec
 
 from rangecast.errors import shown
+from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import (
     BATCH,
     GAP,
@@ -36,7 +37,7 @@ from rangecast.server.delivery.cloudevents import (
     name_of,
 )
 from rangecast.server.delivery.messages import Gap, Message
-from rangecast.server.delivery.push import PushDelivery
+from rangecast.server.delivery.push import DeliverySettings, PushDelivery
 from rangecast.server.delivery.url_guard import (
     AddressError,
     address_of,
@@ -47,9 +48,6 @@ from rangecast.server.delivery.url_guard import (
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.state.edits import AddDeadLetters, PutConsumer, hidden
 from rangecast.server.state.registry import Consumer, RefusedError
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
 
 MINUTE, HOUR = 60.0, 3600.0
 DELAYS = (
@@ -135,8 +133,8 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class Webhook(PushDelivery):
     """Delivers one consumer's messages."""
 
-    def __init__(self, service: Service, consumer: Consumer):
-        super().__init__(service, consumer)
+    def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
+        super().__init__(core, consumer, settings)
         self.options = msgspec.convert(consumer.delivery, Options)
         self.most = self.options.batch
         self.delivery: Delivery | None = None
@@ -144,7 +142,7 @@ class Webhook(PushDelivery):
 
     @classmethod
     def checked(
-        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
             options = msgspec.convert(given, Options)
@@ -155,7 +153,7 @@ class Webhook(PushDelivery):
             raise RefusedError(422, "a secret is changed by secret:rotate")
         if not 1 <= options.batch <= MOST:
             raise RefusedError(422, f"'batch' is 1 to {MOST}; given: {options.batch}")
-        if options.allow_private and not service.allow_private_webhooks:
+        if options.allow_private and not settings.allow_private_webhooks:
             raise RefusedError(
                 403,
                 "this server doesn't call private addresses\n"
@@ -195,7 +193,7 @@ class Webhook(PushDelivery):
 
     async def tell_gap(self, gap: Gap) -> None:
         await super().tell_gap(gap)
-        epoch = self.service.epoch
+        epoch = self.core.epoch
         name = f"gap_{name_of(self.consumer, epoch, gap.after, gap.upto)}"
         await self._carry(name, ONE, cloud_event(GAP, name, self.consumer, gap.json(epoch)))
 
@@ -234,12 +232,12 @@ class Webhook(PushDelivery):
         edit = AddDeadLetters(
             consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6)
         )
-        await answered(self.service.edit(edit))
+        await answered(self.core.edit(edit))
         if self.options.on_dead == "stop":
             await self.stop(f"no attempt arrived; the last one: {self.error}")
 
     def _request(self, messages: Sequence[Message]) -> tuple[str, str, bytes]:
-        lineage, first, last = self.service.lineage, messages[0].seq, messages[-1].seq
+        lineage, first, last = self.core.lineage, messages[0].seq, messages[-1].seq
         name = name_of(self.consumer, lineage.at(last), first, last)
         events = [match_event(one, self.consumer, lineage.at(one.seq)) for one in messages]
         if self.options.batch == 1:
@@ -269,8 +267,8 @@ class Webhook(PushDelivery):
 
     async def _post(self, name: str, kind: str, body: bytes) -> httpx.Response:
         target = target_of(self.options.url)
-        is_allowed = self.options.allow_private and self.service.allow_private_webhooks
-        resolve = partial(self.service.resolver.addresses, self.consumer.tenant)
+        is_allowed = self.options.allow_private and self.settings.allow_private_webhooks
+        resolve = partial(self.settings.resolver.addresses, self.consumer.tenant)
         address = await address_of(target, resolve, allow_private=is_allowed)
         if self._client is None:
             # One per consumer: a connection whose certificate was checked for one name must not

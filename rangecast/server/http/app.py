@@ -59,7 +59,7 @@ def make_app(service: Service) -> ASGIApp:
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         service.start()
-        service.pump.gather(asyncio.get_running_loop().call_soon)
+        service.core.pump.gather(asyncio.get_running_loop().call_soon)
         watching = asyncio.create_task(app.state.grants.run())
         try:
             yield
@@ -81,10 +81,13 @@ def make_app(service: Service) -> ASGIApp:
         strict_content_type=False,  # a body without a type is JSON
     )
     app.state.service = service
+    app.state.core = service.core
+    app.state.deliveries = service.deliveries
+    app.state.links = service.links
     app.state.tickets = tickets.Tickets()
-    app.state.grants = Grants(service)
+    app.state.grants = Grants(service.core)
     problems.install(app)
     document.install(app)
     for part in PARTS:
         app.include_router(part.router)
-    return Edge(app, service)
+    return Edge(app, service.core)

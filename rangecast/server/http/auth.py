@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
+from rangecast.server.core import Core
 from rangecast.server.http.middleware import TENANT
 from rangecast.server.security.hosts import Peer
-from rangecast.server.service import Service
 from rangecast.server.state.registry import RefusedError, Token
 
 SCOPES = ("read", "subscribe", "publish", "link", "admin")
@@ -57,58 +57,58 @@ _ANYBODY = Caller(DEFAULT, SCOPES)
 class Grant:
     """What a connection may do, by its token or without one."""
 
-    __slots__ = ("_caller", "_expires", "_service", "_version", "digest", "peer")
+    __slots__ = ("_caller", "_core", "_expires", "_version", "digest", "peer")
 
-    def __init__(self, service: Service, digest: str | None, peer: Peer):
+    def __init__(self, core: Core, digest: str | None, peer: Peer):
         """Refuse a digest that no token has, or `None` where a token is needed."""
         self.digest = digest
         self.peer = peer
-        self._service = service
+        self._core = core
         self._look_up()
 
     def caller(self) -> Caller:
         """Return who may do what now; refuse it if the token has ended."""
-        is_same = self._version == self._service.registry.token_version
-        if not is_same or 0 < self._expires <= self._service.clock.now():
+        is_same = self._version == self._core.registry.token_version
+        if not is_same or 0 < self._expires <= self._core.clock.now():
             self._look_up()
         return self._caller
 
     def _look_up(self) -> None:
-        registry = self._service.registry
+        registry = self._core.registry
         self._version, self._expires = registry.token_version, 0  # before it is looked at
         if self.digest is None:
-            self._caller = local_caller(self._service, self.peer.address)
-            if wrong := self._service.hosts.wrong(self.peer):
+            self._caller = local_caller(self._core, self.peer.address)
+            if wrong := self._core.hosts.wrong(self.peer):
                 raise RefusedError(403, wrong)
             return
         try:
-            token = _token(self._service, self.digest)
+            token = _token(self._core, self.digest)
         except RefusedError:
             self._version = -1
             raise
         self._caller, self._expires = Caller(token.tenant, token.scopes), token.expires
 
 
-def local_caller(service: Service, address: str | None) -> Caller:
+def local_caller(core: Core, address: str | None) -> Caller:
     """Return who calls from an address without a token; its headers are checked elsewhere."""
-    if service.registry.had_token:
+    if core.registry.had_token:
         raise RefusedError(
             401, "a token is needed\n  hint: send the header `Authorization: Bearer TOKEN`"
         )
-    if address not in ("127.0.0.1", "::1") and not service.is_open:
+    if address not in ("127.0.0.1", "::1") and not core.hosts.is_open:
         raise RefusedError(401, "without a token only loopback is served")
     return _ANYBODY
 
 
-def token_caller(service: Service, secret: str) -> Caller:
+def token_caller(core: Core, secret: str) -> Caller:
     """Return who has a token; refuse a stranger."""
-    token = _token(service, digest_of(secret))
+    token = _token(core, digest_of(secret))
     return Caller(token.tenant, token.scopes)
 
 
-def _token(service: Service, digest: str) -> Token:
-    token = service.registry.tokens.get(digest)
-    if token is None or 0 < token.expires <= service.clock.now():
+def _token(core: Core, digest: str) -> Token:
+    token = core.registry.tokens.get(digest)
+    if token is None or 0 < token.expires <= core.clock.now():
         raise RefusedError(401, "this token isn't known, or has expired")
     return token
 
@@ -116,8 +116,8 @@ def _token(service: Service, digest: str) -> Token:
 class Grants:
     """Grants of requests and connections that wait for something."""
 
-    def __init__(self, service: Service):
-        self._service = service
+    def __init__(self, core: Core):
+        self._core = core
         self._open: dict[int, tuple[Grant, Callable[[RefusedError], None]]] = {}
         self._version = -1
         self._next = 0
@@ -141,7 +141,7 @@ class Grants:
 
     def check(self) -> None:
         """End what is open by tokens that have ended."""
-        registry, now = self._service.registry, self._service.clock.now()
+        registry, now = self._core.registry, self._core.clock.now()
         if registry.token_version == self._version and not 0 < self._next <= now:
             return
         self._version = registry.token_version
@@ -181,9 +181,9 @@ def peer_of(connection: HTTPConnection) -> Peer:
 def grant_of(connection: HTTPConnection) -> Grant:
     """Return what a request may do, by its header; refuse a stranger."""
     secret = secret_in(connection.headers.get("authorization"))
-    service: Service = connection.app.state.service
+    core: Core = connection.app.state.core
     digest = None if secret is None else digest_of(secret)
-    grant = Grant(service, digest, peer_of(connection))
+    grant = Grant(core, digest, peer_of(connection))
     connection.scope[TENANT] = grant.caller().tenant
     return grant
 

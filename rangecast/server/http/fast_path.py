@@ -21,6 +21,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from rangecast.errors import RangecastError
+from rangecast.server.core import Core
 from rangecast.server.http import middleware
 from rangecast.server.http.auth import Caller, local_caller, secret_in, token_caller
 from rangecast.server.http.bodies.read import lines_in
@@ -30,7 +31,6 @@ from rangecast.server.http.routes.events import FEW, digest_for, shown_accepted,
 from rangecast.server.http.routes.spaces import edit_of, etag, shown_put
 from rangecast.server.pipeline.commands import Accepted, Outcome
 from rangecast.server.pipeline.futures import when_answered
-from rangecast.server.service import Service
 from rangecast.server.state.edits import PutSubscription
 
 logger = logging.getLogger("rangecast.server")
@@ -79,9 +79,9 @@ class _Held:
 class DirectProtocol(BoundedProtocol):
     """HTTP, with a short way for what comes most often."""
 
-    def __init__(self, *args: Any, service: Service, **more: Any):
+    def __init__(self, *args: Any, core: Core, **more: Any):
         super().__init__(*args, **more)
-        self._service = service
+        self._core = core
         self._work: _Work | None = None
         """What is done with the body that comes, if it is for here."""
         self._body = b""
@@ -145,7 +145,7 @@ class DirectProtocol(BoundedProtocol):
         secret = headers.get(b"authorization")
         if secret is None:
             host = headers.get(b"host", b"").decode("latin-1")
-            if not _WHENCE.isdisjoint(headers) or not self._service.hosts.accepts(host):
+            if not _WHENCE.isdisjoint(headers) or not self._core.hosts.accepts(host):
                 return None
         if method == b"POST" and rest == _EVENTS and kind in (_JSON, _LINES):
             key = headers.get(b"idempotency-key", b"").decode("latin-1")
@@ -169,16 +169,16 @@ class DirectProtocol(BoundedProtocol):
 
         def work() -> Future[Accepted]:
             caller = self._caller(secret, "publish")
-            entry = service.registry.space(caller.tenant, space)
-            service.quotas.publish(caller.tenant, len(lines), len(body))
-            return service.publish(entry, lines, key=key, digest=digest_for(key, body))
+            entry = core.registry.space(caller.tenant, space)
+            core.quotas.publish(caller.tenant, len(lines), len(body))
+            return core.publish(entry, lines, key=key, digest=digest_for(key, body))
 
         def shown(accepted: Accepted) -> tuple[int, bytes, bytes]:
             status, kind = status_and_type(accepted)
             head = b"content-type: %s\r\n" % kind.encode()
-            return status, head, _encode(shown_accepted(service, accepted))
+            return status, head, _encode(shown_accepted(core, accepted))
 
-        service = self._service
+        core = self._core
         self._begin(work, shown)
         return True
 
@@ -190,16 +190,16 @@ class DirectProtocol(BoundedProtocol):
 
         def work() -> Future[int]:
             caller = self._caller(secret, "subscribe")
-            entry = service.registry.space(caller.tenant, space)
+            entry = core.registry.space(caller.tenant, space)
             made = msgspec.structs.asdict(given)
-            edits.append(edit_of(caller, entry, name, made, service.clock))
-            return service.edit(*edits, outcome=outcome)
+            edits.append(edit_of(caller, entry, name, made, core.clock))
+            return core.edit(*edits, outcome=outcome)
 
         def shown(seq: int) -> tuple[int, bytes, bytes]:
             head = b"content-type: application/json\r\netag: %s\r\n" % etag(seq).encode()
-            return 200, head, _encode(shown_put(service, edits[0], seq, outcome))
+            return 200, head, _encode(shown_put(core, edits[0], seq, outcome))
 
-        service, outcome = self._service, Outcome()
+        core, outcome = self._core, Outcome()
         edits: list[PutSubscription] = []
         self._begin(work, shown)
         return True
@@ -208,9 +208,9 @@ class DirectProtocol(BoundedProtocol):
         given = None if secret is None else secret_in(secret.decode("latin-1"))
         if given is None:
             address = None if self.client is None else self.client[0]
-            caller = local_caller(self._service, address)
+            caller = local_caller(self._core, address)
         else:
-            caller = token_caller(self._service, given)
+            caller = token_caller(self._core, given)
         caller.need(scope)
         return caller
 

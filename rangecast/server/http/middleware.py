@@ -10,7 +10,7 @@ import time
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rangecast.server.service import Service
+from rangecast.server.core import Core
 
 MOST_BYTES = 8 << 20
 TENANT = "rangecast.tenant"
@@ -22,9 +22,9 @@ _REQUEST = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 class Edge:
     """The outermost part of the application that is ours."""
 
-    def __init__(self, app: ASGIApp, service: Service):
+    def __init__(self, app: ASGIApp, core: Core):
         self._app = app
-        self._service = service
+        self._core = core
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or a connection."""
@@ -61,7 +61,7 @@ class Edge:
                     "status": status,
                     "seconds": round(time.monotonic() - began, 6),
                     "tenant": scope.get(TENANT),
-                    "seq": self._service.pump.durable,
+                    "seq": self._core.pump.durable,
                 },
             )
 

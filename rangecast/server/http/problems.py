@@ -21,7 +21,7 @@ from rangecast.errors import (
 )
 from rangecast.server.delivery.messages import PositionError
 from rangecast.server.log.base import LogError, LogFullError
-from rangecast.server.log.lineage import LostPositionError
+from rangecast.server.state.lineage import LostPositionError
 from rangecast.server.state.registry import RefusedError
 
 _NO_SUCH_PATH = (HTTPStatus.NOT_FOUND.phrase, HTTPStatus.METHOD_NOT_ALLOWED.phrase)

@@ -68,4 +68,4 @@ def grant_by_ticket(connection: HTTPConnection) -> Grant:
     if ticket is None:
         return grant_of(connection)
     digest = connection.app.state.tickets.used(ticket)
-    return Grant(connection.app.state.service, digest, peer_of(connection))
+    return Grant(connection.app.state.core, digest, peer_of(connection))

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -27,16 +27,14 @@ from rangecast.overlay.broker.settings import Settings
 from rangecast.overlay.broker.state import Identity
 from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.overlay.wire.frames import Frame, Hello, decode, encode
+from rangecast.server.core import Core
+from rangecast.server.encoding import Encoded, encoded
 from rangecast.server.links.connection import Wire
 from rangecast.server.links.journal import SOURCE, ServerJournal
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Accepted, Edits, Events
-from rangecast.server.pipeline.encoding import Encoded, encoded
 from rangecast.server.state.edits import DeleteConsumer, EventsHead, PutConsumer
 from rangecast.server.state.registry import RefusedError, SpaceEntry, Version
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
 
 TENANT = "default"
 """Whose space is linked."""
@@ -46,7 +44,7 @@ KIND = "link"
 """Delivery kind of a consumer that is a link."""
 SETTINGS = Settings(is_reliable=True, silence_timeout=30.0, max_burst_bytes=4 << 20)
 """A neighbour that says nothing for half a minute doesn't read either."""
-LONGEST_EVENT = 1 << 20
+MAX_EVENT_BYTES = 1 << 20
 """Bytes of an event, or of a filter, that surely fit into a frame, whatever their texts are."""
 
 
@@ -59,7 +57,7 @@ def _routed(version: Version) -> str:
     """Return the filter that others are told of; one that is too long for a frame is everything, as
     events are matched here in any case.
     """
-    return version.filter if len(version.filter) <= LONGEST_EVENT else "true"
+    return version.filter if len(version.filter) <= MAX_EVENT_BYTES else "true"
 
 
 class Driver:
@@ -67,7 +65,7 @@ class Driver:
 
     def __init__(
         self,
-        service: Service,
+        core: Core,
         entry: SpaceEntry,
         name: str,
         incarnation: int,
@@ -89,15 +87,15 @@ class Driver:
         self.wires: dict[str, Wire] = {}
         self.questions: dict[str, Future[bool]] = {}
         self._question = 0
-        self._service = service
+        self._core = core
         self._entry = entry
         self._alarm = alarm
         self._fail = fail
-        log, lineage = service.log, service.lineage
+        log, lineage = core.log, core.lineage
         self.journal = ServerJournal(log, lineage, entry, name)
         links = {
             one.delivery["broker"]: one
-            for one in service.registry.consumers.values()
+            for one in core.registry.consumers.values()
             if one.delivery.get("kind") == KIND
         }
         self.broker = Broker(
@@ -107,8 +105,8 @@ class Driver:
             subscriptions={one.name: _routed(one) for one in entry.live.values()},
             journal=self.journal,
             settings=SETTINGS,
-            kept=service.repeats.read_from(entry.tenant, entry.name, SOURCE),
-            marks=service.repeats.marks_from(entry.tenant, entry.name, SOURCE),
+            kept=core.repeats.read_from(entry.tenant, entry.name, SOURCE),
+            marks=core.repeats.marks_from(entry.tenant, entry.name, SOURCE),
             cursors={peer: one.cursor for peer, one in links.items()},
             numbers_from=lineage.number_of(log.last),
             identity=Identity(log.epoch, tuple(lineage.names)),
@@ -166,7 +164,7 @@ class Driver:
 
     def _forget(self, edits: Iterable[object]) -> None:
         """Forget the links whose consumers were deleted, and not made again since."""
-        there = self._service.registry.consumers
+        there = self._core.registry.consumers
         for edit in edits:
             name = edit.name if isinstance(edit, DeleteConsumer) else ""
             if name and (TENANT, name) not in there:
@@ -190,9 +188,9 @@ class Driver:
         """Note in the log how far neighbours have got; acknowledgements alone are no news."""
         last = self.journal.last_event
         for link in self.broker.links.values():
-            consumer = self._service.registry.consumers.get((TENANT, consumer_name(link.name)))
+            consumer = self._core.registry.consumers.get((TENANT, consumer_name(link.name)))
             if consumer is not None and consumer.cursor < last:
-                self._service.acknowledge(consumer, min(link.floor, last))
+                self._core.acknowledge(consumer, min(link.floor, last))
 
     # ---- connections
 
@@ -203,7 +201,7 @@ class Driver:
                 f"the broker there is called {self.name!r} as well\n"
                 "  hint: give every server a --server-name of its own, and no --link to itself"
             )
-        taken = self._service.registry.consumers.get((TENANT, consumer_name(wire.peer)))
+        taken = self._core.registry.consumers.get((TENANT, consumer_name(wire.peer)))
         if taken is not None and taken.delivery.get("kind") != KIND:
             return f"the consumer {taken.name!r} is in the way: delete it, or rename the broker"
         old = self.wires.get(wire.peer)
@@ -250,12 +248,12 @@ class Driver:
         """Write that there is a link, before anything is promised over it."""
         peer = output.link
         delivery = {"kind": KIND, "broker": peer, "log": output.log}
-        there = self._service.registry.consumers.get((TENANT, consumer_name(peer)))
+        there = self._core.registry.consumers.get((TENANT, consumer_name(peer)))
         if there is not None and there.delivery == delivery:
             return
         try:
             edit = PutConsumer(TENANT, consumer_name(peer), self._entry.name, delivery)
-            self._service.edit(edit).result()
+            self._core.edit(edit).result()
         except RangecastError as error:
             self._alarm(f"link {peer}: it can't be written down: {error}")
             self._handle(ports.LinkDown(peer, forget=there is None))
@@ -302,8 +300,8 @@ class Driver:
         came, refused = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
         if refused:
             raise FrameError(f"an event isn't one of this space: {refused[0][1]}")
-        if any(len(one) > LONGEST_EVENT for one in came.lines):
-            raise FrameError(f"an event has at most {LONGEST_EVENT:,} bytes")
+        if any(len(one) > MAX_EVENT_BYTES for one in came.lines):
+            raise FrameError(f"an event has at most {MAX_EVENT_BYTES:,} bytes")
         strings = [one.name for one in space if isinstance(one, String)]
         words = {name: [row.get(name) for row in came.rows] for name in strings}
         whole = msgspec.structs.replace(
@@ -324,7 +322,7 @@ class Driver:
                 case ports.Accepted():
                     self._accepted(output)
                 case ports.Renumber():
-                    self._service.begin_epoch(output.above)
+                    self._core.begin_epoch(output.above)
                     self._fail(f"events get numbers above {output.above}")
                 case ports.Send():
                     self._send(output)
@@ -360,7 +358,7 @@ class Driver:
             wire.end(output.why)
         if output.link not in self.broker.links:
             with contextlib.suppress(RangecastError):
-                self._service.edit(DeleteConsumer(TENANT, consumer_name(output.link)))
+                self._core.edit(DeleteConsumer(TENANT, consumer_name(output.link)))
 
     def _append(self, output: ports.Append, came: Encoded) -> None:
         """Write events that came over a link, as the next ones of their origin."""
@@ -386,7 +384,7 @@ class Driver:
         request.answer.add_done_callback(self._appended)
         while not self.is_ending:
             try:
-                self._service.pump.submit(request)
+                self._core.pump.submit(request)
                 return
             except RefusedError:  # too much waits to be written: so do neighbours
                 time.sleep(0.02)
@@ -411,7 +409,7 @@ class Driver:
             "log": link.log or None,
             "refused": link.refused or None,
             "dialled": wire.url or None if wire is not None else None,
-            "lag": self._service.pump.durable - link.floor,
+            "lag": self._core.pump.durable - link.floor,
             "in_flight": link.in_flight,
             "told": len(link.told.items),
             "wants": len(link.heard.items) if link.is_known else None,

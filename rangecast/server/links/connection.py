@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from rangecast.server.json_text import decode
-
-if TYPE_CHECKING:
-    from rangecast.server.links.manager import Links
 
 HEADER = "rangecast-broker"
 """In both directions: the name of the broker that speaks."""
@@ -30,10 +27,32 @@ CLOSE_SECONDS = 5.0
 """Seconds that what waits to be sent has when the connection ends."""
 
 
+class LinkHandler(Protocol):
+    """Handles the events of connections; called on the event loop."""
+
+    name: str
+    """Name of this server among its neighbours."""
+
+    def wrong_with(self, wire: Wire) -> str:
+        """Return why there can't be a link to this neighbour; empty if there can."""
+
+    def up(self, wire: Wire) -> None:
+        """Handle a new connection."""
+
+    def down(self, wire: Wire) -> None:
+        """Handle the end of a connection."""
+
+    def received(self, wire: Wire, frame: bytes) -> None:
+        """Handle a frame."""
+
+    def drained(self, wire: Wire) -> None:
+        """Handle that a connection that was clogged can take more."""
+
+
 class Wire:
     """A connection, for the broker's thread."""
 
-    def __init__(self, links: Links, peer: str, url: str = ""):
+    def __init__(self, handler: LinkHandler, peer: str, url: str = ""):
         self.peer = peer
         self.url = url
         """Where it leads, if this server made it; "": the other one did."""
@@ -45,7 +64,7 @@ class Wire:
         """More waits to be sent than should."""
         self._posted = self._gone = 0
         """Bytes that were to be sent, and those that were."""
-        self._links = links
+        self._handler = handler
         self._loop = asyncio.get_running_loop()
         self._going: asyncio.Queue[bytes | str | None] = asyncio.Queue()
         self._going_bytes = 0
@@ -89,7 +108,7 @@ class Wire:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._links.down(self)
+            self._handler.down(self)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -127,7 +146,7 @@ class Wire:
                 self._gone += len(one)
             if self.is_clogged and self._posted - self._gone < CLOGGED_BYTES // 4:
                 self.is_clogged = False
-                self._links.drained(self)
+                self._handler.drained(self)
 
     async def _read(self, receive: Callable[[], Awaitable[bytes | None]]) -> None:
         while True:
@@ -139,7 +158,7 @@ class Wire:
                 self._has_room.clear()
                 await self._has_room.wait()
             self._held_bytes += len(frame)
-            self._links.received(self, frame)
+            self._handler.received(self, frame)
 
 
 def refusal(why: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import websockets
@@ -14,11 +13,8 @@ from websockets.asyncio.client import connect
 
 from rangecast.errors import UsageError
 from rangecast.overlay.wire.frames import MOST_BYTES
-from rangecast.server.links.connection import HEADER, Wire, refusal_of
+from rangecast.server.links.connection import HEADER, LinkHandler, Wire, refusal_of
 from rangecast.server.security.trust import trusted
-
-if TYPE_CHECKING:
-    from rangecast.server.links.manager import Links
 
 logger = logging.getLogger("rangecast.server")
 FIRST = 0.2
@@ -54,13 +50,13 @@ def checked_url(url: str, token: str | None, *, insecure: bool) -> str:
 class Dial:
     """One address that this server connects to."""
 
-    def __init__(self, links: Links, url: str, token: str | None):
+    def __init__(self, handler: LinkHandler, url: str, token: str | None):
         self.url = url
         self.peer = ""
         """The broker there, once it said its name."""
         self.error = ""
         """Why there is no connection."""
-        self._links = links
+        self._handler = handler
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def run(self) -> None:
@@ -85,7 +81,7 @@ class Dial:
         secure = trusted() if self.url.startswith("wss:") else None
         async with connect(
             self.url,
-            additional_headers={HEADER: self._links.name, **self._headers},
+            additional_headers={HEADER: self._handler.name, **self._headers},
             max_size=MOST_BYTES,
             compression=None,
             ssl=secure,
@@ -117,10 +113,10 @@ class Dial:
                 await receive()
                 self.error = refused or "the server there has no --server-name"
                 return
-            wire = Wire(self._links, self.peer, self.url)
-            self.error = self._links.wrong_with(wire)
+            wire = Wire(self._handler, self.peer, self.url)
+            self.error = self._handler.wrong_with(wire)
             if self.error:
                 return
-            self._links.up(wire)
+            self._handler.up(wire)
             await wire.run(send, receive)
             self.error = refused or wire.refused or "the connection was cut"

@@ -16,13 +16,13 @@ from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.text import String
 from rangecast.overlay.broker.event_log import Block, JournalError
+from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.json_text import within_depth
 from rangecast.server.log.base import Log, Unit
-from rangecast.server.log.lineage import Lineage
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Events
-from rangecast.server.pipeline.encoding import points_of, rows_of
 from rangecast.server.state.edits import EVENTS, EventsHead, events_of
+from rangecast.server.state.lineage import Lineage
 from rangecast.server.state.registry import SpaceEntry
 
 logger = logging.getLogger("rangecast.server")

@@ -16,20 +16,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rangecast.errors import RangecastError, UsageError
-from rangecast.server.links.broker_thread import LONGEST_EVENT, TENANT, Driver
+from rangecast.server.core import Core
+from rangecast.server.links.broker_thread import TENANT, Driver
 from rangecast.server.links.connection import Wire
 from rangecast.server.links.dialer import Dial
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Events
-from rangecast.server.pipeline.encoding import Encoded
 from rangecast.server.state.edits import PutBroker
 from rangecast.server.state.registry import SpaceEntry
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
 
 logger = logging.getLogger("rangecast.server")
 _INBOX = 32 << 20
@@ -58,9 +55,9 @@ class LinkOptions:
 class Links:
     """All links of a server."""
 
-    def __init__(self, service: Service, options: LinkOptions):
+    def __init__(self, core: Core, options: LinkOptions):
         self.name = options.broker
-        before = service.registry.broker
+        before = core.registry.broker
         if before is not None and (before.name, before.space) != (self.name, options.space):
             raise UsageError(
                 f"the data folder is that of the broker {before.name!r} with the space "
@@ -71,7 +68,7 @@ class Links:
         """The last things that a person should look at."""
         self.dials: list[Dial] = []
         self._options = options
-        self._service = service
+        self._core = core
         self._entry: SpaceEntry
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -98,8 +95,8 @@ class Links:
 
     def start(self) -> None:
         """Begin; the space is there. Call it on the event loop."""
-        self._entry = self._service.registry.space(TENANT, self._options.space)
-        self._service.pump.links = self._carried_out
+        self._entry = self._core.registry.space(TENANT, self._options.space)
+        self._core.pump.links = self._carried_out
         self._thread.start()
         self.dials = [Dial(self, url, self._options.token) for url in self._options.urls]
         self._tasks = [asyncio.create_task(one.run()) for one in self.dials]
@@ -166,25 +163,6 @@ class Links:
             self._asked.append((seq, asked))
             self._news.notify_all()
         return asked
-
-    def fitting(
-        self, taken: Encoded, refused: list[tuple[int, str]]
-    ) -> tuple[Encoded, list[tuple[int, str]]]:
-        """Refuse events that are too long for a link."""
-        if all(len(line) <= LONGEST_EVENT for line in taken.lines):
-            return taken, refused
-        wrong = {at for at, _ in refused}
-        places = [at for at in range(len(taken.lines) + len(wrong)) if at not in wrong]
-        good = [at for at, line in enumerate(taken.lines) if len(line) <= LONGEST_EVENT]
-        long = [
-            (
-                place,
-                f"the event has {len(line):,} bytes; a server with links takes {LONGEST_EVENT:,}",
-            )
-            for place, line in zip(places, taken.lines, strict=True)
-            if len(line) > LONGEST_EVENT
-        ]
-        return taken.take(good), sorted(refused + long)
 
     def wrong_with(self, wire: Wire) -> str:
         """Return why there can't be a link to this neighbour, as far as that is known by now."""
@@ -256,14 +234,14 @@ class Links:
 
     def _begin(self) -> None:
         """Begin from what the log says; try until that works."""
-        service = self._service
-        before = service.registry.broker
+        core = self._core
+        before = core.registry.broker
         incarnation = max(time.time_ns() // 1000, 0 if before is None else before.incarnation + 1)
         edit = PutBroker(TENANT, self.name, self._entry.name, incarnation)
         while not self._ending:
             try:
-                service.edit(edit).result()
-                service.pump.paused(lambda: self._make(incarnation))
+                core.edit(edit).result()
+                core.pump.paused(lambda: self._make(incarnation))
                 return
             except RangecastError as error:
                 self._alarm(f"links can't begin: {error}")
@@ -274,10 +252,10 @@ class Links:
         """Nothing is written now: what waits here is in the log, and is known by that."""
         with self._news:
             self._written, self._written_bytes, self._is_whole = [], 0, True
-            self._upto = self._service.log.last
+            self._upto = self._core.log.last
             self._failed = ""
         self._driver = Driver(
-            self._service,
+            self._core,
             self._entry,
             self.name,
             incarnation,

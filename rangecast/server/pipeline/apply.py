@@ -12,7 +12,8 @@ from rangecast.server.delivery.messages import Message
 from rangecast.server.log.base import Unit
 from rangecast.server.pipeline.commands import Edits, Events, Request, Updates
 from rangecast.server.pipeline.fanout import board_messages, carry_out, fan_out, ids_by_event
-from rangecast.server.state.boards import ObjectChange
+from rangecast.server.state.board_index import BoardIndex
+from rangecast.server.state.boards import BoardEntry, ObjectChange
 from rangecast.server.state.registry import AnyChange, Registry
 from rangecast.server.state.space_index import SpaceIndex
 
@@ -47,9 +48,15 @@ class Matching:
     One thread calls it; how much was done may be read by any.
     """
 
-    def __init__(self, registry: Registry, indexes: dict[int, SpaceIndex]):
+    def __init__(
+        self,
+        registry: Registry,
+        indexes: dict[int, SpaceIndex],
+        board_indexes: dict[BoardEntry, BoardIndex],
+    ):
         self._registry = registry
         self._indexes = indexes
+        self._board_indexes = board_indexes
         self._done: dict[str, Done] = {}
         """By tenant."""
         self.edits = 0
@@ -99,11 +106,11 @@ class Matching:
             return 0 <= consumer < len(wanted) and bool(wanted[consumer])
 
         for one in some:
-            for number, message in board_messages(one.changes, is_wanted):
+            for number, message in board_messages(one.changes, self._board_indexes, is_wanted):
                 messages.setdefault(number, []).append(message)
             if isinstance(one.request, Updates):
                 request, first = one.request, one.unit.first
-                index = request.entry.index
+                index = self._board_indexes[request.entry]
                 found = index.update(one.updates, first, request.is_batch, is_wanted)
                 for number, message in found:
                     messages.setdefault(number, []).append(message)

@@ -7,13 +7,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from rangecast.model.sets.members import Id
-from rangecast.server.pipeline.encoding import Encoded
+from rangecast.server.encoding import Encoded
+from rangecast.server.state.admission import Conditions
 from rangecast.server.state.boards import BoardEntry, ObjectChange
 from rangecast.server.state.edits import AnyEdit, EventsHead, size_of
 from rangecast.server.state.registry import Read, SpaceEntry
-
-Conditions = str | Sequence[str] | None
-"""What must hold of subscriptions that are edited: of all of them, or of each of a run."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.sets.members import Id
 from rangecast.server.delivery.messages import Message
 from rangecast.server.state.board_index import Addressed, BoardIndex, Listened
-from rangecast.server.state.boards import InterestChange
+from rangecast.server.state.boards import BoardEntry, InterestChange
 from rangecast.server.state.registry import AnyChange, Change, Consumer
 from rangecast.server.state.space_index import Found, SpaceIndex, by_event, grouped
 
@@ -32,20 +32,24 @@ def carry_out(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> N
         indexes[number].carry_out(some)
 
 
-def board_messages(changes: Sequence[AnyChange], listened: Listened) -> Iterator[Addressed]:
+def board_messages(
+    changes: Sequence[AnyChange], indexes: dict[BoardEntry, BoardIndex], listened: Listened
+) -> Iterator[Addressed]:
     """Bring the lists of boards to where changes lead; yield those of new interests."""
     for change in changes:
         if not isinstance(change, InterestChange):
             continue
-        if change.old is None and change.new is None:
-            change.entry.index = BoardIndex(change.entry, {}, ())
-        elif change.new is None:
-            assert change.old is not None
-            change.entry.index.remove(change.old.id)
-        else:
-            change.entry.index.put(change.new)
+        entry = change.entry
+        if change.is_deleted:
+            del indexes[entry]
+        elif change.new is not None:
+            indexes[entry].put(change.new)
             if listened(change.new.consumer):
-                yield change.entry.index.first_list(change.new, change.seq)
+                yield indexes[entry].first_list(change.new, change.seq)
+        elif change.old is not None:
+            indexes[entry].remove(change.old.id)
+        else:
+            indexes[entry] = BoardIndex(entry, {}, ())
 
 
 def fan_out(

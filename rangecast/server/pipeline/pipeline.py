@@ -38,7 +38,6 @@ from rangecast.server.state.edits import (
     events_draft,
 )
 from rangecast.server.state.registry import AnyChange, Consumer, RefusedError, Registry
-from rangecast.server.state.space_index import SpaceIndex
 
 WAITING = 64 << 20
 """Bytes that may wait to be written; more is answered by: later."""
@@ -69,7 +68,7 @@ class Pump:
         self,
         log: Log,
         registry: Registry,
-        indexes: dict[int, SpaceIndex],
+        matching: Matching,
         repeats: Repeats,
         hand_out: HandOut,
         stopped: Callable[[BaseException], None],
@@ -81,7 +80,7 @@ class Pump:
         self.matched = log.last
         self.is_full = False
         """Whether the disk was full at the last attempt."""
-        self.matching = Matching(registry, indexes)
+        self.matching = matching
         self.groups = self.batches = 0
         self.wanted: Bool = np.zeros(64, bool)
         """The consumers that somebody waits for, by number."""

@@ -16,17 +16,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import msgspec
 
 from rangecast.errors import RangecastError
+from rangecast.server.core import Core
 from rangecast.server.log.base import Log, LogError, LogFullError, Unit, is_chained
 from rangecast.server.security.trust import trusted
-
-if TYPE_CHECKING:
-    from rangecast.server.service import Service
 
 logger = logging.getLogger("rangecast.server")
 WAIT = 2.0
@@ -134,8 +132,8 @@ def _read(answer: httpx.Response) -> bytes:
 class Follower:
     """Keeps a service's log equal to that of a leader."""
 
-    def __init__(self, service: Service, leader: Leader):
-        self._service = service
+    def __init__(self, core: Core, leader: Leader):
+        self._core = core
         self._leader = leader
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rangecast-follow", daemon=True)
@@ -169,7 +167,7 @@ class Follower:
     @property
     def lag(self) -> int:
         """Seqs of the leader that aren't here, by its last answer."""
-        return max(0, self.leader_last - self._service.log.last)
+        return max(0, self.leader_last - self._core.log.last)
 
     @property
     def contact_age(self) -> float | None:
@@ -214,7 +212,7 @@ class Follower:
         pause = FIRST_PAUSE
         while not self._ending.is_set() and not self._is_stopped:
             try:
-                self._take(self._leader.piece(self._service.log.last, WAIT))
+                self._take(self._leader.piece(self._core.log.last, WAIT))
                 self.error, pause = "", FIRST_PAUSE
                 self._has_doubt = False
                 continue
@@ -226,7 +224,7 @@ class Follower:
                 self._has_doubt = False
                 self._failed(str(error))
             except Exception as error:
-                if self._service.pump.has_failed or self._ending.is_set():
+                if self._core.pump.has_failed or self._ending.is_set():
                     return  # the server stops
                 logger.exception("following failed")
                 self._failed(f"internal error: {type(error).__name__}")
@@ -243,7 +241,7 @@ class Follower:
 
     def _take(self, piece: Piece) -> None:
         """Write and carry out a part of the leader's log, if it goes on where this log ends."""
-        service, log = self._service, self._service.log
+        core, log = self._core, self._core.log
         arrived = time.monotonic()
         self._check(piece)
         self._contact, self.leader_last = arrived, piece.last
@@ -259,17 +257,17 @@ class Follower:
             if unit.first != log.last + 1 or not is_chained(log.chain, unit):
                 raise LogError(f"{self._leader.url}: the unit at {unit.first} came damaged")
             try:
-                service.follow(unit)
+                core.follow(unit)
             except LogFullError:
-                service.pump.is_full = True
+                core.pump.is_full = True
                 raise
-        service.pump.is_full = False
+        core.pump.is_full = False
         if log.last >= piece.last:
             self._current = arrived
 
     def _check(self, piece: Piece) -> None:
         """Refuse a part of another history."""
-        log = self._service.log
+        log = self._core.log
         if piece.epoch != log.epoch or piece.last < log.last:
             raise HistoryError(
                 f"{self._leader.url} has another history: epoch {piece.epoch} up to "

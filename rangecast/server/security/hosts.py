@@ -36,7 +36,7 @@ class Hosts:
         be made to resolve to another address.
         """
         self._allowed = {one.lower().strip("[]") for one in allowed}
-        self._is_open = is_open
+        self.is_open = is_open
         self._known: set[str] = set()
         """Headers that were accepted: there are few, and parsing takes a while."""
 
@@ -76,7 +76,7 @@ class Hosts:
             address = ip_address(name)
         except ValueError:
             return False
-        return self._is_open or address.is_loopback
+        return self.is_open or address.is_loopback
 
 
 def _name(host: str) -> str | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from rangecast.errors import DuplicateIdError, RangecastError, UnknownIdError, shown
 from rangecast.model.space import Space
-from rangecast.server.pipeline.commands import Conditions
 from rangecast.server.state.boards import (
     BoardEntry,
     Interest,
@@ -48,6 +47,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ONLY_NEW = "new"
 """Instead of an ETag: there must be none."""
 _ABSENT = object()
+Conditions = str | Sequence[str] | None
+"""ETags that subscriptions must have before an edit: one for all of them, or one for each."""
 
 
 class ConsumerExistsError(RefusedError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -31,9 +31,6 @@ from rangecast.notify.boxes.messages import values_of
 from rangecast.server.json_text import decode
 from rangecast.server.log.base import Draft, Unit
 from rangecast.server.state.edits import NEVER, UPDATES, PutBoard, PutInterest
-
-if TYPE_CHECKING:
-    from rangecast.server.state.board_index import BoardIndex
 
 LONGEST_BATCH = 1_000
 """Changes that may be made at once: the lists of before are worked out from those of after."""
@@ -100,8 +97,6 @@ class BoardEntry:
     """Up to the last unit of the log; replaced one by one, never changed in place."""
     live: dict[str, Interest] = field(default_factory=dict)
     space: Space | None = field(init=False)
-    index: BoardIndex = field(init=False)
-    """Up to what was matched; it belongs to the matcher."""
 
     def __post_init__(self) -> None:
         given = self.made.definition
@@ -149,7 +144,9 @@ class InterestChange:
     seq: int
     old: Interest | None = None
     new: Interest | None = None
-    """Neither: the board itself was made."""
+    """Neither: the board itself was made, or deleted."""
+    is_deleted: bool = False
+    """The board was deleted."""
 
 
 def board_label(name: str) -> str:

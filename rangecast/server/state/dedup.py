@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from rangecast.server.encoding import rows_of
 from rangecast.server.json_text import shallow
-from rangecast.server.pipeline.encoding import rows_of
 from rangecast.server.state.edits import EventsHead
 from rangecast.server.state.registry import RefusedError
 

@@ -368,6 +368,7 @@ class Registry:
             case DeleteBoard():
                 gone = self.boards.pop((edit.tenant, edit.name))
                 self.counts[edit.tenant] = self.counts.get(edit.tenant, 0) - len(gone.live)
+                yield InterestChange(gone, seq, is_deleted=True)
             case PutInterest():
                 entry = self.boards[edit.tenant, edit.board]
                 owner = self.consumers.get((edit.tenant, edit.consumer))

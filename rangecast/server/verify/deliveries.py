@@ -14,8 +14,8 @@ import msgspec
 
 from rangecast.errors import FileError, RangecastError, UsageError
 from rangecast.server.delivery.rate_limit_reader import SECOND
+from rangecast.server.encoding import rows_of
 from rangecast.server.log.segment import checked_units, segments
-from rangecast.server.pipeline.encoding import rows_of
 from rangecast.server.state.edits import (
     EDITS,
     EVENTS,

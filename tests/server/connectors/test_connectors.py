@@ -48,7 +48,7 @@ REJECTED = [b"{", b'{"price": "x"}', b"[" * 3_000, b'{"price": "\xff"}']
 async def reading(
     service: Service, source: Callable[[Service], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(source(service))
+    task = asyncio.ensure_future(source(service.core))
     try:
         yield
     finally:
@@ -59,7 +59,7 @@ async def reading(
 def logged(service: Service) -> list[float]:
     """Return the prices of all events in the log."""
     found = []
-    for unit in service.log.read(0, 1 << 30):
+    for unit in service.core.log.read(0, 1 << 30):
         if unit.kind == EVENTS:
             found += [json.loads(line)["price"] for line in events_of(unit)[1]]
     return found
@@ -108,20 +108,20 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                     await stream.publish("quotes.us", line)
                 await stream.publish("quotes.eu", b'{"price": 5}')
                 await until(lambda: len(logged(service)) == 50)
-                await until(lambda: service.source("nats:quotes.us").rejected == len(REJECTED))
+                await until(lambda: service.core.source("nats:quotes.us").rejected == len(REJECTED))
             # no stream takes it: that is said, and nothing is lost
             await until(
                 lambda: "no stream" in str(service.deliveries.shown(_out(service)).get("error"))
             )
             await client.put_out(kind="nats", subject="matches")
-            await until(lambda: _out(service).cursor >= service.log.last - 5)
+            await until(lambda: _out(service).cursor >= service.core.log.last - 5)
             before = _out(service).cursor
         async with serving(folder, nats=url) as service, reading(service, source):
             _out(service).cursor = before - 20  # as if acknowledgements had been lost
             for line in lines(PRICES[50:]):
                 await stream.publish("quotes.us", line)
             await until(lambda: len(logged(service)) == 100)
-            await until(lambda: _out(service).cursor >= service.log.last - 5)
+            await until(lambda: _out(service).cursor >= service.core.log.last - 5)
             assert logged(service) == PRICES
         got = await stream.pull_subscribe("matches")
         bodies: list[bytes] = []
@@ -161,7 +161,7 @@ def test_what_a_stream_has_lost_is_reported_and_one_made_again_is_read_whole(
             expected = PRICES[:20] + PRICES[30:34] + PRICES[36:40]
             async with reading(service, source):
                 await until(lambda: logged(service) == expected)
-                shown = service.source(name).status()
+                shown = service.core.source(name).status()
                 assert (shown["gaps"], shown["missed"], shown["recreations"]) == (2, 12, 0)
                 assert "messages 35 to 36 were deleted" in shown["last_gap"]
             await stream.delete_stream("lossy")
@@ -169,20 +169,22 @@ def test_what_a_stream_has_lost_is_reported_and_one_made_again_is_read_whole(
             await send(PRICES[:50])
             async with reading(service, source):
                 await until(lambda: logged(service) == expected + PRICES[:50])
-                shown = service.source(name).status()
+                shown = service.core.source(name).status()
                 assert (shown["gaps"], shown["recreations"]) == (2, 1)
             # A stream that ends before its place, as one of a restored disk.
             await stream.purge_stream("lossy", seq=41)
             await there.close()
-            entry = service.registry.space("default", "s")
+            entry = service.core.registry.space("default", "s")
             (rest,) = (
-                one for one in places(service, "nats:lossy:lossy:", "s").items() if one[1] == 50
+                one
+                for one in places(service.core, "nats:lossy:lossy:", "s").items()
+                if one[1] == 50
             )
             where = f"nats:lossy:lossy:{rest[0]}"
-            await answered(service.publish(entry, [b'{"price": 5}'], source=where, upto=80))
+            await answered(service.core.publish(entry, [b'{"price": 5}'], source=where, upto=80))
             async with reading(service, source):
                 await until(lambda: logged(service)[-10:] == PRICES[40:50])
-                assert "ends at 50 now" in service.source(name).last_gap
+                assert "ends at 50 now" in service.core.source(name).last_gap
 
     with nats_server(tmp_path) as url:
         run(lambda: work(url))
@@ -243,8 +245,8 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka
             async with reading(service, source):
                 send([*lines(PRICES[:50]), *REJECTED])
                 await until(lambda: len(logged(service)) == 50, 120)
-                await until(lambda: service.source("kafka:quotes").rejected == len(REJECTED))
-                await until(lambda: _out(service).cursor >= service.log.last - 5, 120)
+                await until(lambda: service.core.source("kafka:quotes").rejected == len(REJECTED))
+                await until(lambda: _out(service).cursor >= service.core.log.last - 5, 120)
         deaths = []
         commit = KafkaDelivery._commit
 
@@ -263,7 +265,7 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka
             await until(lambda: len(logged(service)) == 100, 120)
             await until(lambda: len(deaths) == 2, 120)
             send([b'{"price": 1000}'])
-            await until(lambda: _out(service).cursor >= service.log.last - 5, 120)
+            await until(lambda: _out(service).cursor >= service.core.log.last - 5, 120)
             assert sorted(logged(service)) == [*PRICES, 1000]
         check(await asyncio.to_thread(committed, servers, "matches"), [*PRICES, 1000])
 
@@ -300,20 +302,20 @@ def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
         expected = [1.0, *PRICES[5:20]]
         async with serving(tmp_path) as service:
             # As a log of before: the place has no id. It is gone on from.
-            entry = service.registry.space("default", "s")
+            entry = service.core.registry.space("default", "s")
             await answered(
-                service.publish(entry, [b'{"price": 1}'], source="kafka:lossy:0", upto=5)
+                service.core.publish(entry, [b'{"price": 1}'], source="kafka:lossy:0", upto=5)
             )
             async with reading(service, source):
                 await until(lambda: logged(service) == expected)
-            assert service.source(name).status()["last_gap"] is None
+            assert service.core.source(name).status()["last_gap"] is None
         send(PRICES[20:40])
         cut(30)
         expected += PRICES[30:40]
         async with serving(tmp_path) as service:
             async with reading(service, source):
                 await until(lambda: logged(service) == expected)
-                shown = service.source(name).status()
+                shown = service.core.source(name).status()
                 assert (shown["gaps"], shown["missed"], shown["recreations"]) == (1, 10, 0)
                 assert "messages 20 to 29 were deleted" in shown["last_gap"]
                 assert (shown["state"], shown["failures"]) == ("running", 0)
@@ -327,7 +329,7 @@ def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
             expected += PRICES[:60]
             async with reading(service, source):
                 await until(lambda: logged(service) == expected)
-                shown = service.source(name).status()
+                shown = service.core.source(name).status()
                 assert (shown["gaps"], shown["recreations"]) == (1, 1)
                 assert "was deleted and made again" in shown["last_gap"]
                 for done in admin.delete_topics(["lossy"]).values():  # while it is read
@@ -336,11 +338,11 @@ def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
                 send(PRICES[10:90])
                 expected += PRICES[10:90]
                 await until(lambda: logged(service) == expected)
-                assert service.source(name).recreations == 2
+                assert service.core.source(name).recreations == 2
         send([7.0])
         async with serving(tmp_path) as service, reading(service, source):
             await until(lambda: logged(service) == [*expected, 7.0])
-            assert service.source(name).status()["last_gap"] is None
+            assert service.core.source(name).status()["last_gap"] is None
 
     run(work)
 
@@ -500,4 +502,4 @@ def test_what_is_missing_is_said() -> None:
 
 
 def _out(service: Service) -> Any:
-    return service.registry.consumer("default", "out")
+    return service.core.registry.consumer("default", "out")

@@ -26,17 +26,19 @@ def test_it_gets_what_comes_after(tmp_path: Path) -> None:
             client = Client(service)
             await publish(service, 5)
             made = await client("PUT", PUT, {"filter": "price < 9", "consumer": "c"})
-            consumer = service.registry.consumer(T, "c")
+            consumer = service.core.registry.consumer(T, "c")
             assert made["position"].endswith(f":{consumer.cursor + 1}")
             rows = [{"id": f"b{n}", "filter": "price < 7", "consumer": f"c{n % 2}"} for n in (1, 2)]
             made = await client("POST", BULK, [*rows, {"id": "b3", "filter": "price < 7"}])
             assert (made["accepted"], made["refused"]) == (3, [])
-            assert made["position"].endswith(f":{service.log.last}")
+            assert made["position"].endswith(f":{service.core.log.last}")
             await publish(service, 5)
         async with serving(tmp_path) as service:
             for name, ids in (("c", ["one"]), ("c0", ["b2"]), ("c1", ["b1"])):
-                found = service.registry.consumer(T, name)
-                batch = service.hub.reader(found).read(found.cursor, service.pump.durable, 9)
+                found = service.core.registry.consumer(T, name)
+                batch = service.core.hub.reader(found).read(
+                    found.cursor, service.core.pump.durable, 9
+                )
                 assert [ids_of(one) for one in batch.messages] == [ids]
 
     run(work)
@@ -63,9 +65,9 @@ def test_it_gets_what_comes_after(tmp_path: Path) -> None:
 def test_nothing_is_left_of_what_is_refused(method: str, path: str, body: Any, status: int) -> None:
     async def work() -> None:
         async with serving() as service:
-            last = service.log.last
+            last = service.core.log.last
             await Client(service)(method, path, body, status)
-            assert (service.log.last, service.registry.consumers) == (last, {})
+            assert (service.core.log.last, service.core.registry.consumers) == (last, {})
 
     run(work)
 
@@ -77,7 +79,7 @@ def test_another_request_may_create_it_first(monkeypatch: pytest.MonkeyPatch) ->
     async def work() -> None:
         async with serving() as service:
             other = PutConsumer(T, "c", "s", on_gap="stop", max_per_event=3)
-            asked = [service.edit(other)]
+            asked = [service.core.edit(other)]
 
             def late(*given: Any) -> Any:
                 found = missing(*given)
@@ -89,7 +91,7 @@ def test_another_request_may_create_it_first(monkeypatch: pytest.MonkeyPatch) ->
             monkeypatch.setattr(new_consumers, "_missing", late)
             client = Client(service)
             await client("PUT", PUT, {"filter": "price < 9", "consumer": "c"})
-            consumer = service.registry.consumer(T, "c")
+            consumer = service.core.registry.consumer(T, "c")
             assert (consumer.on_gap, consumer.max_per_event, len(consumer.versions)) == (
                 "stop",
                 3,
@@ -111,9 +113,9 @@ def test_many_at_once_make_one_consumer() -> None:
             rows = [{"id": f"s{n}", "filter": "price < 7", "consumer": "c"} for n in range(20)]
             made = await asyncio.gather(*(client("POST", BULK, [row]) for row in rows))
             assert [one["accepted"] for one in made] == [1] * 20
-            assert len(service.registry.consumer(T, "c").versions) == 20
+            assert len(service.core.registry.consumer(T, "c").versions) == 20
             await answered(
-                service.edit(PutConsumer(T, "c", "s", max_per_event=1))
+                service.core.edit(PutConsumer(T, "c", "s", max_per_event=1))
             )  # may still be changed
 
     run(work)
@@ -136,17 +138,17 @@ def test_a_session_that_ends_while_it_is_opened_leaves_nothing(
 
             monkeypatch.setattr(websocket, "answered", late)
             socket: Any = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(grants=None)))
-            session = websocket.Session(service, socket)
+            session = websocket.Session(service.core, socket)
             monkeypatch.setattr(session, "_may", lambda _scope: Caller(T, SCOPES))
             frame = {"space": "s", "filter": "price < 9"}
             opening = asyncio.create_task(session._follow(frame))
             await asyncio.wait_for(waiting.wait(), 90)
-            assert len(service.registry.consumers) == 1
+            assert len(service.core.registry.consumers) == 1
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
             await session._end()
-            await until(lambda: not service.registry.consumers)
-            assert not service.registry.space(T, "s").live
+            await until(lambda: not service.core.registry.consumers)
+            assert not service.core.registry.space(T, "s").live
             with pytest.raises(FilterError):
                 await session._follow({**frame, "filter": "prise < 9"})
             assert session._own == []

@@ -25,13 +25,13 @@ SPACE = Space([Number("x")])
 
 
 async def all_of(service: Service, after: int | None = None, most: int = 7) -> list[Message]:
-    feed = service.hub.open(service.registry.consumer(T, "c"), after)
+    feed = service.core.hub.open(service.core.registry.consumer(T, "c"), after)
     found: list[Message] = []
     while True:
         batch = await feed.take(most, wait=0)
         found += batch.messages
         if not batch.messages:
-            service.hub.close(feed)
+            service.core.hub.close(feed)
             return found
 
 
@@ -60,7 +60,7 @@ def test_the_best_of_each_second_stay(budget: int, clock: SetClock, tmp_path: Pa
         for x in range(5):
             wanted = PutSubscription(T, f"s{x}", "market", f"x >= {x}", "c", score=float(x))
             await edit(service, wanted)
-        live = service.hub.open(service.registry.consumer(T, "c"))
+        live = service.core.hub.open(service.core.registry.consumer(T, "c"))
         for _ in range(60):
             clock.seconds += rng.choice([0, 0, 0.3, 2.5])
             values = [rng.randrange(-1, 5) for _ in range(rng.randrange(1, 4))]
@@ -89,7 +89,7 @@ def test_the_best_of_each_second_stay(budget: int, clock: SetClock, tmp_path: Pa
         service.start()
         found = await all_of(service)
         assert {one.seq: one.dropped for one in found} == expected(events, budget)
-        told = [json.loads(one.json(service.log.epoch)) for one in found]
+        told = [json.loads(one.json(service.core.log.epoch)) for one in found]
         assert sum(one.get("dropped", 0) for one in told) == len(events) - len(found)
         (tmp_path / "got.jsonl").write_text("\n".join(map(json.dumps, told)))
         service.stop()
@@ -109,12 +109,12 @@ def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
         await edit(service, PutSpace(T, "market", SPACE.definition()))
         await edit(service, PutConsumer(T, "c", "market", max_per_second=1))
         await edit(service, PutSubscription(T, "s", "market", "x >= 0", "c"))
-        feed = service.hub.open(service.registry.consumer(T, "c"))
+        feed = service.core.hub.open(service.core.registry.consumer(T, "c"))
         waiting: asyncio.Task[Any] = asyncio.create_task(feed.take(wait=60))
         await publish(service, [b'{"x": 1}', b'{"x": 2}'])
         clock.seconds -= 500
         await publish(service, [b'{"x": 3}'])
-        assert {unit.at // SECOND for unit in service.log.read(3, 1 << 20)} == {1000}
+        assert {unit.at // SECOND for unit in service.core.log.read(3, 1 << 20)} == {1000}
         assert not (await asyncio.wait([waiting], timeout=1.2))[0]
         clock.seconds += 501
         assert [(one.seq, one.dropped) for one in (await waiting).messages] == [(4, 2)]
@@ -123,7 +123,7 @@ def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
         service.start()
         clock.seconds -= 500
         await publish(service, [b'{"x": 1}'])
-        assert service.log.read(service.log.last - 1, 1)[0].at // SECOND >= 1000
+        assert service.core.log.read(service.core.log.last - 1, 1)[0].at // SECOND >= 1000
         service.stop()
 
     run(work())
@@ -139,16 +139,16 @@ def test_a_second_ends_with_all_that_is_written_in_it_whenever_its_reader_began(
         await edit(service, PutConsumer(T, "c", "market", max_per_second=2))
         await edit(service, PutSubscription(T, "s", "market", "x >= 0", "c"))
         first = (await publish(service, [b'{"x": 1}'])).first
-        reader = service.hub.reader(service.registry.consumer(T, "c"))
-        durable = service.pump.durable  # as a reader sees it whose thread begins late
+        reader = service.core.hub.reader(service.core.registry.consumer(T, "c"))
+        durable = service.core.pump.durable  # as a reader sees it whose thread begins late
         await publish(service, [b'{"x": 2}', b'{"x": 3}'])
         await edit(service, PutSubscription(T, "t", "market", "x >= 4", "c", score=1.0))
         await publish(service, [b'{"x": 4}'])
         clock.seconds += 1
-        await asyncio.to_thread(service.pump.paused, lambda: None)  # its group has ended
+        await asyncio.to_thread(service.core.pump.paused, lambda: None)  # its group has ended
         batch = reader.read(first - 1, durable, 500)
         assert [(one.seq, one.dropped) for one in batch.messages] == [(first, 0), (first + 4, 2)]
-        assert batch.upto == service.pump.durable
+        assert batch.upto == service.core.pump.durable
         service.stop()
 
     run(work())
@@ -159,7 +159,7 @@ def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(
 ) -> None:
     async def work() -> None:
         service = Service(tmp_path)
-        log: Any = service.log
+        log: Any = service.core.log
         log._segment_bytes = 300
         service.start()
         await edit(service, PutSpace(T, "market", SPACE.definition()))
@@ -170,7 +170,7 @@ def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(
             clock.seconds += 0.25
             await publish(service, [b'{"x": %d}' % n])
         clock.seconds += 2
-        reader = service.hub.reader(service.registry.consumer(T, "c"))
+        reader = service.core.hub.reader(service.core.registry.consumer(T, "c"))
         read, ends = log.read, [end for end, _, _ in log.segment_sizes()]
         drop = next(end for end in ends if end > first + 6)
         left = 2

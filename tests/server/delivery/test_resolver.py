@@ -128,7 +128,7 @@ def test_webhooks_with_names_that_hang_delay_no_other() -> None:
 
     async def work() -> None:
         async with receiver() as there, serving() as service:
-            service.resolver.lookup = names
+            service.deliveries.settings.resolver.lookup = names
             client = Client(service)
             tests = []
             for one in range(12):

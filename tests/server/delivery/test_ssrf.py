@@ -91,7 +91,7 @@ def test_nothing_private_is_ever_connected() -> None:
     async def work() -> None:
         async with trap() as there, serving() as service:
             client = Client(service)
-            before = service.resolver.lookup
+            before = service.deliveries.settings.resolver.lookup
             urls = [
                 f"{scheme}://{host}:{there.port}/"
                 for host in LITERALS.split()
@@ -124,13 +124,13 @@ def test_nothing_private_is_ever_connected() -> None:
                     assert found["status"] is None, url
             assert tried  # names and odd notations are judged when they are called
             for number, addresses in enumerate(NAMES):
-                service.resolver.lookup = lambda _host, found=addresses: found  # type: ignore[misc]
+                service.deliveries.settings.resolver.lookup = lambda _host, found=addresses: found  # type: ignore[misc]
                 url = f"http://n{number}.example:{there.port}/"
                 await client.put_out(kind="webhook", url=url)
                 assert not (await client("POST", "consumers/out:test"))["delivered"], addresses
             assert there.connections == []
             # the same socket is reached by whoever may
-            service.resolver.lookup = before
+            service.deliveries.settings.resolver.lookup = before
             await client.webhook(f"http://127.0.0.1:{there.port}/")
             assert (await client("POST", "consumers/out:test"))["delivered"]
             assert there.connections == ["127.0.0.1"]
@@ -144,7 +144,7 @@ def test_redirects_to_what_is_private_are_not_followed(monkeypatch: pytest.Monke
 
     async def work() -> None:
         async with trap("127.0.0.2") as there, trap("127.0.0.1") as secret, serving() as service:
-            service.resolver.lookup = lambda _host: ["127.0.0.2"]
+            service.deliveries.settings.resolver.lookup = lambda _host: ["127.0.0.2"]
             client = Client(service)
             await client.put_out(kind="webhook", url=f"http://hook.example:{there.port}/")
             for status in (300, 301, 302, 303, 307, 308):
@@ -172,7 +172,7 @@ def test_a_name_that_is_bound_again_gains_nothing(monkeypatch: pytest.MonkeyPatc
             seen: list[int] = []
             answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.2", "127.0.0.1"]])
             monkeypatch.setattr("rangecast.server.delivery.resolver.TTL", 0.0)
-            service.resolver.lookup = lambda _host: next(answers)
+            service.deliveries.settings.resolver.lookup = lambda _host: next(answers)
             client = Client(service)
             await client.put_out(kind="webhook", url=f"http://hook.example:{there.port}/x?y=z")
             assert (await client("POST", "consumers/out:test"))["delivered"]
@@ -198,14 +198,14 @@ def test_ports_of_other_protocols_are_not_called() -> None:
 
     async def work() -> None:
         async with serving() as service:
-            service.resolver.lookup = lambda _host: ["127.0.0.1"]
+            service.deliveries.settings.resolver.lookup = lambda _host: ["127.0.0.1"]
             client = Client(service)
             await client.put_out(422, kind="webhook", url="http://hook.example:25/")
             # one that was put while it was allowed is judged again at each attempt
             await client.webhook("http://hook.example:25/")
             found = await client("POST", "consumers/out:test")
             assert "another protocol" not in found["error"]
-            service.allow_private_webhooks = False
+            service.deliveries.settings.allow_private_webhooks = False
             found = await client("POST", "consumers/out:test")
             assert "port 25 belongs to another protocol" in found["error"]
 

@@ -170,7 +170,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_called(
 
     async def work() -> None:
         async with receiver() as there, serving() as service:
-            service.resolver.lookup = loopback
+            service.deliveries.settings.resolver.lookup = loopback
             client = Client(service)
             await client.webhook(f"http://hook.example:{there.port}/ok")
             assert (await client("POST", "consumers/out:test"))["delivered"]
@@ -183,7 +183,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_called(
             assert "open internet" in answer["error"]
             # and a server that wasn't started so calls none, whatever the consumer says
             await client.webhook(f"http://hook.example:{there.port}/ok")
-            service.allow_private_webhooks = False
+            service.deliveries.settings.allow_private_webhooks = False
             assert not (await client("POST", "consumers/out:test"))["delivered"]
             await client.webhook("http://hook.example/", status=403)
             await client.webhook("http://10.0.0.1/", allow_private=False, status=422)
@@ -208,7 +208,7 @@ def test_a_certificate_is_that_of_the_name_and_not_of_the_address(
 
     async def work() -> None:
         async with receiver(theirs) as there, serving() as service:
-            service.resolver.lookup = lambda _host: ["127.0.0.1"]
+            service.deliveries.settings.resolver.lookup = lambda _host: ["127.0.0.1"]
             client = Client(service)
             for name, context, is_good in (
                 ("hook.example", lambda: ours, True),
@@ -316,11 +316,11 @@ def test_matches_arrive_once_and_signed_and_go_on_after_a_crash(tmp_path: Path) 
                 assert again["delivery"]["secret"] == "..."
                 await subscribe(service)
                 first = await publish(service, *prices[:10])
-                await until(lambda: service.registry.consumer(T, "out").cursor >= first + 9)
+                await until(lambda: service.core.registry.consumer(T, "out").cursor >= first + 9)
                 assert len(there.got) == 8
             async with serving(tmp_path) as service:
                 then = await publish(service, *prices[10:])
-                await until(lambda: service.registry.consumer(T, "out").cursor >= then + 9)
+                await until(lambda: service.core.registry.consumer(T, "out").cursor >= then + 9)
                 assert len(there.got) == 18
             async with serving(tmp_path) as service:
                 await Client(service).webhook(f"http://127.0.0.1:{there.port}/x", batch=10)
@@ -383,7 +383,7 @@ def test_what_fails_comes_again_under_the_same_id(monkeypatch: pytest.MonkeyPatc
             # put again, it begins again; 410 ends it, and the message stays unacknowledged
             there.status, there.more = 410, ""
             await client.webhook(f"http://127.0.0.1:{there.port}/x")
-            await until(lambda: service.registry.consumer(T, "out").stopped)
+            await until(lambda: service.core.registry.consumer(T, "out").stopped)
             shown = await client("GET", "consumers/out")
             assert shown["state"] == "stopped"
             assert "410" in shown["error"]
@@ -413,16 +413,16 @@ def test_dead_letters_survive_a_restart_and_can_be_redriven(
                 await Client(service).webhook(url)
                 await subscribe(service)
                 first = await publish(service, 1, -1, 2)
-                await until(lambda: len(service.registry.consumer(T, "out").dead_letters) == 2)
+                await until(lambda: len(service.core.registry.consumer(T, "out").dead_letters) == 2)
                 there.status = 200
                 last = await publish(service, 3)
-                await until(lambda: service.registry.consumer(T, "out").cursor >= last)
+                await until(lambda: service.core.registry.consumer(T, "out").cursor >= last)
                 if with_snapshot:
-                    await asyncio.to_thread(service.snapshot)
+                    await asyncio.to_thread(service.core.snapshot)
             async with serving(tmp_path) as service:
                 client = Client(service)
                 page = await client("GET", "consumers/out/dead-letters")
-                epoch = service.log.epoch
+                epoch = service.core.log.epoch
                 assert [one["position"] for one in page["items"]] == [
                     f"{epoch}:{first}",
                     f"{epoch}:{first + 2}",
@@ -443,10 +443,10 @@ def test_dead_letters_survive_a_restart_and_can_be_redriven(
                 there.status = 500
                 await client.webhook(url, on_dead="stop")
                 await publish(service, 1, 2)
-                await until(lambda: service.registry.consumer(T, "out").stopped)
-                assert len(service.registry.consumer(T, "out").dead_letters) == 1
+                await until(lambda: service.core.registry.consumer(T, "out").stopped)
+                assert len(service.core.registry.consumer(T, "out").dead_letters) == 1
             async with serving(tmp_path) as service:
-                consumer = service.registry.consumer(T, "out")
+                consumer = service.core.registry.consumer(T, "out")
                 assert consumer.stopped
                 assert len(consumer.dead_letters) == 1
                 del there.got[:]
@@ -465,23 +465,23 @@ def test_what_is_gone_from_the_log_is_told() -> None:
             await client("PUT", "consumers/out", {"space": "s"})
             await subscribe(service)
             last = await publish(service, 1, 2, 3) + 2
-            service.log.drop(last)
+            service.core.log.drop(last)
             url = f"http://127.0.0.1:{there.port}/x"
             await client.webhook(url)
             await publish(service, 4)
             await until(lambda: len(there.got) == 2)
             gap, match = (json.loads(body) for _, _, body in there.got)
             assert gap["type"] == "rangecast.gap"
-            assert gap["data"]["gap"]["upto"] == f"{service.log.epoch}:{last}"
+            assert gap["data"]["gap"]["upto"] == f"{service.core.log.epoch}:{last}"
             assert match["data"]["event"] == {"price": 4}
             # or it stops, and tells why
             await client("PUT", "consumers/out", {"space": "s"})
             last = await publish(service, 5)
-            await until(lambda: service.pump.matched >= last)
-            service.log.drop(last)
+            await until(lambda: service.core.pump.matched >= last)
+            service.core.log.drop(last)
             out = {"kind": "webhook", "url": url, "allow_private": True}
             await client("PUT", "consumers/out", {"space": "s", "on_gap": "stop", "delivery": out})
-            await until(lambda: service.registry.consumer(T, "out").stopped)
+            await until(lambda: service.core.registry.consumer(T, "out").stopped)
             assert "gone from the log" in (await client("GET", "consumers/out"))["error"]
             assert len(there.got) == 2
             await client("DELETE", "consumers/out")
@@ -527,7 +527,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
                 {"kind": "session"},
             ):
                 await client.webhook(**{"url": "http://x.example/", **options}, status=422)
-            assert not service.registry.consumers
+            assert not service.core.registry.consumers
             await client("PUT", "consumers/plain", {"space": "s"})
             for path in ("plain:test", "plain/secret:rotate", "plain/dead-letters:redrive"):
                 await client("POST", f"consumers/{path}", status=409)

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rangecast.server.encoding import encoded, points_of_lines, rows_of
+from rangecast.server.explain import preview_filter
 from rangecast.server.json_text import MAX_DEPTH, DepthError, decode, decoder_for, shallow
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.pipeline.encoding import encoded, points_of_lines, rows_of
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.preview import tried
 from rangecast.server.service import Service
 from rangecast.server.state.edits import (
     EventsHead,
@@ -187,8 +187,8 @@ async def logged(spoken: Spoken) -> dict[str, Any]:
 
 
 async def prepared(service: Service) -> None:
-    await answered(service.edit(PutConsumer(T, "all", "s")))
-    await answered(service.edit(PutSubscription(T, "every", "s", "true", "all")))
+    await answered(service.core.edit(PutConsumer(T, "all", "s")))
+    await answered(service.core.edit(PutSubscription(T, "every", "s", "true", "all")))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -374,13 +374,15 @@ def test_a_log_with_deep_events_starts_and_is_read(tmp_path: Path) -> None:
             assert status == 200
             assert all(line in content for line in lines)
             assert content.count(b'"every"') == len(lines)
-            entry = service.registry.space(T, "s")
-            assert tried(service.log, service.epoch, entry, "price = 5")["matched"] == len(lines)
+            entry = service.core.registry.space(T, "s")
+            assert preview_filter(service.core.log, service.core.epoch, entry, "price = 5")[
+                "matched"
+            ] == len(lines)
             status, _ = await spoken.ask(
                 "POST", "/v1/spaces/s/filters:preview", b'{"filter": "price = 5"}'
             )
             assert status == 200
-            journal = ServerJournal(service.log, service.lineage, entry, "origin")
+            journal = ServerJournal(service.core.log, service.core.lineage, entry, "origin")
             texts = [text for _, block in journal.between(0, 1 << 40) for text in block.texts]
             assert len(texts) == len(lines)
             for text in texts:

@@ -142,7 +142,7 @@ attribute = [{ name = "price", type = "number" }, { name = "at", type = "timesta
 
     async def work() -> None:
         async with serving() as service:
-            await answered(service.edit(PutSpace(T, "m", space.definition())))
+            await answered(service.core.edit(PutSpace(T, "m", space.definition())))
             spoken = Spoken(service)
             for name, column in moments.items():
                 body = stream_of(batch(price=prices, at=column))

@@ -105,18 +105,18 @@ def test_bulk_and_single_edits_of_one_group(
         edit: Any = DeleteSubscription(T, name, "w")
         if wish is not None:
             edit = PutSubscription(T, name, "w", wish.filter, wish.consumer, wish.score)
-        return [(await answered(service.edit(edit)), name, wish)]
+        return [(await answered(service.core.edit(edit)), name, wish)]
 
     async def check(service: Service) -> None:
-        assert shown(service.registry) == {
+        assert shown(service.core.registry) == {
             name: (wish.filter, wish.score, wish.consumer, seq)
             for name, (seq, wish) in expected.items()
         }
-        assert service.registry.counts[T] == len(expected)
+        assert service.core.registry.counts[T] == len(expected)
         asked = [(turn.randrange(110), turn.choice([*WORDS, "stranger"])) for _ in range(40)]
         lines = [json.dumps({"price": price, "who": who}).encode() for price, who in asked]
-        entry = service.registry.space(T, "w")
-        found = await answered(service.publish(entry, lines, wants_matches=True))
+        entry = service.core.registry.space(T, "w")
+        found = await answered(service.core.publish(entry, lines, wants_matches=True))
         assert [sorted(ids) for ids in found.matches or []] == [
             sorted(name for name, (_, wish) in expected.items() if wish.holds(*one))
             for one in asked
@@ -124,8 +124,8 @@ def test_bulk_and_single_edits_of_one_group(
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            await answered(service.edit(PutSpace(T, "w", SPACE.definition())))
-            await answered(service.edit(PutConsumer(T, "c", "w")))
+            await answered(service.core.edit(PutSpace(T, "w", SPACE.definition())))
+            await answered(service.core.edit(PutConsumer(T, "c", "w")))
             transport = httpx.ASGITransport(make_app(service))
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
                 for _ in range(8):
@@ -144,13 +144,13 @@ def test_bulk_and_single_edits_of_one_group(
                         else:
                             expected[name] = seq, wish
                     await check(service)
-            vocabulary = service.registry.space(T, "w").space.vocabularies["who"]
+            vocabulary = service.core.registry.space(T, "w").space.vocabularies["who"]
             assert "mal" not in vocabulary
         async with serving(tmp_path) as service:  # from the log alone
             await check(service)
-            service.snapshot()
+            service.core.snapshot()
         async with serving(tmp_path) as service:
-            assert service.snapshot_seq > 0
+            assert service.core.snapshot_seq > 0
             await check(service)
 
     run(work)
@@ -178,12 +178,12 @@ def test_a_bulk_that_is_too_many_is_refused_whole() -> None:
             client = Client(service)
             await client("PUT", "tenants/default", {"subscriptions": 4})
             await client("PUT", "spaces/s/subscriptions/s0", {"filter": "price < 1"})
-            last = service.log.last
+            last = service.core.log.last
             found = await client("POST", "spaces/s/subscriptions:bulk", rows, 403)
             assert "may have 4 subscriptions, and has 1; this would be 4 more" in found["detail"]
-            assert service.log.last == last
+            assert service.core.log.last == last
             found = await client("POST", "spaces/s/subscriptions:bulk", rows[:4])
             assert found["accepted"] == 4
-            assert sorted(service.registry.space(T, "s").live) == ["s0", "s1", "s2", "s3"]
+            assert sorted(service.core.registry.space(T, "s").live) == ["s0", "s1", "s2", "s3"]
 
     run(work)

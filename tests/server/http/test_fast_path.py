@@ -285,7 +285,7 @@ def test_a_client_that_leaves_has_published(told: Told) -> None:
         connection.sendall(written("POST", EVENTS, ONE, {}))
     found = told.ask("POST", EVENTS, ONE)
     assert found[0] == 200  # and the server goes on
-    assert told.server.service.log.last >= 2
+    assert told.server.service.core.log.last >= 2
 
 
 def test_answers_that_nobody_reads_hold_up_their_connection(told: Told) -> None:

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from rangecast.overlay.wire.frames import MOST_BYTES as MAX_MESSAGE
+from rangecast.server.core import Core
 from rangecast.server.http.middleware import MOST_BYTES
 from rangecast.server.http.routes.websocket import MAX_STRANGER
 from rangecast.server.links.broker_thread import KIND
@@ -103,7 +104,7 @@ def test_an_error_inside_the_server_is_answered(
     def fail(*_: Any, **__: Any) -> None:
         raise failures.pop()
 
-    monkeypatch.setattr(Service, "publish", fail)
+    monkeypatch.setattr(Core, "publish", fail)
     frame = {"type": "publish", "ref": 3, "space": "market", "events": [{"price": 1}]}
     with opened(served) as socket:
         for _ in range(len(failures)):
@@ -131,11 +132,11 @@ def test_the_cursor_of_a_link_is_moved_by_its_neighbour_alone(tmp_path: Path) ->
     served = Served(data=tmp_path)
     try:
         service = service_of(served)
-        service.edit(PutConsumer("default", "far", "market", {"kind": KIND})).result(LONG)
+        service.core.edit(PutConsumer("default", "far", "market", {"kind": KIND})).result(LONG)
         with httpx.Client(base_url=served.url, trust_env=False, timeout=LONG) as http:
             http.post("/v1/spaces/market/events", json=[{"price": 1}]).raise_for_status()
             before = http.get("/v1/consumers/far").json()
-            there = f"{before['position'].partition(':')[0]}:{service.pump.durable}"
+            there = f"{before['position'].partition(':')[0]}:{service.core.pump.durable}"
             assert http.post("/v1/consumers/far/ack", json={"position": there}).status_code == 409
             with opened(served) as socket:
                 frame = {"type": "ack", "consumer": "far", "position": there, "ref": 1}

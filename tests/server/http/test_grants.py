@@ -276,9 +276,9 @@ def test_a_grant_is_looked_up_when_tokens_change() -> None:
             ended: list[str] = []
             for name in ("a", "b"):
                 edit = PutToken("t", digest_of(name), name, ["read"], 0)
-                await answered(service.edit(edit))
-            grants, peer = Grants(service), Peer(None, ())
-            a, b = (Grant(service, digest_of(one), peer) for one in ("a", "b"))
+                await answered(service.core.edit(edit))
+            grants, peer = Grants(service.core), Peer(None, ())
+            a, b = (Grant(service.core, digest_of(one), peer) for one in ("a", "b"))
             with (
                 grants.watched(a, lambda _: ended.append("a")),
                 grants.watched(b, lambda _: ended.append("b")),
@@ -286,7 +286,7 @@ def test_a_grant_is_looked_up_when_tokens_change() -> None:
                 grants.check()
                 same = a.caller()
                 assert a.caller() is same
-                await answered(service.edit(DeleteToken("", digest_of("a"))))
+                await answered(service.core.edit(DeleteToken("", digest_of("a"))))
                 with pytest.raises(RefusedError):
                     a.caller()
                 with pytest.raises(RefusedError):  # and it stays so

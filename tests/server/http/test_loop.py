@@ -316,7 +316,7 @@ def test_edits_count_against_limits(path: str) -> None:
             ({"retained_bytes": 5000}, 403, "5,000 bytes of this tenant"),
         ):
             async with serving() as service:
-                service.quotas._clock = lambda: 0.0
+                service.core.quotas._clock = lambda: 0.0
                 spoken = Spoken(service)
                 await spoken.json("PUT", f"/v1/tenants/{T}", {"subscriptions": 5} | limits)
                 found = [await status(spoken, at) for at in range(9)]
@@ -325,7 +325,7 @@ def test_edits_count_against_limits(path: str) -> None:
                 assert words in found[-1][1]
                 # what is there can be ended, and others aren't affected
                 await spoken.json("DELETE", "/v1/spaces/s/subscriptions/a")
-                assert service.registry.retained.of(T) > 1000
+                assert service.core.registry.retained.of(T) > 1000
                 assert not service.why_not_ready()
 
     run(work)
@@ -339,18 +339,18 @@ def test_the_bytes_of_edits_are_those_of_the_log(tmp_path: Any) -> None:
             await spoken.json("PUT", "/v1/spaces/s/subscriptions/a", {"filter": "price < 5"})
             await spoken.json("POST", "/v1/boards/b/updates", {"id": 1, "position": 1, "value": 1})
             await spoken.json("POST", "/v1/spaces/s/events", {"price": 1})
-            kept = service.registry.retained.of(T)
-            units = service.log.read(0, 1 << 20)
+            kept = service.core.registry.retained.of(T)
+            units = service.core.log.read(0, 1 << 20)
             assert kept == sum(len(one.body) for one in units if one.kind != "acks")
-            service.snapshot()
+            service.core.snapshot()
             await spoken.json("PUT", "/v1/spaces/s/subscriptions/a", {"filter": "price < 6"})
-            kept = service.registry.retained.of(T)
+            kept = service.core.registry.retained.of(T)
         async with serving(tmp_path) as service:  # by a snapshot and the log
-            assert service.registry.retained.of(T) == kept
+            assert service.core.registry.retained.of(T) == kept
         for one in tmp_path.glob("snapshot-*"):
             (one / "state.json").unlink()
         async with serving(tmp_path) as service:  # by the log
-            assert service.registry.retained.of(T) == kept
+            assert service.core.registry.retained.of(T) == kept
 
     run(work)
 
@@ -360,8 +360,8 @@ def test_a_filter_that_is_wrong_says_so_from_any_thread() -> None:
         async with serving() as service:
             long = PutSubscription(T, "a", "s", "price <" + " " * 5000)
             with pytest.raises(Exception, match="the end"):
-                await answered(service.edit(long))
+                await answered(service.core.edit(long))
             good = PutSubscription(T, "a", "s", "price < 5" + " " * 5000)
-            assert await answered(service.edit(good)) == service.log.last
+            assert await answered(service.core.edit(good)) == service.core.log.last
 
     run(work)

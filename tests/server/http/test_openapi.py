@@ -222,8 +222,8 @@ def test_the_server_answers_as_the_examples_say(document: dict[str, Any]) -> Non
         finally:
             await http.aclose()
             await service.deliveries.stop()
-            service.house.stop()
-            service.pump.stop()
+            service.maintenance.stop()
+            service.core.pump.stop()
             service.close()
 
     run(work)

@@ -79,7 +79,7 @@ def test_integers_and_the_order_of_arrival_survive_a_restart(
             await ask("PATCH", "spaces/s/subscriptions/30", {"score": 1})
             await ask("PUT", "spaces/s/subscriptions/7", {"filter": "price < 9"})  # a text from now
             if has_snapshot:
-                service.snapshot()
+                service.core.snapshot()
 
     async def again() -> None:
         async with serving(tmp_path) as service:

@@ -42,10 +42,10 @@ async def told(client: Client, path: str, body: Any, **headers: str) -> int:
 def followed(service: Service) -> list[str]:
     """Return the words of a server that has carried out the same log."""
     other = Service(None)
-    for unit in service.log.read(0, 1 << 30):
-        other.follow(unit)
+    for unit in service.core.log.read(0, 1 << 30):
+        other.core.follow(unit)
     other.close()
-    return words(other.registry)
+    return words(other.core.registry)
 
 
 @pytest.mark.parametrize("count", [1, many._FEW + 1])
@@ -62,11 +62,11 @@ def test_a_refused_subscription_adds_no_word(
     async def work() -> None:
         async with serving(tmp_path) as service:
             client = Client(service)
-            await answered(service.edit(PutSpace(T, "w", WORDS.definition())))
-            await answered(service.edit(PutSubscription(T, "x", "w", KNOWN)))
+            await answered(service.core.edit(PutSpace(T, "w", WORDS.definition())))
+            await answered(service.core.edit(PutSubscription(T, "x", "w", KNOWN)))
             await client("PUT", "tenants/default", {"subscriptions": 1000, "filter_boxes": 3})
-            before = words(service.registry)
-            last = service.log.last
+            before = words(service.core.registry)
+            last = service.core.log.last
             assert before == ["ann", "bob"]
             for status, path, body, headers in [
                 (422, one, bad, {}),
@@ -80,20 +80,20 @@ def test_a_refused_subscription_adds_no_word(
                 (422, bulk, [bad, never, unknown], {}),
             ]:
                 assert await told(client, path, body, **headers) == status, (path, body)
-                assert words(service.registry) == before
+                assert words(service.core.registry) == before
             await client("PUT", "tenants/default", {"subscriptions": 1})
             assert await told(client, f"{one}2", {"filter": "who = 'mal'"}) == 403
-            assert words(service.registry) == before == followed(service)
-            assert service.log.last == last + 1
+            assert words(service.core.registry) == before == followed(service)
+            assert service.core.log.last == last + 1
             # of many, those that are used have words, and the refused ones have none
             await client("PUT", "tenants/default", {})
             assert await told(client, bulk, [bad, never, *good, unknown]) == 200
-            assert words(service.registry) == ["ann", "bob", "eve"] == followed(service)
+            assert words(service.core.registry) == ["ann", "bob", "eve"] == followed(service)
             assert (await client("GET", "spaces/w/subscriptions"))["count"] == 1 + count
-            service.snapshot()
+            service.core.snapshot()
         again = Service(tmp_path)
-        assert again.snapshot_seq > 0
-        assert words(again.registry) == ["ann", "bob", "eve"]
+        assert again.core.snapshot_seq > 0
+        assert words(again.core.registry) == ["ann", "bob", "eve"]
         again.close()
 
     run(work)
@@ -108,29 +108,29 @@ def test_words_that_come_together_are_told_apart() -> None:
     async def work() -> None:
         async with serving() as service:
             client = Client(service)
-            await answered(service.edit(PutSpace(T, "w", WORDS.definition())))
+            await answered(service.core.edit(PutSpace(T, "w", WORDS.definition())))
             edits = [
                 PutSubscription(T, one, "w", f"who in ({', '.join(map(repr, some))})")
                 for one, some in wanted.items()
             ]
             edits += [PutSubscription(T, f"not-{one}", "w", f"who != '{one}'") for one in names]
-            asked = [service.edit(one) for one in edits]
+            asked = [service.core.edit(one) for one in edits]
             rows = [{"id": "bulk", "filter": "who in ('w3', 'w20', 'w5')"}, {"id": "bad"}]
             both = asyncio.gather(
                 *map(answered, asked), client("POST", "spaces/w/subscriptions:bulk", rows)
             )
             await both
-            entry = service.registry.space(T, "w")
+            entry = service.core.registry.space(T, "w")
             events = [*names, "w20", "stranger"]
             lines = [json.dumps({"who": one}).encode() for one in events]
-            found = await answered(service.publish(entry, lines, wants_matches=True))
+            found = await answered(service.core.publish(entry, lines, wants_matches=True))
             for event, ids in zip(events, found.matches or [], strict=True):
                 expected = {one for one, some in wanted.items() if event in some}
                 expected |= {f"not-{one}" for one in names if one != event}
                 expected |= {"bulk"} if event in ("w3", "w20", "w5") else set()
                 assert set(ids) == expected, event
-            assert isinstance(service.log, MemoryLog)
-            assert sorted(words(service.registry)) == sorted([*names, "w20"])
+            assert isinstance(service.core.log, MemoryLog)
+            assert sorted(words(service.core.registry)) == sorted([*names, "w20"])
 
     run(work)
 

@@ -67,7 +67,7 @@ class Secured:
             self.server.reload_certificate()
             done.set()
 
-        loop = self.server.service.hub._loop
+        loop = self.server.service.core.hub._loop
         assert loop is not None
         loop.call_soon_threadsafe(work)
         assert done.wait(LONG)

@@ -20,8 +20,8 @@ from rangecast.server.links.broker_thread import Driver
 from rangecast.server.links.connection import Wire
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.base import MemoryLog
-from rangecast.server.log.lineage import Lineage
 from rangecast.server.state.edits import EventsHead, events_draft
+from rangecast.server.state.lineage import Lineage
 from rangecast.server.state.registry import Registry, SpaceEntry
 from tests.server.links.test_manager import (
     HTTP,

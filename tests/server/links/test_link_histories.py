@@ -20,10 +20,10 @@ from rangecast.overlay.wire.frames import Beat, Hello, Snapshot, decode, encode
 from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.server.links import journal as journal_module
 from rangecast.server.links import manager as links_module
-from rangecast.server.log import lineage as lineage_module
 from rangecast.server.log import sqlite
-from rangecast.server.log.tools import dumped
-from rangecast.server.service import Retention
+from rangecast.server.log_tools import dumped
+from rangecast.server.maintenance import Retention
+from rangecast.server.state import lineage as lineage_module
 from tests.server.http.test_http import Served
 from tests.server.links.test_manager import (
     HTTP,

@@ -26,17 +26,17 @@ from rangecast.client import RejectedRow
 from rangecast.errors import RangecastError, UsageError
 from rangecast.overlay.wire.frames import MOST_BYTES, Beat, Hello, decode, encode
 from rangecast.overlay.wire.frames import Events as EventsFrame
+from rangecast.server.encoding import encoded
 from rangecast.server.links import dialer
-from rangecast.server.links.broker_thread import LONGEST_EVENT
+from rangecast.server.links.broker_thread import MAX_EVENT_BYTES
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.base import MemoryLog
-from rangecast.server.log.lineage import Lineage
-from rangecast.server.log.tools import dumped
+from rangecast.server.log_tools import dumped
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Events
-from rangecast.server.pipeline.encoding import encoded
 from rangecast.server.process import Settings, serve
 from rangecast.server.state.edits import EventsHead, PutBroker, edits_draft, events_draft
+from rangecast.server.state.lineage import Lineage
 from rangecast.server.state.registry import Registry, SpaceEntry
 from tests.server.http.test_http import Served
 from tests.soak.link_kills import LONGEST, free_port
@@ -248,7 +248,7 @@ def test_frames_that_aren_t_right_close_the_link_and_harm_nothing(tmp_path: Path
             encode(msgspec.structs.replace(events, texts=[])): "are not 1 points",
             encode(msgspec.structs.replace(events, numbers=[3, 2])): "don't rise",
             encode(
-                msgspec.structs.replace(events, texts=[b'{"who": "%s"}' % (b"x" * LONGEST_EVENT)])
+                msgspec.structs.replace(events, texts=[b'{"who": "%s"}' % (b"x" * MAX_EVENT_BYTES)])
             ): "at most 1,048,576 bytes",
         }
         for frame, words in wrong.items():
@@ -267,7 +267,7 @@ def test_frames_that_aren_t_right_close_the_link_and_harm_nothing(tmp_path: Path
             until(lambda: client.match({"x": 1}) == [] and status(hub)["events"] == 1)
         assert status(hub)["counts"]["frames refused"] >= 4
         rejected: list[RejectedRow] = []
-        long = client.publish([{"x": 1}, {"who": "x" * LONGEST_EVENT}], rejected=rejected)
+        long = client.publish([{"x": 1}, {"who": "x" * MAX_EVENT_BYTES}], rejected=rejected)
         assert (long.accepted, [row for row, _ in rejected]) == (1, [1])
         HTTP.delete(f"{hub}/v1/consumers/link-stranger").raise_for_status()
         until(lambda: status(hub)["links"] == [])

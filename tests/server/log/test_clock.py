@@ -10,9 +10,10 @@ import pytest
 
 from rangecast.server.http.auth import Grant
 from rangecast.server.log.clock import SLOWER, Clock
+from rangecast.server.maintenance import Retention
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.security.hosts import Peer
-from rangecast.server.service import Retention, Service
+from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSubscription, PutToken
 from rangecast.server.state.registry import RefusedError
 from tests.support.server.serving import Client, T, publish, run, serving, until
@@ -65,11 +66,11 @@ def test_a_budget_goes_on(tmp_path: Path, clock: SetClock, is_restarted: bool) -
                 await deliver(service)
 
     async def prepared(service: Service) -> None:
-        await answered(service.edit(PutConsumer(T, "c", "s", max_per_second=1)))
-        await answered(service.edit(PutSubscription(T, "all", "s", "price > 0", "c")))
+        await answered(service.core.edit(PutConsumer(T, "c", "s", max_per_second=1)))
+        await answered(service.core.edit(PutSubscription(T, "all", "s", "price > 0", "c")))
 
     async def deliver(service: Service) -> None:
-        feed = service.hub.open(service.registry.consumer(T, "c"))
+        feed = service.core.hub.open(service.core.registry.consumer(T, "c"))
         found: list[Any] = []
         for price in (2, 3):
             clock.pass_(2)
@@ -78,7 +79,7 @@ def test_a_budget_goes_on(tmp_path: Path, clock: SetClock, is_restarted: bool) -
         while batch := (await feed.take(10, wait=0)).messages:
             found += batch
         assert len(found) == 3
-        service.hub.close(feed)
+        service.core.hub.close(feed)
 
     run(work)
 
@@ -86,22 +87,22 @@ def test_a_budget_goes_on(tmp_path: Path, clock: SetClock, is_restarted: bool) -
 def test_subscriptions_and_tokens_expire(tmp_path: Path, clock: SetClock) -> None:
     async def work() -> None:
         async with serving(tmp_path) as service:
-            ask, live = Client(service), service.registry.space(T, "s").live
+            ask, live = Client(service), service.core.registry.space(T, "s").live
             clock.jump(HOUR)
             body = {"filter": "price > 0", "ttl": 60}
             await ask("PUT", "spaces/s/subscriptions/brief", body)
-            expires = service.clock.now() + 60_000_000
-            await answered(service.edit(PutToken(T, "digest", "", ["admin"], expires)))
-            grant = Grant(service, "digest", Peer(None, ()))
+            expires = service.core.clock.now() + 60_000_000
+            await answered(service.core.edit(PutToken(T, "digest", "", ["admin"], expires)))
+            grant = Grant(service.core, "digest", Peer(None, ()))
             clock.jump(-HOUR)
             clock.pass_(30)
-            service.house._expire()
+            service.maintenance._expire()
             grant.caller()
             assert "brief" in live
             clock.pass_(60)
             with pytest.raises(RefusedError, match="expired"):
                 grant.caller()
-            service.house._expire()
+            service.maintenance._expire()
             await until(lambda: "brief" not in live)
 
     run(work)
@@ -111,17 +112,17 @@ def test_retention_goes_by_the_time_of_the_log(tmp_path: Path, clock: SetClock) 
     async def work() -> None:
         retention = Retention(seconds=600)
         async with serving(tmp_path, retention=retention) as service:
-            log: Any = service.log
+            log: Any = service.core.log
             log._segment_bytes = 200
             for price in range(20):
                 await publish(service, price)
             for path in tmp_path.glob("log-*.db"):  # by a clock that was ahead
                 os.utime(path, (9e9, 9e9))
-            service.house.tidy()
+            service.maintenance.run_once()
             assert log.first == 1
             clock.jump(-HOUR)
             clock.pass_(700)
-            service.house.tidy()
+            service.maintenance.run_once()
             assert log.first > 10
 
     run(work)

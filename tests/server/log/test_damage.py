@@ -15,7 +15,7 @@ from rangecast.server.log.acknowledged import marked_end
 from rangecast.server.log.base import Draft, LogError, Unit
 from rangecast.server.log.segment import checked_units
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.log.tools import checked, repaired
+from rangecast.server.log_tools import checked, repaired
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace
@@ -222,7 +222,7 @@ def test_a_damaged_write_ahead_file_is_refused_checked_and_repaired(tmp_path: Pa
         async with serving(folder) as service:
             await answered_publish(service)
             files = crashed(folder)
-            last, epoch = service.log.last, service.epoch
+            last, epoch = service.core.log.last, service.core.epoch
         wal = wal_in(files)
         files |= {wal: flipped(files[wal], len(files[wal]) // 2, 3)}
         copy = restored(tmp_path / "copy", files)
@@ -240,9 +240,9 @@ def test_a_damaged_write_ahead_file_is_refused_checked_and_repaired(tmp_path: Pa
         assert (aside / wal).read_bytes() == files[wal]
         assert "whole" in checked(copy)
         async with serving(copy) as service:
-            assert 0 < service.log.last < last
+            assert 0 < service.core.log.last < last
             await publish(service, 1)
-            assert service.epoch != epoch
+            assert service.core.epoch != epoch
 
     async def answered_publish(service: Service) -> None:
         for price in range(40):
@@ -265,8 +265,8 @@ async def _prepared(folder: Path) -> int:
     """Return the seq of an event that is altered; snapshots are newer than it."""
     service = Service(folder)
     service.start()
-    await answered(service.edit(PutSpace(T, "s", SPACE.definition())))
-    await answered(service.edit(PutConsumer(T, "out", "s"), PutConsumer(T, "other", "s")))
+    await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+    await answered(service.core.edit(PutConsumer(T, "out", "s"), PutConsumer(T, "other", "s")))
     await subscribe(service)
     firsts = [await publish(service, 100 + number) for number in range(20)]
     service.stop()
@@ -289,13 +289,13 @@ def test_an_altered_event_is_not_delivered_and_others_go_on(tmp_path: Path) -> N
             status = await ask("GET", "status")
             assert len(status["damage"]) == 1
             # Behind the place all is well, also for this consumer once it is moved there.
-            epoch = service.epoch
+            epoch = service.core.epoch
             move = {"position": f"{epoch}:{seq}"}
             await ask("POST", "consumers/out/seek", move)
             page = await ask("GET", "consumers/out/messages")
             assert [one["seq"] for one in page["items"]] == list(range(seq + 1, seq + 13))
             first = await publish(service, 50)
-            await until(lambda: service.pump.matched >= first)
+            await until(lambda: service.core.pump.matched >= first)
             assert (await ask("GET", "consumers/other"))["position"]
 
     run(work)

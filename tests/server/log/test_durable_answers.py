@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rangecast.errors import RangecastError
+from rangecast.server.encoding import encoded
 from rangecast.server.log.base import LogError, LogFullError
 from rangecast.server.pipeline.commands import Events
-from rangecast.server.pipeline.encoding import encoded
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.service import Service
 from rangecast.server.state.edits import (
@@ -33,8 +33,8 @@ Ask = Callable[[Service], Future[Any]]
 
 def publishing(*lines: bytes, **options: Any) -> Ask:
     def ask(service: Service) -> Future[Any]:
-        return service.publish(
-            service.registry.space(T, "s"), lines or LINES, ignore_unknown=True, **options
+        return service.core.publish(
+            service.core.registry.space(T, "s"), lines or LINES, ignore_unknown=True, **options
         )
 
     return ask
@@ -42,7 +42,7 @@ def publishing(*lines: bytes, **options: Any) -> Ask:
 
 def subscribing(**options: Any) -> Ask:
     put = PutSubscription(T, "new", "s", "price > 0", "")
-    return lambda service: service.edit(put, **options)
+    return lambda service: service.core.edit(put, **options)
 
 
 KEYED = publishing(key="k", digest="d")
@@ -51,12 +51,12 @@ BOARD = PutBoard(T, "b", 5)
 
 
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rangecast.server.service.MemoryLog", HeldLog)
+    monkeypatch.setattr("rangecast.server.core.MemoryLog", HeldLog)
 
 
 async def in_one_group(service: Service, *asks: Ask) -> list[Future[Any]]:
     """Ask for things that are written as one group; return when it is being written."""
-    log: Any = service.log
+    log: Any = service.core.log
     log.is_held = True
     blocker = publishing(b'{"price": 7}')(service)
     await asyncio.to_thread(log.arrived.acquire)
@@ -93,7 +93,7 @@ def test_a_repeat_shares_the_outcome_of_the_first(
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
+            log: Any = service.core.log
             answers = await in_one_group(service, first, second, second)
             assert [one.done() for one in answers] == [False] * 3
             log.release(None if is_written else LogFullError("full"))
@@ -119,7 +119,7 @@ def test_all_of_a_group_fail_with_a_failed_sync(monkeypatch: pytest.MonkeyPatch)
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
+            log: Any = service.core.log
             answers = await in_one_group(service, KEYED, KEYED, BY_ID, BY_ID, subscribing())
             log.release(LogError("writing failed"))
             for one in answers:
@@ -136,7 +136,7 @@ def test_a_repeat_of_what_was_written_before_needs_no_space(
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
+            log: Any = service.core.log
             first = await answered(KEYED(service))
             await answered(BY_ID(service))
             asks = publishing(), KEYED, BY_ID, publishing(key="k", digest="other")
@@ -160,7 +160,7 @@ def test_a_repeat_waits_while_the_first_is_being_written(
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
+            log: Any = service.core.log
             log.is_held = True
             first = KEYED(service)
             await asyncio.to_thread(log.arrived.acquire)
@@ -178,7 +178,7 @@ def test_a_repeat_waits_while_the_first_is_being_written(
 
 
 def updating(text: bytes) -> Ask:
-    return lambda service: service.update(service.registry.board(T, "b"), [text])
+    return lambda service: service.core.update(service.core.registry.board(T, "b"), [text])
 
 
 CONDITIONS: dict[str, tuple[Ask, Ask, str]] = {
@@ -190,19 +190,19 @@ CONDITIONS: dict[str, tuple[Ask, Ask, str]] = {
         "was read up to 5",
     ),
     "consumer": (
-        lambda service: service.edit(PutConsumer(T, "c", "s")),
-        lambda service: service.edit(PutConsumer(T, "c", "", board="b")),
+        lambda service: service.core.edit(PutConsumer(T, "c", "s")),
+        lambda service: service.core.edit(PutConsumer(T, "c", "", board="b")),
         "exists",
     ),
 }
 
 
 def _following(service: Service, follows: int) -> Future[Any]:
-    entry = service.registry.space(T, "s")
+    entry = service.core.registry.space(T, "s")
     taken, _ = encoded(LINES, entry.space, ignore_unknown=True)
     head = EventsHead(T, "s", "", "", "", False, "x", 9, [])
     asked = Events(entry, taken, head, follows=follows)
-    service.pump.submit(asked)
+    service.core.pump.submit(asked)
     return asked.answer
 
 
@@ -216,8 +216,8 @@ def test_a_refusal_by_what_is_not_yet_written_waits_for_it(
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
-            await answered(service.edit(BOARD))
+            log: Any = service.core.log
+            await answered(service.core.edit(BOARD))
             answers = await in_one_group(service, first, second)
             assert not answers[1].done()
             log.release(None if is_written else LogFullError("full"))
@@ -242,8 +242,8 @@ def test_updates_that_change_nothing_wait_for_what_they_were_judged_by(
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
-            await answered(service.edit(BOARD))
+            log: Any = service.core.log
+            await answered(service.core.edit(BOARD))
             put = b'{"id": "o", "position": 1, "value": 2}'
             await answered(updating(put)(service))
             gone = updating(b'{"id": "o", "value": null}')
@@ -265,7 +265,7 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
     held(monkeypatch)
 
     def state(service: Service) -> Any:
-        registry, repeats = service.registry, service.repeats
+        registry, repeats = service.core.registry, service.core.repeats
         entry = registry.space(T, "s")
         return (
             dict(entry.live),
@@ -278,21 +278,21 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
             list(repeats.requests),
             list(repeats.ids),
             dict(repeats.offsets),
-            service.log.last,
+            service.core.log.last,
             {name: dict(board.objects) for name, board in registry.boards.items()},
         )
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
-            await answered(service.edit(BOARD))
+            log: Any = service.core.log
+            await answered(service.core.edit(BOARD))
             await answered(publishing(source="x", upto=3)(service))
             asks = (
                 KEYED,
                 BY_ID,
                 publishing(source="x", upto=8),
                 subscribing(),
-                lambda service: service.edit(PutConsumer(T, "c", "s")),
+                lambda service: service.core.edit(PutConsumer(T, "c", "s")),
                 updating(b'{"id": "o", "position": 1, "value": 2}'),
             )
             answers = await in_one_group(service, *asks)
@@ -318,7 +318,7 @@ def test_the_oldest_ids_make_room_only_for_what_is_written(
 
     async def work() -> None:
         async with serving() as service:
-            log: Any = service.log
+            log: Any = service.core.log
             await answered(publishing(key="k", digest="d", dedup=True)(service))
             more = publishing(b'{"price": 1, "id": "c"}', key="l", digest="d", dedup=True)
             log.is_held = True
@@ -342,16 +342,16 @@ def test_edits_written_while_the_matcher_fails_are_answered(
     async def work() -> None:
         service = Service(None)
         service.start()
-        await answered(service.edit(PutSpace(T, "s", SPACE.definition())))
-        log: Any = service.log
+        await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+        log: Any = service.core.log
         log.is_held = True
         asked = subscribing()(service)
         await asyncio.to_thread(log.arrived.acquire)
-        service.pump.fail(LogError("the matcher has failed"))
+        service.core.pump.fail(LogError("the matcher has failed"))
         log.release()
         with pytest.raises(LogError, match="matcher"):
             await answered(asked)
-        service.pump.stop()
+        service.core.pump.stop()
 
     run(work)
 
@@ -361,7 +361,7 @@ def test_repeats_on_a_full_disk_are_refused_as_the_first_is(tmp_path: Path) -> N
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            log: Any = service.log
+            log: Any = service.core.log
             await answered(publishing(*LINES)(service))
             pages = log._writer.execute("PRAGMA page_count").fetchone()[0]
             log._writer.execute(f"PRAGMA max_page_count = {pages}")

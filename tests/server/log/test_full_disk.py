@@ -122,7 +122,7 @@ def test_segments_and_snapshots_on_a_full_disk(
 ) -> None:
     async def work(disk: Path) -> None:
         async with serving(disk / "data") as service:
-            log: Any = service.log
+            log: Any = service.core.log
             first = await publish(service, *range(1, 50))
             ballast = fill(disk)
             log._segment_bytes = 0  # the next unit needs a new one
@@ -131,12 +131,12 @@ def test_segments_and_snapshots_on_a_full_disk(
                     await publish(service, 1)
             assert service.why_not_ready() == "disk full"
             assert not list((disk / "data").glob("*.partial*"))
-            service.snapshot_edits = -(10**9)  # one is due
-            service.house.tidy()
-            service.house.tidy()
+            service.core.snapshot_edits = -(10**9)  # one is due
+            service.maintenance.run_once()
+            service.maintenance.run_once()
             assert caplog.text.count("no snapshot: ") == 1
             assert log.read(0, 1 << 20)[-1].last == first + 48
-            service.acknowledge(_consumer(service), 0)
+            service.core.acknowledge(_consumer(service), 0)
             ballast.unlink()
             await until(lambda: not service.why_not_ready())
             await publish(service, 1)
@@ -145,7 +145,7 @@ def test_segments_and_snapshots_on_a_full_disk(
         assert Service(disk / "data").close() is None
 
     def _consumer(service: Service) -> Any:
-        return Consumer(T, "none", 0, service.registry.space(T, "s"), 0, 0, {}, "report", 0, 0)
+        return Consumer(T, "none", 0, service.core.registry.space(T, "s"), 0, 0, {}, "report", 0, 0)
 
     with small_disk(tmp_path, "3m") as disk:
         run(lambda: work(disk))
@@ -235,17 +235,17 @@ def test_a_failed_late_sync_ends_the_log(tmp_path: Path, monkeypatch: pytest.Mon
 def test_acknowledgements_are_given_up_when_it_ends(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as service:
-            await answered(service.edit(PutConsumer(T, "c", "s")))
+            await answered(service.core.edit(PutConsumer(T, "c", "s")))
             seq = await publish(service, 1)
-            log: Any = service.log
+            log: Any = service.core.log
 
             def full(_drafts: Any) -> Any:
                 raise LogFullError("full")
 
             log.append = full
-            service.acknowledge(service.registry.consumer(T, "c"), seq)
-            service.pump.flush_acks()
-            await until(lambda: service.pump.is_full)
-            service.pump.stop()  # and doesn't wait for ever
+            service.core.acknowledge(service.core.registry.consumer(T, "c"), seq)
+            service.core.pump.flush_acks()
+            await until(lambda: service.core.pump.is_full)
+            service.core.pump.stop()  # and doesn't wait for ever
 
     run(work)

@@ -12,12 +12,13 @@ import pytest
 
 from rangecast.server.delivery.messages import Gap
 from rangecast.server.log.base import Draft, Log, LogError, LogFullError, MemoryLog, Unit
-from rangecast.server.log.lineage import LostPositionError
 from rangecast.server.log.segment import checked_units
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.log.tools import checked, dumped, repaired
-from rangecast.server.service import Retention, Service
+from rangecast.server.log_tools import checked, dumped, repaired
+from rangecast.server.maintenance import Retention
+from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.state.lineage import LostPositionError
 from tests.server.test_service import EVENTS, SPACE, T, all_of, edit, prepared, publish, put, run
 
 
@@ -100,8 +101,8 @@ def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
         await edit(service, put("all", "one", "price is not null"))
         for at in range(0, 60, 10):
             await publish(service, EVENTS[at : at + 10])
-        epoch = service.log.epoch
-        service.pump.stop()
+        epoch = service.core.log.epoch
+        service.core.pump.stop()
         service.close()
         path = next(tmp_path.glob("log-*.db"))
         data = path.read_bytes()
@@ -118,11 +119,11 @@ def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
         assert len(list(tmp_path.glob("damaged-*/log-*.db"))) == 1
         service = Service(tmp_path)
         service.start()
-        assert service.seq_of(f"{epoch}:34") == 34
+        assert service.core.seq_of(f"{epoch}:34") == 34
         await publish(service, EVENTS[:20])
-        assert service.epoch != epoch
+        assert service.core.epoch != epoch
         with pytest.raises(LostPositionError) as lost:  # these seqs were given before
-            service.seq_of(f"{epoch}:35")
+            service.core.seq_of(f"{epoch}:35")
         assert lost.value.resume == 34
         assert len(await all_of(service, "one")) == 50
         service.stop()
@@ -138,7 +139,7 @@ def test_a_full_disk_refuses_writes_and_serves_on(tmp_path: Path) -> None:
         acked: list[int] = []
         accepted = await publish(service, EVENTS[:50])
         acked += range(accepted.first, accepted.first + 50)
-        log: Any = service.log
+        log: Any = service.core.log
         pages = log._writer.execute("PRAGMA page_count").fetchone()[0]
         log._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
         refused = 0
@@ -151,14 +152,14 @@ def test_a_full_disk_refuses_writes_and_serves_on(tmp_path: Path) -> None:
         assert refused > 10
         with pytest.raises(LogFullError, match="free some space"):
             await edit(service, *[put(f"s{n}", "one", "price < 5") for n in range(400)])
-        assert "s0" not in service.registry.space(T, "market").live
+        assert "s0" not in service.core.registry.space(T, "market").live
         assert service.why_not_ready() == "disk full"
         assert len(await all_of(service, "one")) == len(acked)  # deliveries go on
         log._writer.execute("PRAGMA max_page_count = 1000000")
         accepted = await publish(service, EVENTS[:5])
         acked += range(accepted.first, accepted.first + 5)
         assert service.why_not_ready() == ""
-        service.pump.stop()
+        service.core.pump.stop()
         service.close()
         assert [one.seq for one in await _reopened(tmp_path)] == acked
 
@@ -193,7 +194,7 @@ def test_a_failed_write_stops_the_server_and_loses_nothing(tmp_path: Path) -> No
         stopped: list[BaseException] = []
         service = Service(tmp_path, stopped=stopped.append)
         await prepared(service)
-        log: Any = service.log
+        log: Any = service.core.log
         log._writer.close()  # as a disk that has gone
         with pytest.raises(Exception, match=r"closed|writing failed"):
             await publish(service, EVENTS[:5])
@@ -202,7 +203,7 @@ def test_a_failed_write_stops_the_server_and_loses_nothing(tmp_path: Path) -> No
         assert len(stopped) == 1
         service.close()
         service = Service(tmp_path)
-        assert service.log.last == 3
+        assert service.core.log.last == 3
         service.close()
 
     run(work())
@@ -219,7 +220,7 @@ def test_one_folder_one_server(tmp_path: Path) -> None:
 def test_what_retention_drops_is_told_as_a_gap(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path, retention=Retention(bytes=1))
-        log: Any = service.log
+        log: Any = service.core.log
         log._segment_bytes = 1000
         service.start()
         await edit(service, PutSpace(T, "market", SPACE.definition()))
@@ -227,13 +228,13 @@ def test_what_retention_drops_is_told_as_a_gap(tmp_path: Path) -> None:
         await edit(service, PutSubscription(T, "all", "market", "price is not null", "one"))
         for at in range(0, 100, 10):
             await publish(service, EVENTS[at : at + 10])
-        service.house.tidy()
-        assert service.log.first > 50
-        feed = service.hub.open(service.registry.consumer(T, "one"))
+        service.maintenance.run_once()
+        assert service.core.log.first > 50
+        feed = service.core.hub.open(service.core.registry.consumer(T, "one"))
         batch = await feed.take(1000, wait=0)
-        assert batch.gap == Gap(2, service.log.first - 1)
-        assert batch.messages[0].seq == service.log.first
-        service.hub.close(feed)
+        assert batch.gap == Gap(2, service.core.log.first - 1)
+        assert batch.messages[0].seq == service.core.log.first
+        service.core.hub.close(feed)
         service.stop()
         service = Service(tmp_path)
         service.start()
@@ -246,14 +247,14 @@ def test_what_retention_drops_is_told_as_a_gap(tmp_path: Path) -> None:
 def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)
-        log: Any = service.log
+        log: Any = service.core.log
         log._segment_bytes = 1000
         await prepared(service)
         await edit(service, put("all", "one", "price is not null or price is null"))
         first = (await publish(service, EVENTS[:10])).first
         for at in range(10, 100, 10):
             await publish(service, EVENTS[at : at + 10])
-        reader = service.hub.reader(service.registry.consumer(T, "one"))
+        reader = service.core.hub.reader(service.core.registry.consumer(T, "one"))
         assert reader.read(first - 1, log.last, 5).messages[0].seq == first
         read, ends = log.read, [end for end, _, _ in log.segment_sizes()]
 
@@ -288,8 +289,8 @@ def test_a_dump_says_everything(tmp_path: Path) -> None:
         await prepared(service)
         await edit(service, put("all", "one", "price < 5"))
         await publish(service, EVENTS[:2])
-        consumer = service.registry.consumer(T, "one")
-        service.acknowledge(consumer, 5)
+        consumer = service.core.registry.consumer(T, "one")
+        service.core.acknowledge(consumer, 5)
         service.stop()
 
     run(work())

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rangecast.server.maintenance import Retention
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Retention, Service
+from rangecast.server.service import Service
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSubscription
 from tests.support.server.serving import T, publish, run, serving
 
@@ -19,7 +20,7 @@ KEPT = 60_000
 
 async def read_all(service: Service, name: str, until_seq: asyncio.Future[int]) -> dict[str, Any]:
     """Read as a consumer that acknowledges nothing; return its messages and gaps."""
-    feed = service.hub.open(service.registry.consumer(T, name))
+    feed = service.core.hub.open(service.core.registry.consumer(T, name))
     seqs: list[int] = []
     gaps: list[tuple[int, int]] = []
     while not until_seq.done() or feed.sent < until_seq.result():
@@ -28,19 +29,21 @@ async def read_all(service: Service, name: str, until_seq: asyncio.Future[int]) 
             gaps.append((batch.gap.after, batch.gap.upto))
         seqs += [one.seq for one in batch.messages]
         await asyncio.sleep(0.002)  # slower than what comes
-    service.hub.close(feed)
+    service.core.hub.close(feed)
     return {"seqs": seqs, "gaps": gaps}
 
 
 def test_what_is_within_retention_is_delivered_and_the_rest_is_a_gap(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, retention=Retention(bytes=KEPT)) as service:
-            log: Any = service.log
+            log: Any = service.core.log
             log._segment_bytes = 2_000
-            await answered(service.edit(*[PutConsumer(T, one, "s") for one in ("a", "b", "c")]))
+            await answered(
+                service.core.edit(*[PutConsumer(T, one, "s") for one in ("a", "b", "c")])
+            )
             for one in ("a", "b", "c"):
                 edit = PutSubscription(T, f"of-{one}", "s", "price > 0", one)
-                await answered(service.edit(edit))
+                await answered(service.core.edit(edit))
             ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             readers = [asyncio.create_task(read_all(service, one, ended)) for one in ("a", "b")]
             published: list[int] = []
@@ -50,10 +53,10 @@ def test_what_is_within_retention_is_delivered_and_the_rest_is_a_gap(tmp_path: P
                 published += range(first, first + 10)
                 if number % 3 == 0:  # versions that retention has to forget, beside those that stay
                     put = PutSubscription(T, "comes", "s", "price > 5", "c")
-                    await answered(service.edit(put))
-                    await answered(service.edit(DeleteSubscription(T, "comes", "s")))
+                    await answered(service.core.edit(put))
+                    await answered(service.core.edit(DeleteSubscription(T, "comes", "s")))
                 if number % 5 == 0:
-                    await asyncio.to_thread(service.house.tidy)
+                    await asyncio.to_thread(service.maintenance.run_once)
                     lows.append(log.first)
             assert lows[-1] > published[ROUNDS * 5]  # it has dropped, again and again
             assert len({*lows}) > 5
@@ -70,9 +73,9 @@ def test_what_is_within_retention_is_delivered_and_the_rest_is_a_gap(tmp_path: P
             assert found["seqs"] == [one for one in published if one > upto]
             assert upto == log.first - 1
             assert service.why_not_ready() == ""
-            live = json.dumps(sorted(service.registry.space(T, "s").live))
+            live = json.dumps(sorted(service.core.registry.space(T, "s").live))
         async with serving(tmp_path) as service:
-            assert json.dumps(sorted(service.registry.space(T, "s").live)) == live
+            assert json.dumps(sorted(service.core.registry.space(T, "s").live)) == live
 
     run(work)
 
@@ -82,10 +85,10 @@ def test_a_subscription_made_while_retention_forgets_is_kept(tmp_path: Path) -> 
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            log: Any = service.log
-            await answered(service.edit(PutConsumer(T, "a", "s")))
+            log: Any = service.core.log
+            await answered(service.core.edit(PutConsumer(T, "a", "s")))
             await publish(service, 1)
-            append, forget = log.append, service.registry.forget
+            append, forget = log.append, service.core.registry.forget
             writing = asyncio.Event()
             loop = asyncio.get_running_loop()
             in_forget: list[bool] = []
@@ -95,13 +98,13 @@ def test_a_subscription_made_while_retention_forgets_is_kept(tmp_path: Path) -> 
                 return append(drafts)
 
             def watched(first: int) -> None:
-                in_forget.append(service.pump._committing)
+                in_forget.append(service.core.pump._committing)
                 forget(first)
 
-            log.append, service.registry.forget = slow, watched  # type: ignore[method-assign]
-            made = service.edit(PutSubscription(T, "x", "s", "price > 0", "a"))
+            log.append, service.core.registry.forget = slow, watched  # type: ignore[method-assign]
+            made = service.core.edit(PutSubscription(T, "x", "s", "price > 0", "a"))
             await writing.wait()
-            await asyncio.to_thread(service.drop, 1)
+            await asyncio.to_thread(service.core.drop, 1)
             await answered(made)
             assert in_forget == [False]
 

@@ -9,7 +9,7 @@ import pytest
 
 from rangecast.client import Client, ServerError
 from rangecast.errors import RangecastError
-from rangecast.server.log.tools import dumped
+from rangecast.server.log_tools import dumped
 from rangecast.server.replication.follower import Leader
 from rangecast.server.service import Service
 from tests.server.http.test_http import EVENTS, SUBSCRIPTIONS, Served

@@ -193,10 +193,10 @@ def test_a_fault_of_the_leader_is_retried(tmp_path: Path, fault: str) -> None:
             assert follower.why_not_ready()
             is_over.set()
             until(lambda: follower.state == "following")
-            assert service.log.chain == leader.log.chain
+            assert service.core.log.chain == leader.log.chain
             assert not follower.why_not_ready()
             assert follower.status()["error"] == ""
-            assert set(service.registry.space(T, "s").live) == {"n1", "n2", "n3"}
+            assert set(service.core.registry.space(T, "s").live) == {"n1", "n2", "n3"}
 
 
 def test_a_compressed_answer_is_read_and_an_endless_one_is_not(
@@ -209,7 +209,7 @@ def test_a_compressed_answer_is_read_and_an_endless_one_is_not(
 
         leader.faults += [zipped, zipped]
         with following(tmp_path, leader.url) as (service, follower):
-            until(lambda: service.log.last == leader.log.last)
+            until(lambda: service.core.log.last == leader.log.last)
             assert follower.failures == 0
             monkeypatch.setattr(follow, "MAX_ANSWER_BYTES", 100_000)
             leader.faults += [
@@ -217,7 +217,7 @@ def test_a_compressed_answer_is_read_and_an_endless_one_is_not(
             ]
             until(lambda: follower.failures == 1)
             leader.subscribe(1)
-            until(lambda: service.log.last == leader.log.last)
+            until(lambda: service.core.log.last == leader.log.last)
 
 
 def test_another_history_stops_it_for_good(tmp_path: Path) -> None:
@@ -257,14 +257,14 @@ def test_a_full_disk_of_the_copy_is_retried(
 ) -> None:
     with leading() as leader, following(tmp_path, leader.url) as (service, follower):
         until(lambda: follower.state == "following")
-        append, is_full = service.log.append, True
+        append, is_full = service.core.log.append, True
 
         def full(drafts: Any) -> Any:
             if is_full:
                 raise LogFullError("the disk is full")
             return append(drafts)
 
-        monkeypatch.setattr(service.log, "append", full)
+        monkeypatch.setattr(service.core.log, "append", full)
         leader.subscribe(2)
         until(lambda: follower.failures > 2)
         assert service.why_not_ready() == "disk full"
@@ -273,7 +273,7 @@ def test_a_full_disk_of_the_copy_is_retried(
         is_full = False
         until(lambda: follower.state == "following")
         assert service.why_not_ready() == ""
-        assert service.log.chain == leader.log.chain
+        assert service.core.log.chain == leader.log.chain
 
 
 def test_a_copy_starts_while_its_leader_is_away(tmp_path: Path) -> None:
@@ -283,14 +283,14 @@ def test_a_copy_starts_while_its_leader_is_away(tmp_path: Path) -> None:
         leader.subscribe(1)
         with following(tmp_path / "copy", "http://127.0.0.1:1") as (service, follower):
             until(lambda: follower.failures > 1)
-            assert len(service.registry.space(T, "s").live) == 3
+            assert len(service.core.registry.space(T, "s").live) == 3
             assert "not caught up" in service.why_not_ready()
             assert follower.status()["contact_age_seconds"] is None
         with pytest.raises(LogError, match="starts without it"):
             Service(tmp_path / "new", leader=Leader("http://127.0.0.1:1", None))
         with following(tmp_path / "copy", leader.url) as (service, follower):
             until(lambda: follower.state == "following")
-            assert len(service.registry.space(T, "s").live) == 4
+            assert len(service.core.registry.space(T, "s").live) == 4
 
 
 def test_readiness_tells_of_a_copy_that_is_old(
@@ -338,26 +338,30 @@ def test_a_snapshot_has_all_that_the_copy_has_written(
     with leading() as leader:
         with following(tmp_path, leader.url) as (service, follower):
             until(lambda: follower.state == "following")
-            carry_out, is_held, go_on = service._carry_out, threading.Event(), threading.Event()
+            carry_out, is_held, go_on = (
+                service.core._carry_out,
+                threading.Event(),
+                threading.Event(),
+            )
 
             def hold(unit: Unit) -> None:
                 is_held.set()  # it is in the log
                 go_on.wait(90)
                 carry_out(unit)
 
-            monkeypatch.setattr(service, "_carry_out", hold)
+            monkeypatch.setattr(service.core, "_carry_out", hold)
             leader.subscribe(1)
             assert is_held.wait(90)
-            assert service.log.last == leader.log.last
-            snapshot = threading.Thread(target=service.snapshot)
+            assert service.core.log.last == leader.log.last
+            snapshot = threading.Thread(target=service.core.snapshot)
             snapshot.start()
             snapshot.join(1.0)
             assert snapshot.is_alive()
             go_on.set()
             snapshot.join(90)
-            assert service.snapshot_seq == leader.log.last
+            assert service.core.snapshot_seq == leader.log.last
         service = Service(tmp_path)  # by the snapshot alone: the log has nothing after it
-        assert set(service.registry.space(T, "s").live) == {"n1", "n2", "n3", "n4"}
+        assert set(service.core.registry.space(T, "s").live) == {"n1", "n2", "n3", "n4"}
         service.close()
 
 
@@ -370,9 +374,9 @@ def test_what_cannot_be_carried_out_stops_the_server(
         def broken(_unit: Unit) -> None:
             raise KeyError("what is in memory isn't what the log says")
 
-        monkeypatch.setattr(service, "_carry_out", broken)
+        monkeypatch.setattr(service.core, "_carry_out", broken)
         leader.subscribe(1)
-        until(lambda: service.pump.has_failed)
+        until(lambda: service.core.pump.has_failed)
         follower._thread.join(90)
         assert not follower._thread.is_alive()
         assert service.why_not_ready() == "stopped"
@@ -391,7 +395,7 @@ def test_a_stop_waits_for_no_leader(tmp_path: Path) -> None:
         leader.is_hanging.clear()
         service.follower._thread.join(90)
         assert not service.follower._thread.is_alive()
-        assert service.log.last == 0
+        assert service.core.log.last == 0
 
 
 def certify(folder: Path) -> tuple[Path, Path]:
@@ -435,6 +439,6 @@ def test_a_leader_with_a_private_authority(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with following(tmp_path / "copy", first.url) as (service, follower):
             until(lambda: follower.state == "following")
-            assert service.registry.spaces
+            assert service.core.registry.spaces
     finally:
         first.stop()

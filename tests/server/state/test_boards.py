@@ -162,24 +162,24 @@ def told(messages: list[Message]) -> list[tuple[int, str, Any]]:
 
 
 async def all_of(service: Service, consumer: str, after: int | None = None) -> list[Message]:
-    feed = service.hub.open(service.registry.consumer(T, consumer), after)
+    feed = service.core.hub.open(service.core.registry.consumer(T, consumer), after)
     found: list[Message] = []
     while True:
         batch = await feed.take(7, wait=0)
         found += batch.messages
         if not batch.messages and batch.gap is None:
-            service.hub.close(feed)
+            service.core.hub.close(feed)
             return found
 
 
 async def edit(service: Service, *edits: Any) -> int:
-    return await answered(service.edit(*edits))
+    return await answered(service.core.edit(*edits))
 
 
 async def update(service: Service, rows: list[Any], **options: Any) -> Any:
     lines = [json.dumps(row).encode() for row in rows]
-    entry = service.registry.board(T, B)
-    return await answered(service.update(entry, lines, **options))
+    entry = service.core.registry.board(T, B)
+    return await answered(service.core.update(entry, lines, **options))
 
 
 async def prepared(service: Service, mirror: Mirror) -> None:
@@ -222,14 +222,14 @@ def test_messages_are_those_of_a_board_in_python_over_restarts(kind: str, tmp_pa
     async def first() -> None:
         service = Service(tmp_path)
         await prepared(service, mirror)
-        feed = service.hub.open(service.registry.consumer(T, "one"))
+        feed = service.core.hub.open(service.core.registry.consumer(T, "one"))
         await history(service, mirror, 30)
-        service.snapshot()
+        service.core.snapshot()
         while len(seen) < len({seq for seq, _, _ in mirror.expected["one"]}):
             seen.extend((await feed.take(wait=5)).messages)
-        service.acknowledge(feed.consumer, seen[len(seen) // 2].seq)
+        service.core.acknowledge(feed.consumer, seen[len(seen) // 2].seq)
         await history(service, mirror, 10)
-        service.pump.stop()  # as after a crash: the snapshot is of before the last edits
+        service.core.pump.stop()  # as after a crash: the snapshot is of before the last edits
         service.close()
 
     run(first())
@@ -251,7 +251,7 @@ def test_messages_are_those_of_a_board_in_python_over_restarts(kind: str, tmp_pa
             assert found == sorted(
                 [one for one in mirror.expected["two"] if one[0] > after], key=lambda one: one[:2]
             )
-        cursor = service.registry.consumer(T, "one").cursor
+        cursor = service.core.registry.consumer(T, "one").cursor
         left = [one for one in mirror.expected["one"] if one[0] > cursor]
         assert told(await all_of(service, "one")) == sorted(left, key=lambda one: one[:2])
         service.stop()
@@ -262,12 +262,12 @@ def test_messages_are_those_of_a_board_in_python_over_restarts(kind: str, tmp_pa
 def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)
-        log: Any = service.log
+        log: Any = service.core.log
         log._segment_bytes = 500
         mirror = Mirror("line", 5)
         await prepared(service, mirror)
         await history(service, mirror, 40)
-        reader = service.hub.reader(service.registry.consumer(T, "two"))
+        reader = service.core.hub.reader(service.core.registry.consumer(T, "two"))
         start = reader.read(0, log.last, 3).upto
         read = log.read
         drop = next(end for end, _, _ in log.segment_sizes() if end > start + 20)
@@ -337,7 +337,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
         ]
         accepted = await update(service, [*rows, {"id": "c", "value": 4}])
         assert (accepted.count, [row for row, _ in accepted.refused]) == (3, [1])
-        objects = service.registry.board(T, B).objects
+        objects = service.core.registry.board(T, B).objects
         assert [(name, one.value, one.place) for name, one in objects.items()] == [
             ("c", 4.0, (5.0,))
         ]
@@ -519,7 +519,7 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
         service = Service(tmp_path / "data")
         service.start()
         left = await all_of(service, "one")
-        got.extend(one.json(service.log.epoch).decode() for one in left)
+        got.extend(one.json(service.core.log.epoch).decode() for one in left)
         service.stop()
 
     run(rest())

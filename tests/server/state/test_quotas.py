@@ -12,8 +12,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from rangecast.errors import RangecastError
 from rangecast.server.log.segment import checked_units
+from rangecast.server.maintenance import Retention
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Retention
 from rangecast.server.state import retained
 from rangecast.server.state.edits import EDITS, EVENTS, DeleteConsumer, PutConsumer, edits_of
 from rangecast.server.state.quotas import LIMITS, Quotas
@@ -90,9 +90,9 @@ def test_limits_over_http() -> None:
             assert "may have 2 consumers, and has 2" in found["detail"]
             # a group is judged with what it itself does
             edits = (DeleteConsumer(T, "two"), PutConsumer(T, "three", "s"))
-            await answered(service.edit(*edits))
+            await answered(service.core.edit(*edits))
             with pytest.raises(RangecastError, match="may have 2 consumers"):
-                await answered(service.edit(PutConsumer(T, "four", "s")))
+                await answered(service.core.edit(PutConsumer(T, "four", "s")))
             path = "spaces/s/subscriptions"
             await client("PUT", f"{path}/a", {"filter": "price < 1 or price > 3"}, 403)
             await client("PUT", f"{path}/a", {"filter": "price < 1"})
@@ -161,24 +161,24 @@ def test_retained_bytes_follow_the_log(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            log: Any = service.log
+            log: Any = service.core.log
             log._segment_bytes = 10_000
             for _ in range(9):
                 await publish(service, *range(300))
-            kept = service.registry.retained.of(T)
+            kept = service.core.registry.retained.of(T)
             assert kept == in_log()
             client = Client(service)
             await client("PUT", f"tenants/{T}", {"retained_bytes": kept + 50})
             await client("POST", "spaces/s/events", [{"price": 1}])
             found = await client("POST", "spaces/s/events", [{"price": n} for n in range(9)], 403)
             assert f"the log may keep {kept + 50:,} bytes of this tenant" in found["detail"]
-            kept = service.registry.retained.of(T)
+            kept = service.core.registry.retained.of(T)
         for _ in range(2):  # by the log, then by a snapshot
             async with serving(tmp_path, retention=Retention(bytes=30_000)) as service:
-                assert service.registry.retained.of(T) == kept == in_log()
-                service.snapshot()
+                assert service.core.registry.retained.of(T) == kept == in_log()
+                service.core.snapshot()
         async with serving(tmp_path, retention=Retention(bytes=30_000)) as service:
-            service.house.tidy()
+            service.maintenance.run_once()
             items = (await Client(service)("GET", "tenants"))["items"]
             assert [one["retained_bytes"] for one in items] == [in_log()]
             assert 0 < in_log() < kept

@@ -10,7 +10,7 @@ from typing import Any
 
 from rangecast import Engine
 from rangecast.server.delivery.log_reader import MOST_BYTES, Reader
-from rangecast.server.log.tools import dumped
+from rangecast.server.log_tools import dumped
 from rangecast.server.service import Service
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer
 from tests.server.test_service import (
@@ -46,27 +46,27 @@ def test_from_a_hundred_positions_while_edits_go_on(tmp_path: Path) -> None:
                 some = [put(one, dice.choice(CONSUMERS)) for one in dice.sample(names, 4)]
                 await edit(service, *some)
                 await publish(service, dice.sample(EVENTS, 15))
-                live = service.registry.space(T, "market").live
+                live = service.core.registry.space(T, "market").live
                 await edit(service, DeleteSubscription(T, dice.choice(list(live)), "market"))
                 await publish(service, dice.sample(EVENTS, 15))
 
         async def read(name: str, after: int, now_from: int = 0) -> None:
-            consumer, came = service.registry.consumer(T, name), []
-            feed = service.hub.open(consumer, after)
+            consumer, came = service.core.registry.consumer(T, name), []
+            feed = service.core.hub.open(consumer, after)
             while True:
                 batch = await feed.take(dice.randint(1, 40), wait=0)
                 came += [(m.seq, {*ids_of(m)}) for m in batch.messages]
                 if not batch.messages:
                     break
             found.append((name, after, feed.sent, now_from, came))
-            service.hub.close(feed)
+            service.core.hub.close(feed)
 
         async def read_somewhere(name: str) -> None:
-            await read(name, dice.randint(0, service.pump.durable))
+            await read(name, dice.randint(0, service.core.pump.durable))
 
         async def move() -> None:
             """Read with the set of now: a consumer that nobody else reads."""
-            after = dice.randint(0, service.pump.durable)
+            after = dice.randint(0, service.core.pump.durable)
             seek = PutConsumer(T, "three", "market", start=after, current_subscriptions=True)
             await read("three", after, await edit(service, seek))
 
@@ -123,9 +123,9 @@ def test_what_is_read_at_a_time_is_bounded_by_bytes() -> None:
         await edit(service, put("all", "one", "price is not null or price is null"))
         big = b'{"symbol": "%s"}' % (b"x" * (MOST_BYTES // 8))
         first = (await publish(service, [big] * 30)).first
-        reader = Reader(service.log, service.registry.consumer(T, "one"))
+        reader = Reader(service.core.log, service.core.registry.consumer(T, "one"))
         after, seqs = first - 1, []
-        while messages := (batch := reader.read(after, service.pump.durable, 500)).messages:
+        while messages := (batch := reader.read(after, service.core.pump.durable, 500)).messages:
             assert sum(one.size for one in messages[:-1]) < MOST_BYTES
             seqs += [one.seq for one in messages]
             after = batch.upto

@@ -30,12 +30,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def work() -> None:
         service = Service(folder)
         service.start()
-        await answered(service.edit(PutSpace(T, "s", SPACE.definition())))
-        await answered(service.edit(PutConsumer(T, "out", "s")))
+        await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+        await answered(service.core.edit(PutConsumer(T, "out", "s")))
         for name, text in FILTERS.items():
-            await answered(service.edit(PutSubscription(T, name, "s", text, "out")))
+            await answered(service.core.edit(PutSubscription(T, name, "s", text, "out")))
             if name == "s3":
-                service.snapshot()
+                service.core.snapshot()
             await publish(service, 5)
         service.stop()
 
@@ -56,9 +56,9 @@ def newest(folder: Path) -> Path:
 def live_of(folder: Path) -> tuple[int, dict[str, str]]:
     """Return the seq of the snapshot that a start has used, and what there is then."""
     service = Service(folder)
-    live = service.registry.space(T, "s").live
-    found = service.snapshot_seq, {name: one.filter for name, one in live.items()}
-    matched = service.indexes[0].match(np.array([[3.5]]))
+    live = service.core.registry.space(T, "s").live
+    found = service.core.snapshot_seq, {name: one.filter for name, one in live.items()}
+    matched = service.core.indexes[0].match(np.array([[3.5]]))
     assert len(matched.numbers) == 4
     service.close()
     return found
@@ -128,12 +128,12 @@ def test_where_the_log_is_cut_the_reasons_are_named(made: Path, tmp_path: Path) 
     async def work() -> None:
         folder = copied(made, tmp_path)
         async with serving(folder) as service:
-            log: Any = service.log
+            log: Any = service.core.log
             log._segment_bytes = 1
             await publish(service, 1)
             await publish(service, 1)
-            service.snapshot()
-            service.drop(log.last - 1)
+            service.core.snapshot()
+            service.core.drop(log.last - 1)
             assert log.first > 1
         for seq in snapshots(folder):
             (folder / f"snapshot-{seq:020}" / "state.json").write_text("{")
@@ -150,11 +150,11 @@ def test_retention_relies_on_no_snapshot_that_could_not_be_read(made: Path, tmp_
         for seq in snapshots(folder):
             (folder / f"snapshot-{seq:020}" / "state.json").write_text("{")
         service = Service(folder)
-        assert service.snapshot_seq == 0
+        assert service.core.snapshot_seq == 0
         service.start()
-        service.snapshot()  # of the same seq as one that can't be read
-        service.house.stop()
-        service.pump.stop()
+        service.core.snapshot()  # of the same seq as one that can't be read
+        service.maintenance.stop()
+        service.core.pump.stop()
         service.close()
         assert live_of(folder) == (snapshots(folder)[-1], FILTERS)
 

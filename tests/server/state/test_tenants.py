@@ -128,10 +128,10 @@ def test_listeners_that_fall_behind_are_counted_by_tenant(tenants: Tenants) -> N
     assert tenants.served.server is not None
     service = tenants.served.server.service
     before = {one: metrics(tenants, one)["listener_overflows_total"] for one in ("red", "blue")}
-    consumer = service.registry.consumers["blue", "blue-consumer"]
-    feed = Feed(service.hub, consumer, 0)
+    consumer = service.core.registry.consumers["blue", "blue-consumer"]
+    feed = Feed(service.core.hub, consumer, 0)
     feed.hand_out([_Message()] * (WINDOW + 1))  # type: ignore[list-item]
-    service.hub.reading.discard(feed)
+    service.core.hub.reading.discard(feed)
     assert metrics(tenants, "red")["listener_overflows_total"] == before["red"]
     assert metrics(tenants, "blue")["listener_overflows_total"] == before["blue"] + 1
 

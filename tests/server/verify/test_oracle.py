@@ -101,17 +101,17 @@ def test_a_filter_that_was_accepted_is_proved_though_its_words_lie_apart(tmp_pat
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            await answered(service.edit(PutSpace(T, "w", Space([String("who")]).definition())))
-            await answered(service.edit(PutConsumer(T, "mine", "w")))
-            entry = service.registry.space(T, "w")
+            await answered(service.core.edit(PutSpace(T, "w", Space([String("who")]).definition())))
+            await answered(service.core.edit(PutConsumer(T, "mine", "w")))
+            entry = service.core.registry.space(T, "w")
             asked = []
             for edit in edits:  # both are read before one of them is carried out
-                read = service.quotas.parsed(T, edit.filter, TentativeSpace(entry.space))
+                read = service.core.quotas.parsed(T, edit.filter, TentativeSpace(entry.space))
                 asked.append(Edits(run_or_not([edit]), read))
             for one in asked:
-                service.pump.submit(one)
+                service.core.pump.submit(one)
             await asyncio.gather(*[answered(one.answer) for one in asked])
-            await answered(service.publish(entry, lines))
+            await answered(service.core.publish(entry, lines))
             with pytest.raises(FilterError, match="1,500 boxes"):
                 Filter.parse(edits[1].filter, entry.space)
             client = Client(service)

@@ -168,13 +168,15 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
     async def work() -> None:
         async with serving(log=url) as service:
             owners = [PutConsumer(T, one, "s") for one in ("one", "two")]
-            await answered(service.edit(*owners))
+            await answered(service.core.edit(*owners))
 
             async def step() -> None:
                 name, owner = f"n{rng.randrange(30)}", rng.choice(("one", "two"))
                 wanted = range(low := rng.randrange(40), low + rng.randrange(1, 40))
                 text = f"price >= {wanted.start} and price < {wanted.stop}"
-                known = await answered(service.edit(PutSubscription(T, name, "s", text, owner)))
+                known = await answered(
+                    service.core.edit(PutSubscription(T, name, "s", text, owner))
+                )
                 edits.append((known, name, wanted, owner))
                 for _ in range(5):
                     event = {"price": rng.randrange(60), "known": known}

@@ -42,8 +42,7 @@ def unbounded_nesting() -> None:
     """JSON is taken as deep as a thread with a short stack can read it, and replay fails on it."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from rangecast.server import json_text
-    from rangecast.server.pipeline import encoding
+    from rangecast.server import encoding, json_text
     from rangecast.server.state import dedup
 
     plain, threads = json_text.decode, ThreadPoolExecutor(1)
@@ -245,7 +244,7 @@ def follower_gives_up() -> None:
     def process(self: Any) -> None:
         try:
             while not self._ending.is_set():
-                self._take(self._leader.piece(self._service.log.last, 10.0))
+                self._take(self._leader.piece(self._core.log.last, 10.0))
         except Exception:
             return
 

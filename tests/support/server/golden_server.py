@@ -80,17 +80,17 @@ def events(count: int, seed: int) -> list[dict[str, Any]]:
 async def make(folder: Path) -> None:
     """Write a folder with everything that a log and a snapshot can have."""
     service = Service(folder)
-    log: Any = service.log
+    log: Any = service.core.log
     log._segment_bytes = 6_000
     service.start()
 
     async def edit(*edits: Any) -> int:
-        return await answered(service.edit(*edits))
+        return await answered(service.core.edit(*edits))
 
     async def publish(some: list[dict[str, Any]], tenant: str = "red", **options: Any) -> None:
-        entry = service.registry.space(tenant, "things")
+        entry = service.core.registry.space(tenant, "things")
         lines = [json.dumps(one).encode() for one in some]
-        await answered(service.publish(entry, lines, **options))
+        await answered(service.core.publish(entry, lines, **options))
 
     for tenant in ("red", "blue"):
         await edit(PutSpace(tenant, "things", {"attribute": KINDS[:6]}))
@@ -120,8 +120,8 @@ async def make(folder: Path) -> None:
     await edit(PutConsumer("red", "gone", "things"), DeleteConsumer("red", "gone"))
     await edit(PutToken("red", "a" * 64, "one", ["read"], 0), PutToken("red", "b" * 64, "two", []))
     await edit(DeleteToken("", "b" * 64), PutTenant("", "red", {"consumers": 9}))
-    service.acknowledge(service.registry.consumer("red", "all"), 20)
-    service.snapshot()
+    service.core.acknowledge(service.core.registry.consumer("red", "all"), 20)
+    service.core.snapshot()
     # and what comes after the snapshot
     await edit(PutSubscription("blue", "new", "things", "who = 'zoe'", "all"))
     await publish([*events(15, 4), {"who": "zoe"}])
@@ -140,21 +140,25 @@ def write_state(path: Path, text: str) -> None:
 async def crash(service: Service) -> None:
     """End without a snapshot."""
     await service.deliveries.stop()
-    service.house.stop()
-    service.pump.stop()
+    service.maintenance.stop()
+    service.core.pump.stop()
     service.close()
 
 
 async def told(service: Service) -> dict[str, Any]:
     """What a folder means: all that there is, and all that its consumers get."""
     service.start()
-    registry = service.registry
-    found: dict[str, Any] = {"epoch": service.log.epoch, "last": service.log.last, "messages": {}}
+    registry = service.core.registry
+    found: dict[str, Any] = {
+        "epoch": service.core.log.epoch,
+        "last": service.core.log.last,
+        "messages": {},
+    }
     for consumer in registry.consumers.values():
         if consumer.name != "hook":
-            reader, at, messages = service.hub.reader(consumer), consumer.cursor, []
-            while at < service.pump.durable:
-                batch = reader.read(at, service.pump.durable, 10_000)
+            reader, at, messages = service.core.hub.reader(consumer), consumer.cursor, []
+            while at < service.core.pump.durable:
+                batch = reader.read(at, service.core.pump.durable, 10_000)
                 messages += batch.messages
                 at = batch.upto
             found["messages"][consumer.key] = [[one.seq, ids_of(one)] for one in messages]
@@ -181,11 +185,11 @@ async def told(service: Service) -> dict[str, Any]:
     found["tokens"] = [[one.digest, one.label, one.scopes] for one in registry.tokens.values()]
     found["tenants"] = registry.tenants
     found["retained"] = {tenant: registry.retained.of(tenant) for tenant in ("red", "blue")}
-    repeats = service.repeats
+    repeats = service.core.repeats
     found["repeats"] = [sorted(repeats.requests), sorted(repeats.ids)]
     entry = registry.space("red", "things")
     lines = [json.dumps(one).encode() for one in events(20, 5)]
-    accepted = await answered(service.publish(entry, lines, wants_matches=True))
+    accepted = await answered(service.core.publish(entry, lines, wants_matches=True))
     found["matches"] = accepted.matches
     await crash(service)
     plain: dict[str, Any] = json.loads(json.dumps(found))

@@ -49,14 +49,14 @@ class Client:
 async def serving(folder: Path | None = None, **options: Any) -> AsyncIterator[Service]:
     service = Service(folder, allow_private_webhooks=True, **options)
     service.start()
-    if not service.registry.spaces:
-        await answered(service.edit(PutSpace(T, "s", SPACE.definition())))
+    if not service.core.registry.spaces:
+        await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
     try:
         yield service
     finally:  # as a crash: no snapshot
         await service.deliveries.stop()
-        service.house.stop()
-        service.pump.stop()
+        service.maintenance.stop()
+        service.core.pump.stop()
         service.close()
 
 
@@ -68,13 +68,13 @@ def ids_of(message: Message) -> list[str]:
 
 async def publish(service: Service, *prices: float) -> int:
     lines = [b'{"price": %g}' % price for price in prices]
-    entry = service.registry.space(T, "s")
-    return (await answered(service.publish(entry, lines))).first
+    entry = service.core.registry.space(T, "s")
+    return (await answered(service.core.publish(entry, lines))).first
 
 
 async def subscribe(service: Service) -> None:
     edits = [PutSubscription(T, one, "s", WANTED[one], "out") for one in WANTED]
-    await answered(service.edit(*edits))
+    await answered(service.core.edit(*edits))
 
 
 async def until(is_so: Callable[[], Any], seconds: float = 600) -> None:

@@ -19,7 +19,7 @@ def check(data: Data) -> None:
     Examples:
       rangecast log check data
     """
-    from rangecast.server.log.tools import checked
+    from rangecast.server.log_tools import checked
 
     print(checked(data))
 
@@ -38,7 +38,7 @@ def dump(
     Examples:
       rangecast log dump data | head
     """
-    from rangecast.server.log.tools import dumped
+    from rangecast.server.log_tools import dumped
 
     for line in dumped(data, after, with_secrets=with_secrets):
         print(line)
@@ -61,7 +61,7 @@ def export(
     Examples:
       rangecast log export data --space market -o exported
     """
-    from rangecast.server.log.tools import exported
+    from rangecast.server.log_tools import exported
 
     print(exported(data, tenant, space, output))
 
@@ -81,7 +81,7 @@ def repair(
     Examples:
       rangecast log repair data --force
     """
-    from rangecast.server.log.tools import repaired
+    from rangecast.server.log_tools import repaired
 
     print(repaired(data, force=force))
 

@@ -186,8 +186,8 @@ def serve(
     from rangecast.server.demo import demo as market
     from rangecast.server.http.connections import ConnectionLimits
     from rangecast.server.log_format import configure
+    from rangecast.server.maintenance import Retention
     from rangecast.server.process import Server, Settings, serve, spare_the_collector
-    from rangecast.server.service import Retention
 
     spaces = {path.stem: Space.load(path) for path in space or []}
     if len(spaces) < len(space or []):
@@ -224,7 +224,7 @@ def serve(
 
     def ready(url: str, server: Server) -> None:
         spare_the_collector()
-        registry = server.service.registry
+        registry = server.service.core.registry
         where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
         where = where if log is None else f"in {log}"
         print(

@@ -13,10 +13,10 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from rangecast.errors import shown
+from rangecast.server.encoding import CLOUDEVENTS
 from rangecast.server.http.bodies.arrow import lines_of_arrow
 from rangecast.server.http.middleware import MOST_BYTES
 from rangecast.server.json_text import MAX_DEPTH, DepthError, decode
-from rangecast.server.pipeline.encoding import CLOUDEVENTS
 from rangecast.server.state.registry import RefusedError
 
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from rangecast.server.core import Core
 from rangecast.server.http.auth import SCOPES, allowed, digest_of, new_secret
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.bodies.read import MOST_EVENTS
@@ -80,7 +81,7 @@ def _whose(request: Request) -> str | None:
 async def list_tokens(request: Request) -> Any:
     """List the tokens: not their secrets, which nobody knows."""
     allowed(request, "admin")
-    service: Service = request.app.state.service
+    core: Core = request.app.state.core
     return {
         "items": [
             {
@@ -90,7 +91,7 @@ async def list_tokens(request: Request) -> Any:
                 "scopes": one.scopes,
                 "expires": one.expires / 1e6 if one.expires else None,
             }
-            for one in service.registry.tokens.values()
+            for one in core.registry.tokens.values()
         ]
     }
 
@@ -99,19 +100,19 @@ async def list_tokens(request: Request) -> Any:
 async def make_token(request: Request, given: GivenToken) -> Response:
     """Make a token. Its secret is shown this once. From the first one on, a token is needed."""
     allowed(request, "admin")
-    service: Service = request.app.state.service
+    core: Core = request.app.state.core
     check_name("tenant", given.tenant)
     if strange := set(given.scopes) - set(SCOPES):
         raise RefusedError(422, f"unknown scope {min(strange)!r}; there is: {', '.join(SCOPES)}")
-    if not service.registry.had_token and "admin" not in given.scopes:
+    if not core.registry.had_token and "admin" not in given.scopes:
         raise RefusedError(
             409,
             "the first token needs the scope 'admin': without it nobody could make another one",
         )
     secret = new_secret()
-    expires = 0 if given.ttl is None else service.clock.now() + int(given.ttl * 1e6)
+    expires = 0 if given.ttl is None else core.clock.now() + int(given.ttl * 1e6)
     edit = PutToken(given.tenant, digest_of(secret), given.label, given.scopes, expires)
-    await answered(service.edit(edit))
+    await answered(core.edit(edit))
     return JSONResponse({"token": secret, "id": edit.name[:16]}, 201)
 
 
@@ -119,11 +120,11 @@ async def make_token(request: Request, given: GivenToken) -> Response:
 async def delete_token(request: Request, token: str) -> Any:
     """End a token, by its id."""
     allowed(request, "admin")
-    service: Service = request.app.state.service
-    found = [one for one in service.registry.tokens if one[:16] == token]
+    core: Core = request.app.state.core
+    found = [one for one in core.registry.tokens if one[:16] == token]
     if not found:
         raise RefusedError(404, "no such token")
-    await answered(service.edit(DeleteToken("", found[0])))
+    await answered(core.edit(DeleteToken("", found[0])))
     return {"id": token}
 
 
@@ -131,7 +132,7 @@ async def delete_token(request: Request, token: str) -> Any:
 async def list_tenants(request: Request) -> Any:
     """List the tenants that have something, with their limits."""
     allowed(request, "admin")
-    registry = request.app.state.service.registry
+    registry = request.app.state.core.registry
     names = {one.tenant for one in registry.tokens.values()} | set(registry.tenants)
     names |= {tenant for tenant, _ in list(registry.spaces)}
     return {
@@ -156,5 +157,5 @@ async def put_tenant(request: Request, tenant: str, limits: dict[str, int]) -> A
     for name, limit in limits.items():
         if name not in LIMITS or limit < 0:
             raise RefusedError(422, f"a limit is one of {', '.join(LIMITS)}, and not negative")
-    await answered(request.app.state.service.edit(PutTenant("", tenant, limits)))
+    await answered(request.app.state.core.edit(PutTenant("", tenant, limits)))
     return {"name": tenant, "limits": limits}

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rangecast.errors import RangecastError, UsageError, shown
 from rangecast.model.sets.members import as_id
 from rangecast.model.validation.arguments import finite, whole
+from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.http.auth import Caller, allowed
 from rangecast.server.http.bodies.models import ModelRoute
@@ -24,8 +25,8 @@ from rangecast.server.http.routes.selected import names_of
 from rangecast.server.http.routes.spaces import PAGE, condition, page_of
 from rangecast.server.pipeline.commands import Accepted, Outcome
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.admission import ONLY_NEW
+from rangecast.server.state.board_index import BoardIndex
 from rangecast.server.state.boards import BoardEntry, Interest, check_interest, warm
 from rangecast.server.state.edits import DeleteBoard, DeleteInterest, PutBoard, PutInterest
 from rangecast.server.state.registry import RefusedError
@@ -61,8 +62,8 @@ class GivenInterest(BaseModel):
 @router.get("")
 async def list_boards(request: Request) -> Any:
     """List the boards."""
-    caller, service = allowed(request, "read"), _service(request)
-    mine = [one for one in list(service.registry.boards.values()) if one.tenant == caller.tenant]
+    caller, core = allowed(request, "read"), _core(request)
+    mine = [one for one in list(core.registry.boards.values()) if one.tenant == caller.tenant]
     return {"items": [_shown_board(one) for one in mine]}
 
 
@@ -75,10 +76,10 @@ async def get_board(request: Request, board: str) -> Any:
 @router.put("/{board}")
 async def put_board(request: Request, board: str, given: Given) -> Any:
     """Make a board. Its space is taken as it is now; what is added to it later, isn't here."""
-    caller, service = allowed(request, "admin"), _service(request)
+    caller, core = allowed(request, "admin"), _core(request)
     definition = None
     if given.space:
-        definition = service.registry.space(caller.tenant, given.space).space.definition()
+        definition = core.registry.space(caller.tenant, given.space).space.definition()
     made = PutBoard(
         caller.tenant,
         board,
@@ -88,58 +89,58 @@ async def put_board(request: Request, board: str, given: Given) -> Any:
         given.descending,
     )
     await asyncio.to_thread(warm, made)
-    seq = await answered(service.edit(made))
-    return {"name": board, "position": position(service.epoch, seq)}
+    seq = await answered(core.edit(made))
+    return {"name": board, "position": position(core.epoch, seq)}
 
 
 @router.delete("/{board}")
 async def delete_board(request: Request, board: str) -> Any:
     """End a board, with its objects and interests; its consumers must be deleted before."""
-    caller, service = allowed(request, "admin"), _service(request)
-    seq = await answered(service.edit(DeleteBoard(caller.tenant, board)))
-    return {"name": board, "position": position(service.epoch, seq)}
+    caller, core = allowed(request, "admin"), _core(request)
+    seq = await answered(core.edit(DeleteBoard(caller.tenant, board)))
+    return {"name": board, "position": position(core.epoch, seq)}
 
 
 @router.get("/{board}/interests")
 async def list_interests(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
     """List interests by id, a page at a time: `after` is the last id of the page before."""
-    _, service, entry = _board(request, board, "read")
+    _, core, entry = _board(request, board, "read")
     most, live = max(1, min(limit, PAGE)), dict(entry.live)
     page, more = await asyncio.to_thread(page_of, live, after, most)
-    items = [_shown_interest(service, one) for one in page]
+    items = [_shown_interest(core, one) for one in page]
     return {"items": items, "next": more, "count": len(entry.live)}
 
 
 @router.get("/{board}/interests/{name:path}")
 async def get_interest(request: Request, board: str, name: str) -> Response:
     """Return an interest with its list as it is now."""
-    caller, service, entry = _board(request, board, "read")
-    found = service.registry.interest(caller.tenant, board, name)
+    caller, core, entry = _board(request, board, "read")
+    found = core.registry.interest(caller.tenant, board, name)
     k = found.k or entry.made.k
-    best = await asyncio.to_thread(entry.index.best, found.where, k)
-    answer = _shown_interest(service, found) | {"best": best}
+    best = await asyncio.to_thread(_index(core, entry).best, found.where, k)
+    answer = _shown_interest(core, found) | {"best": best}
     return _json(answer, headers={"ETag": f'"{found.born}"'})
 
 
 @router.put("/{board}/interests/{name:path}")
 async def put_interest(request: Request, board: str, name: str, given: GivenInterest) -> Response:
     """Make an interest, or replace it; its consumer gets its list, and each list after it."""
-    caller, service, entry = _board(request, board, "subscribe")
+    caller, core, entry = _board(request, board, "subscribe")
     edit = _edit(caller, entry, name, given.model_dump())
-    await asyncio.to_thread(_check, service, entry, edit)
-    made = service.edit(edit, if_match=condition(request))
+    await asyncio.to_thread(_check, core, entry, edit)
+    made = core.edit(edit, if_match=condition(request))
     seq = await answered(made)
-    place = position(service.epoch, seq)
+    place = position(core.epoch, seq)
     return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
 
 
 @router.delete("/{board}/interests/{name:path}")
 async def delete_interest(request: Request, board: str, name: str) -> Any:
     """End an interest."""
-    caller, service, _ = _board(request, board, "subscribe")
+    caller, core, _ = _board(request, board, "subscribe")
     edit = DeleteInterest(caller.tenant, name, board)
-    seq = await answered(service.edit(edit, if_match=condition(request)))
-    return {"id": name, "position": position(service.epoch, seq)}
+    seq = await answered(core.edit(edit, if_match=condition(request)))
+    return {"id": name, "position": position(core.epoch, seq)}
 
 
 @router.post("/{board}/interests:bulk")
@@ -148,29 +149,29 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     or (`?strict=true`) all are. With `If-None-Match: *` all of them must be new, with
     `If-Match: *` none may be.
     """
-    caller, service, entry = _board(request, board, "subscribe")
+    caller, core, entry = _board(request, board, "subscribe")
     body = await read_body(request)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
         raise RefusedError(422, "of many interests, If-Match is * or left out")
-    edits, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, body)
+    edits, refused = await asyncio.to_thread(_bulk_edits, core, caller, entry, body)
     taken = [] if strict and refused else edits
     seq, outcome = 0, Outcome()
     if taken:
-        seq = await answered(service.edit(*taken, if_match=wanted, outcome=outcome))
-    return bulk_answer(service, refused, len(taken), seq, outcome)
+        seq = await answered(core.edit(*taken, if_match=wanted, outcome=outcome))
+    return bulk_answer(core, refused, len(taken), seq, outcome)
 
 
 @router.post("/{board}/interests:delete")
 async def delete_many(request: Request, board: str) -> Any:
     """End these interests, all of them or none. An id that is given twice counts once."""
-    caller, service, _ = _board(request, board, "subscribe")
+    caller, core, _ = _board(request, board, "subscribe")
     names = list(dict.fromkeys(await names_of(request)))
     edits = [DeleteInterest(caller.tenant, name, board) for name in names]
     place = None
     if edits:
-        seq = await answered(service.edit(*edits))
-        place = position(service.epoch, seq + len(edits) - 1)
+        seq = await answered(core.edit(*edits))
+        place = position(core.epoch, seq + len(edits) - 1)
     return {"deleted": len(edits), "position": place}
 
 
@@ -184,20 +185,20 @@ async def update(
     """
     if only not in ("", "new", "existing"):
         raise RefusedError(422, f"'only' is 'new' or 'existing', or left out; given: {only[:80]!r}")
-    caller, service, entry = _board(request, board, "publish")
+    caller, core, entry = _board(request, board, "publish")
     body, headers = await read_body(request), request.headers
 
     def work() -> Future[Accepted]:
         lines, form = lines_of(headers, body)
         if form:
             raise RefusedError(415, "changes of objects are JSON or NDJSON")
-        service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
-        return service.update(entry, lines, is_batch=batch, strict=strict, only=only)
+        core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+        return core.update(entry, lines, is_batch=batch, strict=strict, only=only)
 
     accepted = await answered(await asyncio.to_thread(work))
     is_refused = bool(accepted.refused) and not accepted.count
     return JSONResponse(
-        shown_accepted(service, accepted),
+        shown_accepted(core, accepted),
         422 if is_refused else 200,
         media_type="application/problem+json" if is_refused else "application/json",
     )
@@ -213,10 +214,10 @@ async def best(
     k: int | None = None,
 ) -> Any:
     """Return the k best objects of a range of positions or of a filter, which isn't saved."""
-    caller, service, entry = _board(request, board, "read")
-    service.quotas.check_length(caller.tenant, filter)
+    caller, core, entry = _board(request, board, "read")
+    core.quotas.check_length(caller.tenant, filter)
     where = (position_lo, position_hi) if entry.space is None else (filter or "true",)
-    found = await asyncio.to_thread(entry.index.best, where, k)
+    found = await asyncio.to_thread(_index(core, entry).best, where, k)
     return _json({"items": found})
 
 
@@ -243,14 +244,14 @@ def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -
     return PutInterest(caller.tenant, name, entry.name, consumer, text, lo, hi, k)
 
 
-def _check(service: Service, entry: BoardEntry, edit: PutInterest) -> None:
+def _check(core: Core, entry: BoardEntry, edit: PutInterest) -> None:
     if entry.space is not None and edit.filter:
-        service.quotas.parsed(entry.tenant, edit.filter, entry.space)
+        core.quotas.parsed(entry.tenant, edit.filter, entry.space)
     check_interest(entry, edit)
 
 
 def _bulk_edits(
-    service: Service, caller: Caller, entry: BoardEntry, body: bytes
+    core: Core, caller: Caller, entry: BoardEntry, body: bytes
 ) -> tuple[list[PutInterest], list[Refusal]]:
     rows, edits = rows_of_body(body), list[PutInterest]()
     refused: list[Refusal] = []
@@ -263,7 +264,7 @@ def _bulk_edits(
             if strange := row.keys() - known:
                 raise UsageError(f"unknown field {min(strange)!r}; there is: {sorted(known)}")
             edit = _edit(caller, entry, str(as_id(row["id"], "interest")), row)
-            _check(service, entry, edit)
+            _check(core, entry, edit)
             if edit.name in seen:
                 raise UsageError(f"'id': duplicate id\n  given: {edit.name}")
             seen.add(edit.name)
@@ -278,13 +279,20 @@ def _json(answer: Any, **options: Any) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json", **options)
 
 
-def _board(request: Request, name: str, scope: str) -> tuple[Caller, Service, BoardEntry]:
-    caller, service = allowed(request, scope), _service(request)
-    return caller, service, service.registry.board(caller.tenant, name)
+def _board(request: Request, name: str, scope: str) -> tuple[Caller, Core, BoardEntry]:
+    caller, core = allowed(request, scope), _core(request)
+    return caller, core, core.registry.board(caller.tenant, name)
 
 
-def _service(request: Request) -> Service:
-    found: Service = request.app.state.service
+def _core(request: Request) -> Core:
+    found: Core = request.app.state.core
+    return found
+
+
+def _index(core: Core, entry: BoardEntry) -> BoardIndex:
+    found = core.board_indexes.get(entry)
+    if found is None:  # created or deleted at this moment
+        raise RefusedError(404, f"no board {shown(entry.name)}")
     return found
 
 
@@ -301,8 +309,8 @@ def _shown_board(entry: BoardEntry) -> dict[str, Any]:
     }
 
 
-def _shown_interest(service: Service, one: Interest) -> dict[str, Any]:
-    owner = service.registry.owner(one)
+def _shown_interest(core: Core, one: Interest) -> dict[str, Any]:
+    owner = core.registry.owner(one)
     where: dict[str, Any] = {"filter": one.filter}
     if not one.filter:
         where = {"position_lo": one.position_lo, "position_hi": one.position_hi}
@@ -311,5 +319,5 @@ def _shown_interest(service: Service, one: Interest) -> dict[str, Any]:
         **where,
         "k": one.k or None,
         "consumer": None if owner is None else owner.name,
-        "position": position(service.epoch, one.born),
+        "position": position(core.epoch, one.born),
     }

@@ -21,6 +21,7 @@ from rangecast.model.io.batch import Batch
 from rangecast.model.io.rejected import CollectedRows
 from rangecast.model.io.tables import batches_of
 from rangecast.model.sets.members import as_id
+from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.http.auth import Caller, allowed
 from rangecast.server.http.bodies.read import read_body, rows_of_body
@@ -31,7 +32,6 @@ from rangecast.server.http.routes.spaces import condition, edit_of
 from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import PutConsumer, PutSubscription
 from rangecast.server.state.registry import Read, RefusedError, SpaceEntry
@@ -87,14 +87,14 @@ async def bulk(
     consumers that don't exist are created with them.
     """
     caller = allowed(request, "subscribe")
-    service: Service = request.app.state.service
-    entry = service.registry.space(caller.tenant, space)
+    core: Core = request.app.state.core
+    entry = core.registry.space(caller.tenant, space)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
         raise RefusedError(422, "of many subscriptions, If-Match is * or left out")
     kind = _content_type(request)
     body = await read_body(request)
-    found, read = await asyncio.to_thread(_checked, service, caller, entry, kind, body)
+    found, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body)
     edits = found.edits
     if consumer:
         edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
@@ -103,10 +103,10 @@ async def bulk(
     if taken:
 
         def submit(consumers: list[PutConsumer]) -> Future[int]:
-            return service.subscribe_many(taken, read, wanted, consumers, outcome)
+            return core.subscribe_many(taken, read, wanted, consumers, outcome)
 
-        seq = await subscribed(service.registry, taken, submit, create_consumer=create_consumer)
-    return bulk_answer(service, found.refused, len(taken), seq, outcome)
+        seq = await subscribed(core.registry, taken, submit, create_consumer=create_consumer)
+    return bulk_answer(core, found.refused, len(taken), seq, outcome)
 
 
 @router.patch("/{space}/subscriptions:bulk")
@@ -117,41 +117,39 @@ async def patch_bulk(
     consumers and ttls that aren't given stay.
     """
     caller = allowed(request, "subscribe")
-    service: Service = request.app.state.service
-    entry = service.registry.space(caller.tenant, space)
+    core: Core = request.app.state.core
+    entry = core.registry.space(caller.tenant, space)
     kind = _content_type(request)
     body = await read_body(request)
-    found, read = await asyncio.to_thread(
-        _checked, service, caller, entry, kind, body, is_patch=True
-    )
+    found, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body, is_patch=True)
     edits = found.edits
     if consumer:
         edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
     taken: list[PutSubscription] = [] if strict and found.refused else edits
 
     async def submit() -> int:
-        whole, marks = merged_many(service.registry, space, taken, found.given)
-        return await answered(service.subscribe_many(whole, read, marks))
+        whole, marks = merged_many(core.registry, space, taken, found.given)
+        return await answered(core.subscribe_many(whole, read, marks))
 
     seq = await unless_changed(submit) if taken else 0
-    return bulk_answer(service, found.refused, len(taken), seq, Outcome())
+    return bulk_answer(core, found.refused, len(taken), seq, Outcome())
 
 
 def bulk_answer(
-    service: Service, refused: Sequence[Refusal], count: int, seq: int, outcome: Outcome
+    core: Core, refused: Sequence[Refusal], count: int, seq: int, outcome: Outcome
 ) -> Response:
     """Return the answer to many subscriptions or interests."""
     answer = {
         "accepted": count,
         "inserted": outcome.inserted,
         "refused": [one._asdict() for one in refused],
-        "position": position(service.epoch, seq + count - 1) if count else None,
+        "position": position(core.epoch, seq + count - 1) if count else None,
     }
     return JSONResponse(answer, 200 if count or not refused else 422)
 
 
 def _checked(
-    service: Service,
+    core: Core,
     caller: Caller,
     entry: SpaceEntry,
     kind: str,
@@ -167,14 +165,14 @@ def _checked(
             reason = f"the row {why}\n  given: {text[:200]}"
             broken.append(Refusal(row, reason, RejectedRowError.code))
 
-        found = _edits_of_batches(caller, entry, service.clock, batches_of_body(kind, body, note))
+        found = _edits_of_batches(caller, entry, core.clock, batches_of_body(kind, body, note))
         found = found._replace(refused=found.refused + broken)
     else:
-        found = _edits_of_json(caller, entry, service.clock, body, is_patch=is_patch)
+        found = _edits_of_json(caller, entry, core.clock, body, is_patch=is_patch)
     found = _each_once(found)
     space = TentativeSpace(entry.space)
     texts = [one.filter for one in found.edits]
-    boxes, wrong = service.quotas.read_many(caller.tenant, texts, space)
+    boxes, wrong = core.quotas.read_many(caller.tenant, texts, space)
     read: Read = boxes
     if wrong:
         more = [Refusal.of(found.places[at], why) for at, why in wrong.items()]

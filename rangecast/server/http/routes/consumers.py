@@ -11,15 +11,16 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from rangecast.server.core import Core
 from rangecast.server.delivery.hub import TAKEN
 from rangecast.server.delivery.messages import Batch, Gap, position
+from rangecast.server.delivery.push import Deliveries
 from rangecast.server.http.auth import Grant, Grants, allowed, granted
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.tickets import grant_by_ticket
 from rangecast.server.links.broker_thread import KIND
 from rangecast.server.log.base import LogError
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.edits import DeleteConsumer, PutConsumer
 from rangecast.server.state.registry import Consumer, RefusedError
@@ -62,24 +63,24 @@ class Seek(Position):
 @router.get("")
 async def list_consumers(request: Request) -> Any:
     """List the consumers."""
-    caller, service = allowed(request, "read"), _service(request)
-    mine = [one for one in list(service.registry.consumers.values()) if one.tenant == caller.tenant]
-    return {"items": [_shown(service, one) for one in mine]}
+    caller, core = allowed(request, "read"), _core(request)
+    mine = [one for one in list(core.registry.consumers.values()) if one.tenant == caller.tenant]
+    return {"items": [_shown(request, one) for one in mine]}
 
 
 @router.get("/{name}")
 async def get_consumer(request: Request, name: str) -> Any:
     """Return a consumer: its options, position and lag."""
-    caller, service = allowed(request, "read"), _service(request)
-    return _shown(service, service.registry.consumer(caller.tenant, name))
+    caller, core = allowed(request, "read"), _core(request)
+    return _shown(request, core.registry.consumer(caller.tenant, name))
 
 
 @router.put("/{name}")
 async def put_consumer(request: Request, name: str, given: Given) -> Any:
     """Make a consumer, or give it other options."""
-    caller, service = allowed(request, "subscribe"), _service(request)
-    start = -1 if given.start_at == "now" else _seq(service, given.start_at)
-    old = service.registry.consumers.get((caller.tenant, name))
+    caller, core = allowed(request, "subscribe"), _core(request)
+    start = -1 if given.start_at == "now" else _seq(core, given.start_at)
+    old = core.registry.consumers.get((caller.tenant, name))
     if old is not None:
         not_linked(old)
         start = -1  # it stays where it is; `seek` moves it
@@ -87,8 +88,9 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
         raise RefusedError(422, "a consumer is of a space or of a board: give one of them")
     if given.board and (given.max_per_event or given.max_per_second):
         raise RefusedError(422, "'max_per_event' and 'max_per_second' are for consumers of a space")
-    caller.need(service.deliveries.scope(given.delivery))
-    delivery, news = service.deliveries.checked(given.delivery, old)
+    deliveries: Deliveries = request.app.state.deliveries
+    caller.need(deliveries.scope(given.delivery))
+    delivery, news = deliveries.checked(given.delivery, old)
     edit = PutConsumer(
         caller.tenant,
         name,
@@ -101,10 +103,10 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
         max_per_second=given.max_per_second,
     )
     before = given.max_per_second if old is None else old.max_per_second
-    await answered(service.edit(edit))
+    await answered(core.edit(edit))
     if old is not None and before != given.max_per_second:
-        service.hub.move(old)  # another reader takes over
-    answer = _shown(service, service.registry.consumer(caller.tenant, name))
+        core.hub.move(old)  # another reader takes over
+    answer = _shown(request, core.registry.consumer(caller.tenant, name))
     answer["delivery"] = answer["delivery"] | news
     return answer
 
@@ -112,36 +114,36 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
 @router.delete("/{name}")
 async def delete_consumer(request: Request, name: str) -> Any:
     """End a consumer, with its subscriptions."""
-    caller, service = allowed(request, "subscribe"), _service(request)
-    if service.registry.consumer(caller.tenant, name).delivery.get("kind") == KIND:
+    caller, core = allowed(request, "subscribe"), _core(request)
+    if core.registry.consumer(caller.tenant, name).delivery.get("kind") == KIND:
         caller.need("admin")  # what waits for that server is given up
-    seq = await answered(service.edit(DeleteConsumer(caller.tenant, name)))
-    return {"name": name, "position": position(service.epoch, seq)}
+    seq = await answered(core.edit(DeleteConsumer(caller.tenant, name)))
+    return {"name": name, "position": position(core.epoch, seq)}
 
 
 @router.get("/{name}/messages")
 async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKEN) -> Response:
     """Return the messages after what was acknowledged; wait for some if there are none yet."""
-    grant, service = granted(request, "read"), _service(request)
-    consumer = service.registry.consumer(grant.caller().tenant, name)
-    feed = service.pulls.feed(consumer)
+    grant, core = granted(request, "read"), _core(request)
+    consumer = core.registry.consumer(grant.caller().tenant, name)
+    feed = core.pulls.feed(consumer)
     grants: Grants = request.app.state.grants
     try:
-        with grants.watched(grant, lambda _error: service.hub.close(feed)):
+        with grants.watched(grant, lambda _error: core.hub.close(feed)):
             batch = await feed.take(max(1, min(limit, 10 * TAKEN)), max(0.0, min(wait, LONGEST)))
     finally:
-        service.pulls.give_back(feed)
+        core.pulls.give_back(feed)
     grant.caller()  # it may have ended meanwhile
-    return Response(_page(service, batch), media_type="application/json")
+    return Response(_page(core, batch), media_type="application/json")
 
 
 @router.post("/{name}/ack")
 async def acknowledge(request: Request, name: str, given: Position) -> Any:
     """Note that all messages up to a position have arrived: they don't come again."""
-    caller, service = allowed(request, "subscribe"), _service(request)
-    consumer = not_linked(service.registry.consumer(caller.tenant, name))
-    service.acknowledge(consumer, _seq(service, given.position))
-    return {"position": position(service.epoch, consumer.cursor)}
+    caller, core = allowed(request, "subscribe"), _core(request)
+    consumer = not_linked(core.registry.consumer(caller.tenant, name))
+    core.acknowledge(consumer, _seq(core, given.position))
+    return {"position": position(core.epoch, consumer.cursor)}
 
 
 @router.post("/{name}/seek")
@@ -151,16 +153,16 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
     Events before now are matched with the historical subscriptions, those that lived then, or
     (`"subscriptions": "current"`) with those that live now.
     """
-    caller, service = allowed(request, "subscribe"), _service(request)
-    consumer = not_linked(service.registry.consumer(caller.tenant, name))
-    start = service.pump.durable if given.position == "now" else _seq(service, given.position)
+    caller, core = allowed(request, "subscribe"), _core(request)
+    consumer = not_linked(core.registry.consumer(caller.tenant, name))
+    start = core.pump.durable if given.position == "now" else _seq(core, given.position)
     is_current = given.subscriptions == "current"
     if is_current and isinstance(consumer.source, BoardEntry):
         raise RefusedError(422, "'subscriptions' is for consumers of a space")
     edit = msgspec.structs.replace(consumer.as_put(), start=start, current_subscriptions=is_current)
-    await answered(service.edit(edit))
-    service.hub.move(consumer)
-    return _shown(service, consumer)
+    await answered(core.edit(edit))
+    core.hub.move(consumer)
+    return _shown(request, consumer)
 
 
 @router.get("/{name}/stream")
@@ -169,15 +171,15 @@ async def stream(request: Request, name: str) -> Response:
 
     A page gives `?ticket=` instead of a token.
     """
-    grant, service = grant_by_ticket(request), _service(request)
+    grant, core = grant_by_ticket(request), _core(request)
     caller = grant.caller()
     caller.need("read")
-    consumer = service.registry.consumer(caller.tenant, name)
+    consumer = core.registry.consumer(caller.tenant, name)
     last = request.headers.get("last-event-id")
-    after, gap = (None, None) if last is None else service.resumed(consumer, last)
-    service.quotas.check_session(caller.tenant)
+    after, gap = (None, None) if last is None else core.resumed(consumer, last)
+    core.quotas.check_session(caller.tenant)
     return StreamingResponse(
-        _events(request.app.state.grants, grant, service, consumer, after, gap),
+        _events(request.app.state.grants, grant, core, consumer, after, gap),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -186,25 +188,25 @@ async def stream(request: Request, name: str) -> Response:
 async def _events(
     grants: Grants,
     grant: Grant,
-    service: Service,
+    core: Core,
     consumer: Consumer,
     after: int | None,
     gap: Gap | None,
 ) -> AsyncIterator[bytes]:
-    feed, counted = service.hub.open(consumer, after, gap), ExitStack()
+    feed, counted = core.hub.open(consumer, after, gap), ExitStack()
     refused: list[RefusedError] = []
 
     def end(error: RefusedError) -> None:
         refused.append(error)
-        service.hub.close(feed)
+        core.hub.close(feed)
 
     try:
-        counted.enter_context(service.quotas.session(consumer.tenant))
+        counted.enter_context(core.quotas.session(consumer.tenant))
         counted.enter_context(grants.watched(grant, end))
-        yield b": %s\n\n" % position(service.epoch, feed.sent).encode()
+        yield b": %s\n\n" % position(core.epoch, feed.sent).encode()
         while not feed.is_closed:
             batch = await feed.take(wait=HEARTBEAT)
-            epoch, lineage = service.epoch, service.lineage
+            epoch, lineage = core.epoch, core.lineage
             parts = []
             if batch.gap is not None:
                 parts.append(b"event: gap\ndata: %s\n\n" % batch.gap.json(epoch))
@@ -218,24 +220,24 @@ async def _events(
         yield b"event: error\ndata: %s\n\n" % msgspec.json.encode({"detail": str(error)})
     finally:
         counted.close()
-        service.hub.close(feed)
+        core.hub.close(feed)
 
 
-def _page(service: Service, batch: Batch) -> bytes:
-    epoch = service.epoch
+def _page(core: Core, batch: Batch) -> bytes:
+    epoch = core.epoch
     gap = b"" if batch.gap is None else batch.gap.json(epoch)[1:-1] + b","
-    items = b",".join(service.lineage.shown(batch.messages))
+    items = b",".join(core.lineage.shown(batch.messages))
     return b'{%s"items":[%s],"position":"%s:%d"}' % (gap, items, epoch.encode(), batch.upto)
 
 
-def _seq(service: Service, text: str) -> int:
+def _seq(core: Core, text: str) -> int:
     if text == "start":
-        return service.log.first - 1
-    return service.seq_of(text)
+        return core.log.first - 1
+    return core.seq_of(text)
 
 
-def _service(request: Request) -> Service:
-    found: Service = request.app.state.service
+def _core(request: Request) -> Core:
+    found: Core = request.app.state.core
     return found
 
 
@@ -246,17 +248,17 @@ def not_linked(consumer: Consumer) -> Consumer:
     return consumer
 
 
-def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
-    epoch = service.epoch
+def _shown(request: Request, consumer: Consumer) -> dict[str, Any]:
+    core, deliveries = _core(request), request.app.state.deliveries
     kind = "board" if isinstance(consumer.source, BoardEntry) else "space"
     return {
         "name": consumer.name,
         kind: consumer.source.name,
-        "position": position(epoch, consumer.cursor),
-        "lag": service.pump.durable - consumer.cursor,
-        "listeners": len(service.hub.feeds.get(consumer.number, ())),
+        "position": position(core.epoch, consumer.cursor),
+        "lag": core.pump.durable - consumer.cursor,
+        "listeners": len(core.hub.feeds.get(consumer.number, ())),
         "on_gap": consumer.on_gap,
         "max_per_event": consumer.max_per_event,
         "max_per_second": consumer.max_per_second,
-        **service.deliveries.shown(consumer),
+        **deliveries.shown(consumer),
     }

@@ -8,11 +8,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from rangecast.errors import shown
+from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
+from rangecast.server.delivery.push import Deliveries
 from rangecast.server.delivery.webhook import Webhook, rotated
 from rangecast.server.http.auth import allowed
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.edits import DropDeadLetters
 from rangecast.server.state.registry import Consumer, RefusedError
 
@@ -24,9 +25,9 @@ REDRIVEN = 100
 @router.get("/{name}/dead-letters")
 async def list_dead(request: Request, name: str, after: str = "", limit: int = 1000) -> Any:
     """List the dead letters: messages that couldn't be delivered, by position."""
-    service, consumer = _asked(request, "read", name)
-    epoch = service.epoch
-    begin = service.seq_of(after) if after else 0
+    core, consumer = _asked(request, "read", name)
+    epoch = core.epoch
+    begin = core.seq_of(after) if after else 0
     wanted = sorted(seq for seq in list(consumer.dead_letters) if seq > begin)
     page = wanted[: max(1, min(limit, 1000))]
     return {
@@ -35,7 +36,7 @@ async def list_dead(request: Request, name: str, after: str = "", limit: int = 1
                 "position": position(epoch, one),
                 "reason": consumer.dead_letters[one].reason,
                 "at": consumer.dead_letters[one].at / 1e6,
-                "is_kept": one >= service.log.first,
+                "is_kept": one >= core.log.first,
             }
             for one in page
         ],
@@ -50,13 +51,13 @@ async def redrive(request: Request, name: str) -> Any:
 
     Those that arrive, and those whose events are gone from the log, are dead letters no more.
     """
-    service, consumer = _asked(request, "subscribe", name)
-    webhook = _webhook(service, consumer)
-    reader, loop = service.hub.reader(consumer), asyncio.get_running_loop()
+    core, consumer = _asked(request, "subscribe", name)
+    webhook = _webhook(request, consumer)
+    reader, loop = core.hub.reader(consumer), asyncio.get_running_loop()
     delivered, gone, error = [], [], ""
     try:
         for seq in sorted(consumer.dead_letters)[:REDRIVEN]:
-            durable = service.pump.durable
+            durable = core.pump.durable
             batch = await loop.run_in_executor(None, reader.read, seq - 1, durable, 1)
             if not batch.messages or batch.messages[0].seq != seq:
                 gone.append(seq)
@@ -70,8 +71,8 @@ async def redrive(request: Request, name: str) -> Any:
         await webhook.end()
     if delivered or gone:
         edit = DropDeadLetters(consumer.tenant, consumer.name, delivered + gone)
-        await answered(service.edit(edit))
-    epoch = service.epoch
+        await answered(core.edit(edit))
+    epoch = core.epoch
     return {
         "delivered": [position(epoch, one) for one in delivered],
         "gone": [position(epoch, one) for one in gone],
@@ -83,17 +84,17 @@ async def redrive(request: Request, name: str) -> Any:
 @router.post("/{name}/secret:rotate")
 async def rotate(request: Request, name: str) -> Any:
     """Give a webhook a new secret, shown this once; the old one also signs for 24 hours."""
-    service, consumer = _asked(request, "subscribe", name)
+    core, consumer = _asked(request, "subscribe", name)
     edit, secret = rotated(consumer)
-    await answered(service.edit(edit))
+    await answered(core.edit(edit))
     return {"secret": secret}
 
 
 @router.post("/{name}:test")
 async def test(request: Request, name: str) -> Any:
-    """Deliver something that is no match to a webhook, in one attempt; say what came of it."""
-    service, consumer = _asked(request, "subscribe", name)
-    webhook = _webhook(service, consumer)
+    """Deliver a test message to a webhook, in one attempt; return the outcome."""
+    _, consumer = _asked(request, "subscribe", name)
+    webhook = _webhook(request, consumer)
     try:
         answer = await webhook.test()
     finally:
@@ -105,14 +106,15 @@ async def test(request: Request, name: str) -> Any:
     }
 
 
-def _asked(request: Request, scope: str, name: str) -> tuple[Service, Consumer]:
+def _asked(request: Request, scope: str, name: str) -> tuple[Core, Consumer]:
     caller = allowed(request, scope)
-    service: Service = request.app.state.service
-    return service, service.registry.consumer(caller.tenant, name)
+    core: Core = request.app.state.core
+    return core, core.registry.consumer(caller.tenant, name)
 
 
-def _webhook(service: Service, consumer: Consumer) -> Webhook:
-    delivery = service.deliveries.one_off(consumer)
+def _webhook(request: Request, consumer: Consumer) -> Webhook:
+    deliveries: Deliveries = request.app.state.deliveries
+    delivery = deliveries.one_off(consumer)
     if not isinstance(delivery, Webhook):
         raise RefusedError(409, f"the consumer {shown(consumer.name)} has no webhook")
     return delivery

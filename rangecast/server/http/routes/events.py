@@ -16,16 +16,16 @@ from rangecast.errors import RangecastError, for_interface
 from rangecast.kernels.arrays import F64
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.arguments import whole
+from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
+from rangecast.server.encoding import code_of, encoded
 from rangecast.server.http.auth import allowed, granted
 from rangecast.server.http.bodies.read import lines_of, off_loop, read_body, weight
 from rangecast.server.http.middleware import MOST_BYTES
 from rangecast.server.http.problems import status_of
 from rangecast.server.pipeline.commands import Accepted
-from rangecast.server.pipeline.encoding import code_of, encoded
 from rangecast.server.pipeline.fanout import ids_by_event
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.edits import EVENTS, events_of
 from rangecast.server.state.registry import RefusedError
 from rangecast.server.state.space_index import SpaceIndex
@@ -53,17 +53,17 @@ async def publish(
     are refused one by one; with `?strict=true` all are.
     """
     caller = allowed(request, "publish")
-    service: Service = request.app.state.service
-    entry = service.registry.space(caller.tenant, space)
+    core: Core = request.app.state.core
+    entry = core.registry.space(caller.tenant, space)
     if wait not in ("", "durable", "matches") or dedup not in ("", "id"):
         raise RefusedError(422, "wait is 'durable' or 'matches'; dedup is 'id'")
     body, headers = await read_body(request), request.headers
 
     def work() -> Future[Accepted]:
         lines, form = lines_of(headers, body)
-        service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+        core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
         key = headers.get("idempotency-key", "")
-        return service.publish(
+        return core.publish(
             entry,
             lines,
             ignore_unknown=ignore_unknown,
@@ -77,7 +77,7 @@ async def publish(
 
     accepted = await answered(await off_loop(weight(headers, body), work))
     status, kind = status_and_type(accepted)
-    answer = shown_accepted(service, accepted)
+    answer = shown_accepted(core, accepted)
     size = 0 if accepted.matches is None else MOST_BYTES  # of matches there may be any number
     return Response(await off_loop(size, _encode, answer), status, media_type=kind)
 
@@ -116,13 +116,13 @@ async def _asked(
     ignore_unknown: bool = False,
 ) -> Response:
     caller = allowed(request, "read")
-    service: Service = request.app.state.service
-    entry = service.registry.space(caller.tenant, space)
+    core: Core = request.app.state.core
+    entry = core.registry.space(caller.tenant, space)
     body, headers = await read_body(request), request.headers
 
     def work() -> bytes:
         lines, form = lines_of(headers, body)
-        index = service.indexes[entry.number]
+        index = core.indexes[entry.number]
         given, refused = encoded(
             lines, index.engine.space, ignore_unknown=ignore_unknown, form=form
         )
@@ -177,11 +177,11 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
     If they can't be read to the end, the last line is `{"error": {"status", "detail"}}`.
     """
     grant = granted(request, "read")
-    service: Service = request.app.state.service
-    entry = service.registry.space(grant.caller().tenant, space)
-    log, last, most = service.log, service.pump.durable, whole("limit", limit, 1)
-    begin = service.seq_of(after) if after else log.first - 1
-    prefix = f'{{"position":"{service.epoch}:'.encode()
+    core: Core = request.app.state.core
+    entry = core.registry.space(grant.caller().tenant, space)
+    log, last, most = core.log, core.pump.durable, whole("limit", limit, 1)
+    begin = core.seq_of(after) if after else log.first - 1
+    prefix = f'{{"position":"{core.epoch}:'.encode()
 
     def lines() -> Iterator[bytes]:
         at, left = begin, most
@@ -227,9 +227,9 @@ def status_and_type(accepted: Accepted) -> tuple[int, str]:
     return 200, "application/json"
 
 
-def shown_accepted(service: Service, accepted: Accepted) -> dict[str, Any]:
+def shown_accepted(core: Core, accepted: Accepted) -> dict[str, Any]:
     """Return what became of events as an answer."""
-    epoch, count = service.epoch, accepted.count
+    epoch, count = core.epoch, accepted.count
     refused = [(row, for_interface(reason, "http")) for row, reason in accepted.refused]
     shown: dict[str, Any] = {
         "accepted": count,
@@ -240,7 +240,7 @@ def shown_accepted(service: Service, accepted: Accepted) -> dict[str, Any]:
             | ({"code": accepted.codes[row]} if row in accepted.codes else {})
             for row, reason in refused
         ],
-        "durability": service.durability,
+        "durability": core.durability,
     }
     if accepted.repeated:
         shown["repeated"] = True

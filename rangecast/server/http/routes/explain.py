@@ -13,11 +13,11 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.validation.arguments import whole
 from rangecast.server import explain
+from rangecast.server.core import Core
 from rangecast.server.http.auth import allowed
 from rangecast.server.http.bodies.models import MAX_BYTES
 from rangecast.server.http.bodies.read import off_loop, read_body
 from rangecast.server.json_text import decode
-from rangecast.server.service import Service
 from rangecast.server.state.edits import NEVER
 from rangecast.server.state.registry import RefusedError, SpaceEntry
 
@@ -54,10 +54,10 @@ async def why(request: Request, space: str) -> Any:
 
     With `"boxes": true`, all alternatives of its filter are in the answer.
     """
-    service, entry, asked = await _asked(request, space)
+    core, entry, asked = await _asked(request, space)
     if asked.event is None or asked.subscription is None:
         raise RefusedError(422, 'give {"event": {...}, "subscription": "its id"}')
-    version = service.registry.subscription(entry.tenant, space, str(asked.subscription))
+    version = core.registry.subscription(entry.tenant, space, str(asked.subscription))
     return await asyncio.to_thread(explain.why, entry.space, version, asked.explained())
 
 
@@ -67,38 +67,38 @@ async def why_not(request: Request, space: str) -> Any:
 
     `k` is 10 if it isn't given, and at most 100.
     """
-    service, entry, asked = await _asked(request, space)
+    core, entry, asked = await _asked(request, space)
     nearest = whole("k", asked.k, 1, MAX_NEAREST)
-    index = service.indexes[entry.number]
+    index = core.indexes[entry.number]
     return await asyncio.to_thread(
-        explain.who, index, asked.explained(), _passing(service, entry), nearest
+        explain.who, index, asked.explained(), _passing(core, entry), nearest
     )
 
 
 @router.get("/{space}/explain")
 async def explain_set(request: Request, space: str) -> Any:
     """Say what the live set is made of: its structures, why these, and their memory."""
-    service: Service = request.app.state.service
-    entry = service.registry.space(allowed(request, "read").tenant, space)
-    return {"text": await asyncio.to_thread(service.indexes[entry.number].engine.explain)}
+    core: Core = request.app.state.core
+    entry = core.registry.space(allowed(request, "read").tenant, space)
+    return {"text": await asyncio.to_thread(core.indexes[entry.number].engine.explain)}
 
 
 @router.post("/{space}/subscriptions:find-covering")
 async def find_covering(request: Request, space: str) -> Any:
     """Return a subscription that covers `{"subscription": id}` or `{"filter": text}`, if any."""
-    service, entry, asked = await _asked(request, space)
-    index, number = service.indexes[entry.number], None
+    core, entry, asked = await _asked(request, space)
+    index, number = core.indexes[entry.number], None
     # The words of a filter that isn't saved don't become words of the server's space.
     own = TentativeSpace(index.engine.space)
     if asked.subscription is not None:
-        version = service.registry.subscription(entry.tenant, space, str(asked.subscription))
+        version = core.registry.subscription(entry.tenant, space, str(asked.subscription))
         number = version.number
         wanted = await asyncio.to_thread(Filter.parse, version.filter, own, max_boxes=ANY_BOXES)
     elif asked.filter is not None:
-        wanted = await asyncio.to_thread(service.quotas.parsed, entry.tenant, asked.filter, own)
+        wanted = await asyncio.to_thread(core.quotas.parsed, entry.tenant, asked.filter, own)
     else:
         raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
-    passing = _passing(service, entry)
+    passing = _passing(core, entry)
     return await asyncio.to_thread(explain.find_covering, index, wanted, number, passing)
 
 
@@ -108,30 +108,30 @@ async def plane(request: Request, space: str, x: str = "", y: str = "", limit: i
 
     `x`, `y`: the attributes; by default those that most subscriptions bound.
     """
-    service: Service = request.app.state.service
-    entry = service.registry.space(allowed(request, "read").tenant, space)
+    core: Core = request.app.state.core
+    entry = core.registry.space(allowed(request, "read").tenant, space)
     whole("limit", limit, 1, 2000)
-    index, passing = service.indexes[entry.number], _passing(service, entry)
+    index, passing = core.indexes[entry.number], _passing(core, entry)
     return await asyncio.to_thread(explain.plane, index, x, y, passing, limit)
 
 
-def _passing(service: Service, entry: SpaceEntry) -> set[int]:
+def _passing(core: Core, entry: SpaceEntry) -> set[int]:
     """Return the subscriptions of a space that end with a connection, such as those of pages."""
     return {
         one.number
-        for consumer in list(service.registry.consumers.values())
+        for consumer in list(core.registry.consumers.values())
         if consumer.source is entry and consumer.is_session
         for one in consumer.versions
         if one.died == NEVER
     }
 
 
-async def _asked(request: Request, space: str) -> tuple[Service, SpaceEntry, Asked]:
-    service: Service = request.app.state.service
-    entry = service.registry.space(allowed(request, "read").tenant, space)
+async def _asked(request: Request, space: str) -> tuple[Core, SpaceEntry, Asked]:
+    core: Core = request.app.state.core
+    entry = core.registry.space(allowed(request, "read").tenant, space)
     body = await read_body(request, MAX_BYTES)
     try:
         asked = await off_loop(len(body), decode, body, _asked_of)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedError(422, f"the body isn't what is asked for: {error}") from None
-    return service, entry, asked
+    return core, entry, asked

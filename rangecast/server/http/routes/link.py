@@ -11,7 +11,6 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from rangecast.server.http.auth import DEFAULT, Grant, grant_of
 from rangecast.server.links.connection import HEADER, REFUSED, Wire, refusal, refusal_of
 from rangecast.server.links.manager import Links
-from rangecast.server.service import Service
 from rangecast.server.state.admission import check_name
 from rangecast.server.state.registry import RefusedError
 
@@ -23,9 +22,8 @@ _FIRST = 10.0
 @router.websocket("/v1/link")
 async def link(socket: WebSocket) -> None:
     """Carry one connection of another server."""
-    service: Service = socket.app.state.service
     try:
-        links, grant = _admitted(service, socket)
+        links, grant = _admitted(socket)
     except RefusedError as error:
         await socket.accept()
         await socket.send_text(refusal(str(error)))
@@ -60,7 +58,7 @@ async def link(socket: WebSocket) -> None:
             await socket.close(REFUSED if wire.refused else 1012, "the text before says why")
 
 
-def _admitted(service: Service, socket: WebSocket) -> tuple[Links, Grant]:
+def _admitted(socket: WebSocket) -> tuple[Links, Grant]:
     if "origin" in socket.headers:
         raise RefusedError(403, "this is for other servers, not for browsers")
     grant = grant_of(socket)
@@ -68,12 +66,13 @@ def _admitted(service: Service, socket: WebSocket) -> tuple[Links, Grant]:
     caller.need("link")
     if caller.tenant != DEFAULT:
         raise RefusedError(403, f"links are of the tenant {DEFAULT!r}; given: {caller.tenant!r}")
-    if service.links is None:
+    links: Links | None = socket.app.state.links
+    if links is None:
         raise RefusedError(
             404, "this server takes no links\n  hint: start it with --server-name NAME"
         )
     check_name("broker", socket.headers.get(HEADER, ""))
-    return service.links, grant
+    return links, grant
 
 
 async def _send(socket: WebSocket, frame: bytes | str) -> None:

@@ -14,12 +14,12 @@ from fastapi.responses import JSONResponse
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from rangecast.server.core import Core
 from rangecast.server.http.auth import allowed
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.routes.spaces import condition, edit_of, etag, shown_put
 from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.admission import ONLY_NEW, ChangedError
 from rangecast.server.state.edits import PutSubscription
 from rangecast.server.state.registry import RefusedError, Registry, Version
@@ -49,23 +49,23 @@ async def patch_subscription(request: Request, space: str, name: str, given: Giv
     It keeps its place in ties. Weights that aren't given stay, too.
     """
     caller = allowed(request, "subscribe")
-    service: Service = request.app.state.service
-    entry = service.registry.space(caller.tenant, space)
+    core: Core = request.app.state.core
+    entry = core.registry.space(caller.tenant, space)
     values, if_match = given.model_dump(), condition(request)
     if if_match == ONLY_NEW:
         raise RefusedError(422, "to change a subscription, it must exist: leave out If-None-Match")
-    edit = edit_of(caller, entry, name, values | {"filter": given.filter or ""}, service.clock)
+    edit = edit_of(caller, entry, name, values | {"filter": given.filter or ""}, core.clock)
     made: list[PutSubscription] = []
 
     async def submit() -> int:
-        version = service.registry.subscription(caller.tenant, space, name)
-        made[:] = [merged(service.registry, version, edit, values)]
+        version = core.registry.subscription(caller.tenant, space, name)
+        made[:] = [merged(core.registry, version, edit, values)]
         mark = etag(version.born) if if_match in (None, "*") else if_match
-        return await answered(service.edit(*made, if_match=mark))
+        return await answered(core.edit(*made, if_match=mark))
 
     is_fixed = if_match not in (None, "*")
     seq = await submit() if is_fixed else await unless_changed(submit)
-    shown = shown_put(service, made[0], seq, Outcome())
+    shown = shown_put(core, made[0], seq, Outcome())
     return JSONResponse(shown, headers={"ETag": etag(seq)})
 
 

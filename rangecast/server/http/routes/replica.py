@@ -6,9 +6,9 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
+from rangecast.server.core import Core
 from rangecast.server.http.auth import granted
 from rangecast.server.replication.follower import WAIT, piece_of
-from rangecast.server.service import Service
 
 router = APIRouter()
 _LOOK = 0.02
@@ -18,12 +18,12 @@ _LOOK = 0.02
 async def log(request: Request, after: int, wait: float = 0.0) -> Response:
     """Return units of the log after a seq; wait for some if there are none."""
     grant = granted(request, "admin")
-    service: Service = request.app.state.service
+    core: Core = request.app.state.core
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(wait, WAIT)
-    hub = service.hub
-    while service.pump.durable <= after and loop.time() < deadline and not hub.is_ended:
+    hub = core.hub
+    while core.pump.durable <= after and loop.time() < deadline and not hub.is_ended:
         await asyncio.sleep(_LOOK)
         grant.caller()
-    body = await asyncio.to_thread(piece_of, service.log, max(0, after))
+    body = await asyncio.to_thread(piece_of, core.log, max(0, after))
     return Response(body, media_type="application/vnd.msgpack")

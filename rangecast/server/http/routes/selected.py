@@ -8,13 +8,13 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from rangecast.model.sets.members import as_id
+from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.http.auth import allowed
 from rangecast.server.http.bodies.read import off_loop, read_body
 from rangecast.server.http.routes.spaces import shown
 from rangecast.server.json_text import decode
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.edits import DeleteSubscription
 from rangecast.server.state.registry import RefusedError
 
@@ -36,9 +36,9 @@ _ids = msgspec.json.Decoder(Ids)
 async def select(request: Request, space: str) -> Response:
     """Return these subscriptions, in the order of the ids, each with its `arrival`."""
     caller = allowed(request, "read")
-    service: Service = request.app.state.service
+    core: Core = request.app.state.core
     names = await names_of(request)
-    registry = service.registry
+    registry = core.registry
     versions = [registry.subscription(caller.tenant, space, name) for name in names]
     items = [shown(request, one) | {"arrival": one.number} for one in versions]
     return Response(msgspec.json.encode({"items": items}), media_type="application/json")
@@ -48,14 +48,14 @@ async def select(request: Request, space: str) -> Response:
 async def delete(request: Request, space: str) -> Any:
     """End these subscriptions, all of them or none. An id that is given twice counts once."""
     caller = allowed(request, "subscribe")
-    service: Service = request.app.state.service
+    core: Core = request.app.state.core
     names = list(dict.fromkeys(await names_of(request)))
-    service.registry.space(caller.tenant, space)
+    core.registry.space(caller.tenant, space)
     place = None
     if names:
         edits = [DeleteSubscription(caller.tenant, name, space) for name in names]
-        seq = await answered(service.edit(*edits))
-        place = position(service.epoch, seq + len(names) - 1)
+        seq = await answered(core.edit(*edits))
+        place = position(core.epoch, seq + len(names) - 1)
     return {"deleted": len(names), "position": place}
 
 

@@ -18,6 +18,7 @@ from rangecast.errors import SpaceError, UsageError
 from rangecast.model.sets.members import as_id
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
+from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.http.auth import Caller, allowed
 from rangecast.server.http.bodies.models import MAX_BYTES, ModelRoute
@@ -26,7 +27,6 @@ from rangecast.server.http.routes.new_consumers import subscribed
 from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import answered
-from rangecast.server.service import Service
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import (
     DeleteSubscription,
@@ -86,7 +86,7 @@ async def put_space(request: Request, space: str) -> Any:
     is_json = "json" in request.headers.get("content-type", "")
     made = await off_loop(len(body), _space_of, body, is_json)
     seq = await _edited(request, PutSpace(caller.tenant, space, made.definition()))
-    return {"name": space, "position": position(_service(request).epoch, seq)}
+    return {"name": space, "position": position(_core(request).epoch, seq)}
 
 
 def _space_of(body: bytes, is_json: bool) -> Space:
@@ -187,24 +187,22 @@ async def put_subscription(
     """
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
-    edit = edit_of(caller, entry, name, given.model_dump(), _service(request).clock)
+    edit = edit_of(caller, entry, name, given.model_dump(), _core(request).clock)
     if_match, outcome = condition(request), Outcome()
 
     def submit(consumers: list[PutConsumer]) -> Future[int]:
-        return _service(request).edit(*consumers, edit, if_match=if_match, outcome=outcome)
+        return _core(request).edit(*consumers, edit, if_match=if_match, outcome=outcome)
 
     seq = await subscribed(_registry(request), [edit], submit, create_consumer=create_consumer)
     propagated = await _propagated(request, wait, seq)
     return JSONResponse(
-        shown_put(_service(request), edit, seq, outcome) | propagated, headers={"ETag": etag(seq)}
+        shown_put(_core(request), edit, seq, outcome) | propagated, headers={"ETag": etag(seq)}
     )
 
 
-def shown_put(
-    service: Service, edit: PutSubscription, seq: int, outcome: Outcome
-) -> dict[str, Any]:
+def shown_put(core: Core, edit: PutSubscription, seq: int, outcome: Outcome) -> dict[str, Any]:
     """Return the answer to a subscription that was made or replaced by the edit of this seq."""
-    place = position(service.epoch, seq)
+    place = position(core.epoch, seq)
     return {"id": edit.id, "position": place, "created": bool(outcome.inserted)}
 
 
@@ -219,7 +217,7 @@ async def delete_subscription(request: Request, space: str, name: str) -> Any:
     caller = allowed(request, "subscribe")
     edit = DeleteSubscription(caller.tenant, name, space)
     seq = await _edited(request, edit, if_match=condition(request))
-    return {"id": name, "position": position(_service(request).epoch, seq)}
+    return {"id": name, "position": position(_core(request).epoch, seq)}
 
 
 @router.post("/{space}/filters:preview")
@@ -231,11 +229,13 @@ async def preview(request: Request, space: str) -> Any:
     given = await off_loop(len(body), rows_of_body, body)
     if not isinstance(given, dict) or not isinstance(given.get("filter"), str):
         raise RefusedError(422, 'give a JSON object {"filter": "..."}')
-    from rangecast.server.preview import tried
+    from rangecast.server.explain import preview_filter
 
-    service = _service(request)
-    parse = partial(service.quotas.parsed, caller.tenant)
-    return await asyncio.to_thread(tried, service.log, service.epoch, entry, given["filter"], parse)
+    core = _core(request)
+    parse = partial(core.quotas.parsed, caller.tenant)
+    return await asyncio.to_thread(
+        preview_filter, core.log, core.epoch, entry, given["filter"], parse
+    )
 
 
 def edit_of(
@@ -279,7 +279,7 @@ async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
     """Return whether all servers know of an edit, if that is asked for."""
     if wait not in ("", "propagated"):
         raise RefusedError(422, f"'wait' is 'propagated', or left out; given: {wait[:80]!r}")
-    links = _service(request).links
+    links = request.app.state.links
     if not wait or links is None:
         return {"propagated": True} if wait else {}
     try:
@@ -297,16 +297,16 @@ def condition(request: Request) -> str | None:
 
 
 async def _edited(request: Request, edit: Any, if_match: str | None = None) -> int:
-    return await answered(_service(request).edit(edit, if_match=if_match))
+    return await answered(_core(request).edit(edit, if_match=if_match))
 
 
-def _service(request: Request) -> Service:
-    found: Service = request.app.state.service
+def _core(request: Request) -> Core:
+    found: Core = request.app.state.core
     return found
 
 
 def _registry(request: Request) -> Any:
-    return _service(request).registry
+    return _core(request).registry
 
 
 def _shown_space(entry: SpaceEntry) -> dict[str, Any]:
@@ -323,5 +323,5 @@ def shown(request: Request, version: Version) -> dict[str, Any]:
         "weights": version.weights,
         "consumer": None if owner is None else owner.name,
         "expires": version.expires / 1e6 if version.expires else None,
-        "position": position(_service(request).epoch, version.born),
+        "position": position(_core(request).epoch, version.born),
     }

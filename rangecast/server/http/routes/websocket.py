@@ -34,6 +34,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.errors import RangecastError
+from rangecast.server.core import Core
 from rangecast.server.delivery.hub import TAKEN, Feed
 from rangecast.server.delivery.messages import Gap, Message, position
 from rangecast.server.http.auth import Caller, Grant, Grants, digest_of, peer_of
@@ -48,7 +49,6 @@ from rangecast.server.json_text import MAX_DEPTH, decode
 from rangecast.server.pipeline.commands import Accepted
 from rangecast.server.pipeline.futures import answered
 from rangecast.server.security.hosts import Peer
-from rangecast.server.service import Service
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.edits import DeleteConsumer, DeleteSubscription, PutConsumer
 from rangecast.server.state.registry import Consumer, RefusedError
@@ -75,8 +75,8 @@ _encode = msgspec.json.Encoder().encode
 class Session:
     """One connection."""
 
-    def __init__(self, service: Service, socket: WebSocket):
-        self._service = service
+    def __init__(self, core: Core, socket: WebSocket):
+        self._core = core
         self._socket = socket
         self._grants: Grants = socket.app.state.grants
         self._grant: Grant | None = None
@@ -192,8 +192,8 @@ class Session:
         tenant = grant.caller().tenant
         self._counted.close()
         self._grant = None
-        self._service.quotas.check_session(tenant)
-        self._counted.enter_context(self._service.quotas.session(tenant))
+        self._core.quotas.check_session(tenant)
+        self._counted.enter_context(self._core.quotas.session(tenant))
         self._counted.enter_context(self._grants.watched(grant, self._revoke))
         self._grant = grant
         self._limit.reschedule(None)
@@ -214,7 +214,7 @@ class Session:
         return caller
 
     async def _auth(self, frame: dict[str, Any]) -> dict[str, Any]:
-        grant = Grant(self._service, digest_of(_text(frame, "token")), Peer(None, ()))
+        grant = Grant(self._core, digest_of(_text(frame, "token")), Peer(None, ()))
         if self._sending and self._grant is not None and self._grant.digest != grant.digest:
             raise RefusedError(
                 409, "consumers are attached by another token\n  hint: open another connection"
@@ -224,30 +224,30 @@ class Session:
         return {"tenant": caller.tenant, "scopes": caller.scopes}
 
     async def _attach(self, frame: dict[str, Any]) -> None:
-        caller, service = self._may("read"), self._service
+        caller, core = self._may("read"), self._core
         name = _text(frame, "consumer")
-        consumer = service.registry.consumer(caller.tenant, name)
+        consumer = core.registry.consumer(caller.tenant, name)
         after, gap = None, None
         if "position" in frame:
-            after, gap = service.resumed(consumer, _text(frame, "position"))
+            after, gap = core.resumed(consumer, _text(frame, "position"))
         await self._begin(name, consumer, after, gap, is_batched=frame.get("batch") is True)
 
     async def _follow(self, frame: dict[str, Any]) -> None:
-        caller, service = self._may("subscribe"), self._service
-        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        caller, core = self._may("subscribe"), self._core
+        entry = core.registry.space(caller.tenant, _text(frame, "space"))
         name = f"session-{secrets.token_hex(8)}"
         given = {**frame, "filter": _text(frame, "filter"), "id": None}
-        wanted = edit_of(caller, entry, name, given, service.clock)
+        wanted = edit_of(caller, entry, name, given, core.clock)
         wanted = msgspec.structs.replace(wanted, consumer=name)
         made = PutConsumer(caller.tenant, name, entry.name, SESSION)
         own = caller.tenant, name
         self._own.append(own)  # before the answer: the connection may end while it is awaited
         try:
-            await answered(service.edit(made, wanted))
+            await answered(core.edit(made, wanted))
         except RangecastError:
             self._own.remove(own)
             raise
-        consumer = service.registry.consumer(*own)
+        consumer = core.registry.consumer(*own)
         await self._begin(name, consumer, None, None, is_batched=frame.get("batch") is True)
 
     async def _begin(
@@ -261,14 +261,14 @@ class Session:
     ) -> None:
         if name in self._sending:
             raise RefusedError(409, f"{name!r} is attached already on this connection")
-        feed = self._service.hub.open(consumer, after, gap)
-        place = position(self._service.epoch, feed.sent)
+        feed = self._core.hub.open(consumer, after, gap)
+        place = position(self._core.epoch, feed.sent)
         await self._send({"type": "attached", "consumer": name, "position": place})
         task = asyncio.create_task(self._messages(name, feed, is_batched=is_batched))
         self._sending[name] = feed, task
 
     async def _messages(self, name: str, feed: Feed, *, is_batched: bool) -> None:
-        lineage = self._service.lineage
+        lineage = self._core.lineage
         kind = b"lists" if isinstance(feed.consumer.source, BoardEntry) else b"match"
         mine = b'"consumer":%s,' % _encode(name)
         async with self._told():
@@ -318,16 +318,16 @@ class Session:
                 await self._socket.close(code=1011, reason="messages can't be read")
 
     async def _publish(self, frame: dict[str, Any]) -> dict[str, Any]:
-        caller, service = self._may("publish"), self._service
-        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        caller, core = self._may("publish"), self._core
+        entry = core.registry.space(caller.tenant, _text(frame, "space"))
         events = frame.get("events")
         if not isinstance(events, list) or len(events) > MOST_EVENTS:
             raise RefusedError(422, f"'events' is a list of at most {MOST_EVENTS:,} objects")
 
         def work() -> Future[Accepted]:
             lines = [_encode(one) for one in events]
-            service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
-            return service.publish(
+            core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+            return core.publish(
                 entry,
                 lines,
                 wants_matches=frame.get("wait") == "matches",
@@ -335,29 +335,29 @@ class Session:
             )
 
         accepted = await answered(await off_loop(self._frame_bytes, work))
-        return shown_accepted(service, accepted)
+        return shown_accepted(core, accepted)
 
     async def _subscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
-        caller, service = self._may("subscribe"), self._service
-        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        caller, core = self._may("subscribe"), self._core
+        entry = core.registry.space(caller.tenant, _text(frame, "space"))
         _text(frame, "filter")
-        edit = edit_of(caller, entry, _name(frame), frame, service.clock)
-        seq = await answered(service.edit(edit))
-        return {"position": position(service.epoch, seq)}
+        edit = edit_of(caller, entry, _name(frame), frame, core.clock)
+        seq = await answered(core.edit(edit))
+        return {"position": position(core.epoch, seq)}
 
     async def _unsubscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
-        caller, service = self._may("subscribe"), self._service
+        caller, core = self._may("subscribe"), self._core
         edit = DeleteSubscription(caller.tenant, _name(frame), _text(frame, "space"))
-        seq = await answered(service.edit(edit))
-        return {"position": position(service.epoch, seq)}
+        seq = await answered(core.edit(edit))
+        return {"position": position(core.epoch, seq)}
 
     async def _ack(self, frame: dict[str, Any]) -> None:
-        caller, service = self._may("subscribe"), self._service
+        caller, core = self._may("subscribe"), self._core
         if "consumer" not in frame and len(self._sending) != 1:
             raise RefusedError(422, "say which consumer acknowledges: 'consumer'")
         name = _text(frame, "consumer") if "consumer" in frame else next(iter(self._sending))
-        consumer = not_linked(service.registry.consumer(caller.tenant, name))
-        service.acknowledge(consumer, service.seq_of(_text(frame, "position")))
+        consumer = not_linked(core.registry.consumer(caller.tenant, name))
+        core.acknowledge(consumer, core.seq_of(_text(frame, "position")))
 
     async def _give_credit(self, frame: dict[str, Any]) -> None:
         given = frame.get("messages")
@@ -369,19 +369,19 @@ class Session:
     async def _heartbeat(self, _frame: dict[str, Any]) -> dict[str, Any]:
         if self._grant is None:
             return {}
-        return {"position": position(self._service.epoch, self._service.pump.durable)}
+        return {"position": position(self._core.epoch, self._core.pump.durable)}
 
     async def _end(self) -> None:
         self._counted.close()
         sending, self._sending = self._sending, {}
         own, self._own = self._own, []
         for feed, task in sending.values():
-            self._service.hub.close(feed)
+            self._core.hub.close(feed)
             task.cancel()
         await asyncio.gather(*(task for _, task in sending.values()), return_exceptions=True)
         for tenant, name in own:
             with contextlib.suppress(RangecastError):
-                self._service.edit(DeleteConsumer(tenant, name))
+                self._core.edit(DeleteConsumer(tenant, name))
 
 
 _HANDLERS: dict[str, Any] = {
@@ -427,13 +427,13 @@ def _name(frame: dict[str, Any]) -> str:
 @router.websocket("/v1/stream")
 async def stream(socket: WebSocket) -> None:
     """Serve one connection."""
-    service: Service = socket.app.state.service
+    core: Core = socket.app.state.core
     origin = socket.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != socket.headers.get("host"):
         await socket.close(code=1008, reason="another origin")
         return
-    if not service.registry.had_token and service.hosts.wrong(peer_of(socket)):
+    if not core.registry.had_token and core.hosts.wrong(peer_of(socket)):
         await socket.close(code=1008, reason="another site")
         return
     await socket.accept()
-    await Session(service, socket).run()
+    await Session(core, socket).run()

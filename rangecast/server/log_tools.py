@@ -17,6 +17,7 @@ from rangecast.errors import FileError, UsageError
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.io.durable import try_lock
 from rangecast.model.space import Space
+from rangecast.server.encoding import rows_of
 from rangecast.server.log.acknowledged import NAME as MARK
 from rangecast.server.log.acknowledged import Mark
 from rangecast.server.log.base import START, LogError, Unit, new_epoch
@@ -28,7 +29,6 @@ from rangecast.server.log.segment import (
     wal_of,
     write_head,
 )
-from rangecast.server.pipeline.encoding import rows_of
 from rangecast.server.state.boards import updates_of
 from rangecast.server.state.edits import (
     ACKS,

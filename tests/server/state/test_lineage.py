@@ -13,8 +13,8 @@ from websockets.sync.client import connect
 
 from rangecast import Client
 from rangecast.server.delivery.messages import PositionError
-from rangecast.server.log.lineage import Lineage, LostPositionError
 from rangecast.server.state.edits import BeginEpoch
+from rangecast.server.state.lineage import Lineage, LostPositionError
 from rangecast.server.state.registry import MAX_EPOCHS, Registry
 from tests.server.http.test_http import Served
 from tests.server.replication.test_follower import wait_for

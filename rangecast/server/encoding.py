@@ -126,6 +126,23 @@ def encoded(
     return Encoded(taken, rows, points, space, words), refused
 
 
+def without_long_events(
+    taken: Encoded, refused: list[tuple[int, str]], max_bytes: int
+) -> tuple[Encoded, list[tuple[int, str]]]:
+    """Reject events that are longer than a link can carry; return as `encoded` does."""
+    if all(len(line) <= max_bytes for line in taken.lines):
+        return taken, refused
+    wrong = {at for at, _ in refused}
+    rows = [row for row in range(len(taken.lines) + len(wrong)) if row not in wrong]
+    short = [at for at, line in enumerate(taken.lines) if len(line) <= max_bytes]
+    long = [
+        (row, f"the event has {len(line):,} bytes; a server with links takes {max_bytes:,}")
+        for row, line in zip(rows, taken.lines, strict=True)
+        if len(line) > max_bytes
+    ]
+    return taken.take(short), sorted(refused + long)
+
+
 def code_of(line: bytes, space: Space, ignore_unknown: bool, form: str) -> str:
     """Return the code of the error by which an event was refused: see `errors`."""
     try:

@@ -1,0 +1,436 @@
+"""The core of a server: one log, the state that follows from it, and the commit pipeline.
+
+Everything that works on this state (HTTP, push delivery, connectors, links, a follower,
+maintenance) is given a `Core`; `service` builds and runs all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+from rangecast.errors import FileError, SnapshotError
+from rangecast.model.filters.tentative import TentativeSpace
+from rangecast.model.io.durable import try_lock
+from rangecast.server.delivery.hub import Hub
+from rangecast.server.delivery.messages import Gap
+from rangecast.server.delivery.pulls import Pulls
+from rangecast.server.encoding import Encoded, encoded, without_long_events
+from rangecast.server.log.base import Draft, Log, LogError, MemoryLog, Unit
+from rangecast.server.log.kafka import KafkaLog
+from rangecast.server.log.segment import segments
+from rangecast.server.log.sqlite import SqliteLog
+from rangecast.server.pipeline.apply import Matching
+from rangecast.server.pipeline.commands import Accepted, Edits, Events, Outcome, Updates
+from rangecast.server.pipeline.fanout import board_messages, carry_out
+from rangecast.server.pipeline.futures import chained_future
+from rangecast.server.pipeline.pipeline import Pump
+from rangecast.server.security.hosts import Hosts
+from rangecast.server.security.private_folder import create, make_private
+from rangecast.server.state.admission import Conditions
+from rangecast.server.state.board_index import BoardIndex
+from rangecast.server.state.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
+from rangecast.server.state.edits import (
+    KINDS,
+    UPDATES,
+    AnyEdit,
+    DeleteConsumer,
+    EventsHead,
+    PutConsumer,
+    PutSubscription,
+    Run,
+    StopConsumer,
+    run_or_not,
+)
+from rangecast.server.state.lineage import Lineage, LostPositionError
+from rangecast.server.state.quotas import INLINE_LENGTH, Quotas
+from rangecast.server.state.registry import (
+    AnyChange,
+    Consumer,
+    Name,
+    Read,
+    RefusedError,
+    SpaceEntry,
+)
+from rangecast.server.state.replay import Replay
+from rangecast.server.state.snapshots import Picture
+from rangecast.server.state.sources import SourceState
+
+logger = logging.getLogger("rangecast.server")
+_REPLAYED = 64 << 20
+
+
+class Core:
+    """A log and the state that follows from it. Any thread may publish, edit and acknowledge."""
+
+    def __init__(
+        self,
+        folder: str | Path | None,
+        *,
+        durability: str = "fsync",
+        log: str | None = None,
+        epoch_of_copy: Callable[[], str] | None = None,
+        max_event_bytes: int | None = None,
+        hosts: Hosts | None = None,
+        stopped: Callable[[BaseException], None] | None = None,
+    ):
+        """Recover the state of a folder; `None`: all is in memory, and gone with the process.
+
+        log               where the log is, if not in the folder: kafka://HOST:PORT/PREFIX; the
+                          folder then has snapshots alone
+        epoch_of_copy     for a copy of the log of another server: returns the epoch of that log,
+                          if the folder has no log yet
+        max_event_bytes   longer events are rejected
+        hosts             which callers need no token, while there is none
+        stopped           called with the error that ends the commit pipeline
+        """
+        self.folder = None if folder is None else Path(folder)
+        self.durability = durability if folder is not None else "none"
+        if log is not None:
+            self.durability = "kafka"
+        self._where = log or self.folder
+        self._max_event_bytes = max_event_bytes
+        self._replay = Replay(self._where)
+        self.hosts = hosts or Hosts((), is_open=False)
+        self.hub = Hub()
+        self.pulls = Pulls(self.hub)
+        self.sources: dict[str, SourceState] = {}
+        """State of the sources that the server reads by itself, by name."""
+        self.consumers_changed: Callable[[Future[Any], Sequence[Name]], None] = lambda *_: None
+        """Called with the answer of an edit and the consumers that it creates, changes or ends."""
+        self._lock: IO[str] | None = None
+        self.snapshot_seq = 0
+        """Seq of the newest snapshot."""
+        self.snapshot_edits = 0
+        """Edits applied when it was taken."""
+        self._one_snapshot = threading.Lock()
+        self._copying = threading.Lock()
+        """Held while a unit of a leader is written and applied."""
+        self._is_closed = False
+        self._reading = ThreadPoolExecutor(2, "rangecast-filters")
+        """Reads long filters."""
+        self.log: Log = self._opened_log(log, epoch_of_copy)
+        try:
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+        self.quotas = Quotas(self.registry)
+        self.pump = Pump(
+            self.log,
+            self.registry,
+            Matching(self.registry, self.indexes, self.board_indexes),
+            self.repeats,
+            self.hub.handed_out,
+            stopped or self._log_failure,
+        )
+        self.clock = self.pump.clock
+        self.pump.is_full = isinstance(self.log, SqliteLog) and not self.log.has_space
+        self.lineage = Lineage(self.log.epoch, self.registry)
+
+    # ---- starting and stopping
+
+    def start(self) -> None:
+        """Start the commit pipeline; call it on the event loop of the listeners."""
+        self.hub.start(self.pump)
+        self.pump.start()
+
+    def stop(self) -> None:
+        """Write all accepted requests, take a snapshot, and release the folder."""
+        self.pump.stop()
+        with self._copying:  # a follower that was abandoned writes nothing more
+            self._is_closed = True
+        if self.folder is not None and self.log.last > self.snapshot_seq:
+            try:
+                self._picture().write(self.folder)
+            except (OSError, SnapshotError) as error:
+                logger.warning("no snapshot: %s; the next start reads the log instead", error)
+        self.close()
+
+    def close(self) -> None:
+        """Release the folder at once."""
+        with self._copying:
+            self._is_closed = True
+        self._reading.shutdown(wait=False)
+        self.log.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _opened_log(self, log: str | None, epoch_of_copy: Callable[[], str] | None) -> Log:
+        folder = self.folder
+        if folder is None:
+            return MemoryLog() if log is None else KafkaLog(log)
+        try:
+            make_private(folder)
+            create(folder / "lock")
+            self._lock = try_lock(folder / "lock")
+        except OSError as error:
+            raise FileError(
+                f"{folder}: can't be used as a data folder: {error}\n"
+                "  hint: look at its owner and its mode, or choose another folder with --data"
+            ) from None
+        if self._lock is None:
+            raise LogError(
+                f"{folder}: another server uses this folder\n"
+                "  hint: stop it, or choose another folder with --data"
+            )
+        try:
+            if log is not None:
+                return KafkaLog(log)
+            is_new_copy = epoch_of_copy is not None and not segments(folder)
+            epoch = epoch_of_copy() if epoch_of_copy is not None and is_new_copy else None
+            return SqliteLog(folder, durability=self.durability, epoch=epoch)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _recover(self) -> None:
+        """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
+        replay, log = self._replay, self.log
+        replay.begin(self.folder, log.epoch, log.first, self._chain_at)
+        self.registry, self.repeats, self.indexes = replay.registry, replay.repeats, replay.indexes
+        self.snapshot_seq = replay.seq
+        if replay.seq > log.last:
+            raise LogError(
+                f"{self._where}: the snapshot is of seq {replay.seq}, the log ends at {log.last}: "
+                "something acknowledged was lost\n  hint: restore the folder from a backup"
+            )
+        changes: list[AnyChange] = []
+        while replay.seq < log.last:
+            for unit in log.read(replay.seq, _REPLAYED):
+                changes += replay.take(unit)
+        carry_out(changes, self.indexes)
+        self.board_indexes = {
+            board: BoardIndex(board, board.objects, board.live.values())
+            for board in self.registry.boards.values()
+        }
+
+    def _chain_at(self, seq: int) -> bytes | None:
+        """Return the checksum of the log at a seq; `None` if the log doesn't say."""
+        if not self.log.first <= seq <= self.log.last:
+            return None
+        try:
+            return next((one.chain for one in self.log.read(seq - 1, 1) if one.last == seq), None)
+        except LogError:
+            return None  # damage before a snapshot is met when it is read
+
+    def follow(self, unit: Unit) -> None:
+        """Write and carry out a unit that another server wrote.
+
+        No snapshot is taken between the two: it would lack what the log before its seq has.
+        """
+        if unit.kind not in KINDS:
+            raise LogError(
+                f"the leader's log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't "
+                "know that\n  hint: use the version of the leader, or a newer one"
+            )
+        with self._copying:
+            if self._is_closed:
+                return
+            self.log.append([Draft(unit.kind, unit.length, unit.at, unit.body)])
+            try:
+                self._carry_out(unit)
+            except BaseException as error:  # what is in memory isn't what the log says
+                self.pump.fail(error)
+                raise
+            self.pump.advance(unit.last)
+
+    def _carry_out(self, unit: Unit) -> None:
+        self.clock.advance(unit.at)
+        changes = self._replay.carried_out(unit)
+        carry_out(changes, self.indexes)
+        # No listener waits for messages that come from the log of another server: they are read.
+        for _ in board_messages(changes, self.board_indexes, lambda _: False):
+            pass
+        if unit.kind == UPDATES:
+            head, updates = updates_of(unit)
+            index = self.board_indexes[self.registry.boards[head.tenant, head.board]]
+            for _ in index.update(updates, unit.first, head.is_batch, lambda _: False):
+                pass
+
+    # ---- positions
+
+    @property
+    def epoch(self) -> str:
+        """The name under which positions are given now: see `lineage`."""
+        return self.lineage.epoch
+
+    def begin_epoch(self, above: int = 0) -> None:
+        """Let all that is written from now on belong to another epoch, whose numbers for other
+        servers are above one.
+        """
+        self.lineage.ended = self.lineage.epoch
+        self.pump.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
+
+    def seq_of(self, text: str) -> int:
+        """Return the seq of a position; refuse one that isn't of this log's history."""
+        return self.lineage.seq_of(text, self.pump.durable, self.log.first)
+
+    def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
+        """Return where a listener goes on that was at a position, and what it has lost."""
+        try:
+            return self.seq_of(text), None
+        except LostPositionError as lost:
+            after = consumer.cursor if lost.resume is None else lost.resume
+            return after, Gap(after, after, "history", text)
+
+    # ---- snapshots
+
+    def snapshot(self) -> int:
+        """Write a snapshot; return its seq."""
+        assert self.folder is not None
+        with self._one_snapshot:
+            self.snapshot_edits = self.pump.matching.edits
+            with self._copying:
+                picture: Picture = self.pump.paused(self._picture)
+            if picture.seq == self.snapshot_seq:
+                return picture.seq
+            if isinstance(self.log, SqliteLog) and self.durability != "fsync":
+                self.log.sync()
+            picture.write(self.folder)
+            self.snapshot_seq = picture.seq
+            return picture.seq
+
+    def drop(self, upto: int) -> None:
+        """Drop what the log has up to a seq, and what is known of it alone."""
+        self.log.drop(upto)
+        with self._copying:
+            self.pump.paused(lambda: self.registry.forget(self.log.first))
+
+    def _picture(self) -> Picture:
+        place = self.log.epoch, self.log.last, self.log.chain
+        return Picture(self.registry, self.indexes, self.repeats, place)
+
+    @staticmethod
+    def _log_failure(error: BaseException) -> None:
+        logger.critical("the server has stopped taking requests: %s", error)
+
+    # ---- what callers want
+
+    def edit(
+        self, *edits: AnyEdit, if_match: Conditions = None, outcome: Outcome | None = None
+    ) -> Future[int]:
+        """Ask for edits, all of them or none; the answer is the seq of the first.
+
+        Long filters are read in another thread, so the answer may also be what is wrong with them.
+        The outcome is known with the answer.
+        """
+        if edits:
+            self.quotas.edit(edits[0].tenant, edits)
+        for edit in edits:
+            if isinstance(edit, PutSubscription) and len(edit.filter) > INLINE_LENGTH:
+                self.quotas.check_length(edit.tenant, edit.filter)
+                return chained_future(self._reading, self._edit, edits, if_match, outcome)
+        return self._edit(edits, if_match, outcome)
+
+    def _edit(
+        self, edits: Sequence[AnyEdit], if_match: Conditions, outcome: Outcome | None
+    ) -> Future[int]:
+        read: Read = None
+        for edit in edits:
+            if isinstance(edit, PutSubscription):
+                entry = self.registry.spaces.get((edit.tenant, edit.space))
+                if entry is not None:
+                    space = TentativeSpace(entry.space)
+                    read = self.quotas.parsed(edit.tenant, edit.filter, space)
+        read = read if len(edits) == 1 else None
+        return self._submit(Edits(run_or_not(edits), read, if_match, outcome))
+
+    def _submit(self, asked: Edits) -> Future[int]:
+        edits = () if isinstance(asked.edits, Run) else asked.edits
+        kinds = PutConsumer | DeleteConsumer | StopConsumer
+        moved = [(edit.tenant, edit.name) for edit in edits if isinstance(edit, kinds)]
+        if moved:
+            self.consumers_changed(asked.answer, moved)
+        self.pump.submit(asked)
+        return asked.answer
+
+    def subscribe_many(
+        self,
+        edits: Sequence[PutSubscription],
+        read: Read,
+        if_match: Conditions = None,
+        consumers: Sequence[PutConsumer] = (),
+        outcome: Outcome | None = None,
+    ) -> Future[int]:
+        """Ask for subscriptions, as `edit` does; their filters have been read.
+
+        consumers   made before them, in the same unit
+        """
+        if edits:
+            self.quotas.edit(edits[0].tenant, [*consumers, *edits])
+        if consumers:
+            return self._submit(Edits([*consumers, *edits], None, if_match, outcome))
+        return self._submit(Edits(run_or_not(edits), read, if_match, outcome))
+
+    def publish(
+        self,
+        entry: SpaceEntry,
+        lines: Sequence[bytes],
+        *,
+        ignore_unknown: bool = False,
+        wants_matches: bool = False,
+        strict: bool = False,
+        key: str = "",
+        digest: str = "",
+        dedup: bool = False,
+        form: str = "",
+        source: str = "",
+        upto: int = 0,
+    ) -> Future[Accepted]:
+        """Publish events, each a JSON text; those that can't be used are refused one by one."""
+        taken, refused = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
+        given = entry.tenant, entry.name, key, digest, form, dedup, source, upto
+        head = EventsHead(*given, refused)
+        asked = Events(entry, taken, head, wants_matches)
+        if (strict and refused) or not taken.lines:
+            asked.answer.set_result(Accepted(self.log.last + 1, 0, refused))
+        else:
+            self.pump.submit(asked)
+        return asked.answer
+
+    def encode(
+        self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
+    ) -> tuple[Encoded, list[tuple[int, str]]]:
+        """Return the events that can be used, and the places and reasons of the others."""
+        found = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form)
+        limit = self._max_event_bytes
+        return found if limit is None else without_long_events(*found, limit)
+
+    def update(
+        self,
+        entry: BoardEntry,
+        lines: Sequence[bytes],
+        *,
+        is_batch: bool = False,
+        strict: bool = False,
+        only: str = "",
+    ) -> Future[Accepted]:
+        """Change objects of a board, a JSON text each; those that can't be made are refused one by
+        one, or (`strict`, and always in a batch) all of them. `only`: `new` or `existing` objects.
+        """
+        if is_batch and len(lines) > LONGEST_BATCH:
+            raise RefusedError(413, f"a batch has at most {LONGEST_BATCH:,} changes")
+        changes, refused = parsed_changes(entry, lines)
+        size = sum(map(len, lines))
+        asked = Updates(entry, changes, refused, is_batch, strict or is_batch, only, size)
+        self.pump.submit(asked)
+        return asked.answer
+
+    def acknowledge(self, consumer: Consumer, seq: int) -> None:
+        """Note that a consumer has got everything up to a seq."""
+        self.pump.check_open()
+        self.pump.note_ack(consumer, seq)
+
+    def source(self, name: str) -> SourceState:
+        """Return the state of a source."""
+        return self.sources.setdefault(name, SourceState(name))
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log on the disk."""
+        return self.log.bytes if isinstance(self.log, SqliteLog) else 0

@@ -1,0 +1,124 @@
+"""State of the sources that the server reads by itself, for people and monitoring."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+from rangecast.errors import RangecastError
+
+logger = logging.getLogger("rangecast.server")
+DEAD_LETTERS = 100
+"""Skipped messages that a source lists; all of them are counted and in the server's output."""
+STUCK = 5
+"""Failed attempts at the same messages before a source is called stuck."""
+
+
+class SourceState:
+    """The state of a source, for people and monitoring."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.skips = False
+        """Whether messages are skipped that it is stuck at."""
+        self.events = self.rejected = self.failures = self.skipped = 0
+        """Events that were taken and rejected, attempts that failed, and messages that were
+        skipped, since the start.
+        """
+        self.dead_letters: deque[dict[str, Any]] = deque(maxlen=DEAD_LETTERS)
+        """The newest that were skipped: where they lie in the bus, and why."""
+        self.gaps = self.missed = self.recreations = 0
+        """Times that messages were gone before they were read, at most how many, and times that
+        the topic or stream was made again; since the start.
+        """
+        self.last_gap = ""
+        """The last of these, in words."""
+        self.error = ""
+        """Why the last attempt failed; empty once one succeeds."""
+        self._identity = ""
+        """The topic or stream that was read last."""
+        self._taking = ""
+        """The messages that are being taken."""
+        self._failed_at, self._repeats = "", 0
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it fails at the same messages again and again."""
+        return self._repeats >= STUCK
+
+    def begin(self, place: str) -> None:
+        """Note which messages are taken next."""
+        self._taking = place
+
+    def done(self, taken: int, rejected: int) -> None:
+        """Note that they are in the log, or rejected."""
+        self.events += taken
+        self.rejected += rejected
+        self._taking = self._failed_at = self.error = ""
+        self._repeats = 0
+
+    def failed(self, error: BaseException) -> None:
+        """Note that an attempt failed. A bus that can't be reached isn't stuck: it has brought
+        nothing.
+        """
+        self.failures += 1
+        self.error = f"internal error: {type(error).__name__}"
+        if isinstance(error, RangecastError):
+            self.error = str(error)
+        if self._taking:
+            self._repeats = self._repeats + 1 if self._taking == self._failed_at else 1
+            self._failed_at, self._taking = self._taking, ""
+
+    def skip(self, place: str, number: int, error: BaseException) -> None:
+        """Note that a message is skipped."""
+        self.skipped += 1
+        reason = f"internal error: {type(error).__name__}: {error}"[:200]
+        self.dead_letters.append({"source": place, "number": number, "error": reason})
+        logger.warning("%s: the message %s is skipped: %s", place, number, reason)
+
+    def missing(self, place: str, begin: int, end: int) -> None:
+        """Report that messages from one number to another were deleted before they were read."""
+        self.gaps += 1
+        self.missed += end - begin + 1
+        self._report(place, f"messages {begin} to {end} were deleted before they were read")
+
+    def truncated(self, place: str, at: int, end: int) -> None:
+        """Report that a bus has lost messages that were read."""
+        self.gaps += 1
+        self._report(
+            place, f"was read up to {at}, and ends at {end} now: it is read from its beginning"
+        )
+
+    def identify(self, identity: str, known: Collection[str]) -> None:
+        """Note which topic or stream is read; report one that was made again under its name.
+
+        known   those that the log has places of
+        """
+        is_new = self._identity != identity if self._identity else bool(known)
+        if is_new and identity not in known:
+            self.recreations += 1
+            self._report(self.name, "was deleted and made again: it is read from its beginning")
+        self._identity = identity
+
+    def _report(self, place: str, text: str) -> None:
+        self.last_gap = f"{place}: {text}"
+        logger.warning("%s", self.last_gap)
+
+    def status(self) -> dict[str, Any]:
+        """Return how it does."""
+        return {
+            "source": self.name,
+            "state": "stuck" if self.is_stuck else "failing" if self.error else "running",
+            "events": self.events,
+            "rejected": self.rejected,
+            "failures": self.failures,
+            "skipped": self.skipped,
+            "dead_letters": [*self.dead_letters],
+            "gaps": self.gaps,
+            "missed": self.missed,
+            "recreations": self.recreations,
+            "last_gap": self.last_gap or None,
+            "error": self.error or None,
+        }
