@@ -130,7 +130,7 @@ def test_a_consumers_best_are_found_too() -> None:
 DIES = """
 import os, signal, sys
 from rangecast.cli.main import main
-from rangecast.server.workers import member, worker
+from rangecast.server.workers import group_member as member, worker
 point, member.SESSION, worker.TAKEN, calls = sys.argv.pop(1), 2.0, 20, []
 commit = member.Member._end_transaction
 def dies(one):
