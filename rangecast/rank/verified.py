@@ -24,7 +24,7 @@ from rangecast.rank.result import Best, Work, checked, new_best
 from rangecast.rank.top import insert
 
 _MORE = 4
-"""How many times as many candidates are asked for when too few of them were verified."""
+"""Factor by which more candidates are asked for when too few of them were verified."""
 
 
 class Unverified(Protocol):

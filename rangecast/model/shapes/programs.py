@@ -48,7 +48,7 @@ PLANE_CORRIDOR, EARTH_CORRIDOR = 6, 7
 _PLANE_RING, _STRAIGHT_RING = 8, 9
 """Polygons of one short ring: most of them."""
 CLOSED, OPEN, ONCE = 0, 1, 2
-"""What a point on the border of a shape is: inside, outside, or inside of one of its neighbours."""
+"""A point on the border of a shape: inside, outside, or inside of one of its neighbours."""
 BORDERS = {"closed": CLOSED, "open": OPEN, "once": ONCE}
 _STRIPED = 64
 """Edges from which on a polygon is cut into stripes."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Tables(NamedTuple):
-    """What kernels need to verify words."""
+    """Arrays that kernels need to verify words."""
 
     place_of_axis: I64
     """(d,) which place an axis is; -1: none."""
