@@ -17,7 +17,7 @@ from rangecast import Boxes, Space
 from rangecast.overlay import Broker, Settings
 from rangecast.overlay.broker import ports
 from rangecast.overlay.interest.items import Wanted, wanted_of_boxes
-from rangecast.overlay.networks.scenario import Given, Play
+from rangecast.overlay.networks.scenario import Given, Scenario
 from rangecast.overlay.networks.tree import tree_of
 from rangecast.overlay.wire import frames as messages
 from rangecast.report.markdown import Table
@@ -65,7 +65,9 @@ class Hub:
     """A broker whose neighbours are frames."""
 
     def __init__(self, space: Space):
-        far = Settings(beat=None, linger=0, window=1 << 40, most_events=1 << 20)
+        far = Settings(
+            heartbeat_interval=None, withdraw_delay=0, window=1 << 40, max_events=1 << 20
+        )
         self.broker = Broker("hub", space, settings=far)
         for link in LINKS:
             self.handle(ports.LinkUp(link))
@@ -173,7 +175,7 @@ def _one_broker(n: int) -> Table:
 def _one_link(n: int) -> Table:
     """Let a neighbour ask for everything, and take it: as it was, and for the first time."""
     data = uniform(5, n)
-    settings = Settings(beat=None, linger=0)
+    settings = Settings(heartbeat_interval=None, withdraw_delay=0)
     here, there = (Broker(name, data.space, strategy="none", settings=settings) for name in "ab")
     for broker, other in ((here, "b"), (there, "a")):
         broker.handle(0, ports.LinkUp(other))
@@ -187,10 +189,10 @@ def _one_link(n: int) -> Table:
     frames, made = timed(asked)
     take = lambda: [there.handle(0, ports.Received("a", frame)) for frame in frames]  # noqa: E731
     _, first = timed(take)
-    heard = there.links["a"].heard
+    heard = there.links["a"].received
     heard.version -= 1  # as if the last change had been lost
     _, again = timed(take)
-    assert heard.digest == here.links["b"].told.digest
+    assert heard.digest == here.links["b"].advertised.digest
     size = sum(map(len, frames))
     rows: list[list[Any]] = [
         [f"advertised, as {size / 1e6:,.1f} MB in {len(frames)} frames", made, ""],
@@ -204,10 +206,10 @@ def _one_link(n: int) -> Table:
 # ---- networks
 
 
-def _played(data: Workload, brokers: int) -> Play:
+def _scenario(data: Workload, brokers: int) -> Scenario:
     ids = data.tables["events"]["id"].combine_chunks()
     given = Given(data.space, data.boxes, data.points, ids)
-    return Play(given, tree_of("random", brokers, 1), brokers, 1)
+    return Scenario(given, tree_of("random", brokers, 1), brokers, 1)
 
 
 HEADINGS = ["", "control messages", "times less than flooding", "expected", "their bytes"]
@@ -217,16 +219,16 @@ HEADINGS += ["items in tables", "event messages", "in vain %", "at most", "secon
 def _strategies(
     name: str, data: Workload, budgets: tuple[int, ...], *, is_paper: bool = False
 ) -> Table:
-    """Play the same with every strategy; of merging, the least budget that will do counts."""
+    """Run the same with every strategy; of merging, the smallest max_ranges that will do counts."""
     brokers = 10
-    play = _played(data, brokers)
+    scenario = _scenario(data, brokers)
     flooding = data.boxes.rows * (brokers - 1)
     rows: list[list[Any]] = [["flooding", flooding, 1.0, "", "", "", "", "", "", ""]]
-    ways = [("none", 1), ("covering", 1), *(("merging", budget) for budget in budgets)]
+    ways = [("none", 1), ("covering", 1), *(("merging", max_ranges) for max_ranges in budgets)]
     right, done = None, False
-    for strategy, budget in ways:
+    for strategy, max_ranges in ways:
         network, seconds = timed(
-            lambda: play.through(strategy=strategy, budget=budget, batch_size=10_000)  # noqa: B023
+            lambda: scenario.through(strategy=strategy, max_ranges=max_ranges, batch_size=10_000)  # noqa: B023
         )
         delivered = sorted(network.deliveries)
         right = right or delivered
@@ -241,7 +243,7 @@ def _strategies(
             done |= good
         rows.append(
             [
-                strategy if strategy != "merging" else f"merging, {budget:,} ranges",
+                strategy if strategy != "merging" else f"merging, {max_ranges:,} ranges",
                 traffic.control_messages,
                 less,
                 expected(less, least=wanted) if is_paper else "",
@@ -258,13 +260,13 @@ def _strategies(
 
 
 def _networks(brokers: int, n: int, paper: dict[str, Any]) -> Table:
-    """Play large networks."""
+    """Run large networks."""
     rows = []
     for strategy, size in (("merging", n), ("covering", n // 50)):
         data = generate("equal-boxes", seed=4, subscriptions=size, events=1_000, **paper)
-        play = _played(data, brokers)
+        scenario = _scenario(data, brokers)
         network, seconds = timed(
-            lambda: play.through(strategy=strategy, budget=200, batch_size=n)  # noqa: B023
+            lambda: scenario.through(strategy=strategy, max_ranges=200, batch_size=n)  # noqa: B023
         )
         traffic, minutes = network.traffic, seconds / 60
         rows.append(

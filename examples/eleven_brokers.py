@@ -38,12 +38,12 @@ class Network:
     """The brokers, and a loop that is their network and their disk."""
 
     def __init__(self, strategy: str):
-        quiet = Settings(beat=None, linger=0)
+        quiet = Settings(heartbeat_interval=None, withdraw_delay=0)
         cells = Cells.uniform(SPACE, 8)
         self.items: dict[int, str] = {}
         self.messages = 0
         self.brokers = [
-            Broker(str(one), SPACE, strategy=strategy, cells=cells, budget=8, settings=quiet)
+            Broker(str(one), SPACE, strategy=strategy, cells=cells, max_ranges=8, settings=quiet)
             for one in range(len(ELEVEN) + 1)
         ]
         for one, other in ELEVEN:
@@ -89,7 +89,7 @@ def text_of(item: frames.Item) -> str:
 
 
 def main(strategy: str = "covering") -> int:
-    """Play the example; return how many control messages the subscriptions took."""
+    """Run the example; return how many control messages the subscriptions took."""
     print(f"Strategy: {strategy}\n{PICTURE}")
     network = Network(strategy)
     wide = "price < 128 and volume < 128"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.experiment import Claim, Experiment, Line, Panel, Point, Results
-from rangecast.overlay.networks.scenario import Given, Play
+from rangecast.overlay.networks.scenario import Given, Scenario
 from rangecast.overlay.networks.tree import ELEVEN, tree_of
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
@@ -41,12 +41,12 @@ def points(size: str) -> Iterator[Point]:
 def measure(
     seed: int, part: str, d: int, n: int, brokers: int, strategy: str, events: int
 ) -> dict[str, Any]:
-    """Play subscriptions, then events, through a network."""
+    """Send subscriptions, then events, through a network."""
     one = generate("equal-boxes", seed=seed, subscriptions=n, events=events, attributes=d)
     ids = one.tables["events"]["id"].combine_chunks()
     tree = ELEVEN if part == PART else tree_of("random", brokers, seed)
-    play = Play(Given(one.space, one.boxes, one.points, ids), tree, brokers, seed)
-    network = play.through(strategy=strategy, budget=BUDGET, batch_size=max(1, n // 10))
+    scenario = Scenario(Given(one.space, one.boxes, one.points, ids), tree, brokers, seed)
+    network = scenario.through(strategy=strategy, max_ranges=BUDGET, batch_size=max(1, n // 10))
     traffic, sizes = network.traffic, network.table_sizes
     return {
         "messages": traffic.control_messages,
@@ -161,8 +161,8 @@ EXPERIMENT = Experiment(
     the eleven of Figure 1 (which links it has is lost; ours are in `overlay/networks`), and random
     trees of up to 1,000. Subscriptions come in ten batches, each at a random broker. *Flooding* is
     every subscription over every link; equal ones are one item even without a strategy (*none*).
-    Merging has a budget of {BUDGET} ranges per neighbour. Control messages are items advertised or
-    withdrawn over a link. The paper prints no numbers of a network.""",
+    Merging advertises at most {BUDGET} ranges per neighbour. Control messages are items advertised
+    or withdrawn over a link. The paper prints no numbers of a network.""",
     points=points,
     measure=measure,
     claims=claims,

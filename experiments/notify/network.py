@@ -32,7 +32,7 @@ from experiments.notify.painting import (
 from experiments.notify.stocks import STOCKS
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.messages import BYTES, LETTER_BYTES
-from rangecast.overlay.networks.internet import EXPONENT, LEAVES, Internet
+from rangecast.overlay.networks.internet import DEGREE_EXPONENT, LEAF_SHARE, Internet
 from rangecast.overlay.zones.geometry import Box
 from rangecast.overlay.zones.traffic import Traffic, ZoneTraffic
 from rangecast.overlay.zones.zonemap import ZoneMap
@@ -241,10 +241,11 @@ EXPERIMENT = Experiment(
     title="Traffic in the network of brokers (figures 14 and 17)",
     parts=tuple(f"Figure {figure}{panel}" for figure in FIGURES for panel in LINKS),
     about=f"""Brokers hold zones of the space of interests and are random nodes of an internet
-    (INET's way: exponent {EXPONENT}, {LEAVES:.0%} of the nodes with degree one). The server is at
-    the zone that holds the centre. Traffic is bytes x links, without the last hop to subscribers;
-    {BYTES} bytes per painted message, {LETTER_BYTES} per letter of Unicast. The way of an update to
-    the server isn't counted; CN-Relax, which has none, begins at the broker nearest to a random
+    (INET: exponent {DEGREE_EXPONENT}, {LEAF_SHARE:.0%} of the nodes have degree one). The server is
+    at the zone that holds the centre. Traffic is bytes x links, without the last hop to
+    subscribers; {BYTES} bytes per painted message, {LETTER_BYTES} per letter of Unicast. The way of
+    an update to the server isn't counted;
+    CN-Relax, which has none, begins at the broker nearest to a random
     node. The paper doesn't say how letters travel: *Unicast* takes one overlay link from the server
     to a gateway, *by zones* it takes the way of all other messages. Nor does it say how zones are
     cut: the figures are for CAN's way, halves of the zones of random points; the tables below have

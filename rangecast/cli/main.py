@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from rangecast import __version__
 from rangecast.cli.commands.data import generate, import_export, space
 from rangecast.cli.commands.events import check, match, rank, report, verify, why, why_not
-from rangecast.cli.commands.networks import network, precompile, route
+from rangecast.cli.commands.networks import precompile, route
 from rangecast.cli.commands.server import consumers, log, publish, serve, subscribe, worker
 from rangecast.cli.commands.sets import cover, merge, notify
 from rangecast.cli.commands.sets import filter as filtering
@@ -63,7 +63,6 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
     },
     "Networks and research": {
         "route": (route.app, "Route events through a network of brokers; inject faults."),
-        "network": (network.network, "Compare what messages cost in a network of brokers."),
         "precompile": (precompile.precompile, "Compile kernels ahead, for a quick first answer."),
     },
 }

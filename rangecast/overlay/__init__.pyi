@@ -1,11 +1,11 @@
 from .broker.broker import Broker as Broker
 from .broker.ports import Alarm as Alarm
 from .broker.ports import Append as Append
-from .broker.ports import AskSettled as AskSettled
+from .broker.ports import AskPropagated as AskPropagated
 from .broker.ports import Close as Close
 from .broker.ports import Deliver as Deliver
 from .broker.ports import Durable as Durable
-from .broker.ports import IsSettled as IsSettled
+from .broker.ports import IsPropagated as IsPropagated
 from .broker.ports import LinkDown as LinkDown
 from .broker.ports import LinkUp as LinkUp
 from .broker.ports import Publish as Publish

@@ -23,7 +23,7 @@ import uvicorn
 
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
-from rangecast.overlay.wire.frames import MOST_BYTES
+from rangecast.overlay.wire.frames import MAX_BYTES
 from rangecast.server.core import Core
 from rangecast.server.delivery.push import ENDING
 from rangecast.server.http.app import make_app
@@ -318,7 +318,7 @@ def serve(
         http=cast(Any, partial(DirectProtocol, core=service.core, limits=limits)),
         ws=BoundedWebSocket,
         ws_per_message_deflate=False,
-        ws_max_size=MOST_BYTES,
+        ws_max_size=MAX_BYTES,
         ws_ping_interval=PING,
         ws_ping_timeout=PING,
         ssl_certfile=settings.certificate,

@@ -38,7 +38,7 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_deliveries_are_the_rows_of_match(files, strategy):
     folder, three = files
-    where = ("--brokers", 6, "--strategy", strategy, "--seed", 2, "--budget", 20)
+    where = ("--brokers", 6, "--strategy", strategy, "--seed", 2, "--max-ranges", 20)
     done = run("route", "run", *three, *where, "-o", folder / f"{strategy}.csv", "--json")
     assert (folder / f"{strategy}.csv").read_bytes() == (folder / "matches.csv").read_bytes()
     facts = json.loads(done.stdout)

@@ -17,20 +17,20 @@ from tests.overlay.test_overlay import QUIET, SPACE, Net
 
 
 def test_a_link_that_can_not_take_all_sheds_the_lowest_first():
-    quiet = {"beat": None, "linger": 0}
-    net = Net({"a": "b", "b": "a"}, settings=Settings(**quiet, most_waiting=1, window=1))
+    quiet = {"heartbeat_interval": None, "withdraw_delay": 0}
+    net = Net({"a": "b", "b": "a"}, settings=Settings(**quiet, max_waiting=1, window=1))
     net.do("b", ports.Subscribe({1: "x >= 0"}))
     points = np.zeros((5, 2))
     publish = ports.Publish(points, ids=list("vwxyz"), priorities=[1, 5, 0, 5, 9])
     net.do("a", publish)
     assert list(net.got) == ["w", "z"]
-    assert net.brokers["a"].counts["events shed"] == 3
-    # What a link can take at once doesn't wait, so none of it is shed.
-    net = Net({"a": "b", "b": "a"}, settings=Settings(**quiet, most_waiting=0, window=5))
+    assert net.brokers["a"].counts["events dropped"] == 3
+    # What a link can take at once doesn't wait, so none of it is dropped.
+    net = Net({"a": "b", "b": "a"}, settings=Settings(**quiet, max_waiting=0, window=5))
     net.do("b", ports.Subscribe({1: "x >= 0"}))
     net.do("a", publish)
     assert list(net.got) == list("vwxyz")
-    assert not net.brokers["a"].counts["events shed"]
+    assert not net.brokers["a"].counts["events dropped"]
 
 
 def two_of_three():
@@ -53,16 +53,16 @@ def sent_by(outputs, kind):
 
 def test_a_question_that_comes_before_its_interest_waits_for_it():
     broker = two_of_three()
-    settle = frames.Settle(token="t", incarnation=1, version=1)
-    assert not sent_by(broker.handle(0.0, ports.Received("a", settle)), frames.Settle)
+    settle = frames.PropagationQuery(token="t", incarnation=1, version=1)
+    assert not sent_by(broker.handle(0.0, ports.Received("a", settle)), frames.PropagationQuery)
     item = frames.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
     frame = frames.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
     out = broker.handle(0.0, ports.Received("a", frame))
     (told,) = sent_by(out, frames.Interest)
-    (asked,) = sent_by(out, frames.Settle)
+    (asked,) = sent_by(out, frames.PropagationQuery)
     assert (told[0], asked[0], asked[1].token) == ("c", "c", "t")
     assert asked[1].version == told[1].version
-    assert [type(o.frame) for o in out if isinstance(o, ports.Send)][-1] is frames.Settle
+    assert [type(o.frame) for o in out if isinstance(o, ports.Send)][-1] is frames.PropagationQuery
 
 
 def test_an_event_that_comes_a_second_time_before_it_is_on_disk_is_confirmed_to_both():
@@ -84,11 +84,14 @@ def test_a_link_that_was_accepted_isn_t_forgotten_when_it_is_refused():
     hello = frames.Hello(broker="a", incarnation=1, space=broker._space_digest, reach=["c"])
     out = broker.handle(0.0, ports.Received("a", hello))
     assert any(isinstance(one, ports.Close) for one in out)
-    assert list(broker.links["a"].heard.items) == [item.name]
+    assert list(broker.links["a"].received.items) == [item.name]
 
 
 def test_a_log_is_held_for_a_link_that_is_down_up_to_a_bound():
-    net = Net({"a": "b", "b": "a"}, settings=Settings(beat=None, linger=0, most_held=10))
+    net = Net(
+        {"a": "b", "b": "a"},
+        settings=Settings(heartbeat_interval=None, withdraw_delay=0, max_held=10),
+    )
     net.do("b", ports.Subscribe({1: "x >= 0"}))
     net.do("a", ports.LinkDown("b"))
     net.do("b", ports.LinkDown("a"))
@@ -96,9 +99,9 @@ def test_a_log_is_held_for_a_link_that_is_down_up_to_a_bound():
         net.do("a", ports.Publish(np.zeros((1, 2)), ids=[number]))
     log = net.brokers["a"].log
     assert sum(len(block) for _, block in log.between(0, log.end)) < 100  # dropped some at a time
-    shed = [one for _, one in net.others if isinstance(one, ports.Shed)]
-    assert [number for one in shed for number in one.numbers] == list(range(1, 291))
-    assert net.brokers["a"].counts["events shed"] == 290
+    dropped = [one for _, one in net.others if isinstance(one, ports.Dropped)]
+    assert [number for one in dropped for number in one.numbers] == list(range(1, 291))
+    assert net.brokers["a"].counts["events dropped"] == 290
     for name, other in ("ab", "ba", "ab"):
         net.do(name, ports.LinkUp(other))
     assert list(net.got) == list(range(290, 300))
@@ -109,7 +112,9 @@ ALL = frames.Snapshot(incarnation=1, version=0, digest=EVERYTHING.name, items=[E
 
 def greeted(*, kept=None, **settings):
     """A broker whose neighbour has said Hello."""
-    broker = Broker("b", SPACE, settings=Settings(beat=None, linger=0, **settings))
+    broker = Broker(
+        "b", SPACE, settings=Settings(heartbeat_interval=None, withdraw_delay=0, **settings)
+    )
     hello = frames.Hello(
         broker="a", incarnation=1, space=broker._space_digest, seen=1, kept=kept or {}
     )
@@ -189,7 +194,7 @@ def test_a_disk_of_before_gives_higher_numbers_after_a_later_start():
 
 
 def test_the_log_is_looked_at_as_far_as_a_link_can_take_it():
-    broker, _ = greeted(window=2, most_scanned=3)
+    broker, _ = greeted(window=2, max_scanned=3)
     broker.handle(0.0, ports.Received("a", ALL))
     for place in range(10):
         broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
@@ -227,20 +232,20 @@ def test_texts_on_their_way_are_bounded_by_bytes():
 
 
 def test_what_isn_t_given_up_is_sent_though_older_events_were():
-    broker, _ = greeted(most_held=2)
+    broker, _ = greeted(max_held=2)
     broker.handle(0.0, ports.Received("a", ALL))
     broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
     broker.handle(0.0, ports.Publish(np.zeros((2, 2))))
     broker.handle(0.0, ports.Durable(1))
     out = broker.handle(0.0, ports.Durable(3))  # the first one wasn't confirmed
-    assert [one.numbers for one in out if isinstance(one, ports.Shed)] == [[1]]
+    assert [one.numbers for one in out if isinstance(one, ports.Dropped)] == [[1]]
     assert [frame.numbers for _, frame in sent_by(out, frames.Events)][-1] == [2, 3]
     assert broker.links["a"].scanned == 3
 
 
 def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypatch):
     for module in (frames, event_log, items, publishing, broker_interest):
-        monkeypatch.setattr(module, "MOST_CONTENT", 4000)
+        monkeypatch.setattr(module, "MAX_CONTENT", 4000)
     spaces = {name: Space([*SPACE, String("word")]) for name in "abc"}
     net = Net({"a": "b", "b": "ac", "c": "b"}, spaces=spaces)
     filters = {n: f"word = '{chr(97 + n) * 900}' and x < 50" for n in range(20)}
@@ -282,7 +287,7 @@ def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypat
 
 
 def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
-    bounded = Settings(beat=None, linger=0, most_origins=2, most_questions=3)
+    bounded = Settings(heartbeat_interval=None, withdraw_delay=0, max_origins=2, max_questions=3)
     net = Net({"a": "b", "b": "ac", "c": "b"}, settings=bounded)
     broker = net.brokers["b"]
     link = broker.links["a"]
@@ -301,25 +306,27 @@ def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
     broker.handle(0.0, ports.Received("a", hello))
     assert broker.counts["frames refused"] == 4
     broker.handle(0.0, ports.LinkDown("c"))
-    settle = {"incarnation": link.heard.incarnation, "version": link.heard.version}
+    settle = {"incarnation": link.received.incarnation, "version": link.received.version}
     for n in range(10):
-        broker.handle(0.0, ports.Received("a", frames.Settle(token=f"t{n}", **settle)))
+        broker.handle(0.0, ports.Received("a", frames.PropagationQuery(token=f"t{n}", **settle)))
     assert broker.counts["questions put off"] == 7
     for n in range(3):
-        broker.handle(0.0, ports.AskSettled(f"mine {n}"))
-    with pytest.raises(UsageError, match=r"3 questions wait.*\n.*most_questions"):
-        broker.handle(0.0, ports.AskSettled("mine 3"))
+        broker.handle(0.0, ports.AskPropagated(f"mine {n}"))
+    with pytest.raises(UsageError, match=r"3 questions wait.*\n.*max_questions"):
+        broker.handle(0.0, ports.AskPropagated("mine 3"))
     out = broker.handle(0.0, ports.LinkDown("c", forget=True))
     settled = [one for one in out if isinstance(one, ports.Send) and "t" in str(one.frame)]
-    assert [one.frame.token for one in settled if isinstance(one.frame, frames.Settled)] == [
+    assert [
+        one.frame.token for one in settled if isinstance(one.frame, frames.PropagationReply)
+    ] == [
         "t0",
         "t1",
         "t2",
     ]
     for n in (1, 2, 3):
-        net.do("b", ports.Received("a", frames.Settled(token=f"b/1/{n}")))
-    net.do("b", ports.AskSettled("mine 3"))
-    assert ("b", ports.IsSettled("mine 3")) in net.others
+        net.do("b", ports.Received("a", frames.PropagationReply(token=f"b/1/{n}")))
+    net.do("b", ports.AskPropagated("mine 3"))
+    assert ("b", ports.IsPropagated("mine 3")) in net.others
 
 
 @pytest.mark.parametrize("filters", [3, 400])

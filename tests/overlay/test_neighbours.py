@@ -7,7 +7,7 @@ from rangecast.errors import FrameError
 from rangecast.overlay import Broker, Settings
 from rangecast.overlay.broker import ports
 from rangecast.overlay.broker.state import Identity
-from rangecast.overlay.interest.interest_set import Heard
+from rangecast.overlay.interest.interest_set import ReceivedItems
 from rangecast.overlay.interest.items import EVERYTHING, name_of
 from rangecast.overlay.wire import frames
 from rangecast.overlay.wire.packing import pack
@@ -28,7 +28,7 @@ def hello(broker, name="a", incarnation=1, **more):
 
 def linked(name="b", **settings):
     """A broker with a neighbour that wants everything."""
-    broker = Broker(name, SPACE, settings=Settings(linger=0, **settings))
+    broker = Broker(name, SPACE, settings=Settings(withdraw_delay=0, **settings))
     broker.handle(0.0, ports.LinkUp("a"))
     broker.handle(0.0, ports.Received("a", hello(broker)))
     broker.handle(0.0, ports.Received("a", ALL))
@@ -58,15 +58,15 @@ def test_a_neighbour_that_says_nothing_gets_nothing_twice_though_frames_may_be_l
     broker = linked()
     publish(broker, 3)
     assert numbers_sent(ticks(broker, 1, 100)) == []
-    beat = frames.Beat(incarnation=1, version=0, digest=EVERYTHING.name)
+    beat = frames.Heartbeat(incarnation=1, version=0, digest=EVERYTHING.name)
     broker.handle(100.0, ports.Received("a", beat))  # it lives, and lacks them
     assert numbers_sent(ticks(broker, 100, 110)) == [[1, 2, 3]]
 
 
 def test_questions_are_not_asked_again_of_a_neighbour_that_says_nothing():
     broker = linked()
-    broker.handle(0.0, ports.AskSettled("t"))
-    assert len(sent_by(ticks(broker, 1, 100), frames.Settle)) <= 2
+    broker.handle(0.0, ports.AskPropagated("t"))
+    assert len(sent_by(ticks(broker, 1, 100), frames.PropagationQuery)) <= 2
 
 
 def test_a_neighbour_that_says_nothing_is_closed():
@@ -76,15 +76,15 @@ def test_a_neighbour_that_says_nothing_is_closed():
     assert "nothing came for 30 seconds" in close.why
     assert any(isinstance(one, ports.Alarm) and one.kind == "silence" for one in outputs)
     assert not broker.links["a"].is_up
-    assert len(sent_by(outputs, frames.Beat)) <= 31
+    assert len(sent_by(outputs, frames.Heartbeat)) <= 31
 
 
 def test_what_is_wanted_is_told_some_at_a_time_and_waits_while_a_link_is_clogged():
-    broker = linked(beat=None, most_items=2, max_burst_bytes=100)
+    broker = linked(heartbeat_interval=None, max_items=2, max_burst_bytes=100)
     broker.handle(0.0, ports.Clogged("a"))
     wanted = {one: f"x between {one} and {one}" for one in range(20)}
     broker.handle(0.0, ports.Subscribe(wanted))
-    assert sent_by(broker.handle(0.0, ports.AskSettled("t")), frames.Settle) == []
+    assert sent_by(broker.handle(0.0, ports.AskPropagated("t")), frames.PropagationQuery) == []
     outputs, count = broker.handle(0.0, ports.Drained("a")), 0
     told = []
     while any(isinstance(one, ports.Timer) and one.at <= 0 for one in outputs):
@@ -92,17 +92,17 @@ def test_what_is_wanted_is_told_some_at_a_time_and_waits_while_a_link_is_clogged
         assert sum(map(frames.item_size, (i for _, f in some for i in f.added))) < 200
         told += some
         count += 1
-        assert sent_by(outputs, frames.Settle) == []
+        assert sent_by(outputs, frames.PropagationQuery) == []
         outputs = broker.handle(0.0, ports.Tick())
     told += sent_by(outputs, frames.Interest)
     assert sum(len(frame.added) for _, frame in told) == 20
     assert count > 5
-    ((_, asked),) = sent_by(outputs, frames.Settle)  # asked when all was told
+    ((_, asked),) = sent_by(outputs, frames.PropagationQuery)  # asked when all was told
     assert asked.version == told[-1][1].version
 
 
 def test_a_snapshot_is_sent_some_at_a_time_and_once_for_many_requests():
-    broker = linked(beat=None, most_items=1, max_burst_bytes=1, is_reliable=True)
+    broker = linked(heartbeat_interval=None, max_items=1, max_burst_bytes=1, is_reliable=True)
     broker.handle(0.0, ports.Subscribe({one: f"x between {one} and {one}" for one in range(9)}))
     for _ in range(20):
         broker.handle(0.0, ports.Tick())
@@ -122,7 +122,7 @@ def test_a_snapshot_is_sent_some_at_a_time_and_once_for_many_requests():
 
 def test_staged_snapshots_and_items_are_bounded():
     some = [item(low) for low in range(60)]
-    heard = Heard()
+    heard = ReceivedItems()
 
     def part(number, parts, items, version=1):
         return frames.Snapshot(
@@ -142,14 +142,14 @@ def test_staged_snapshots_and_items_are_bounded():
         heard.stage(part(0, 2, some[:30], 2), 1000, 100)
     with pytest.raises(FrameError, match="not a frame"):
         frames.decode(frames.encode(part(0, (1 << 16) + 1, some[:1])))
-    broker = Broker("b", SPACE, settings=Settings(beat=None, max_heard=3))
+    broker = Broker("b", SPACE, settings=Settings(heartbeat_interval=None, max_received=3))
     broker.handle(0.0, ports.LinkUp("a"))
     broker.handle(0.0, ports.Received("a", hello(broker)))
     broker.handle(0.0, ports.Received("a", frames.Snapshot(incarnation=1, version=1, digest=0)))
     for count, refused in ((3, 0), (1, 1)):
-        version = broker.links["a"].heard.version
+        version = broker.links["a"].received.version
         new = some[:count] if count > 1 else some[3:4]
-        digest = broker.links["a"].heard.digest_after(new, [])
+        digest = broker.links["a"].received.digest_after(new, [])
         frame = frames.Interest(
             incarnation=1, before=version, version=version + 1, digest=digest, added=new
         )
@@ -158,7 +158,7 @@ def test_staged_snapshots_and_items_are_bounded():
 
 
 def test_what_would_be_too_many_bytes_is_told_as_everything():
-    broker = linked(beat=None, max_told_bytes=200)
+    broker = linked(heartbeat_interval=None, max_advertised_bytes=200)
     broker.handle(0.0, ports.Subscribe({one: f"x between {one} and {one}" for one in range(3)}))
     assert not broker.links["a"].is_full
     out = broker.handle(0.0, ports.Subscribe({9: "x between 9 and 9 and y between 1 and 2"}))
@@ -171,7 +171,7 @@ def test_what_would_be_too_many_bytes_is_told_as_everything():
 
 
 def test_a_clock_that_went_back_is_told_and_the_neighbour_is_heard_again():
-    broker = linked(beat=None)
+    broker = linked(heartbeat_interval=None)
     broker.handle(0.0, ports.LinkUp("a"))
     broker.handle(0.0, ports.Received("a", hello(broker, incarnation=1000)))
     snapshot = frames.Snapshot(incarnation=1000, version=7, digest=0)
@@ -186,12 +186,12 @@ def test_a_clock_that_went_back_is_told_and_the_neighbour_is_heard_again():
     new = item(3)
     snapshot = frames.Snapshot(incarnation=5, version=1, digest=new.name, items=[new])
     broker.handle(0.0, ports.Received("a", snapshot))
-    assert [*broker.links["a"].heard.items] == [new.name]
+    assert [*broker.links["a"].received.items] == [new.name]
 
 
 def test_a_name_belongs_to_the_log_that_was_linked_first():
     mine = Identity("log-b", ("2", "1"))
-    broker = Broker("b", SPACE, settings=Settings(beat=None), identity=mine)
+    broker = Broker("b", SPACE, settings=Settings(heartbeat_interval=None), identity=mine)
     out = broker.handle(0.0, ports.LinkUp("a"))
     ((_, greeting),) = sent_by(out, frames.Hello)
     assert (greeting.log, greeting.epochs) == ("log-b", ["2", "1"])
@@ -225,19 +225,19 @@ def test_a_link_that_closes_a_cycle_blocks_no_question():
             incarnation=1, version=1, digest=EVERYTHING.name, items=[EVERYTHING]
         )
         broker.handle(0.0, ports.Received(name, frame))
-    broker.handle(0.0, ports.AskSettled("t"))
+    broker.handle(0.0, ports.AskPropagated("t"))
     broker.handle(0.0, ports.Received("c", hello(broker, "c", reach=["c"])))
     refuse = frames.Refuse(kind="cycle", why="c can be reached without it")
     broker.links["c"].reach = ["c", "a"]
     broker.handle(0.0, ports.Received("a", refuse))
     assert broker.links["a"].is_bypassed
     assert "can be reached without it" in broker.links["a"].refused
-    answer = frames.Settled(token="b/1/1")
-    assert ports.IsSettled("t") in broker.handle(0.0, ports.Received("c", answer))
+    answer = frames.PropagationReply(token="b/1/1")
+    assert ports.IsPropagated("t") in broker.handle(0.0, ports.Received("c", answer))
     # The other way ends: questions wait for the neighbour again.
-    broker.handle(0.0, ports.AskSettled("u"))
+    broker.handle(0.0, ports.AskPropagated("u"))
     out = broker.handle(0.0, ports.LinkDown("c", forget=True))
-    assert ports.IsSettled("u") not in out
+    assert ports.IsPropagated("u") not in out
     assert not broker.links["a"].is_bypassed
 
 

@@ -31,7 +31,7 @@ from rangecast.overlay.wire.packing import TERM, pack, unpack
 from tests.support.examples import examples
 
 SPACE = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
-QUIET = Settings(beat=None, linger=0)
+QUIET = Settings(heartbeat_interval=None, withdraw_delay=0)
 NAMES = st.text("abc", min_size=1, max_size=3)
 COUNTS = st.integers(0, 2**63 - 1)
 CURSORS = st.dictionaries(NAMES, COUNTS, max_size=2)
@@ -93,10 +93,10 @@ FRAMES = (
         hops=COUNTS,
     )
     | st.builds(messages.Taken, kept=CURSORS)
-    | st.builds(messages.Settle, token=NAMES, incarnation=COUNTS, version=COUNTS)
-    | st.builds(messages.Settled, token=NAMES)
+    | st.builds(messages.PropagationQuery, token=NAMES, incarnation=COUNTS, version=COUNTS)
+    | st.builds(messages.PropagationReply, token=NAMES)
     | st.builds(messages.Refuse, kind=NAMES, why=st.text(max_size=9))
-    | st.builds(messages.Beat, incarnation=COUNTS, version=COUNTS, digest=COUNTS, kept=CURSORS)
+    | st.builds(messages.Heartbeat, incarnation=COUNTS, version=COUNTS, digest=COUNTS, kept=CURSORS)
 )
 
 
@@ -116,7 +116,7 @@ class Net:
                 strategy=strategy,
                 cells=cells or Cells.uniform(SPACE, 4),
                 words=words,
-                budget=4,
+                max_ranges=4,
                 cover_index="scan",
                 settings=settings,
             )
@@ -187,7 +187,7 @@ def test_what_covers_hides_nothing_from_the_link_that_it_came_over():
     net = Net({"a": "b", "b": "a"})
     net.do("a", ports.Subscribe({1: "x < 10"}))
     net.do("b", ports.Subscribe({2: "x < 20"}))
-    assert len(net.brokers["b"].links["a"].heard.items) == 1
+    assert len(net.brokers["b"].links["a"].received.items) == 1
     net.do("b", ports.Publish([{"x": 5, "y": 5}], ids=[0]))
     assert sorted(net.got[0]) == [1, 2]
 
@@ -210,12 +210,12 @@ def test_words_are_numbered_by_each_broker_for_itself():
 def test_settled_comes_when_the_last_broker_knows():
     net = Net(FIVE)
     net.do("c", ports.Subscribe({1: "x < 10"}))
-    net.do("c", ports.AskSettled("mine"))
-    assert ("c", ports.IsSettled("mine")) in net.others
-    asked = [way for *way, frame in net.sent if isinstance(frame, messages.Settle)]
+    net.do("c", ports.AskPropagated("mine"))
+    assert ("c", ports.IsPropagated("mine")) in net.others
+    asked = [way for *way, frame in net.sent if isinstance(frame, messages.PropagationQuery)]
     assert sorted(asked) == [["b", "a"], ["b", "d"], ["c", "b"], ["d", "e"]]
     alone = Broker("alone", SPACE)
-    assert alone.handle(0, ports.AskSettled("now")) == [ports.IsSettled("now")]
+    assert alone.handle(0, ports.AskPropagated("now")) == [ports.IsPropagated("now")]
 
 
 def test_a_link_with_another_space_is_refused_with_both_digests():
@@ -244,25 +244,28 @@ def test_ranges_fall_back_to_boxes_where_cells_differ():
     net.do("c", ports.Subscribe({2: "x >= 0 and y < 10"}))
     kinds = {}
     for one, other in ("ab", "ba", "bc", "cb"):
-        heard = net.brokers[one].links[other].heard.items.values()
+        heard = net.brokers[one].links[other].received.items.values()
         kinds[one + other] = {type(item) for item in heard}
     ranges, boxes = {messages.RangeItem}, {messages.BoxItem}
     assert kinds == {"ab": ranges, "ba": ranges, "bc": boxes, "cb": boxes}
-    assert len(net.brokers["c"].links["b"].heard.items) == 1
-    (told,) = net.brokers["c"].links["b"].heard.items.values()
+    assert len(net.brokers["c"].links["b"].received.items) == 1
+    (told,) = net.brokers["c"].links["b"].received.items.values()
     assert told.boxes == EVERYTHING.boxes  # ranges of other cells: more, never less
     net.do("c", ports.Publish([{"x": 5, "y": 50}], ids=[0]))
     assert net.got == {0: [1]}
 
 
 def test_more_items_than_a_neighbour_may_be_told_are_everything():
-    net = Net({"a": "b", "b": "a"}, settings=Settings(beat=None, linger=0, most_told=2))
+    net = Net(
+        {"a": "b", "b": "a"},
+        settings=Settings(heartbeat_interval=None, withdraw_delay=0, max_advertised=2),
+    )
     for number in range(4):
         net.do("a", ports.Subscribe({number: f"x = {number}"}))
-        told = net.brokers["b"].links["a"].heard.items
+        told = net.brokers["b"].links["a"].received.items
         assert (list(told) == [EVERYTHING.name]) == (number >= 2)
     net.do("a", ports.Unsubscribe([1, 2]))
-    assert len(net.brokers["b"].links["a"].heard.items) == 2
+    assert len(net.brokers["b"].links["a"].received.items) == 2
 
 
 def test_an_event_that_was_there_before_it_was_sent_makes_room_for_the_next():
@@ -277,7 +280,7 @@ def test_an_event_that_was_there_before_it_was_sent_makes_room_for_the_next():
 
 
 def test_an_event_that_took_too_many_links_stops():
-    net = Net(FIVE, settings=Settings(beat=None, linger=0, most_hops=2))
+    net = Net(FIVE, settings=Settings(heartbeat_interval=None, withdraw_delay=0, max_hops=2))
     net.do("e", ports.Subscribe({1: "x >= 0"}))
     net.do("b", ports.Publish([{"x": 1}], ids=["near"]))
     net.do("a", ports.Publish([{"x": 1}], ids=["far"]))
@@ -325,7 +328,12 @@ def test_wrong_arguments_change_nothing():
     ):
         with pytest.raises(UsageError):
             Broker(**{"name": "a", "space": SPACE} | options)
-    for wrong in ({"most_items": 0}, {"window": 0}, {"beat": 0}, {"linger": -1}):
+    for wrong in (
+        {"max_items": 0},
+        {"window": 0},
+        {"heartbeat_interval": 0},
+        {"withdraw_delay": -1},
+    ):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             Settings(**wrong)
 
@@ -395,7 +403,7 @@ def test_events_that_are_said_to_be_there_and_are_not_are_refused():
 
 def test_an_item_under_the_name_of_another_one_is_refused():
     net = Net({"a": "b", "b": "a"})
-    heard = net.brokers["b"].links["a"].heard
+    heard = net.brokers["b"].links["a"].received
     item = messages.BoxItem(7, pack([[(0, 1.0, 2.0)]]))
     frame = messages.Interest(
         incarnation=1, before=heard.version, version=heard.version + 1, digest=7, added=[item]
@@ -417,17 +425,19 @@ def test_a_broker_of_another_name_is_refused():
 def test_a_question_before_the_first_hello_is_asked_after_it():
     broker = Broker("z", SPACE, settings=QUIET)
     broker.handle(0, ports.LinkUp("y"))
-    broker.handle(0, ports.AskSettled("t"))
+    broker.handle(0, ports.AskPropagated("t"))
     greeting = messages.Hello(broker="y", incarnation=1, space=broker._space_digest)
     accepted, *out = broker.handle(0, ports.Received("y", greeting))
     assert accepted == ports.Accepted("y", "")
     sent = [one.frame for one in out]
-    assert [type(one) for one in sent if isinstance(one, messages.Settle)] == [messages.Settle]
+    assert [type(one) for one in sent if isinstance(one, messages.PropagationQuery)] == [
+        messages.PropagationQuery
+    ]
 
 
 def test_a_frame_that_is_too_long_is_refused():
     with pytest.raises(FrameError, match="at most 10 bytes; given: 11"):
-        messages.decode(b"x" * 11, most_bytes=10)
+        messages.decode(b"x" * 11, max_bytes=10)
 
 
 # ---- items
@@ -493,7 +503,7 @@ def test_ranges_of_words_mean_the_same_at_brokers_that_number_them_differently()
         net.do("a", ports.Subscribe(wanted))
         net.do("a", ports.Subscribe({4: "y < 3", 5: "word != 'p' and x < 2"}))
         net.do("b", ports.Subscribe({6: "word = 'r' and x = 20"}))
-        kinds = {type(item) for item in net.brokers["c"].links["b"].heard.items.values()}
+        kinds = {type(item) for item in net.brokers["c"].links["b"].received.items.values()}
         boxes = {messages.BoxItem, messages.TextItem}
         assert kinds == boxes | {messages.RangeItem}
         events = [{"x": x, "y": 9, "word": word} for x in (1, 20) for word in ("p", "rs", "z", "r")]
@@ -540,7 +550,9 @@ def test_merging_tells_what_ranges_lack_and_cuts_them_past_the_budget():
 
 
 def test_what_is_new_waits_for_more_unless_somebody_asks_whether_it_is_known():
-    broker = Broker("z", SPACE, settings=Settings(beat=None, linger=0, gather=5))
+    broker = Broker(
+        "z", SPACE, settings=Settings(heartbeat_interval=None, withdraw_delay=0, batch_delay=5)
+    )
     broker.handle(0, ports.LinkUp("y"))
     greeting = messages.Hello(broker="y", incarnation=1, space=broker._space_digest, seen=1)
     broker.handle(0, ports.Received("y", greeting))
@@ -552,6 +564,6 @@ def test_what_is_new_waits_for_more_unless_somebody_asks_whether_it_is_known():
     assert len(sent.frame.added) == 2
     assert not sent.frame.removed
     broker.handle(7, ports.Subscribe({4: "x > 60"}))
-    told, asked = broker.handle(8, ports.AskSettled("known?"))
+    told, asked = broker.handle(8, ports.AskPropagated("known?"))
     assert len(told.frame.added) == 1
     assert asked.frame.version == told.frame.version

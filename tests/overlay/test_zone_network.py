@@ -266,7 +266,7 @@ def test_the_winner_of_a_claim_hears_who_answered_before_and_asks_for_the_intere
 def test_a_server_that_waits_for_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(self: ZoneServer) -> None:
         self._ready.clear()
-        for one in self._unsettled.values():
+        for one in self._pending.values():
             if not one.is_sent:
                 one.is_sent = True
                 self._send(one)
@@ -354,23 +354,23 @@ def test_what_a_message_waits_for_is_worked_out_once() -> None:
     def take(outputs: list[Any]) -> None:
         under_way.update((one.what.number, one.what) for one in outputs)
 
-    while len(server._unsettled) < 300:
+    while len(server._pending) < 300:
         take(server.handle(Update("set_value", (rng.randrange(OBJECTS), rng.random()))))
-    messages, compared = len(server._unsettled), server.comparisons
+    messages, compared = len(server._pending), server.comparisons
     assert len(under_way) < messages
     assert compared <= messages**2 / 2
-    earlier: list[tuple[int, Box]] = [(one.number, one.box) for one in server._unsettled.values()]
+    earlier: list[tuple[int, Box]] = [(one.number, one.box) for one in server._pending.values()]
     while under_way:
         number = rng.choice(list(under_way))
         sent = under_way.pop(number)
-        before = set(server._unsettled)
+        before = set(server._pending)
         take(server.handle(Taken(number, sent.box, 0)))
-        assert before - set(server._unsettled) == {number}
+        assert before - set(server._pending) == {number}
         for late in rng.sample(list(under_way), min(3, len(under_way))):
             box = under_way[late].box
             blocking = [n for n, b in earlier if n < late and b.meets(box)]
-            assert not set(blocking) & set(server._unsettled)
-    assert server.is_settled
+            assert not set(blocking) & set(server._pending)
+    assert server.is_quiet
     assert server.comparisons == compared
 
 
@@ -406,9 +406,9 @@ def test_what_brokers_ask_wrongly_is_refused_and_counted(wrong) -> None:
     assert server.refused.total() == 1
     assert server.points == {"a": (0.1, 0.2)}
     assert [server.board["a"].lo, server.board["a"].hi, server.board["a"].k] == [0.1, 0.2, 2]
-    again = len(server._unsettled)
+    again = len(server._pending)
     server.handle(Subscribe("a", (0.1, 0.2)))
-    assert len(server._unsettled) == again + 1
+    assert len(server._pending) == again + 1
 
 
 def test_the_rectangle_of_a_message_is_what_it_reaches() -> None:

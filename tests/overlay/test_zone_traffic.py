@@ -54,12 +54,12 @@ def test_hops_are_shortest_paths() -> None:
 def test_an_internet_that_cannot_be_is_refused() -> None:
     with pytest.raises(UsageError, match=r"given: 2, 2\.2, 0\.3"):
         Internet(2)
-    with pytest.raises(UsageError, match="a smaller share of leaves"):
-        Internet(100, leaves=0.97, exponent=6.0)
+    with pytest.raises(UsageError, match="a smaller leaf_share"):
+        Internet(100, leaf_share=0.97, degree_exponent=6.0)
     with pytest.raises(UsageError, match="seed"):
         Internet(100, seed=-1)
     with pytest.raises(UsageError, match="255 links apart"):
-        Internet(1_200, exponent=60.0, leaves=0.0)  # a ring
+        Internet(1_200, degree_exponent=60.0, leaf_share=0.0)  # a ring
 
 
 def test_a_point_without_a_zone_is_refused() -> None:

@@ -566,7 +566,7 @@ def sends_again_and_again() -> Any:
 
     def ticked(broker: Broker, now: float, given: Any) -> None:
         for link in broker.links.values():
-            link.heard_at = now
+            link.last_frame_at = now
         tick(broker, now, given)
 
     settings = replace(driver_module.SETTINGS, is_reliable=False, silence_timeout=None)

@@ -13,7 +13,7 @@ import msgspec
 from rangecast.overlay.broker import ports
 from rangecast.overlay.broker.broker import Broker
 from rangecast.overlay.broker.link_state import Link
-from rangecast.overlay.interest.interest_set import Change, Heard
+from rangecast.overlay.interest.interest_set import Change, ReceivedItems
 from rangecast.overlay.interest.items import Batch
 from rangecast.overlay.interest.sources import Sources
 from rangecast.overlay.interest.strategies import Options, strategy_of
@@ -26,11 +26,11 @@ class NoStaging(Broker):
 
     def _snapshot(self, now, link, frame):
         part = sum(item.name for item in frame.items) & ((1 << 63) - 1)
-        if (frame.incarnation, frame.version) >= (link.heard.incarnation, link.heard.version):
+        if (frame.incarnation, frame.version) >= (link.received.incarnation, link.received.version):
             super()._snapshot(
                 now, link, msgspec.structs.replace(frame, part=0, parts=1, digest=part)
             )
-            link.heard.digest = frame.digest
+            link.received.digest = frame.digest
 
 
 class RemovesFirst(Broker):
@@ -77,7 +77,7 @@ class OneGraph(Broker):
             link.out = self._graph
             here = [one.item.name for one in self._sources.besides(link.name)]
             link.wanted = {name: self._all[name] for name in here if name in self._all}
-            link.aim(now + self.settings.linger, self.settings)
+            link.aim(now + self.settings.withdraw_delay, self.settings)
 
     def _spread(self, now, source, change):
         come, go = self._sources.change(source, *change, ["*"])["*"]
@@ -95,7 +95,7 @@ class OneGraph(Broker):
                     one for one in told.added if one.name in here and one.name not in link.wanted
                 ]
                 removed = [name for name in told.removed if name in link.wanted]
-                link.want(Change(added, removed), now + self.settings.linger)
+                link.want(Change(added, removed), now + self.settings.withdraw_delay)
                 self._touched[link.name] = None
 
 
@@ -113,7 +113,7 @@ class ForgetsLinger(Broker):
 class ShedsInSilence(Broker):
     """Doesn't say what a link couldn't take."""
 
-    def _shed(self, shed):
+    def _drop(self, dropped):
         pass
 
 
@@ -123,10 +123,10 @@ class KeepsOnResync(Broker):
     class link_type(Link):  # noqa: N801
         def __init__(self, *given, **options):
             super().__init__(*given, **options)
-            self.heard = _KeepingHeard(self.heard.items.values())
+            self.received = _KeepingHeard(self.received.items.values())
 
 
-class _KeepingHeard(Heard):
+class _KeepingHeard(ReceivedItems):
     def swap(self, frame, items):
         super().swap(frame, self.items | items)
         return []
@@ -156,10 +156,10 @@ class ComparesNoDigests(Broker):
     class link_type(Link):  # noqa: N801
         def __init__(self, *given, **options):
             super().__init__(*given, **options)
-            self.heard = _TrustingHeard(self.heard.items.values())
+            self.received = _TrustingHeard(self.received.items.values())
 
 
-class _TrustingHeard(Heard):
+class _TrustingHeard(ReceivedItems):
     def lacks(self, incarnation, version, digest):
         why = super().lacks(incarnation, version, digest)
         return "" if why == "digest" else why
@@ -210,11 +210,11 @@ class KeepsTaken(Broker):
             link.sent = dict(link.taken)
 
 
-class SettlesEarly(Broker):
-    """Answers that it has settled though it lacks the version that was asked for."""
+class AnswersEarly(Broker):
+    """Answers that it knows it though it lacks the version that was asked for."""
 
-    def _settle(self, now, link, frame):
-        asked = self._settling.asked(frame.token, link.name, self.links.values())
+    def _propagation_asked(self, now, link, frame):
+        asked = self._propagation.asked(frame.token, link.name, self.links.values())
         if asked is not None:
             self._ask_on(asked)
 
@@ -266,7 +266,7 @@ class SendsAgainAndAgain(Broker):
         settings = self.settings
         self.settings = replace(settings, is_reliable=False, silence_timeout=None)
         for link in self.links.values():
-            link.heard_at = now
+            link.last_frame_at = now
         super()._tick(now, given)
         self.settings = settings
 
@@ -294,7 +294,7 @@ class HoldsAllParts(Broker):
     """Holds parts of a snapshot, whatever their number."""
 
     def _snapshot(self, now, link, frame):
-        link.heard._parts[frame.part] = frame.items
+        link.received._parts[frame.part] = frame.items
         super()._snapshot(now, link, frame)
 
 
@@ -313,7 +313,7 @@ BROKEN = {
     ConfirmsEarly: 38,
     KeepsSent: 1,
     KeepsTaken: 6,
-    SettlesEarly: 52,
+    AnswersEarly: 52,
     SendsEarly: 0,
     WantsNothing: 36,
     ComparesNoHistories: 131,

@@ -4,8 +4,9 @@
     for output in broker.handle(now, Subscribe({"cheap": "price < 10"})):
         ...                                       # send, deliver, append, ... (`ports`)
 
-Brokers form a tree. A subscription stays at the broker of its client; neighbours are told what they
-must send on, and tell their own. What is told over a link is judged among what came over the other
+Brokers form a tree. A subscription stays at the broker of its client; neighbours learn by
+advertisements what they must send on, and advertise it to their own. What is advertised over a link
+is compared with what came over the other
 links and from clients (`strategies`). An event goes over the links behind which somebody wants it,
 and to the clients whose filters hold it: exactly these.
 
@@ -13,12 +14,12 @@ What its driver promises: frames may be lost, doubled or late; `Durable` is said
 survives a crash; after a crash a new broker gets a higher `incarnation`, its neighbours (`links`),
 the subscriptions of its clients, and the log from disk, before anything else.
 
-What the broker promises: if `IsSettled` came for a subscription before an event was accepted
+What the broker promises: if `IsPropagated` came for a subscription before an event was accepted
 anywhere, the event is delivered to it, once links heal; nobody gets what he doesn't want; events of
 one origin arrive in order, each place of a log once.
 
 `broker_state` is what it knows; `broker_links`, `broker_interest` and `broker_events` handle links,
-what is wanted and what is published; here are settling and time.
+what is wanted and what is published; here are propagation and time.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from rangecast.overlay.broker.links import LinkHandlers
 from rangecast.overlay.broker.settings import Settings
 from rangecast.overlay.broker.state import Identity
 from rangecast.overlay.wire.frames import (
-    Beat,
     Events,
+    Heartbeat,
     Hello,
     Interest,
+    PropagationQuery,
+    PropagationReply,
     Refuse,
     Resync,
-    Settle,
-    Settled,
     Snapshot,
     Taken,
     decode,
@@ -66,7 +67,7 @@ class Broker(LinkHandlers, EventHandlers):
         strategy: str = "covering",
         cells: Cells | None = None,
         words: str | None = None,
-        budget: int = 1000,
+        max_ranges: int = 1000,
         cover_index: str = "auto",
         settings: Settings | None = None,
         links: Iterable[str] = (),
@@ -88,8 +89,8 @@ class Broker(LinkHandlers, EventHandlers):
         cells           for merging and both: of ranges, without strings, the same at all brokers;
                         for subsumption: of its index, any
         words           for merging and both: a string attribute; each word has ranges of its own
-        budget          ranges that a neighbour is told of at most
-        links           neighbours that were there before: until heard, they want everything
+        max_ranges      maximum ranges that are advertised to a neighbour
+        links           neighbours that were there before: until their hello, they want everything
         subscriptions   of clients, as they were
         log             the log from disk, and up to which place it was delivered to clients
         journal         instead: a log that the driver keeps and matches with its clients. Then the
@@ -109,7 +110,7 @@ class Broker(LinkHandlers, EventHandlers):
             strategy=strategy,
             cells=cells,
             words=words,
-            budget=budget,
+            max_ranges=max_ranges,
             cover_index=cover_index,
             settings=settings,
             journal=journal,
@@ -129,7 +130,7 @@ class Broker(LinkHandlers, EventHandlers):
             ports.Durable: self._durable,
             ports.Clogged: self._clogged,
             ports.Drained: self._drained,
-            ports.AskSettled: self._ask_settled,
+            ports.AskPropagated: self._ask_propagated,
             ports.Tick: self._tick,
         }
         self._frames: dict[type, Any] = {
@@ -139,9 +140,9 @@ class Broker(LinkHandlers, EventHandlers):
             Resync: self._resync,
             Events: self._events,
             Taken: self._taken,
-            Settle: self._settle,
-            Settled: self._settled,
-            Beat: self._beat,
+            PropagationQuery: self._propagation_asked,
+            PropagationReply: self._propagation_confirmed,
+            Heartbeat: self._heartbeat_received,
             Refuse: self._refused,
         }
         for link in links:
@@ -168,13 +169,13 @@ class Broker(LinkHandlers, EventHandlers):
                     self._say(now, self.links[name])
                 except JournalError as error:
                     self._close_over(now, self.links[name], error)
-        if self._answerable is not None:  # others have heard of it by now
+        if self._answerable is not None:  # others know of it by now
             link, self._answerable = self._answerable, None
             for question in [*link.questions.values()]:
-                self._settle(now, link, question)
+                self._propagation_asked(now, link, question)
         if self._touched:
-            if self.settings.most_held is not None:
-                self._hold(now, self.settings.most_held)
+            if self.settings.max_held is not None:
+                self._hold(now, self.settings.max_held)
             floors = (link.floor for link in self.links.values())
             self.log.drop(min(floors, default=self.log.durable))
             self._touched.clear()
@@ -202,7 +203,7 @@ class Broker(LinkHandlers, EventHandlers):
             return
         try:
             frame = decode(given.frame) if isinstance(given.frame, bytes) else given.frame
-            link.heard_at = now
+            link.last_frame_at = now
             if not link.is_greeted and not isinstance(frame, Hello | Refuse):
                 self.counts["frames before Hello"] += 1
                 return
@@ -211,47 +212,47 @@ class Broker(LinkHandlers, EventHandlers):
             self.counts["frames refused"] += 1
             self._alarm("refused", f"{link.name}: {error}", link)
 
-    # ---- settling, time
+    # ---- propagation, time
 
-    def _ask_settled(self, now: float, given: ports.AskSettled) -> None:
+    def _ask_propagated(self, now: float, given: ports.AskPropagated) -> None:
         self._tell_all(now)
-        self._ask_on(self._settling.ask(given.token, self.links.values()))
+        self._ask_on(self._propagation.ask(given.token, self.links.values()))
 
-    def _settle(self, now: float, link: Link, frame: Settle) -> None:
+    def _propagation_asked(self, now: float, link: Link, frame: PropagationQuery) -> None:
         link.questions.pop(frame.token, None)
-        heard = link.heard
-        if (heard.incarnation, heard.version) < (frame.incarnation, frame.version):
-            if len(link.questions) < self.settings.most_questions:
+        received = link.received
+        if (received.incarnation, received.version) < (frame.incarnation, frame.version):
+            if len(link.questions) < self.settings.max_questions:
                 link.questions[frame.token] = frame
             self._ask_for_all(now, link, "gap")
             return
         self._tell_all(now)
-        asked = self._settling.asked(frame.token, link.name, self.links.values())
+        asked = self._propagation.asked(frame.token, link.name, self.links.values())
         if asked is None:
             self.counts["questions put off"] += 1  # it comes again
         else:
             self._ask_on(asked)
 
-    def _settled(self, now: float, link: Link, frame: Settled) -> None:
-        self._answer(self._settling.answered(frame.token, link.name))
+    def _propagation_confirmed(self, now: float, link: Link, frame: PropagationReply) -> None:
+        self._answer(self._propagation.answered(frame.token, link.name))
 
-    def _beat(self, now: float, link: Link, frame: Beat) -> None:
+    def _heartbeat_received(self, now: float, link: Link, frame: Heartbeat) -> None:
         self._taken(now, link, Taken(kept=frame.kept))
         if frame.reach != link.reach_digest:
             self._greet(link, ask=True)
         self._ask_for_all(
-            now, link, link.heard.lacks(frame.incarnation, frame.version, frame.digest)
+            now, link, link.received.lacks(frame.incarnation, frame.version, frame.digest)
         )
 
     def _tick(self, now: float, given: ports.Tick) -> None:
         self._timer = np.inf
         for link in self.links.values():
-            if link.is_telling or link.leaving or link.is_behind:
+            if link.is_advertising or link.leaving or link.is_behind:
                 self._touched[link.name] = None
-        beat = self.settings.beat
-        if beat is None or now < self._beat_at:
+        interval = self.settings.heartbeat_interval
+        if interval is None or now < self._heartbeat_at:
             return
-        self._beat_at = now + beat
+        self._heartbeat_at = now + interval
         for link in self.links.values():
             if not link.is_up or self._is_silent(now, link):
                 continue
@@ -260,31 +261,38 @@ class Broker(LinkHandlers, EventHandlers):
                 continue
             over = link.name
             kept = {one: at for one, at in self._kept.items() if self._via.get(one) == over}
-            told = link.told
+            advertised = link.advertised
             self._send(
                 link,
-                Beat(
+                Heartbeat(
                     incarnation=self.incarnation,
-                    version=told.version,
-                    digest=told.digest,
+                    version=advertised.version,
+                    digest=advertised.digest,
                     reach=self._reach_digest(link),
                     kept=kept,
                 ),
             )
             # A silent peer may not read either, and its send queue would only grow.
-            is_due = link.heard_at > link.moved_at and now - link.moved_at >= self.settings.patience
+            is_due = (
+                link.last_frame_at > link.moved_at
+                and now - link.moved_at >= self.settings.retry_timeout
+            )
             if link.flights and is_due and not self.settings.is_reliable:
                 self.counts["events sent again"] += link.in_flight
                 link.moved_at = now
                 link.rewind()
                 self._touched[over] = None
-        heard = {name: link for name, link in self.links.items() if now - link.heard_at <= 2 * beat}
-        self._ask_on((self._settling.open(heard), []))
+        alive = {
+            name: link
+            for name, link in self.links.items()
+            if now - link.last_frame_at <= 2 * interval
+        }
+        self._ask_on((self._propagation.open(alive), []))
 
     def _is_silent(self, now: float, link: Link) -> bool:
         """Close a link over which nothing has come for too long."""
         limit = self.settings.silence_timeout
-        if limit is None or now - link.heard_at <= limit:
+        if limit is None or now - link.last_frame_at <= limit:
             return False
         self.counts["links closed as silent"] += 1
         text = f"nothing came for {limit:g} seconds"

@@ -21,7 +21,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.text import String
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
-from rangecast.overlay.wire.frames import MOST_CONTENT, Events, text_size
+from rangecast.overlay.wire.frames import MAX_CONTENT, Events, text_size
 
 _POINTS = np.dtype("<f8")
 _EVENT = 32
@@ -75,13 +75,13 @@ class Block:
         """Return how many of the first of these rows fit into a frame, and at least one."""
         sizes = self._sizes(rows)
         if sizes is None:
-            return max(1, min(len(rows), MOST_CONTENT // self._plain))
-        return max(1, int(np.searchsorted(np.cumsum(sizes), MOST_CONTENT, side="right")))
+            return max(1, min(len(rows), MAX_CONTENT // self._plain))
+        return max(1, int(np.searchsorted(np.cumsum(sizes), MAX_CONTENT, side="right")))
 
     def too_large(self) -> tuple[Id, int] | None:
         """Return the first event that no frame can hold, and its bytes; `None`: there is none."""
         for one, size in zip(self.ids, self._sizes(range(len(self))) or [], strict=False):
-            if size > MOST_CONTENT:
+            if size > MAX_CONTENT:
                 return one, size
         return None
 
@@ -172,7 +172,7 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
     large = block.too_large()
     if large is not None:
         raise FrameError(
-            f"event {large[0]!r:.80} takes {large[1]:,} bytes; at most: {MOST_CONTENT:,}"
+            f"event {large[0]!r:.80} takes {large[1]:,} bytes; at most: {MAX_CONTENT:,}"
         )
     return block if after == frame.after else _later(block, after)
 

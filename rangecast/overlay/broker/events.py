@@ -32,7 +32,7 @@ class EventHandlers(BrokerState):
             # Each path lets all through that is wanted here, so the first one to come is enough.
             self.counts["cycles found"] += 1
             self._alarm("cycle", f"events of {frame.origin} also come over {link.name}", link)
-        if frame.hops > self.settings.most_hops:
+        if frame.hops > self.settings.max_hops:
             self.counts["events past the limit of hops"] += len(frame.numbers)
             self._alarm("hops", f"events of {frame.origin} took {frame.hops} links", link)
             return
@@ -49,8 +49,8 @@ class EventHandlers(BrokerState):
             if kept < frame.upto:  # it came over another link, and isn't on disk yet
                 link.owed[frame.origin] = frame.upto
         else:
-            if len(self._origins) > self.settings.most_origins and not got:
-                raise FrameError(f"events of {self.settings.most_origins:,} brokers are known")
+            if len(self._origins) > self.settings.max_origins and not got:
+                raise FrameError(f"events of {self.settings.max_origins:,} brokers are known")
             block = block_of(frame, self.space, got, link.name)
             self._origins.add(frame.origin)
             self._via[frame.origin] = over if is_second else link.name

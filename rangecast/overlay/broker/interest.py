@@ -15,7 +15,7 @@ from rangecast.overlay.broker.state import BrokerState
 from rangecast.overlay.interest.items import Batch, Wanted, understood, wanted_of, wanted_of_boxes
 from rangecast.overlay.interest.sources import CLIENTS
 from rangecast.overlay.interest.strategies import strategy_of
-from rangecast.overlay.wire.frames import MOST_CONTENT, Interest, Resync, Snapshot, Why, item_size
+from rangecast.overlay.wire.frames import MAX_CONTENT, Interest, Resync, Snapshot, Why, item_size
 
 
 class InterestHandlers(BrokerState):
@@ -57,10 +57,10 @@ class InterestHandlers(BrokerState):
             if len(named) < boxes.rows:
                 self._members.new_many(boxes.ids)  # refuses an id that is there twice
         for one, wanted in named.items():
-            if item_size(wanted.item) > MOST_CONTENT:
+            if item_size(wanted.item) > MAX_CONTENT:
                 raise UsageError(
                     f"the filter of subscription {one!r:.80} takes {item_size(wanted.item):,} "
-                    f"bytes, more than a frame can hold\n  expected: at most {MOST_CONTENT:,}\n"
+                    f"bytes, more than a frame can hold\n  expected: at most {MAX_CONTENT:,}\n"
                     "  hint: make several subscriptions of it; nothing was done"
                 )
         return named
@@ -77,36 +77,38 @@ class InterestHandlers(BrokerState):
         link.same_cells = same
         sources = self._sources
         link.out = strategy_of(self.space, self._options, sources.wanted, same_cells=same)
-        told = link.out.change(sources.besides(link.name), Batch(self.space, []))
-        link.wanted = {item.name: item for item in told.added}
-        link.aim(now + self.settings.linger, self.settings)
+        change_out = link.out.change(sources.besides(link.name), Batch(self.space, []))
+        link.wanted = {item.name: item for item in change_out.added}
+        link.aim(now + self.settings.withdraw_delay, self.settings)
         link.tell_at = now
 
     def _interest(self, now: float, link: Link, frame: Interest) -> None:
         settings = self.settings
-        change = link.heard.change_of(frame, settings.max_heard, settings.max_heard_bytes)
+        change = link.received.change_of(frame, settings.max_received, settings.max_received_bytes)
         if change is None:
             self.counts["duplicates dropped"] += 1
         elif isinstance(change, str):
             self._ask_for_all(now, link, change)
         else:
             come = understood(change.added, self.space, self._curve)
-            link.heard.change(change.added, change.removed)
+            link.received.change(change.added, change.removed)
             self._enter(now, link, come, change.removed)
             self._answerable = link if link.questions else None
 
     def _snapshot(self, now: float, link: Link, frame: Snapshot) -> None:
         settings = self.settings
         link.asked_at = now  # it is coming: no need to ask again
-        items, interrupted = link.heard.stage(frame, settings.max_heard, settings.max_heard_bytes)
+        items, interrupted = link.received.stage(
+            frame, settings.max_received, settings.max_received_bytes
+        )
         self.counts["snapshots interrupted"] += interrupted
         if items is None:
             return
-        new = items.keys() - link.heard.items.keys()
+        new = items.keys() - link.received.items.keys()
         some = [item for name, item in items.items() if name in new] if new else []
         come = understood(some, self.space, self._curve)
         was_known = link.is_known
-        gone = link.heard.swap(frame, items)
+        gone = link.received.swap(frame, items)
         self.counts["snapshots taken"] += 1
         self._enter(now, link, come, gone)
         self._answerable = link if link.questions else None
@@ -125,34 +127,34 @@ class InterestHandlers(BrokerState):
             if link.out is None or not (len(come) or len(go)):
                 continue
             form = link.out.form
-            told = link.out.change(come, go)
+            change_out = link.out.change(come, go)
             if len(go) and link.out.form == form == "boxes":
                 coming = set(come.names)
-                exposed = [item for item in told.added if item.name not in coming]
+                exposed = [item for item in change_out.added if item.name not in coming]
                 self.counts["subscriptions exposed"] += len(exposed)
             self.counts["forms changed"] += link.out.form != form
-            until = now + self.settings.linger
-            self.counts["removals cancelled"] += link.want(told, until)
+            until = now + self.settings.withdraw_delay
+            self.counts["removals cancelled"] += link.want(change_out, until)
             if link.wants_too_much(self.settings) != link.is_full:
                 link.aim(until, self.settings)
                 self.counts["forms changed"] += 1
-            link.tell_at = min(link.tell_at, now + self.settings.gather)
+            link.tell_at = min(link.tell_at, now + self.settings.batch_delay)
             self._touched[name] = None
 
     def _resync(self, now: float, link: Link, frame: Resync) -> None:
         self.counts[f"resyncs by {frame.why}"] += 1
         if link.parts and self.settings.is_reliable:
             return  # one is under way
-        link.parts = deque(link.snapshot(self.incarnation, self.settings.most_items))
+        link.parts = deque(link.snapshot(self.incarnation, self.settings.max_items))
         self._touched[link.name] = None
 
     def _ask_for_all(
         self, now: float, link: Link, why: Why | Literal[""], *, at_once: bool = False
     ) -> None:
         """Ask for a snapshot, if there is a reason and it wasn't asked for just now."""
-        if why and (at_once or now - link.asked_at >= self.settings.patience):
+        if why and (at_once or now - link.asked_at >= self.settings.retry_timeout):
             link.asked_at = now
-            self._send(link, Resync(version=link.heard.version, why=why))
+            self._send(link, Resync(version=link.received.version, why=why))
 
 
 def _packed(ids: list[Id], wanted: Iterable[Wanted]) -> dict[Id, bytes]:

@@ -1,4 +1,4 @@
-"""One side of a link between two brokers: what was told, what was heard, which events went over.
+"""One side of a link between two brokers: interest advertised and received, events sent and taken.
 
 Nothing here knows of other links; `broker` does.
 """
@@ -15,19 +15,19 @@ import numpy as np
 
 from rangecast.model.space import Space
 from rangecast.overlay.broker.event_log import Block, Journal
-from rangecast.overlay.broker.ports import Shed
+from rangecast.overlay.broker.ports import Dropped
 from rangecast.overlay.broker.settings import Settings
-from rangecast.overlay.interest.interest_set import Change, Heard, ItemSet
+from rangecast.overlay.interest.interest_set import Change, ItemSet, ReceivedItems
 from rangecast.overlay.interest.items import EVERYTHING
 from rangecast.overlay.interest.routing_table import Table
 from rangecast.overlay.interest.strategies import Strategy
 from rangecast.overlay.wire.frames import (
-    MOST_BYTES,
-    MOST_CONTENT,
+    MAX_BYTES,
+    MAX_CONTENT,
     Events,
     Interest,
     Item,
-    Settle,
+    PropagationQuery,
     Snapshot,
     cut_items,
     item_size,
@@ -73,18 +73,18 @@ class Link:
         """Why one of the two refuses the link, since it was last up."""
         self.is_bypassed = False
         """It is refused as its neighbour is reached over another link: questions go there."""
-        self.heard_at = -np.inf
+        self.last_frame_at = -np.inf
         """When a frame came, or the link came up."""
         self.reach: list[str] = []
         """Brokers behind the neighbour, as far as it said so."""
         self.reach_digest = 0
-        # A neighbour that was there before this broker's start wants everything until it is heard.
-        self.heard = Heard([EVERYTHING] if is_expected else [])
+        # A neighbour that was there before this broker's start wants everything until its hello.
+        self.received = ReceivedItems([EVERYTHING] if is_expected else [])
         self.table = table
         """What it wants, as a routing table."""
         self.asked_at = -np.inf
         """When a snapshot was asked for."""
-        self.questions: dict[str, Settle] = {}
+        self.questions: dict[str, PropagationQuery] = {}
         """Of the neighbour, by token: about versions that aren't known here yet."""
         self.out: Strategy | None = None
         """Made when its first Hello says which cells it has."""
@@ -92,19 +92,19 @@ class Link:
         self.wanted: dict[int, Item] = {}
         """What it should know."""
         self.is_full = False
-        """It should know more than it may be told: it is told everything."""
-        self.told = ItemSet()
+        """More than the maximum would be advertised: it is asked for all events."""
+        self.advertised = ItemSet()
         self.new: dict[int, Item] = {}
-        """To be told, at the end of this call or after some time (`Settings.gather`)."""
+        """To be advertised, at the end of this call or after `Settings.batch_delay`."""
         self.tell_at = np.inf
-        """When that is told, though more may come."""
+        """When that is advertised, though more may come."""
         self.leaving: dict[int, float] = {}
-        """Told, not wanted any more, and until when it lingers, ascending."""
+        """Advertised, not wanted any more, and when it is withdrawn, ascending."""
         self.wanted_bytes = 0
         self.is_clogged = False
         """Too much waits to be sent."""
         self.parts: deque[Snapshot] = deque()
-        """Of a snapshot that is under way: nothing else is told before it is there."""
+        """Of a snapshot that is under way: nothing else is advertised before it is there."""
         self.scanned = 0
         """Place in the log up to which events were looked at for this link."""
         self.ready: deque[Ready] = deque()
@@ -129,7 +129,7 @@ class Link:
     @property
     def is_known(self) -> bool:
         """Whether the neighbour ever said what it wants."""
-        return self.heard.incarnation > 0
+        return self.received.incarnation > 0
 
     @property
     def is_ready(self) -> bool:
@@ -137,14 +137,14 @@ class Link:
         return self.is_up and self.is_greeted
 
     @property
-    def is_telling(self) -> bool:
-        """Whether something waits to be told."""
+    def is_advertising(self) -> bool:
+        """Whether something waits to be advertised."""
         return bool(self.new or self.parts)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing was ever wanted or sent over it: it can be forgotten without loss."""
-        return not (self.heard.items or self.taken or self.flights or self.ready)
+        return not (self.received.items or self.taken or self.flights or self.ready)
 
     # ---- interest
 
@@ -162,7 +162,7 @@ class Link:
             if item.name in self.leaving:
                 del self.leaving[item.name]
                 cancelled += 1
-            elif item.name not in self.told.items:
+            elif item.name not in self.advertised.items:
                 self.new[item.name] = item
         for name in change.removed:
             if name in self.new:
@@ -172,33 +172,35 @@ class Link:
         return cancelled
 
     def wants_too_much(self, settings: Settings) -> bool:
-        """Whether the neighbour should know more than it may be told."""
-        is_long = self.wanted_bytes > settings.max_told_bytes
-        return is_long or len(self.wanted) > settings.most_told
+        """Whether more than the maximum would be advertised."""
+        is_long = self.wanted_bytes > settings.max_advertised_bytes
+        return is_long or len(self.wanted) > settings.max_advertised
 
     def aim(self, until: float, settings: Settings) -> None:
-        """Compare all that was told with all that it should be, as after a change of form."""
+        """Compare what is advertised with what should be, as after a change of form."""
         self.wanted_bytes = sum(map(item_size, self.wanted.values()))
         self.is_full = self.wants_too_much(settings)
         target = {EVERYTHING.name: EVERYTHING} if self.is_full else self.wanted
-        told = self.told.items
-        self.new = {name: item for name, item in target.items() if name not in told}
-        leaving = [(self.leaving.get(name, until), name) for name in told if name not in target]
+        advertised = self.advertised.items
+        self.new = {name: item for name, item in target.items() if name not in advertised}
+        leaving = [
+            (self.leaving.get(name, until), name) for name in advertised if name not in target
+        ]
         self.leaving = {name: due for due, name in sorted(leaving)}
 
     @property
     def due(self) -> float:
-        """When something is to be told, or has lingered enough: that comes after what is new."""
-        return self.tell_at if self.is_telling else next(iter(self.leaving.values()), np.inf)
+        """When something is advertised or withdrawn next; withdrawals come after what is new."""
+        return self.tell_at if self.is_advertising else next(iter(self.leaving.values()), np.inf)
 
     def changes(
-        self, now: float, incarnation: int, most_items: int, most_bytes: int | None = None
+        self, now: float, incarnation: int, max_items: int, max_bytes: int | None = None
     ) -> list[Interest]:
-        """Return what is to be told now: first all that is new, then what has lingered enough.
+        """Return the frames to send now: first all that is new, then the withdrawals that are due.
 
         What is new, and more than so many bytes, stays for the next time.
         """
-        items, self.new = self._next_new(most_bytes)
+        items, self.new = self._next_new(max_bytes)
         if self.new:
             gone = []
         else:
@@ -206,46 +208,46 @@ class Link:
             self.tell_at = np.inf
         for name in gone:
             del self.leaving[name]
-        new = deque(cut_items(items, most_items))
+        new = deque(cut_items(items, max_items))
         # A name takes 9 bytes at most: removed ones leave room for what comes with them.
-        most_gone = min(most_items, (MOST_BYTES - MOST_CONTENT) // 16)
+        max_removed = min(max_items, (MAX_BYTES - MAX_CONTENT) // 16)
         frames = []
         while new or gone:
             added = new.popleft() if new else []
-            removed = [] if new else gone[:most_gone]
+            removed = [] if new else gone[:max_removed]
             gone = gone[len(removed) :]
-            before = self.told.version
-            self.told.change(added, removed)
+            before = self.advertised.version
+            self.advertised.change(added, removed)
             frames.append(
                 Interest(
                     incarnation=incarnation,
                     before=before,
-                    version=self.told.version,
-                    digest=self.told.digest,
+                    version=self.advertised.version,
+                    digest=self.advertised.digest,
                     added=added,
                     removed=removed,
                 )
             )
         return frames
 
-    def _next_new(self, most_bytes: int | None) -> tuple[list[Item], dict[int, Item]]:
-        """Return what of all that is new can be told now, and the rest."""
+    def _next_new(self, max_bytes: int | None) -> tuple[list[Item], dict[int, Item]]:
+        """Return what of all that is new can be advertised now, and the rest."""
         items = [*self.new.values()]
-        if most_bytes is None:
+        if max_bytes is None:
             return items, {}
         for place, size in enumerate(accumulate(map(item_size, items)), 1):
-            if size >= most_bytes:
+            if size >= max_bytes:
                 return items[:place], {item.name: item for item in items[place:]}
         return items, {}
 
-    def snapshot(self, incarnation: int, most_items: int) -> Iterable[Snapshot]:
-        """Yield everything that was told, in parts."""
-        parts = [*cut_items(self.told.items.values(), most_items)] or [[]]
+    def snapshot(self, incarnation: int, max_items: int) -> Iterable[Snapshot]:
+        """Yield everything that was advertised, in parts."""
+        parts = [*cut_items(self.advertised.items.values(), max_items)] or [[]]
         for part, items in enumerate(parts):
             yield Snapshot(
                 incarnation=incarnation,
-                version=self.told.version,
-                digest=self.told.digest,
+                version=self.advertised.version,
+                digest=self.advertised.digest,
                 part=part,
                 parts=len(parts),
                 items=items,
@@ -301,7 +303,7 @@ class Link:
                 self.waiting += len(rows)
         self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
 
-    def shed(self, most: int) -> list[Shed]:
+    def drop(self, most: int) -> list[Dropped]:
         """Keep the best events that wait, by priority, of equals the earliest; return the rest."""
         if self.waiting <= most:
             return []
@@ -314,30 +316,30 @@ class Link:
         for _, at, row in sorted(rated)[:most]:
             kept.setdefault(at, []).append(row)
         left = [(one, sorted(kept.get(at, []))) for at, one in enumerate(self.ready)]
-        shed = []
+        dropped = []
         for one, rows in left:
             numbers = [one.block.numbers[row] for row in one.rows if row not in rows]
             if numbers:
-                shed.append(Shed(self.name, one.block.origin, numbers))
+                dropped.append(Dropped(self.name, one.block.origin, numbers))
         if any(one.lost and not rows for one, rows in left):
             self.lose()
         self.ready = deque(one._replace(rows=rows) for one, rows in left if rows)
         self.waiting = most
-        return shed
+        return dropped
 
-    def give_up(self, log: Journal, before: int) -> list[Shed]:
+    def give_up(self, log: Journal, before: int) -> list[Dropped]:
         """Leave out what lies before a place of the log; return what of it may be wanted."""
         self.rewind()
-        shed = []
+        dropped = []
         for _, block in log.between(self.scanned, before):
             if block is None:
                 continue
             sent = self.sent.get(block.origin, 0)
             numbers = [number for number in block.numbers if number > sent]
             if block.came_over != self.name and numbers:
-                shed.append(Shed(self.name, block.origin, numbers))
+                dropped.append(Dropped(self.name, block.origin, numbers))
         self.scanned = max(self.scanned, before)
-        return shed
+        return dropped
 
     def next_events(self, window: int, window_bytes: int, most: int) -> Iterable[Events]:
         """Yield what can be sent: at most so many events without a confirmation."""

@@ -13,7 +13,7 @@ from rangecast.overlay.interest.routing_table import Table
 from rangecast.overlay.wire.frames import PROTOCOL, Hello, Refuse
 
 _EPOCHS = 100
-"""Of a log, that neighbours are told."""
+"""Of a log, sent to neighbours."""
 _HIGHEST = 1 << 60
 """No event has a higher number, unless a neighbour made others give it."""
 
@@ -28,14 +28,14 @@ class LinkHandlers(InterestHandlers):
             link.scanned = self.log.durable  # what was before has never been promised to it
         self.links[name] = link
         if is_expected:
-            some = understood(list(link.heard.items.values()), self.space, self._curve)
+            some = understood(list(link.received.items.values()), self.space, self._curve)
             self._enter(0.0, link, some, [])
         return link
 
     def _link_up(self, now: float, given: ports.LinkUp) -> None:
         link = self.links.get(given.link) or self._add_link(given.link, is_expected=False)
         link.is_up, link.is_greeted, link.is_clogged = True, False, False
-        link.refused, link.heard_at = "", now
+        link.refused, link.last_frame_at = "", now
         self._greet(link)
 
     def _link_down(self, now: float, given: ports.LinkDown) -> None:
@@ -45,11 +45,11 @@ class LinkHandlers(InterestHandlers):
         link.is_up = link.is_greeted = link.is_clogged = False
         link.parts.clear()
         if given.forget:
-            self._enter(now, link, [], list(link.heard.items))
+            self._enter(now, link, [], list(link.received.items))
             del self.links[link.name]
             self._via = {one: over for one, over in self._via.items() if over != link.name}
             self._review_bypassed()
-            self._answer(self._settling.forget(link.name))
+            self._answer(self._propagation.forget(link.name))
             for other in self.links.values():
                 if other.is_up:
                     self._greet(other)  # what lies behind this broker has changed
@@ -75,8 +75,8 @@ class LinkHandlers(InterestHandlers):
             incarnation=self.incarnation,
             space=self._space_digest,
             cells=self._curve.digest if self._curve is not None else "",
-            version=link.told.version,
-            digest=link.told.digest,
+            version=link.advertised.version,
+            digest=link.advertised.digest,
             kept=self._kept,
             reach=list(reach),
             seen=seen,
@@ -93,7 +93,7 @@ class LinkHandlers(InterestHandlers):
     def _hello(self, now: float, link: Link, frame: Hello) -> None:
         if frame.incarnation < link.peer and link.is_greeted:
             raise FrameError(f"incarnation {frame.incarnation} after {link.peer}")
-        if len(frame.reach) > self.settings.most_origins:
+        if len(frame.reach) > self.settings.max_origins:
             raise FrameError(f"{len(frame.reach):,} brokers are said to be behind it")
         wrong = self._wrong_with(link, frame)
         if wrong:
@@ -111,9 +111,9 @@ class LinkHandlers(InterestHandlers):
             self.counts["incarnations that went back"] += 1
             text = f"link {link.name}: its incarnation {frame.incarnation} was {link.peer} before"
             self._alarm("clock", f"{text}: its clock went back", link)
-            link.heard.restarted()
+            link.received.restarted()
         if frame.incarnation != link.peer:
-            self._settling.restarted(link.name)
+            self._propagation.restarted(link.name)
             link.questions.clear()
             self._compare_disks(link, frame)
             link.taken.clear()  # its Hello says what is on its disk, which may be another one
@@ -130,10 +130,10 @@ class LinkHandlers(InterestHandlers):
         link.confirm(frame.kept, self._origins)
         if not was_greeted:
             link.rewind()
-        why = link.heard.lacks(frame.incarnation, frame.version, frame.digest)
+        why = link.received.lacks(frame.incarnation, frame.version, frame.digest)
         self._ask_for_all(now, link, why, at_once=not was_greeted)
         if not was_greeted:
-            asked = self._settling.open({link.name: link})
+            asked = self._propagation.open({link.name: link})
             self._ask_on((asked, []))
         self._touched[link.name] = None
 
@@ -174,7 +174,7 @@ class LinkHandlers(InterestHandlers):
         is_cycle = kind == "cycle"
         if is_cycle:
             link.is_bypassed = True
-            self._answer(self._settling.forget(link.name))
+            self._answer(self._propagation.forget(link.name))
         is_unused = is_cycle and link.is_idle and link.name not in self._via.values()
         link.refused = text
         self._link_down(now, ports.LinkDown(link.name, forget=is_new or is_unused))
@@ -185,7 +185,7 @@ class LinkHandlers(InterestHandlers):
             others = (one for one in self.links.values() if not one.is_bypassed)
             if link.is_bypassed and not any(link.name in (one.name, *one.reach) for one in others):
                 link.is_bypassed = False
-                self._settling.wait_for(link)
+                self._propagation.wait_for(link)
 
     def _refused(self, now: float, link: Link, frame: Refuse) -> None:
         text = f"{link.name} refuses the link: {frame.why}"
@@ -221,7 +221,7 @@ class LinkHandlers(InterestHandlers):
 
         If not, this log was restored from an older copy, or has lost its end. Numbers of before
         aren't given again, so nothing that comes is taken for something else. What was accepted
-        since, under numbers that the neighbour has seen, it won't get: it is told.
+        since, under numbers that the neighbour has seen, it won't get: that is reported to it.
         """
         upto = frame.kept.get(self.name, 0)
         mark = self.log.mark_of(upto) if upto else b""

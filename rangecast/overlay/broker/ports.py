@@ -98,8 +98,8 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class AskSettled:
-    """Say `IsSettled` once every broker knows what clients of this one want by now."""
+class AskPropagated:
+    """Say `IsPropagated` once every broker knows what clients of this one want by now."""
 
     token: str
 
@@ -120,7 +120,7 @@ Input = (
     | Durable
     | Clogged
     | Drained
-    | AskSettled
+    | AskPropagated
     | Tick
 )
 
@@ -201,14 +201,14 @@ class Renumber:
 
 
 @dataclass(frozen=True, slots=True)
-class IsSettled:
-    """The answer to `AskSettled`."""
+class IsPropagated:
+    """The answer to `AskPropagated`."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shed:
+class Dropped:
     """Events, by their numbers, that a link couldn't take: nobody behind it may get them."""
 
     link: str
@@ -216,4 +216,6 @@ class Shed:
     numbers: list[int]
 
 
-Output = Send | Deliver | Append | Timer | Close | Alarm | Accepted | Renumber | IsSettled | Shed
+Output = (
+    Send | Deliver | Append | Timer | Close | Alarm | Accepted | Renumber | IsPropagated | Dropped
+)

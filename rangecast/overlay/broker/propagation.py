@@ -1,7 +1,7 @@
-"""Settling: has everybody heard of it?
+"""Propagation: does every broker know of it?
 
 A token follows the interest that it closes over every link, and comes back once all further links
-have settled. A broker answers only if it has the version that the question names, so a lost frame
+have confirmed. A broker answers only if it has the version that the question names, so a lost frame
 is asked for again, and the question comes again until it is answered.
 """
 
@@ -22,7 +22,7 @@ Answer = tuple[str, str]
 
 
 _LATER = -1
-"""The version that a neighbour must know, as long as it hasn't been told all of it."""
+"""The version that a neighbour must know, while not all of it is advertised."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class _Open:
     """By link: the version that its neighbour must know."""
 
 
-class Settling:
+class Propagation:
     """Questions on their way, by the token that they have on the links of this broker."""
 
     def __init__(self, prefix: str, most: int):
@@ -48,7 +48,7 @@ class Settling:
         """By asker."""
         self._count = 0
         self._put_off = 0
-        """How many wait until neighbours are told everything, at least."""
+        """Lower bound of the questions that wait until everything is advertised."""
         self._open: dict[str, _Open] = {}
 
     def ask(self, token: str, links: Iterable[Link]) -> tuple[list[Question], list[Answer]]:
@@ -56,7 +56,7 @@ class Settling:
         if self._waiting[CLIENTS] >= self._most:
             raise UsageError(
                 f"{self._most:,} questions wait for an answer, as many as may\n"
-                "  hint: wait for some IsSettled, or raise Settings.most_questions"
+                "  hint: wait for some IsPropagated, or raise Settings.max_questions"
             )
         self._count += 1
         return self._begin(f"{self._prefix}/{self._count}", CLIENTS, token, links)
@@ -75,7 +75,7 @@ class Settling:
         self, key: str, asker: str, token: str, links: Iterable[Link]
     ) -> tuple[list[Question], list[Answer]]:
         waits = {
-            link.name: _LATER if link.is_telling else link.told.version
+            link.name: _LATER if link.is_advertising else link.advertised.version
             for link in links
             if not link.is_bypassed
         }
@@ -91,25 +91,25 @@ class Settling:
         """Let all questions wait for one link more; they are asked when the link is up."""
         for one in self._open.values():
             if one.asker != link.name:
-                one.waits.setdefault(link.name, link.told.version)
+                one.waits.setdefault(link.name, link.advertised.version)
 
     @property
     def has_put_off(self) -> bool:
-        """Whether questions wait until neighbours are told everything."""
+        """Whether questions wait until everything is advertised."""
         return self._put_off > 0
 
-    def all_told(self, link: Link) -> list[Question]:
-        """Return the questions that have waited until a link was told everything."""
+    def all_advertised(self, link: Link) -> list[Question]:
+        """Return the questions that have waited until everything was advertised over a link."""
         found = []
         for key, one in self._open.items():
             if one.waits.get(link.name) == _LATER:
-                one.waits[link.name] = link.told.version
-                found.append((link.name, (key, link.told.version)))
+                one.waits[link.name] = link.advertised.version
+                found.append((link.name, (key, link.advertised.version)))
         self._put_off = sum(_LATER in one.waits.values() for one in self._open.values())
         return found
 
     def answered(self, token: str, link: str) -> list[Answer]:
-        """A neighbour has settled."""
+        """Note that a neighbour has confirmed; return what follows."""
         one = self._open.get(token)
         if one is None:
             return []

@@ -16,7 +16,7 @@ from rangecast.model.validation.arguments import finite
 from rangecast.model.validation.inputs import as_points
 from rangecast.overlay.broker import ports
 from rangecast.overlay.broker.event_log import Block
-from rangecast.overlay.wire.frames import MOST_CONTENT
+from rangecast.overlay.wire.frames import MAX_CONTENT
 
 
 def published(
@@ -68,6 +68,6 @@ def published(
     if large is not None:
         raise UsageError(
             f"event {large[0]!r:.80} takes {large[1]:,} bytes, more than a frame can hold\n"
-            f"  expected: at most {MOST_CONTENT:,}\n  hint: shorten its texts; nothing was done"
+            f"  expected: at most {MAX_CONTENT:,}\n  hint: shorten its texts; nothing was done"
         )
     return block

@@ -19,14 +19,21 @@ from rangecast.model.validation.inputs import as_space
 from rangecast.overlay.broker import ports
 from rangecast.overlay.broker.event_log import Journal, Log
 from rangecast.overlay.broker.link_state import Link
-from rangecast.overlay.broker.propagation import Answer, Question, Settling
+from rangecast.overlay.broker.propagation import Answer, Propagation, Question
 from rangecast.overlay.broker.settings import Settings
 from rangecast.overlay.interest.interest_set import space_digest
 from rangecast.overlay.interest.range_line import Curve
 from rangecast.overlay.interest.routing_table import Table
 from rangecast.overlay.interest.sources import CLIENTS, Sources
 from rangecast.overlay.interest.strategies import Options
-from rangecast.overlay.wire.frames import Frame, Hello, Refuse, Settle, Settled, item_size
+from rangecast.overlay.wire.frames import (
+    Frame,
+    Hello,
+    PropagationQuery,
+    PropagationReply,
+    Refuse,
+    item_size,
+)
 
 
 class Identity(NamedTuple):
@@ -54,7 +61,7 @@ class BrokerState:
         strategy: str,
         cells: Cells | None,
         words: str | None,
-        budget: int,
+        max_ranges: int,
         cover_index: str,
         settings: Settings | None,
         journal: Journal | None,
@@ -81,7 +88,7 @@ class BrokerState:
         if cells is not None and strategy != "subsumption":
             self._curve = Curve(self.space, cells, words)
         """Of ranges that neighbours may send."""
-        self._options = Options(strategy, cells, self._curve, budget, cover_index)
+        self._options = Options(strategy, cells, self._curve, max_ranges, cover_index)
         bare = Space(self.space.attributes)  # without the comments of a space that was inferred
         self._space_digest = space_digest(bare.to_toml())
         self._members = Members()
@@ -89,7 +96,7 @@ class BrokerState:
         self._clients = Table(self.space)
         """What clients want, if this broker delivers to them."""
         self._sources = self.sources_type(self.space)
-        self._settling = Settling(f"{name}/{incarnation}", self.settings.most_questions)
+        self._propagation = Propagation(f"{name}/{incarnation}", self.settings.max_questions)
         self._got: dict[str, int] = dict(kept or {})
         """By origin: the last event that came."""
         self._kept: dict[str, int] = dict(kept or {})
@@ -104,7 +111,7 @@ class BrokerState:
         """No event published here has a higher one."""
         self._mark = b""
         """The checksum of the events published here, if there is no journal."""
-        self._beat_at = -np.inf
+        self._heartbeat_at = -np.inf
         self._timer = np.inf
         self._touched: dict[str, None] = {}
         """Links that have something to say at the end of this call."""
@@ -121,14 +128,14 @@ class BrokerState:
         if not link.is_ready or not link.is_known:
             return  # what it wants comes soon
         settings = self.settings
-        enough = settings.window if settings.most_waiting is None else None
-        link.scan(self.log, self.space, settings.most_scanned, enough)
-        if self.settings.most_waiting is not None:
+        enough = settings.window if settings.max_waiting is None else None
+        link.scan(self.log, self.space, settings.max_scanned, enough)
+        if self.settings.max_waiting is not None:
             room = max(0, self.settings.window - link.in_flight)  # these needn't wait
-            self._shed(link.shed(self.settings.most_waiting + room))
+            self._drop(link.drop(self.settings.max_waiting + room))
         if not link.flights:
             link.moved_at = now
-        bounds = settings.window, settings.window_bytes, settings.most_events
+        bounds = settings.window, settings.window_bytes, settings.max_events
         for events in link.next_events(*bounds):
             self._send(link, events)
 
@@ -143,30 +150,30 @@ class BrokerState:
                 if room <= 0:
                     break
         if not link.parts and (room is None or room > 0):
-            for frame in link.changes(now, self.incarnation, self.settings.most_items, room):
+            for frame in link.changes(now, self.incarnation, self.settings.max_items, room):
                 self._send(link, frame)
-        if link.is_telling:
+        if link.is_advertising:
             link.tell_at = now
-        elif self._settling.has_put_off:
-            self._ask_on((self._settling.all_told(link), []))
+        elif self._propagation.has_put_off:
+            self._ask_on((self._propagation.all_advertised(link), []))
 
     def _ask_on(self, asked: tuple[list[Question], list[Answer]]) -> None:
-        """Ask neighbours whether they have settled; answer those who know."""
+        """Ask neighbours whether they know it; answer the questions that are decided."""
         questions, answers = asked
         for name, (token, version) in questions:
-            question = Settle(token=token, incarnation=self.incarnation, version=version)
+            question = PropagationQuery(token=token, incarnation=self.incarnation, version=version)
             self._send(self.links[name], question)
         self._answer(answers)
 
     def _answer(self, answers: Iterable[Answer]) -> None:
         for name, token in answers:
             if name == CLIENTS:
-                self._out.append(ports.IsSettled(token))
+                self._out.append(ports.IsPropagated(token))
             elif name in self.links:
-                self._send(self.links[name], Settled(token=token))
+                self._send(self.links[name], PropagationReply(token=token))
 
     def _tell_all(self, now: float) -> None:
-        """Tell every link what waits to be told, so that a question can be asked about it."""
+        """Advertise over every link what waits, so that a question can be asked about it."""
         for link in self.links.values():
             if link.new and not link.is_clogged:
                 self._tell(now, link)
@@ -176,12 +183,12 @@ class BrokerState:
         before = self.log.before_last(most)
         for link in self.links.values():
             if link.floor < before:
-                self._shed(link.give_up(self.log, before))
+                self._drop(link.give_up(self.log, before))
                 self._say(now, link)  # what is left was forgotten, too
 
-    def _shed(self, shed: list[ports.Shed]) -> None:
-        self._out += shed
-        self.counts["events shed"] += sum(len(one.numbers) for one in shed)
+    def _drop(self, dropped: list[ports.Dropped]) -> None:
+        self._out += dropped
+        self.counts["events dropped"] += sum(len(one.numbers) for one in dropped)
 
     def _send(self, link: Link, frame: Frame) -> None:
         if link.is_ready or (link.is_up and isinstance(frame, Hello | Refuse)):
@@ -191,14 +198,16 @@ class BrokerState:
         self._out.append(ports.Alarm(kind, text, link.name))
 
     def _set_timer(self, now: float) -> None:
-        """Ask to be called when something lingers no longer, or at the next beat."""
+        """Set the timer to the next withdrawal or heartbeat."""
         due = np.inf
         for link in self.links.values():
             if link.is_clogged:
                 continue
             due = min(due, now if link.is_behind and link.is_ready else link.due)
-        if self.settings.beat is not None and any(link.is_up for link in self.links.values()):
-            due = min(due, max(self._beat_at, now))
+        if self.settings.heartbeat_interval is not None and any(
+            link.is_up for link in self.links.values()
+        ):
+            due = min(due, max(self._heartbeat_at, now))
         if due < self._timer:
             self._timer = due
             self._out.append(ports.Timer(float(due)))

@@ -35,9 +35,9 @@ def space_digest(definition: str) -> str:
     return hashlib.sha256(definition.encode()).hexdigest()[:16]
 
 
-def too_much(most_items: int, most_bytes: int) -> str:
+def too_much(max_items: int, max_bytes: int) -> str:
     """Return what is said to a neighbour that wants too much."""
-    return f"a neighbour may say of {most_items:,} items and {most_bytes:,} bytes what it wants"
+    return f"a neighbour may say of {max_items:,} items and {max_bytes:,} bytes what it wants"
 
 
 class ItemSet:
@@ -71,7 +71,7 @@ class Change(NamedTuple):
     removed: list[int]
 
 
-class Heard(ItemSet):
+class ReceivedItems(ItemSet):
     """What a neighbour said that it wants, as far as it is known here."""
 
     def __init__(self, items: Iterable[Item] = ()):
@@ -104,7 +104,7 @@ class Heard(ItemSet):
             return "gap"
         return "digest" if version == self.version and digest != self.digest else ""
 
-    def change_of(self, frame: Interest, most_items: int, most_bytes: int) -> Change | Why | None:
+    def change_of(self, frame: Interest, max_items: int, max_bytes: int) -> Change | Why | None:
         """Return what an Interest changes, or why it can't be used; `None`: it came before."""
         if frame.incarnation != self.incarnation:
             return "incarnation" if frame.incarnation > self.incarnation else None
@@ -118,12 +118,12 @@ class Heard(ItemSet):
         if not fits or self.digest_after(frame.added, frame.removed) != frame.digest:
             return "digest"
         size = self.bytes + sum(map(item_size, frame.added))
-        if len(known) + len(names) - len(gone) > most_items or size > most_bytes:
-            raise FrameError(too_much(most_items, most_bytes))
+        if len(known) + len(names) - len(gone) > max_items or size > max_bytes:
+            raise FrameError(too_much(max_items, max_bytes))
         return Change(frame.added, frame.removed)
 
     def stage(
-        self, frame: Snapshot, most_items: int, most_bytes: int
+        self, frame: Snapshot, max_items: int, max_bytes: int
     ) -> tuple[dict[int, Item] | None, bool]:
         """Keep a part; return all items by name once they are there, and whether others were
         interrupted.
@@ -148,9 +148,9 @@ class Heard(ItemSet):
         if frame.part not in self._parts:
             self._staged_items += len(frame.items)
             self._staged_bytes += sum(map(item_size, frame.items))
-            if self._staged_items > most_items or self._staged_bytes > most_bytes:
+            if self._staged_items > max_items or self._staged_bytes > max_bytes:
                 self._drop_staged()
-                raise FrameError(too_much(most_items, most_bytes))
+                raise FrameError(too_much(max_items, max_bytes))
             self._parts[frame.part] = frame.items
         if len(self._parts) < frame.parts:
             return None, interrupted

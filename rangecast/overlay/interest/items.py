@@ -21,7 +21,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.overlay.interest.range_line import Curve
 from rangecast.overlay.wire.frames import (
-    MOST_CONTENT,
+    MAX_CONTENT,
     BoxItem,
     Item,
     RangeItem,
@@ -142,8 +142,8 @@ def strings_of(space: Space) -> frozenset[int]:
 
 def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[Wanted]:
     """Return items as this broker understands them; refuse what can't be of this space."""
-    if any(item_size(one) > MOST_CONTENT for one in items):
-        raise FrameError(f"an item has at most {MOST_CONTENT:,} bytes")
+    if any(item_size(one) > MAX_CONTENT for one in items):
+        raise FrameError(f"an item has at most {MAX_CONTENT:,} bytes")
     _check_boxes([one.boxes for one in items if isinstance(one, BoxItem)], space)
     return [_understood(one, space, curve) for one in items]
 

@@ -28,7 +28,7 @@ _BITS = 12
 """Of the number of a stretch."""
 _MISSING = (1 << _BITS) - 1
 """The stretch of events without a word."""
-_MOST_WORDS = 16
+_MAX_WORDS = 16
 """Words that a box on the curve may list."""
 Words = Mapping[str, Sequence[str | None]]
 """The values of string attributes, event by event."""
@@ -80,7 +80,7 @@ class Curve:
         good = boxes.mentions[:, list(self.cells.axes)].all(axis=1)
         if self._words is not None:
             lo, hi = boxes.lo[:, self._axis], boxes.hi[:, self._axis]
-            good &= (lo >= 0) & (hi < min(OTHER, MISSING)) & (hi - lo < _MOST_WORDS)
+            good &= (lo >= 0) & (hi < min(OTHER, MISSING)) & (hi - lo < _MAX_WORDS)
         return np.asarray(np.bincount(boxes.owner, ~good, boxes.rows) == 0)
 
     def ranges(self, boxes: Boxes, limit: int) -> RangeSets:

@@ -1,6 +1,6 @@
 """Who wants which items: the clients of a broker, and its neighbours.
 
-A link must be told of an item if a source other than the neighbour behind it wants the item.
+An item is advertised over a link if a source other than the neighbour behind it wants the item.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Sources:
         return changes
 
     def besides(self, link: str) -> Batch:
-        """Return all items that a link must be told of."""
+        """Return all items that are advertised over a link."""
         only = (link,)
         some = [one for name, one in self.wanted.items() if self._by[name] != only]
         return Batch(self._space, some)

@@ -6,11 +6,11 @@ and says which items the neighbour must know:
     none          all of them
     covering      those that no other one covers (paper 000): a `CoverSet`
     subsumption   those that don't lie inside the union of others (paper 004): an `ExactSummary`
-    merging       ranges of a curve, within a budget (paper 004), and boxes that it doesn't bear
+    merging       ranges of a curve, at most max_ranges (paper 004), and boxes that it doesn't bear
     both          covering as long as that leaves few items, then merging of what is left
 
 It may say more than is wanted, never less. One structure for all links would lose events: what
-came from a neighbour may cover what that neighbour must be told.
+came from a neighbour may cover what is advertised to that neighbour.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Options:
     """Of the index of subsumption, and of the curve."""
     curve: Curve | None
     """Of ranges."""
-    budget: int
-    """Ranges that a neighbour is told of at most; with `both`, also boxes."""
+    max_ranges: int
+    """Maximum ranges that are advertised to a neighbour; with `both`, also boxes."""
     cover_index: str = "auto"
 
     def __post_init__(self) -> None:
@@ -67,8 +67,8 @@ class Options:
             raise UsageError(
                 f"unknown strategy {self.strategy!r}: {one_of(self.strategy, STRATEGIES)}"
             )
-        if self.budget < 1:
-            raise UsageError(f"a budget is at least one range; given: {self.budget}")
+        if self.max_ranges < 1:
+            raise UsageError(f"a max_ranges is at least one range; given: {self.max_ranges}")
         if self.cells is None and self.strategy not in ("none", "covering"):
             raise UsageError(
                 f"the strategy {self.strategy!r} needs cells\n"
@@ -77,7 +77,7 @@ class Options:
 
 
 class Plain:
-    """Everything is told; no strategy at all."""
+    """Advertises every item unchanged."""
 
     form = "boxes"
 
@@ -92,33 +92,33 @@ class Plain:
 
         What comes is new, and what goes is there.
         """
-        told: list[Item] = []
+        advertised: list[Item] = []
         withdrawn: list[int] = []
-        if self._same_cells:  # ranges are told as they are
+        if self._same_cells:  # ranges are advertised as they are
             new_ranges = {item.name: item for item in come.ranges}
             for item in go.ranges:
                 if new_ranges.pop(item.name, None) is None:
                     withdrawn.append(item.name)
-            told += new_ranges.values()
+            advertised += new_ranges.values()
         else:
             come, go = come.without_ranges, go.without_ranges
         gone = {one.item.name: one for one in go if one.boxes is not None}
         new, old = self._changed(come, list(gone))
         items = [self._catalog[name].item for name in new]
-        told += items if self._same_cells else map(self._told_as, items)
+        advertised += items if self._same_cells else map(self._advertised_as, items)
         withdrawn += [
-            self._told_as((gone.get(name) or self._catalog[name]).item).name for name in old
+            self._advertised_as((gone.get(name) or self._catalog[name]).item).name for name in old
         ]
-        return Change(told, withdrawn)
+        return Change(advertised, withdrawn)
 
-    def _told_as(self, item: Item) -> Item:
-        """Return what the neighbour is told instead of an item."""
+    def _advertised_as(self, item: Item) -> Item:
+        """Return the item that is advertised instead of an item."""
         if isinstance(item, RangeItem) and not self._same_cells:
             return everything(instead_of=item.name)
         return item
 
     def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
-        """Return the names of what is to be told, and of what is to be withdrawn."""
+        """Return the names of items to advertise, and of items to withdraw."""
         new = dict.fromkeys(one.item.name for one in come if one.boxes is not None)
         old = [name for name in go if name not in new]
         for name in go:
@@ -127,7 +127,7 @@ class Plain:
 
 
 class Covering(Plain):
-    """What no other item covers, and what was told before it was covered."""
+    """Advertises items that no other one covers, and those advertised before they were covered."""
 
     def __init__(self, space: Space, options: Options, catalog: Catalog, *, same_cells: bool):
         super().__init__(space, options, catalog, same_cells=same_cells)
@@ -175,8 +175,8 @@ class Subsumption(Covering):
 class Merging:
     """The union of items as few ranges; what the curve doesn't bear stays a box, if not covered.
 
-    Ranges that were told stay as they are, and what they lack is told beside them, as every other
-    range costs a message. Past the budget the union is cut again, with the shortest gaps closed,
+    Ranges that were advertised stay, and what they lack is advertised beside them, as every other
+    range costs a message. Past the maximum the union is cut again, with the shortest gaps closed,
     and so that there is room for as much to come. What nobody wants any more is cut off once it may
     be much.
     """
@@ -189,8 +189,8 @@ class Merging:
         self._curve = options.curve
         self._boxes = Covering(space, options, catalog, same_cells=True)
         self._levels = Levels(options.curve.width)
-        self._budget = options.budget
-        self._told = NOTHING
+        self._max_ranges = options.max_ranges
+        self._advertised = NOTHING
         self._items: dict[int, RangeItem] = {}
         self._there = self._left = 0
         """Items that are there as ranges, and that went since the ranges were cut."""
@@ -220,28 +220,28 @@ class Merging:
         gained, lost = self._edit(come, 1), self._edit(go, -1)
         self._there += len(come) - len(go)
         self._left += len(go) if len(lost) else 0
-        lacking = difference(gained, self._told)
+        lacking = difference(gained, self._advertised)
         if self._left * _STALE <= self._there:
             if not len(lacking):
                 return NO_CHANGE
-            told = self._cut(joined([self._told, lacking]))
-            lacking = difference(told, self._told)
-            if len(self._items) + len(lacking) <= self._budget:
-                self._told = told
+            advertised = self._cut(joined([self._advertised, lacking]))
+            lacking = difference(advertised, self._advertised)
+            if len(self._items) + len(lacking) <= self._max_ranges:
+                self._advertised = advertised
                 added = _items_of(lacking)
                 self._items |= added
                 return Change([*added.values()], [])
         self._left = 0
-        self._told = self._cut(self._levels.ranges())
-        before, self._items = self._items, _items_of(self._told)
+        self._advertised = self._cut(self._levels.ranges())
+        before, self._items = self._items, _items_of(self._advertised)
         return Change(
             [item for name, item in self._items.items() if name not in before],
             [name for name in before if name not in self._items],
         )
 
     def _cut(self, ranges: Ranges) -> Ranges:
-        """Close the shortest gaps, so that half of the budget is left."""
-        return within_budget(ranges, max(1, self._budget // 2))[0]
+        """Close the shortest gaps, so that half of max_ranges is left."""
+        return within_budget(ranges, max(1, self._max_ranges // 2))[0]
 
     def _edit(self, items: Batch, by: int) -> Ranges:
         """Add items, or take them off (`by` = -1); return what the union gains or loses."""
@@ -262,14 +262,14 @@ def _items_of(ranges: Ranges) -> dict[int, RangeItem]:
 
 
 class Both:
-    """Covering; if that leaves more than the budget, ranges of what it leaves."""
+    """Covering; if that leaves more than the max_ranges, ranges of what it leaves."""
 
     def __init__(self, space: Space, options: Options, catalog: Catalog):
         self._covering = Covering(space, options, catalog, same_cells=True)
         self._merging = Merging(space, options, catalog)
         self._space = space
         self._catalog = catalog
-        self._budget = options.budget
+        self._max_ranges = options.max_ranges
         self._left: dict[int, Item] = {}
         """What covering leaves."""
         self._merged: dict[int, Item] = {}
@@ -288,19 +288,19 @@ class Both:
         before, change = self.form, left if self.form == "boxes" else merged
         _apply(left, self._left)
         _apply(merged, self._merged)
-        few = self._budget if before == "boxes" else self._budget // 2
+        few = self._max_ranges if before == "boxes" else self._max_ranges // 2
         is_small = not self._came_as_ranges and len(self._left) <= few
         self.form = "boxes" if is_small else "ranges"
         if self.form == before:
             return change
-        # What the last change did to the old form was never told.
+        # What the last change did to the old form was never advertised.
         old, new = (self._left, self._merged) if before == "boxes" else (self._merged, self._left)
         added_names = {item.name for item in change.added}
-        told = dict.fromkeys(name for name in old if name not in added_names)
-        told |= dict.fromkeys(change.removed)
+        advertised = dict.fromkeys(name for name in old if name not in added_names)
+        advertised |= dict.fromkeys(change.removed)
         return Change(
-            [item for name, item in new.items() if name not in told],
-            [name for name in told if name not in new],
+            [item for name, item in new.items() if name not in advertised],
+            [name for name in advertised if name not in new],
         )
 
 

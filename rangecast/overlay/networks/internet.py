@@ -18,7 +18,7 @@ from rangecast.kernels.arrays import F64, I32, I64, U8, offsets_of, readonly
 from rangecast.kernels.jit import jit
 from rangecast.model.validation.arguments import whole
 
-NODES, EXPONENT, LEAVES = 20_000, 2.2, 0.3
+NODES, DEGREE_EXPONENT, LEAF_SHARE = 20_000, 2.2, 0.3
 FAR = 255
 """Hops to a node that can't be reached; an internet with ways as long is refused."""
 
@@ -74,24 +74,24 @@ class Internet:
         self,
         nodes: int = NODES,
         *,
-        exponent: float = EXPONENT,
-        leaves: float = LEAVES,
+        degree_exponent: float = DEGREE_EXPONENT,
+        leaf_share: float = LEAF_SHARE,
         seed: int = 0,
     ):
         """Make one.
 
-        exponent   of the power law: a node has degree d with a chance of d to the minus exponent
-        leaves     the share of nodes with degree one
+        degree_exponent   of the power law: a node has degree d with probability d ** -exponent
+        leaf_share        the share of nodes with degree one
         """
-        if nodes < 3 or exponent <= 1 or not 0 <= leaves < 1:
+        if nodes < 3 or degree_exponent <= 1 or not 0 <= leaf_share < 1:
             raise UsageError(
-                "an internet takes at least 3 nodes, an exponent above 1 and a share of leaves "
-                f"from 0 to below 1; given: {nodes}, {exponent}, {leaves}"
+                "an internet takes at least 3 nodes, a degree_exponent above 1 and a leaf_share "
+                f"from 0 to below 1; given: {nodes}, {degree_exponent}, {leaf_share}"
             )
         rng = np.random.default_rng([whole("seed", seed, least=0), 0x1AE7])
-        ones = min(int(leaves * nodes), nodes - 2)
+        ones = min(int(leaf_share * nodes), nodes - 2)
         sizes = np.arange(2, max(nodes // 4, 3))
-        share = np.cumsum(sizes ** -float(exponent))
+        share = np.cumsum(sizes ** -float(degree_exponent))
         drawn = sizes[np.searchsorted(share, rng.random(nodes - ones) * share[-1])]
         degree = np.concatenate([-np.sort(-drawn), np.ones(ones, np.int64)]).astype(np.int64)
         ends = np.zeros(nodes, np.int64)
@@ -100,7 +100,7 @@ class Internet:
         if left < 0:
             raise UsageError(
                 f"{ones:,} of {nodes:,} nodes have degree one, and the others have too few links "
-                "for them\n  hint: a smaller share of leaves, or a smaller exponent"
+                "for them\n  hint: a smaller leaf_share, or a smaller degree_exponent"
             )
         rest = rng.permutation(open_ends[:left])
         rest = rest[: len(rest) // 2 * 2].reshape(-1, 2)
@@ -126,7 +126,7 @@ class Internet:
         if not _hops(self._first, self._other, np.ascontiguousarray(sources, np.int64), found):
             raise UsageError(
                 f"some nodes are {FAR} links apart, or more\n"
-                "  hint: a smaller exponent: more nodes have many links then"
+                "  hint: a smaller degree_exponent: more nodes have many links then"
             )
         return found
 

@@ -38,7 +38,7 @@ class Traffic:
     """What went over links."""
 
     control_messages: int = 0
-    """Items that were told or withdrawn over a link."""
+    """Items that were advertised or withdrawn over a link."""
     control_bytes: int = 0
     event_messages: int = 0
     """Events times links that they went over."""
@@ -138,7 +138,7 @@ class Network:
         *,
         strategy: str = "covering",
         chosen: Chosen | None = None,
-        budget: int = 1000,
+        max_ranges: int = 1000,
     ):
         self._space = space
         self.traffic = Traffic()
@@ -146,7 +146,13 @@ class Network:
         """Pairs of an event and a subscription."""
         chosen = chosen or Chosen()
         self._now = 0.0
-        settings = Settings(beat=None, linger=0, gather=1.0, window=1 << 40, most_hops=brokers)
+        settings = Settings(
+            heartbeat_interval=None,
+            withdraw_delay=0,
+            batch_delay=1.0,
+            window=1 << 40,
+            max_hops=brokers,
+        )
         self.brokers = [
             Broker(
                 str(number),
@@ -154,7 +160,7 @@ class Network:
                 strategy=strategy,
                 cells=chosen.cells,
                 words=chosen.words,
-                budget=budget,
+                max_ranges=max_ranges,
                 settings=settings,
             )
             for number in range(brokers)
@@ -218,8 +224,10 @@ class Network:
 
     @property
     def table_sizes(self) -> I64:
-        """By broker: the items that its neighbours want, as far as it was told."""
-        sizes = [sum(len(link.heard.items) for link in one.links.values()) for one in self.brokers]
+        """By broker: the items that its neighbours have advertised."""
+        sizes = [
+            sum(len(link.received.items) for link in one.links.values()) for one in self.brokers
+        ]
         return np.array(sizes, np.int64)
 
     def _count(self, sender: int, receiver: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""A play: subscriptions, events and edits, each at a broker, put through a network.
+"""A scenario: subscriptions, events and edits, each at a broker, sent through a network.
 
 Brokers are drawn by a seed. Edits come between events: each says before which event it is done.
 """
@@ -24,13 +24,13 @@ from rangecast.overlay.broker import ports
 from rangecast.overlay.networks.network import Chosen, Network, chosen_for, filters_of
 from rangecast.overlay.networks.tree import Tree
 
-_MOST = 1000
+_MAX_BATCH = 1000
 """Events that are published together."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What is played."""
+    """The data of a scenario."""
 
     space: Space
     boxes: Boxes
@@ -79,7 +79,7 @@ def _whole(path: str | Path, given: list[Any], events: int) -> list[int]:
     return rows
 
 
-class Play:
+class Scenario:
     """Where everything is, drawn by a seed."""
 
     def __init__(self, given: Given, tree: Tree, brokers: int, seed: int):
@@ -107,16 +107,21 @@ class Play:
         edits: Sequence[Edit] = (),
         *,
         strategy: str,
-        budget: int = 1000,
+        max_ranges: int = 1000,
         chosen: Chosen | None = None,
         batch_size: int = 100,
     ) -> Network:
-        """Play everything; return the network that did it."""
+        """Run everything; return the network that did it."""
         given = self.given
         if chosen is None:
             chosen = chosen_for(strategy, given.space, given.boxes, given.points)
         network = Network(
-            given.space, self.tree, self.brokers, strategy=strategy, chosen=chosen, budget=budget
+            given.space,
+            self.tree,
+            self.brokers,
+            strategy=strategy,
+            chosen=chosen,
+            max_ranges=max_ranges,
         )
         at = np.array([self.broker_of[one] for one in given.boxes.ids.to_pylist()], np.int64)
         for first in range(0, len(at), batch_size):
@@ -141,8 +146,8 @@ class Play:
         origins = self.origins[first:last]
         for origin in np.unique(origins).tolist():
             here = rows[origins == origin]
-            for begin in range(0, len(here), _MOST):
-                some = here[begin : begin + _MOST]
+            for begin in range(0, len(here), _MAX_BATCH):
+                some = here[begin : begin + _MAX_BATCH]
                 network.publish(origin, self.given.points[some], some.tolist())
 
     def _edit(self, network: Network, edit: Edit) -> None:

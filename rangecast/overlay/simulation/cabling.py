@@ -13,7 +13,7 @@ from rangecast.overlay.broker import ports
 from rangecast.overlay.broker.broker import Broker
 from rangecast.overlay.simulation.hardware import Edge
 from rangecast.overlay.simulation.oracle import Oracle
-from rangecast.overlay.simulation.parameters import Knobs
+from rangecast.overlay.simulation.parameters import Parameters
 from rangecast.overlay.wire.frames import Events, Frame, Interest, encode
 
 _MAX_UNREAD = 4
@@ -25,7 +25,7 @@ it sent before may still arrive, and let it seem alive.
 class Cabling:
     """What `World` knows of links."""
 
-    knobs: Knobs
+    parameters: Parameters
     rng: Random
     now: float
     is_faulty: bool
@@ -150,22 +150,22 @@ class Cabling:
             return
         if receiver in self.stopped and isinstance(frame, Events):
             self._note_unread(edge, receiver, frame)
-        rng, knobs = self.rng, self.knobs
+        rng, parameters = self.rng, self.parameters
         copies = 1
         data = encode(frame)
         if self.is_faulty:
-            if rng.random() < knobs.drop or (edge.deaf > self.now and sender == edge.ends[0]):
+            if rng.random() < parameters.drop or (edge.deaf > self.now and sender == edge.ends[0]):
                 copies = 0
-            elif rng.random() < knobs.double:
+            elif rng.random() < parameters.double:
                 copies = 2
-            if rng.random() < knobs.spoil:
+            if rng.random() < parameters.spoil:
                 data = self._spoiled(frame, data)
         if self.is_traced:
             fate = "" if copies == 1 else " (lost)" if not copies else " (twice)"
             self.tell(f"{sender} -> {receiver}: {frame}{fate}")
         for _ in range(copies):
-            at = max(self.now + rng.uniform(0.05, knobs.delay), edge.clogged)
-            if not (self.is_faulty and rng.random() < knobs.late):
+            at = max(self.now + rng.uniform(0.05, parameters.delay), edge.clogged)
+            if not (self.is_faulty and rng.random() < parameters.late):
                 at = edge.last[sender] = max(at, edge.last.get(sender, 0.0))
             else:
                 at += rng.uniform(0, 4)

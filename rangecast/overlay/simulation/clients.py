@@ -31,12 +31,12 @@ class Clients:
                 low = self._world.rng.randrange(SIDE - size)
                 if self._world.rng.random() < 0.85:
                     terms.append(f"{name} between {low} and {low + size}")
-            if self._world.knobs.strings and self._world.rng.random() < 0.5:
+            if self._world.parameters.strings and self._world.rng.random() < 0.5:
                 words = self._world.rng.sample(["a", "b", "c", "d"], self._world.rng.choice([1, 2]))
                 listed = ", ".join(f"'{word}'" for word in words)
                 terms.append(f"word {self._world.rng.choice(['in', 'not in'])} ({listed})")
             texts.append(" and ".join(terms) or "x >= 0")
-        if self._world.knobs.strings:
+        if self._world.parameters.strings:
             return texts
         return [Filter.parse(text, plain_space()) for text in texts]
 
@@ -46,10 +46,10 @@ class Clients:
         live = self._world.oracle.live()
         kind = rng.random()
         if kind < 0.45:
-            self.publish(f"b{rng.randrange(self._world.knobs.brokers)}")
+            self.publish(f"b{rng.randrange(self._world.parameters.brokers)}")
         elif kind < 0.70 or not live:
             self._next_id += 1
-            name = f"b{rng.randrange(self._world.knobs.brokers)}"
+            name = f"b{rng.randrange(self._world.parameters.brokers)}"
             self._world.client(name, ports.Subscribe({self._next_id: rng.choice(self._filters)}))
         else:
             one, name = rng.choice(live)
@@ -58,10 +58,10 @@ class Clients:
                     one, name = max(live, key=self._size)
                 self._world.client(name, ports.Unsubscribe([one]))
                 # What others hear of it comes after a while: publish just then.
-                settings, delay = self._world.knobs.settings, self._world.knobs.delay
-                after = max(settings.linger, settings.gather)
+                settings, delay = self._world.parameters.settings, self._world.parameters.delay
+                after = max(settings.withdraw_delay, settings.batch_delay)
                 for _ in range(rng.choice([4, 8, 16])):
-                    other = f"b{rng.randrange(self._world.knobs.brokers)}"
+                    other = f"b{rng.randrange(self._world.parameters.brokers)}"
                     self._world.later(after + rng.uniform(0, 1.5 * delay), self.publish, other)
             else:
                 self._world.client(name, ports.Replace({one: rng.choice(self._filters)}))
@@ -79,8 +79,8 @@ class Clients:
         points = [self._point() for _ in range(count)]
         ids: list[Id] = [*range(self._next_event, self._next_event + count)]
         self._next_event += count
-        if not self._world.knobs.strings:
-            ranked = self._world.knobs.settings.most_waiting is not None
+        if not self._world.parameters.strings:
+            ranked = self._world.parameters.settings.max_waiting is not None
             priorities = [rng.choice([0.0, 1.0, 2.0]) for _ in points] if ranked else []
             given = np.array(points, np.float64)
             self._world.client(name, ports.Publish(given, ids, priorities=priorities))

@@ -23,14 +23,14 @@ def break_something(world: World) -> None:
         edge.deaf = world.now + rng.uniform(1, 10)
     elif kind < 0.8:
         edge.clogged = world.now + rng.uniform(1, 8)
-    elif world.knobs.crash:
-        world.crash(f"b{rng.randrange(world.knobs.brokers)}")
+    elif world.parameters.crash:
+        world.crash(f"b{rng.randrange(world.parameters.brokers)}")
 
 
 def close_cycle(world: World) -> None:
     """Join two brokers that are joined already, if the seed says so."""
-    if world.knobs.extra is not None and world.is_faulty:
-        one, other = (f"b{end}" for end in world.knobs.extra)
+    if world.parameters.extra is not None and world.is_faulty:
+        one, other = (f"b{end}" for end in world.parameters.extra)
         world.extra = world.new_edge(one, other)
         world.join(world.extra)
 
@@ -46,17 +46,17 @@ def move_link(world: World) -> None:
 
 def draw_histories(world: World, until: float) -> None:
     """Draw when disks go back, names are taken, sets change, brokers stand still."""
-    rng, knobs = world.rng, world.knobs
+    rng, parameters = world.rng, world.parameters
     names = [*world.brokers]
     for count, act, begin in (
-        (knobs.restores, _restore_one, 0.2),
-        (knobs.twins, bring_twin, 0.2),
-        (knobs.flips, flip_item, 0.85),  # before the end, or something else finds it
-        (knobs.hostile, bring_stranger, 0.2),
+        (parameters.restores, _restore_one, 0.2),
+        (parameters.twins, bring_twin, 0.2),
+        (parameters.flips, flip_item, 0.85),  # before the end, or something else finds it
+        (parameters.hostile, bring_stranger, 0.2),
     ):
         for _ in range(count):
             world.later(rng.uniform(begin, 0.95) * until, act, world)
-    for _ in range(knobs.stops):
+    for _ in range(parameters.stops):
         begin = rng.uniform(0.1, 0.6) * until
         world.later(begin, world.stop, rng.choice(names), rng.uniform(5, 40))
 
@@ -76,18 +76,18 @@ def flip_item(world: World) -> None:
         for broker in world.brokers.values()
         if broker is not None
         for link in broker.links.values()
-        if link.is_known and link.heard.items and link.name in world.brokers
+        if link.is_known and link.received.items and link.name in world.brokers
     ]
     if not known or not world.is_faulty:
         return
     broker, link = rng.choice(known)
-    name = rng.choice(sorted(link.heard.items))
+    name = rng.choice(sorted(link.received.items))
     world.tell(f"{broker.name} forgets an item of {link.name}")
     world.counts["items forgotten"] += 1
     world.oracle.doubt(world.behind(link.name, broker.name))
-    version = link.heard.version
-    link.heard.change([], [name])
-    link.heard.version = version
+    version = link.received.version
+    link.received.change([], [name])
+    link.received.version = version
     broker._enter(world.now, link, [], [name])
 
 

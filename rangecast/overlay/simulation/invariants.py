@@ -17,35 +17,35 @@ from rangecast.overlay.wire.packing import unpack
 def unrest(world: World) -> str:
     """Return what isn't quiet yet."""
     for one, at in world.oracle.live():
-        if not world.oracle.is_settled(one):
-            return f"subscription {one} of {at} hasn't settled"
+        if not world.oracle.is_propagated(one):
+            return f"subscription {one} of {at} hasn't propagated"
     for edge in world.edges.values():
         for end in edge.ends:
             other = edge.other(end)
             here, there = world.brokers[end], world.brokers[other]
             assert here is not None
             assert there is not None
-            told, heard = here.links[other], there.links[end].heard
-            has_more = told.ready or told.scanned < here.log.durable
-            if told.new or told.leaving or told.flights or has_more:
+            link, received = here.links[other], there.links[end].received
+            has_more = link.ready or link.scanned < here.log.durable
+            if link.new or link.leaving or link.flights or has_more:
                 return f"{end} has something to say to {other}"
-            if (here.incarnation, told.told.version, told.told.digest) != (
-                heard.incarnation,
-                heard.version,
-                heard.digest,
+            if (here.incarnation, link.advertised.version, link.advertised.digest) != (
+                received.incarnation,
+                received.version,
+                received.digest,
             ):
                 return f"{other} doesn't know what {end} wants"
     return ""
 
 
-def tell_of_losses(world: World) -> None:
-    """Tell the oracle of losses that brokers tell with the next event."""
+def report_losses(world: World) -> None:
+    """Report losses to the oracle that brokers report with the next event."""
     for name, broker in world.brokers.items():
         for link in () if broker is None else broker.links.values():
             is_neighbour = link.name in world.disks
             if is_neighbour and (link.has_lost or any(one.lost for one in link.ready)):
                 for behind in world.behind(link.name, name):
-                    world.oracle.told_of_loss(behind)
+                    world.oracle.report_loss(behind)
 
 
 def wrong_tables(world: World) -> list[str]:
@@ -68,16 +68,20 @@ def wrong_tables(world: World) -> list[str]:
             ]
             live = {item.name for item in items}
             where = f"{end}'s table of {link.name}"
-            boxes = {name for name, item in link.heard.items.items() if isinstance(item, BoxItem)}
-            is_plain = world.knobs.same_cells and world.knobs.settings.most_told == 100
-            if is_plain and not world.knobs.strings:
+            boxes = {
+                name for name, item in link.received.items.items() if isinstance(item, BoxItem)
+            }
+            is_plain = (
+                world.parameters.same_cells and world.parameters.settings.max_advertised == 100
+            )
+            if is_plain and not world.parameters.strings:
                 if boxes - live:
                     wrong.append(f"S4: {where} holds {len(boxes - live)} items that nobody wants")
-                if world.knobs.strategy == "none" and live - link.heard.items.keys():
+                if world.parameters.strategy == "none" and live - link.received.items.keys():
                     wrong.append(f"S4: {where} lacks items")
             for x in range(SIDE):
                 points = np.array([[x, y] for y in range(SIDE)], np.float64)
-                if world.knobs.strings:
+                if world.parameters.strings:
                     break
                 wanted = np.zeros(SIDE, np.bool_)
                 for item in items:

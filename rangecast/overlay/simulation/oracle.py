@@ -1,8 +1,8 @@
-"""What a network must deliver, and what it may: told by one global `Engine` and the times.
+"""Oracle: what a network must and may deliver, by one global `Engine` and the times.
 
 A pair of an event and a subscription *must* be delivered if every broker knew of the subscription
-(it had settled) when the event was accepted, and if the subscription stays as it is until then. A
-pair *may* be delivered if the subscription is there, with a filter that holds the event, when it
+(it had propagated) when the event was accepted, and if the subscription stays as it is until then.
+A pair *may* be delivered if the subscription is there, with a filter that holds the event, when it
 is. What is delivered lies between the two; when faults have healed, everything that must is there.
 """
 
@@ -32,13 +32,13 @@ class Oracle:
         self._engine = Engine(space)
         self._broker: dict[int, str] = {}
         """Of each live subscription."""
-        self._settled: dict[int, None] = {}
+        self._propagated: dict[int, None] = {}
         self._parts: list[list[str]] = []
         """The brokers of either network while there are two."""
         self._within: dict[int, list[str]] = {}
         """Of a subscription that only these brokers know of for sure: they."""
         self._doubted: dict[str, None] = {}
-        """Brokers whose clients hear that they have settled, which may not be so."""
+        """Brokers whose clients are answered that interest has propagated, which may not be so."""
         self._points: dict[Event, tuple[F64, dict[str, str | None]]] = {}
         self._missing: dict[tuple[Event, int], None] = {}
         self._last: dict[tuple[int, str], int] = {}
@@ -63,25 +63,25 @@ class Oracle:
         del self._broker[subscription]
         self._forget(subscription)
 
-    def settled(self, subscription: int) -> None:
+    def propagated(self, subscription: int) -> None:
         """Every broker knows of a subscription; while there are two networks, every one of its."""
         if self._broker[subscription] in self._doubted:
             return
-        self._settled[subscription] = None
+        self._propagated[subscription] = None
         self._within.pop(subscription, None)
         for part in self._parts:
             if self._broker[subscription] in part:
                 self._within[subscription] = part
 
-    def is_settled(self, subscription: int) -> bool:
+    def is_propagated(self, subscription: int) -> bool:
         """Whether every broker knows of a subscription."""
-        return subscription in self._settled and subscription not in self._within
+        return subscription in self._propagated and subscription not in self._within
 
     def parted(self, parts: list[list[str]]) -> None:
         """The network falls into two: what is on its way from one to the other may be lost."""
         self._parts = parts
-        for one in self._settled:
-            self.settled(one)
+        for one in self._propagated:
+            self.propagated(one)
         self._missing = {
             (event, one): None
             for event, one in self._missing
@@ -89,7 +89,7 @@ class Oracle:
         }
 
     def joined(self) -> None:
-        """The two networks are one again; who was settled in his part must settle again."""
+        """The two networks are one again; what propagated in a part must propagate again."""
         self._parts = []
 
     def accepted(self, origin: str, name: int, point: F64, words: dict[str, str | None]) -> None:
@@ -99,7 +99,7 @@ class Oracle:
             return  # said again after a crash
         self._points[event] = point, words
         for one in self._matches(event):
-            if one in self._settled and origin in self._within.get(int(one), [origin]):
+            if one in self._propagated and origin in self._within.get(int(one), [origin]):
                 self._missing[event, int(one)] = None
 
     def take(self, broker: str, event: Event, number: int, subscription: int) -> None:
@@ -120,15 +120,15 @@ class Oracle:
         self._last[subscription, origin] = number
         self._missing.pop((event, subscription), None)
 
-    def shed(self, events: Collection[Event], brokers: Collection[str]) -> None:
-        """Clients of some brokers may not get these events: a link sheds them, or they are lost
+    def drop(self, events: Collection[Event], brokers: Collection[str]) -> None:
+        """Clients of some brokers may not get these events: a link drops them, or they are lost
         with a disk.
         """
         for pair in [*self._missing]:
             if pair[0] in events and self._broker[pair[1]] in brokers:
                 del self._missing[pair]
 
-    def told_of_loss(self, broker: str) -> None:
+    def report_loss(self, broker: str) -> None:
         """A broker hears that events are gone on their way: its clients hear of it, too."""
         self._missing = {pair: None for pair in self._missing if self._broker[pair[1]] != broker}
 
@@ -146,7 +146,7 @@ class Oracle:
                 self._forget(one)
 
     def trust(self) -> None:
-        """Believe again that what has settled is known."""
+        """Take again as known what has propagated."""
         self._doubted.clear()
 
     def lost(self) -> list[str]:
@@ -167,6 +167,6 @@ class Oracle:
         return found
 
     def _forget(self, subscription: int) -> None:
-        self._settled.pop(subscription, None)
+        self._propagated.pop(subscription, None)
         self._within.pop(subscription, None)
         self._missing = {pair: None for pair in self._missing if pair[1] != subscription}

@@ -19,14 +19,14 @@ SIDE = 16
 """Values of each attribute of the simulated space."""
 
 
-class Knobs(NamedTuple):
+class Parameters(NamedTuple):
     """What a seed draws."""
 
     brokers: int
     tree: Tree
     strategy: str
     settings: Settings
-    budget: int
+    max_ranges: int
     strings: bool
     same_cells: bool
     cover_index: str
@@ -77,7 +77,7 @@ def space_of(strings: bool) -> Space:
     return Space([*plain_space(), String("word")]) if strings else plain_space()
 
 
-def drawn(seed: int) -> Knobs:
+def drawn(seed: int) -> Parameters:
     """Return what a seed comes to."""
     rng = Random(seed)
     brokers = rng.choice([2, 3, 3, 4, 4, 5, 6, 7])
@@ -90,19 +90,19 @@ def drawn(seed: int) -> Knobs:
         for other in range(one + 1, brokers)
         if other not in near[one]
     ]
-    knobs = Knobs(
+    parameters = Parameters(
         brokers,
         tree,
         rng.choice([*STRATEGIES, "covering", "subsumption"]),
         Settings(
-            linger=rng.choice([0.0, 0.0, 3.0, 10.0]),
-            beat=2.0,
-            patience=4.0,
+            withdraw_delay=rng.choice([0.0, 0.0, 3.0, 10.0]),
+            heartbeat_interval=2.0,
+            retry_timeout=4.0,
             window=rng.choice([1, 2, 5, 100]),
-            most_events=rng.choice([1, 3, 100]),
-            most_items=rng.choice([1, 2, 4, 100]),
-            most_told=rng.choice([3, 100, 100, 100]),
-            most_hops=20,
+            max_events=rng.choice([1, 3, 100]),
+            max_items=rng.choice([1, 2, 4, 100]),
+            max_advertised=rng.choice([3, 100, 100, 100]),
+            max_hops=20,
         ),
         rng.choice([2, 4, 50]),
         rng.random() < 0.1,
@@ -117,37 +117,39 @@ def drawn(seed: int) -> Knobs:
         rng.choice(apart) if apart and rng.random() < 0.15 else None,
         rng.choice([40.0, 80.0]),
     )
-    rare = rng.random()  # drawn last: other knobs of a seed stay as they are
+    rare = rng.random()  # drawn last: other parameters of a seed stay as they are
     more: dict[str, Any] = {}
     if rare < 0.08:
-        more["most_waiting"] = rng.choice([0, 2])
+        more["max_waiting"] = rng.choice([0, 2])
     elif rare < 0.16:
-        more["most_held"] = rng.choice([0, 3])
-    elif calm and knobs.extra is None and rare < 0.6:
-        more["beat"] = None  # no frame is lost here: no link goes down either
-    moves = knobs.extra is None and "beat" not in more and rng.random() < 0.25
+        more["max_held"] = rng.choice([0, 3])
+    elif calm and parameters.extra is None and rare < 0.6:
+        more["heartbeat_interval"] = None  # no frame is lost here: no link goes down either
+    moves = parameters.extra is None and "heartbeat_interval" not in more and rng.random() < 0.25
     words = rng.choice([None, "word"])
-    more["gather"] = rng.choice([0.0, 0.0, 1.0, 6.0])
-    knobs = knobs._replace(settings=replace(knobs.settings, **more), moves=moves, words=words)
-    return _with_histories(knobs, rng, calm=calm)
+    more["batch_delay"] = rng.choice([0.0, 0.0, 1.0, 6.0])
+    parameters = parameters._replace(
+        settings=replace(parameters.settings, **more), moves=moves, words=words
+    )
+    return _with_histories(parameters, rng, calm=calm)
 
 
-def _with_histories(knobs: Knobs, rng: Random, *, calm: bool) -> Knobs:
+def _with_histories(parameters: Parameters, rng: Random, *, calm: bool) -> Parameters:
     """Draw what happens to disks, names and clocks; and links that lose nothing but all at once."""
-    if knobs.moves or knobs.settings.beat is None or calm:
-        return knobs
+    if parameters.moves or parameters.settings.heartbeat_interval is None or calm:
+        return parameters
     more: dict[str, Any] = {
         "silence_timeout": rng.choice([None, 15.0, 15.0]),
         "max_burst_bytes": rng.choice([None, None, 1, 300]),
-        "max_heard": 10_000,
-        "max_heard_bytes": 1 << 20,
+        "max_received": 10_000,
+        "max_received_bytes": 1 << 20,
     }
     if rng.random() < 0.4:
         more["is_reliable"] = True
-        knobs = knobs._replace(drop=0.0, double=0.0, late=0.0, spoil=0.0)
+        parameters = parameters._replace(drop=0.0, double=0.0, late=0.0, spoil=0.0)
     restores = rng.choice([0, 0, 1, 2])
-    return knobs._replace(
-        settings=replace(knobs.settings, **more),
+    return parameters._replace(
+        settings=replace(parameters.settings, **more),
         restores=restores,
         clock_skew=rng.choice([0.0, 0.0, 30.0, 300.0] if not restores else [0.0, 60.0, 300.0]),
         twins=rng.choice([0, 0, 0, 1, 2]),

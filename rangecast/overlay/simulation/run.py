@@ -11,7 +11,7 @@ Frames are lost, doubled, late, cut off in one direction, clogged, torn; links g
 brokers crash at any output and lose what wasn't on disk, the last unit half written. Disks are
 restored from older copies, clocks go back, a second broker comes under a name, sets change without
 their version, brokers stand still and don't read, strangers send frames of all kinds. Settings are
-extreme on purpose: windows of one event, snapshots of one item per part, nothing that lingers,
+extreme on purpose: windows of one event, snapshots of one item per part, no delay of withdrawals,
 budgets of two ranges.
 """
 
@@ -30,7 +30,7 @@ from rangecast.overlay.simulation.faults import (
     heal,
     move_link,
 )
-from rangecast.overlay.simulation.invariants import tell_of_losses, unrest, wrong_tables
+from rangecast.overlay.simulation.invariants import report_losses, unrest, wrong_tables
 from rangecast.overlay.simulation.world import World
 
 SOMETIMES = (
@@ -48,12 +48,12 @@ SOMETIMES = (
     "frames refused",
     "gaps in events",
     "events sent again",
-    "events shed",
+    "events dropped",
     "crashes",
     "deliveries repeated",
     "disks restored",
     "histories that parted",
-    "losses told",
+    "losses reported",
     "incarnations that went back",
     "neighbours that lost events",
     "names taken twice",
@@ -84,10 +84,10 @@ class Outcome(NamedTuple):
 
 def _run(world: World) -> Outcome:
     """Run both phases; return what came of it."""
-    rng, until, clients = world.rng, world.knobs.until, Clients(world)
+    rng, until, clients = world.rng, world.parameters.until, Clients(world)
 
     def restarted(name: str) -> None:
-        """Let clients publish before a broker has heard its neighbours again."""
+        """Let clients publish before a broker has received its neighbours' interest again."""
         for delay in (0.0, 0.1, 1.0):
             world.later(delay, clients.publish, name)
 
@@ -105,13 +105,13 @@ def _run(world: World) -> Outcome:
         world.join(edge)
     for _ in range(rng.choice([20, 40])):
         world.later(rng.uniform(0, until), clients.act)
-    if world.knobs.drop or world.knobs.late:
+    if world.parameters.drop or world.parameters.late:
         for _ in range(rng.choice([0, 2, 5, 10])):
             world.later(rng.uniform(0, until), break_something, world)
     draw_histories(world, until)
-    if world.knobs.moves:
+    if world.parameters.moves:
         world.later(rng.uniform(0, until - 20), move_link, world)
-    world.play(until)
+    world.run(until)
     heal(world)
     _rest(world)
     wrong = world.oracle.wrong
@@ -121,7 +121,7 @@ def _run(world: World) -> Outcome:
             clients.publish(name)
         _rest(world)
         wrong += wrong_tables(world)
-    tell_of_losses(world)
+    report_losses(world)
     wrong += world.oracle.lost()
     for broker in world.brokers.values():
         if broker is not None:
@@ -133,7 +133,7 @@ def _run(world: World) -> Outcome:
 def _rest(world: World) -> None:
     """Wait until nothing is left to be said, within a bounded time."""
     for _ in range(_ROUNDS):
-        world.play(world.now + _ROUND)
+        world.run(world.now + _ROUND)
         if not unrest(world):
             return
     world.oracle.wrong.append(f"L1: after {_ROUNDS * _ROUND:g} still {unrest(world)}")

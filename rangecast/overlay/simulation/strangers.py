@@ -13,16 +13,16 @@ from rangecast.overlay.broker.state import Identity
 from rangecast.overlay.interest.items import EVERYTHING, range_item
 from rangecast.overlay.simulation.world import World
 from rangecast.overlay.wire.frames import (
-    Beat,
     Events,
     Frame,
+    Heartbeat,
     Hello,
     Interest,
     Item,
+    PropagationQuery,
+    PropagationReply,
     Refuse,
     Resync,
-    Settle,
-    Settled,
     Snapshot,
     Taken,
     encode,
@@ -94,7 +94,7 @@ def _look_at(world: World, name: str) -> None:
     link = None if broker is None else broker.links.get(EVIL)
     if link is None:
         return
-    staged = [*link.heard._parts]
+    staged = [*link.received._parts]
     if any(part >= 3 for part in staged):
         world.oracle.wrong.append(f"B2: {name} holds parts {staged} of a snapshot of 3")
 
@@ -149,9 +149,9 @@ def hostile_frame(rng: Random, space: str, names: list[str]) -> Frame:
             hops=large,
         ),
         Taken(kept=dict.fromkeys(names, large)),
-        Settle(token=f"t{small}", incarnation=large, version=large),
-        Settled(token=f"t{small}"),
+        PropagationQuery(token=f"t{small}", incarnation=large, version=large),
+        PropagationReply(token=f"t{small}"),
         Refuse(kind=rng.choice(["cycle", "odd"]), why="no"),
-        Beat(incarnation=large, version=large, digest=digest, kept={EVIL: large}),
+        Heartbeat(incarnation=large, version=large, digest=digest, kept={EVIL: large}),
     ]
     return rng.choice(kinds)

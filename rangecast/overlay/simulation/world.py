@@ -29,7 +29,7 @@ class World(Cabling):
 
     def __init__(self, seed: int, broker: type[Broker] = Broker, *, trace: bool = False):
         self.seed = seed
-        self.knobs = knobs = drawn(seed)
+        self.parameters = parameters = drawn(seed)
         self.rng = Random(seed * 2 + 1)
         self.now = 0.0
         self.counts: Counter[str] = Counter()
@@ -39,11 +39,11 @@ class World(Cabling):
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._ties = 0
         self.is_faulty = True
-        names = [f"b{number}" for number in range(knobs.brokers)]
-        self.near = neighbours(knobs.tree, knobs.brokers)
+        names = [f"b{number}" for number in range(parameters.brokers)]
+        self.near = neighbours(parameters.tree, parameters.brokers)
         self.brokers: dict[str, Broker | None] = dict.fromkeys(names)
         self.disks = {name: Disk() for name in names}
-        self.spaces = {name: space_of(knobs.strings) for name in names}
+        self.spaces = {name: space_of(parameters.strings) for name in names}
         self.stopped = {}
         self.unread = Counter()
         self.restarted: Callable[[str], None] = lambda _: None
@@ -51,15 +51,15 @@ class World(Cabling):
         self.guests = {}
         self._waiting: dict[str, list[ports.Input]] = {name: [] for name in names}
         """What clients of a broker that is down do when it is back."""
-        self.oracle = Oracle(space_of(knobs.strings))
+        self.oracle = Oracle(space_of(parameters.strings))
         self.edges: dict[tuple[str, str], Edge] = {}
-        for one, other in knobs.tree:
+        for one, other in parameters.tree:
             self.new_edge(names[one], names[other])
         self.extra: Edge | None = None
         self.known_logs: dict[tuple[str, str], str] = defaultdict(str)
         """By broker and neighbour: the log that it has accepted."""
         self._expected = {"refused", "silence", "clock", "identity"}
-        if knobs.restores or knobs.hostile:
+        if parameters.restores or parameters.hostile:
             self._expected |= {"history", "name", "space", "protocol", "hops"}
         self._version: dict[int, int] = {}
         """Of the filter of each subscription."""
@@ -71,7 +71,7 @@ class World(Cabling):
         self._ties += 1
         heapq.heappush(self._heap, (self.now + delay, self._ties, act, given))
 
-    def play(self, until: float) -> None:
+    def run(self, until: float) -> None:
         """Let everything happen up to a time."""
         while self._heap and self._heap[0][0] <= until:
             self.now, _, act, given = heapq.heappop(self._heap)
@@ -90,8 +90,8 @@ class World(Cabling):
         if self.brokers[name] is not None:
             return
         disk = self.disks[name]
-        knobs = self.knobs
-        clock = int((self.now + self.rng.uniform(-1, 1) * knobs.clock_skew) * _TICKS)
+        parameters = self.parameters
+        clock = int((self.now + self.rng.uniform(-1, 1) * parameters.clock_skew) * _TICKS)
         first = not disk.incarnation
         disk.log = disk.log or f"log-{name}"
         disk.epochs = (f"{name}@{self._ties}", *disk.epochs)
@@ -122,24 +122,24 @@ class World(Cabling):
         if not first:
             self.restarted(name)
             for one, at in self.oracle.live():
-                if at == name and not self.oracle.is_settled(one):
-                    self.give(name, ports.AskSettled(self.token(one)))
+                if at == name and not self.oracle.is_propagated(one):
+                    self.give(name, ports.AskPropagated(self.token(one)))
 
     def new_broker(self, name: str, incarnation: int, identity: Identity, **options: Any) -> Broker:
         """Return a broker as the seed draws it."""
-        knobs = self.knobs
-        bits = 3 if knobs.same_cells or int(name[1:]) % 2 else 2
+        parameters = self.parameters
+        bits = 3 if parameters.same_cells or int(name[1:]) % 2 else 2
         return self._make(
             name,
             self.spaces[name],
             incarnation=incarnation,
             identity=identity,
-            strategy=knobs.strategy,
+            strategy=parameters.strategy,
             cells=cells_of(bits),
-            words=knobs.words if knobs.strings else None,
-            budget=knobs.budget,
-            cover_index=knobs.cover_index,
-            settings=knobs.settings,
+            words=parameters.words if parameters.strings else None,
+            max_ranges=parameters.max_ranges,
+            cover_index=parameters.cover_index,
+            settings=parameters.settings,
             **options,
         )
 
@@ -169,7 +169,7 @@ class World(Cabling):
         if broker is None or self.waits(name, self.give, name, given):
             return
         for output in broker.handle(self.now, given):
-            if self.is_faulty and self.rng.random() < self.knobs.crash:
+            if self.is_faulty and self.rng.random() < self.parameters.crash:
                 self.crash(name)
                 return
             self._do(name, broker, output)
@@ -182,18 +182,18 @@ class World(Cabling):
         elif isinstance(output, ports.Append):
             self.disks[name].blocks.append(output.block)
             if output.block.lost:
-                self.counts["losses told"] += 1
-                self.oracle.told_of_loss(name)
+                self.counts["losses reported"] += 1
+                self.oracle.report_loss(name)
             self.later(self.rng.choice([0.0, 0.5, 2.0]), self._sync, name, broker)
         elif isinstance(output, ports.Timer):
             self.later(max(output.at - self.now, 0.0), self._tick, name, broker)
         elif isinstance(output, ports.Deliver):
             self._deliver(name, output)
-        elif isinstance(output, ports.IsSettled):
-            self._is_settled(output.token)
-        elif isinstance(output, ports.Shed) and output.link in self.disks:
-            self.tell(f"{name} sheds {output.origin}#{output.numbers} for {output.link}")
-            self.oracle.shed(
+        elif isinstance(output, ports.IsPropagated):
+            self._is_propagated(output.token)
+        elif isinstance(output, ports.Dropped) and output.link in self.disks:
+            self.tell(f"{name} drops {output.origin}#{output.numbers} for {output.link}")
+            self.oracle.drop(
                 self._events(output.origin, output.numbers), self.behind(output.link, name)
             )
         elif isinstance(output, ports.Accepted):
@@ -282,7 +282,7 @@ class World(Cabling):
         self.counts["disks restored"] += 1
         self.tell(f"the disk of {name} is restored: {len(lost)} blocks are lost")
         events = {Event(block.origin, int(one)) for block in lost for one in block.ids}
-        self.oracle.shed(events, [*self.brokers])
+        self.oracle.drop(events, [*self.brokers])
         self.oracle.restored(name)
 
     # ---- clients
@@ -291,13 +291,13 @@ class World(Cabling):
         """What was forgotten is known again: clients ask, and believe it."""
         self.oracle.trust()
         for one, name in self.oracle.live():
-            if not self.oracle.is_settled(one):
+            if not self.oracle.is_propagated(one):
                 self.ask_again(one, name)
 
     def ask_again(self, subscription: int, name: str) -> None:
         """Let a client ask again whether its subscription is known everywhere."""
         self._version[subscription] += 1
-        self.give(name, ports.AskSettled(self.token(subscription)))
+        self.give(name, ports.AskPropagated(self.token(subscription)))
 
     def client(self, name: str, given: ports.Input) -> None:
         """Let a client act; if its broker is down, when it is back."""
@@ -330,14 +330,14 @@ class World(Cabling):
         self.give(name, given)
         if isinstance(given, ports.Subscribe | ports.Replace):
             for one in given.subscriptions:
-                self.give(name, ports.AskSettled(self.token(int(one))))
+                self.give(name, ports.AskPropagated(self.token(int(one))))
 
     def token(self, subscription: int) -> str:
-        """Return the name of the question whether a subscription, as it is now, has settled."""
+        """Return the name of the question whether a subscription, as it is now, has propagated."""
         return f"{subscription}/{self._version[subscription]}"
 
-    def _is_settled(self, token: str) -> None:
+    def _is_propagated(self, token: str) -> None:
         one, version = map(int, token.split("/"))
         if self._version.get(one) == version:
-            self.tell(f"subscription {one} has settled")
-            self.oracle.settled(one)
+            self.tell(f"subscription {one} has propagated")
+            self.oracle.propagated(one)

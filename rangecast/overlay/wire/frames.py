@@ -1,6 +1,6 @@
 """The frames that brokers send one another, in a compact binary form and in JSON.
 
-    encode(Beat(incarnation=1, version=7, digest=0))     # bytes, MessagePack
+    encode(Heartbeat(incarnation=1, version=7, digest=0))     # bytes, MessagePack
     decode(data)                                         # a frame, or a FrameError
     encode_json, decode_json                             # the same with names, for people
 
@@ -23,10 +23,10 @@ from rangecast.overlay.wire.packing import TERM, unpack
 
 PROTOCOL = 2
 """The version of all frames; a broker refuses a link whose Hello has another one."""
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """Of a frame; a longer one is refused before it is read."""
-MOST_CONTENT = 8 << 20
-"""Bytes of the items or events of a frame, so that the frame stays below `MOST_BYTES`. One that is
+MAX_CONTENT = 8 << 20
+"""Bytes of the items or events of a frame, so that the frame stays below `MAX_BYTES`. One that is
 larger by itself is refused where it comes in."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
@@ -94,7 +94,7 @@ def cut_items(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
     size = 0
     for item in items:
         size += item_size(item)
-        if part and (len(part) >= most or size > MOST_CONTENT):
+        if part and (len(part) >= most or size > MAX_CONTENT):
             yield part
             part, size = [], item_size(item)
         part.append(item)
@@ -116,7 +116,7 @@ class Hello(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="hello"):
     cells: str = ""
     """Digest of the cells of ranges; none: only boxes are understood."""
     version: Count = 0
-    """What was told over this link so far: its version and digest."""
+    """Version and digest of what was advertised over this link so far."""
     digest: Count = 0
     kept: Cursors = {}
     """By origin: the last event that is on disk here."""
@@ -125,7 +125,7 @@ class Hello(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="hello"):
     seen: Count = 0
     """The incarnation of the other side, if its Hello was seen."""
     log: Annotated[str, Meta(max_length=64)] = ""
-    """Tells the log of this broker from that of any other; empty: it isn't told."""
+    """Distinguishes the log of this broker from any other; empty: not given."""
     epochs: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=100)] = []
     """The last starts that have written to it, the newest first."""
     mark: Annotated[bytes, Meta(max_length=64)] = b""
@@ -195,7 +195,9 @@ class Taken(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
     kept: Cursors
 
 
-class Settle(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settle"):
+class PropagationQuery(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag="propagation-query"
+):
     """A question: is everything up to this version known all the way behind you?"""
 
     token: Token
@@ -203,7 +205,9 @@ class Settle(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settle"
     version: Count
 
 
-class Settled(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settled"):
+class PropagationReply(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag="propagation-reply"
+):
     """The answer: yes."""
 
     token: Token
@@ -217,7 +221,7 @@ class Refuse(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="refuse"
     why: Text
 
 
-class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
+class Heartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="heartbeat_interval"):
     """What should be there by now, said again and again: it finds what was lost."""
 
     incarnation: Count
@@ -228,7 +232,18 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     kept: Cursors = {}
 
 
-Frame = Hello | Interest | Snapshot | Resync | Events | Taken | Settle | Settled | Beat | Refuse
+Frame = (
+    Hello
+    | Interest
+    | Snapshot
+    | Resync
+    | Events
+    | Taken
+    | PropagationQuery
+    | PropagationReply
+    | Heartbeat
+    | Refuse
+)
 _KINDS: tuple[type[Frame], ...] = (
     Hello,
     Interest,
@@ -236,9 +251,9 @@ _KINDS: tuple[type[Frame], ...] = (
     Resync,
     Events,
     Taken,
-    Settle,
-    Settled,
-    Beat,
+    PropagationQuery,
+    PropagationReply,
+    Heartbeat,
     Refuse,
 )
 
@@ -277,9 +292,9 @@ def encode(frame: Frame) -> bytes:
     return _pack.encode(_COMPACT[kind](**fields))
 
 
-def decode(data: bytes, *, most_bytes: int = MOST_BYTES) -> Frame:
+def decode(data: bytes, *, max_bytes: int = MAX_BYTES) -> Frame:
     """Return the frame of these bytes; anything else is a `FrameError`."""
-    compact = _decoded(_unpack, data, most_bytes)
+    compact = _decoded(_unpack, data, max_bytes)
     kind = _NAMED[type(compact)]
     return kind(**{name: getattr(compact, name) for name in _FIELDS[kind]})
 
@@ -289,15 +304,15 @@ def encode_json(frame: Frame) -> bytes:
     return _to_json.encode(frame)
 
 
-def decode_json(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Frame:
+def decode_json(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Frame:
     """Return the frame of a JSON text; anything else is a `FrameError`."""
-    frame: Frame = _decoded(_of_json, data, most_bytes)
+    frame: Frame = _decoded(_of_json, data, max_bytes)
     return frame
 
 
-def _decoded(decoder: Any, data: bytes | str, most_bytes: int) -> Any:
-    if len(data) > most_bytes:
-        raise FrameError(f"a frame has at most {most_bytes:,} bytes; given: {len(data):,}")
+def _decoded(decoder: Any, data: bytes | str, max_bytes: int) -> Any:
+    if len(data) > max_bytes:
+        raise FrameError(f"a frame has at most {max_bytes:,} bytes; given: {len(data):,}")
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -105,8 +105,8 @@ class ZoneBroker(Territory):
     def _beside(self, box: Box) -> dict[Box, int]:
         """Return the zones adjacent to a box, and who holds them."""
         found = {one.box: self.id for one in self.zones if one.box.touches(box)}
-        for owner, told in self.around.items():
-            found |= {one.box: owner for one in told.zones if one.box.touches(box)}
+        for owner, announced in self.around.items():
+            found |= {one.box: owner for one in announced.zones if one.box.touches(box)}
         return found
 
     def _route(self, route: Route) -> None:
@@ -181,7 +181,7 @@ class ZoneBroker(Territory):
 
     def _take(self, zone: Held, given: Numbered) -> None:
         """Hand a message to the interests of a zone, and tell the server so."""
-        self._settle(given.settled)
+        self._acknowledge(given.acknowledged)
         zone = self._zone_at(zone.box.lo) or zone
         part = zone.box.common(given.box)
         number, what = given.number, given.what
@@ -215,11 +215,11 @@ class ZoneBroker(Territory):
             self.interests[interest] = Kept(what.point, number, number)
         self._out.append(Deliver(interest, number, what))
 
-    def _settle(self, settled: int) -> None:
-        if settled > self._settled:
-            self._settled = settled
-            self.zones = [replace(one, known=max(one.known, settled)) for one in self.zones]
-            self._gone = {name: at for name, at in self._gone.items() if at >= settled}
+    def _acknowledge(self, acknowledged: int) -> None:
+        if acknowledged > self._acknowledged:
+            self._acknowledged = acknowledged
+            self.zones = [replace(one, known=max(one.known, acknowledged)) for one in self.zones]
+            self._gone = {name: at for name, at in self._gone.items() if at >= acknowledged}
 
     def _fill(self, filled: Filled) -> None:
         for place, zone in enumerate(self.zones):

@@ -21,7 +21,7 @@ class Held:
     is_ready: bool = True
     """Whether all its interests are here; one that was taken over asks the server for them."""
     known: int = 0
-    """The server's messages below this number are settled, or counted in what it last sent."""
+    """The server's messages below this number are acknowledged, or counted in what it last sent."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Numbered:
     """One of the server's messages, for the zones that meet a box."""
 
     number: int
-    settled: int
+    acknowledged: int
     """All messages below this number have arrived wherever they had to."""
     box: Box
     what: Paint | Install | Uninstall | Probe

@@ -60,7 +60,7 @@ class Update:
 
 
 @dataclass
-class _Unsettled:
+class _Pending:
     number: int
     box: Box
     what: Any
@@ -95,9 +95,9 @@ class ZoneServer:
         self.refused: Counter[str] = Counter()
         """What brokers asked for and didn't get, by reason."""
         self._next = 0
-        self._unsettled: dict[int, _Unsettled] = {}
+        self._pending: dict[int, _Pending] = {}
         self._ready: list[int] = []
-        self._probe: _Unsettled | None = None
+        self._probe: _Pending | None = None
         self._ticks = 0
         self._axes = _axes(board)
         self._under_way = Rectangles(len(self._axes))
@@ -111,9 +111,9 @@ class ZoneServer:
         return self._under_way.comparisons
 
     @property
-    def is_settled(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether all messages have arrived."""
-        return not self._unsettled
+        return not self._pending
 
     @property
     def points(self) -> dict[Id, Point]:
@@ -181,20 +181,20 @@ class ZoneServer:
     def _add(self, box: Box, what: Any) -> None:
         """Take a message; compare it, once, with those under way."""
         number, self._next = self._next, self._next + 1
-        one = self._unsettled[number] = _Unsettled(number, box, what, [box])
+        one = self._pending[number] = _Pending(number, box, what, [box])
         for earlier in self._under_way.meeting(box):
-            self._unsettled[earlier].holds_up.append(number)
+            self._pending[earlier].holds_up.append(number)
             one.waits_for += 1
         self._under_way.add(number, box)
         if not one.waits_for:
             self._ready.append(number)
 
-    def _settled(self, number: int) -> None:
+    def _complete(self, number: int) -> None:
         """Let go a message that has arrived; those that waited for it alone are ready."""
-        one = self._unsettled.pop(number)
+        one = self._pending.pop(number)
         self._under_way.remove(number)
         for later in one.holds_up:
-            waiting = self._unsettled.get(later)  # None: answered for before it was sent
+            waiting = self._pending.get(later)  # None: answered for before it was sent
             if waiting is not None:
                 waiting.waits_for -= 1
                 if not waiting.waits_for:
@@ -203,20 +203,20 @@ class ZoneServer:
     def _send_ready(self) -> None:
         """Send what waits for nothing any more, in order."""
         for number in sorted(self._ready):
-            one = self._unsettled[number]
+            one = self._pending[number]
             one.is_sent = True
             self._send(one)
         self._ready.clear()
 
-    def _send(self, one: _Unsettled) -> None:
-        settled = next(iter(self._unsettled), self._next)
+    def _send(self, one: _Pending) -> None:
+        acknowledged = next(iter(self._pending), self._next)
         one.waited, one.times = 0, one.times + 1
         for box in one.missing:
-            self._out.append(FromServer(Numbered(one.number, settled, box, one.what)))
+            self._out.append(FromServer(Numbered(one.number, acknowledged, box, one.what)))
 
     def _take(self, number: int, box: Box, broker: int) -> None:
         probe = self._probe
-        one = probe if probe and probe.number == number else self._unsettled.get(number)
+        one = probe if probe and probe.number == number else self._pending.get(number)
         if one is None:
             return
         one.answered.append((box, broker))
@@ -225,7 +225,7 @@ class ZoneServer:
             if one is probe:
                 self._probe = None
             else:
-                self._settled(number)
+                self._complete(number)
 
     def _fill(self, box: Box) -> None:
         """Answer with all interests of a box as they are now."""
@@ -233,7 +233,7 @@ class ZoneServer:
         self._out.append(FromServer(Filled(box, self._next, inside)))
 
     def _tick(self) -> None:
-        for one in self._unsettled.values():
+        for one in self._pending.values():
             one.waited += one.is_sent
             if one.waited >= AGAIN:
                 self._send(one)
@@ -242,11 +242,11 @@ class ZoneServer:
             self._go_on(self._probe)
         elif self._ticks % PROBE == 0:
             everything = Box.everything(len(self._axes))
-            self._probe = _Unsettled(self._next, everything, Probe(), [everything])
+            self._probe = _Pending(self._next, everything, Probe(), [everything])
             self._next += 1
             self._send(self._probe)
 
-    def _go_on(self, probe: _Unsettled) -> None:
+    def _go_on(self, probe: _Pending) -> None:
         """Ask again who is there; in the end, give away what nobody answered for."""
         probe.waited += 1
         if probe.waited < AGAIN:

@@ -172,7 +172,7 @@ class ZoneSimulation:
     def is_quiet(self) -> bool:
         """Whether all messages have arrived, and all zones have an owner and their interests."""
         return (
-            self.server.is_settled
+            self.server.is_quiet
             and not self._wanted
             and not self._unwanted
             and all(

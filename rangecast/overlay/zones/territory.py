@@ -57,7 +57,7 @@ class Territory:
         self._vacant: dict[int, Announce] = {}
         self._waited: dict[int, int] = {}
         self._gone: dict[Id, int] = {}
-        self._settled = 0
+        self._acknowledged = 0
         self._version = 0
         self._is_leaving = False
         self._alone = 0
@@ -93,7 +93,9 @@ class Territory:
             self._give_all(to)
             return
         if self.by_load and join.passed < _PASSES:
-            loads = {owner: told.load for owner, told in self.around.items() if told.zones}
+            loads = {
+                owner: announced.load for owner, announced in self.around.items() if announced.zones
+            }
             heaviest = max(loads, key=lambda owner: (loads[owner], -owner), default=self.id)
             if loads.get(heaviest, 0) > self.load():
                 self._send(heaviest, Join(to, join.passed + 1))
@@ -125,14 +127,14 @@ class Territory:
             return
         boxes = [one.box for one in self.zones]
         near = {
-            owner: told
-            for owner, told in self.around.items()
-            if any(box.touches(one.box) for box in boxes for one in told.zones)
+            owner: announced
+            for owner, announced in self.around.items()
+            if any(box.touches(one.box) for box in boxes for one in announced.zones)
         }
         ranked = [
-            (told.is_leaving, *self._rank(owner, told.zones, boxes))
-            for owner, told in near.items()
-            if not told.is_leaving or owner > self.id
+            (announced.is_leaving, *self._rank(owner, announced.zones, boxes))
+            for owner, announced in near.items()
+            if not announced.is_leaving or owner > self.id
         ]
         to = min(ranked)[-1] if ranked else None if near else joining
         if to is not None:
@@ -173,8 +175,8 @@ class Territory:
         self.interests |= dict(handover.interests)
         for interest, number in handover.gone:
             self._gone[interest] = max(number, self._gone.get(interest, 0))
-        for told in handover.around:
-            self._learn(told)
+        for announced in handover.around:
+            self._learn(announced)
         self._changed([sender])  # one that leaves may be about to get zones: then it is beside us
         self._send(sender, Took(handover.zones))
 
@@ -191,15 +193,15 @@ class Territory:
     def _lose(self, broker: int) -> None:
         """Take note that a broker has failed, and take its zones if that is ours to do."""
         self.dead.add(broker)
-        told = self.around.pop(broker, None)
+        announced = self.around.pop(broker, None)
         handover = self._giving.pop(broker, None)
         if handover is not None:  # perhaps it had them already, and interests came: ask the server
             for zone in handover.zones:
                 again = replace(zone, epoch=zone.epoch + 1, is_ready=False)
                 self.zones.append(again)
             self._changed()
-        if told is not None and told.zones:
-            self._vacant[broker] = told
+        if announced is not None and announced.zones:
+            self._vacant[broker] = announced
         self._claim()
 
     def _mine(self) -> list[Box]:
@@ -208,24 +210,26 @@ class Territory:
         return [one.box for one in self.zones] + given
 
     def _known_boxes(self) -> list[Box]:
-        return self._mine() + [one.box for told in self.around.values() for one in told.zones]
+        return self._mine() + [
+            one.box for announced in self.around.values() for one in announced.zones
+        ]
 
     def _claim(self) -> None:
         """Take vacant zones, where we are the first candidate or others had their time."""
-        for broker, told in list(self._vacant.items()):
+        for broker, announced in list(self._vacant.items()):
             boxes = self._known_boxes()
             vacant = [
                 replace(zone, box=box, epoch=zone.epoch + 1, is_ready=False)
-                for zone in told.zones
+                for zone in announced.zones
                 for box in left_of(zone.box, boxes)
             ]
             if not vacant:
                 del self._vacant[broker]
                 continue
-            there = [one.box for one in told.zones]
+            there = [one.box for one in announced.zones]
             ranked = sorted(
                 self._rank(owner, zones, there)
-                for owner, zones in told.around
+                for owner, zones in announced.around
                 if owner not in self.dead
             )
             first = 1 + self._waited.get(broker, 0) // PATIENCE
@@ -235,10 +239,10 @@ class Territory:
             if self._is_leaving and not self.zones:
                 continue
             self.zones += vacant
-            for other, zones in told.around:
+            for other, zones in announced.around:
                 if other in self.dead and other not in self._vacant:
                     self._vacant[other] = Announce(other, 0, zones, 0, ())
-            self._changed([owner for owner, _ in told.around])
+            self._changed([owner for owner, _ in announced.around])
 
     def _adopt(self, adopt: Adopt) -> None:
         """Take what nobody known holds of a box that the server gets no answer from."""
@@ -251,8 +255,8 @@ class Territory:
             if any(box.touches(one) for one in mine)
         ]
         if free:
-            told = [one.epoch for other in self.around.values() for one in other.zones]
-            epoch = 1 + max([one.epoch for one in self.zones] + told)
+            announced = [one.epoch for other in self.around.values() for one in other.zones]
+            epoch = 1 + max([one.epoch for one in self.zones] + announced)
             self.zones += [Held(box, epoch, is_ready=False) for box in free]
             self._changed(adopt.around)
 
@@ -265,7 +269,7 @@ class Territory:
             for handover in self._giving.values()
             for one in handover.zones
         )
-        near = tuple((owner, told.zones) for owner, told in sorted(self.around.items()))
+        near = tuple((owner, announced.zones) for owner, announced in sorted(self.around.items()))
         zones = (*self.zones, *given)
         return Announce(self.id, self._version, zones, self.load(), near, self._is_leaving)
 
@@ -277,9 +281,9 @@ class Territory:
         before = set(self.around)
         boxes = self._mine()
         self.around = {
-            owner: told
-            for owner, told in self.around.items()
-            if any(box.touches(one.box) for box in boxes for one in told.zones)
+            owner: announced
+            for owner, announced in self.around.items()
+            if any(box.touches(one.box) for box in boxes for one in announced.zones)
         }
         mine = self._announcement()
         for owner in sorted({*before, *others} - self.dead - {self.id}):
@@ -304,27 +308,27 @@ class Territory:
             found.append(zone)
         self.zones = found
 
-    def _learn(self, told: Announce) -> None:
+    def _learn(self, announced: Announce) -> None:
         """Take in what a broker announces; where two claim one place, the better claim stands."""
-        owner = told.owner
+        owner = announced.owner
         old = self.around.get(owner)
-        if owner == self.id or owner in self.dead or (old and old.version > told.version):
+        if owner == self.id or owner in self.dead or (old and old.version > announced.version):
             return
         lost = [
             other.box
-            for other in told.zones
+            for other in announced.zones
             for mine in self.zones
             if mine.box.meets(other.box) and (other.epoch, -owner) > (mine.epoch, -self.id)
         ]
         won = any(
             mine.box.meets(other.box) and (other.epoch, -owner) < (mine.epoch, -self.id)
-            for other in told.zones
+            for other in announced.zones
             for mine in self.zones
         )
         for known, entry in list(self.around.items()):
             if known != owner:
-                told = self._settle_claims(known, entry, told)
-        self.around[owner] = told
+                announced = self._resolve_claims(known, entry, announced)
+        self.around[owner] = announced
         if lost:
             served = [
                 zone.box.common(box)
@@ -337,12 +341,12 @@ class Territory:
             self.zones = list(_trimmed(self.zones, lost))
             self._changed()
             return
-        near = any(box.touches(one.box) for box in self._mine() for one in told.zones)
+        near = any(box.touches(one.box) for box in self._mine() for one in announced.zones)
         if not near and not won:
             del self.around[owner]
         if won or (near and old is None):
             self._send(owner, self._announcement())
-        self._meet(told)
+        self._meet(announced)
         self._claim()
 
     def _doubt(self, boxes: tuple[Box, ...]) -> None:
@@ -352,30 +356,30 @@ class Territory:
             for zone in self.zones
         ]
 
-    def _meet(self, told: Announce) -> None:
+    def _meet(self, announced: Announce) -> None:
         """Make ourselves known to neighbours of a neighbour that are ours too."""
         mine = self._mine()
-        for other, zones in told.around:
+        for other, zones in announced.around:
             if other in self.around or other in self.dead or other == self.id:
                 continue
             if any(box.touches(one.box) or box.meets(one.box) for box in mine for one in zones):
                 self._send(other, self._announcement())
 
-    def _settle_claims(self, known: int, entry: Announce, told: Announce) -> Announce:
+    def _resolve_claims(self, known: int, entry: Announce, announced: Announce) -> Announce:
         """Trim what two other brokers claim both; send the loser of a new claim the better one."""
         lost: list[Box] = []
         won: list[Box] = []
-        for one in told.zones:
+        for one in announced.zones:
             for other in entry.zones:
                 if one.box.meets(other.box):
-                    is_better = (one.epoch, -told.owner) > (other.epoch, -known)
+                    is_better = (one.epoch, -announced.owner) > (other.epoch, -known)
                     (won if is_better else lost).append((one if is_better else other).box)
         if won:
             self.around[known] = replace(entry, zones=_trimmed(entry.zones, won))
         if lost:
-            self._send(told.owner, entry)
-            told = replace(told, zones=_trimmed(told.zones, lost))
-        return told
+            self._send(announced.owner, entry)
+            announced = replace(announced, zones=_trimmed(announced.zones, lost))
+        return announced
 
 
 def _trimmed(zones: Iterable[Held], by: list[Box]) -> tuple[Held, ...]:

@@ -179,7 +179,7 @@ class Driver:
         token = str(self._question)
         self.questions[token] = answer
         try:
-            self._handle(ports.AskSettled(token))
+            self._handle(ports.AskPropagated(token))
         except RangecastError:  # too many wait
             del self.questions[token]
             answer.set_result(False)
@@ -333,7 +333,7 @@ class Driver:
                     self.tick_at = min(self.tick_at, output.at)
                 case ports.Close():
                     self._refuse(output)
-                case ports.IsSettled():
+                case ports.IsPropagated():
                     self.questions.pop(output.token).set_result(True)
                 case ports.Alarm():
                     self._alarm(output.text)
@@ -411,8 +411,8 @@ class Driver:
             "dialled": wire.url or None if wire is not None else None,
             "lag": self._core.pump.durable - link.floor,
             "in_flight": link.in_flight,
-            "told": len(link.told.items),
-            "wants": len(link.heard.items) if link.is_known else None,
+            "told": len(link.advertised.items),
+            "wants": len(link.received.items) if link.is_known else None,
             "form": None if link.out is None else link.out.form,
             "reach": list(link.reach),
         }

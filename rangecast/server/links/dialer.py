@@ -12,7 +12,7 @@ import websockets
 from websockets.asyncio.client import connect
 
 from rangecast.errors import UsageError
-from rangecast.overlay.wire.frames import MOST_BYTES
+from rangecast.overlay.wire.frames import MAX_BYTES
 from rangecast.server.links.connection import HEADER, LinkHandler, Wire, refusal_of
 from rangecast.server.security.trust import trusted
 
@@ -82,7 +82,7 @@ class Dial:
         async with connect(
             self.url,
             additional_headers={HEADER: self._handler.name, **self._headers},
-            max_size=MOST_BYTES,
+            max_size=MAX_BYTES,
             compression=None,
             ssl=secure,
             proxy=None,

@@ -16,8 +16,8 @@ import pytest
 from websockets.sync.client import connect
 
 from rangecast import Client
-from rangecast.overlay.wire.frames import Beat, Hello, Snapshot, decode, encode
 from rangecast.overlay.wire.frames import Events as EventsFrame
+from rangecast.overlay.wire.frames import Heartbeat, Hello, Snapshot, decode, encode
 from rangecast.server.links import journal as journal_module
 from rangecast.server.links import manager as links_module
 from rangecast.server.log import sqlite
@@ -248,7 +248,7 @@ def _want_all(socket: Any, incarnation: int = 1) -> None:
 
     digest, items = EVERYTHING.name, [EVERYTHING]
     frame = Snapshot(incarnation=incarnation, version=1, digest=digest, items=items)
-    socket.send(encode(Beat(incarnation=incarnation, version=1, digest=digest)))
+    socket.send(encode(Heartbeat(incarnation=incarnation, version=1, digest=digest)))
     socket.send(encode(frame))
 
 

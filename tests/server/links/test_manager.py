@@ -24,7 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 from rangecast import Client, Space
 from rangecast.client import RejectedRow
 from rangecast.errors import RangecastError, UsageError
-from rangecast.overlay.wire.frames import MOST_BYTES, Beat, Hello, decode, encode
+from rangecast.overlay.wire.frames import MAX_BYTES, Heartbeat, Hello, decode, encode
 from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.server.encoding import encoded
 from rangecast.server.links import dialer
@@ -257,12 +257,12 @@ def test_frames_that_aren_t_right_close_the_link_and_harm_nothing(tmp_path: Path
                 socket.send(frame)
                 assert words in told(socket), words
         with neighbour(hub) as socket, contextlib.suppress(ConnectionClosed):
-            socket.send(b"x" * (MOST_BYTES + 1))  # it may be closed before all was sent
+            socket.send(b"x" * (MAX_BYTES + 1))  # it may be closed before all was sent
             socket.recv(LONGEST)
             raise AssertionError("a frame that is too long was answered")
         with neighbour(hub) as socket:  # all is well, and the right frame is taken
             socket.send(encode(hello))
-            socket.send(encode(Beat(incarnation=2, version=0, digest=0)))
+            socket.send(encode(Heartbeat(incarnation=2, version=0, digest=0)))
             socket.send(encode(events))
             until(lambda: client.match({"x": 1}) == [] and status(hub)["events"] == 1)
         assert status(hub)["counts"]["frames refused"] >= 4

@@ -1,4 +1,4 @@
-"""`rangecast route`: a network of brokers that tell one another what they want."""
+"""`rangecast route`: networks of brokers that advertise interest to one another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rangecast.cli.commands.networks.zones import zones
 from rangecast.cli.shared.options import (
     Engine,
     EngineOption,
@@ -34,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command("zones", short_help="Compare the cost of messages in a network of zones.")(zones)
 
 
 class Strategy(StrEnum):
@@ -55,7 +57,7 @@ class Shape(StrEnum):
     BALANCED = "balanced"
 
 
-@app.command("run", short_help="Play subscriptions and events through a network.")
+@app.command("run", short_help="Send subscriptions and events through a network.")
 def run_(
     events: Annotated[
         Path | None, typer.Argument(help="Events, one column per attribute; - is stdin.")
@@ -74,10 +76,11 @@ def run_(
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 11,
     shape: Annotated[Shape, typer.Option("--tree", help="The shape of the tree.")] = Shape.RANDOM,
     strategy: Annotated[
-        Strategy, typer.Option("--strategy", help="Strategy of advertising; see above.")
+        Strategy,
+        typer.Option("--strategy", help="Strategy of advertising; see above."),
     ] = Strategy.COVERING,
-    budget: Annotated[
-        int, typer.Option("--budget", min=1, help="Maximum of ranges advertised to a neighbour.")
+    max_ranges: Annotated[
+        int, typer.Option("--max-ranges", min=1, help="Maximum ranges advertised to a neighbour.")
     ] = 1000,
     batch_size: Annotated[
         int,
@@ -105,11 +108,11 @@ def run_(
 ) -> None:
     """Write every delivery of a network: event, subscription. The same rows as `match` writes.
 
-    Brokers form a tree; each subscription and each event is at a random one. Each broker advertises
-    to its neighbours, with --strategy none all subscriptions; covering: those that no other one
-    covers; subsumption: those that don't lie inside others together; merging: ranges on a curve, at
-    most --budget of them; both: covering while that leaves few, then ranges. What is delivered is
-    always the same; the summary says what it costs.
+    Brokers form a tree; each subscription and each event is at a random one. Brokers advertise to
+    neighbours which events to send on: with --strategy none all subscriptions; covering: those that
+    no other one covers; subsumption: those that don't lie inside others together; merging: ranges
+    on a curve, at most --max-ranges of them; both: covering while that leaves few, then ranges. The
+    deliveries are always the same; the summary shows the cost.
 
     --plot draws the tree: lines as thick as their traffic.
 
@@ -122,7 +125,7 @@ def run_(
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Columns, Run
     from rangecast.errors import UsageError
-    from rangecast.overlay.networks.scenario import Play, read_commands, table_of
+    from rangecast.overlay.networks.scenario import Scenario, read_commands, table_of
     from rangecast.overlay.networks.tree import tree_of
     from rangecast.report.route import draw
 
@@ -150,15 +153,15 @@ def run_(
             assert space is not None
             given = _read(run, events, subscriptions, space)
         edits = read_commands(run.file(commands), given) if commands is not None else []
-        play = Play(given, tree_of(str(shape), brokers, seed), brokers, seed)
-        options: dict[str, Any] = {"strategy": str(strategy), "budget": budget}
+        scenario = Scenario(given, tree_of(str(shape), brokers, seed), brokers, seed)
+        options: dict[str, Any] = {"strategy": str(strategy), "max_ranges": max_ranges}
         with run.task("routing"):
-            network = play.through(edits, batch_size=batch_size, **options)
+            network = scenario.through(edits, batch_size=batch_size, **options)
         run.write(table_of(given, network, edits), output)
         traffic, sizes = network.traffic, network.table_sizes
         if plot is not None:
             title = f"{brokers} brokers, {strategy}: {traffic.event_messages:,} event messages"
-            draw(plot, play.tree, play.subscriptions_at, traffic.by_link, title)
+            draw(plot, scenario.tree, scenario.subscriptions_at, traffic.by_link, title)
         facts = {
             "events": len(given.points),
             "subscriptions": given.boxes.rows,
@@ -199,7 +202,7 @@ def _sentence(network: Network, strategy: str) -> str:
 
 
 def _read(run: Run, events: Path, subscriptions: Path, space: Path) -> Given:
-    """Read the files that are played."""
+    """Read the files that are run."""
     import numpy as np
     import pyarrow as pa
 
@@ -250,7 +253,7 @@ def simulate_(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Simulate small networks whose links, disks and brokers fail; judge what they deliver.
+    """Simulate small networks whose links, disks and brokers fail; verify their deliveries.
 
     Each seed draws a tree, a strategy, settings, clients and faults. First faults happen all the
     time, then everything heals. An oracle knows what must and what may be delivered. If a seed

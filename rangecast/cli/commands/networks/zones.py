@@ -1,4 +1,4 @@
-"""`rangecast network`: what messages cost in a network of brokers, one zone of interests each."""
+"""`rangecast route zones`: the cost of messages in a network of brokers with a zone each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Zones(StrEnum):
     LOAD = "load"
 
 
-def network(
+def zones(
     objects: Annotated[Path, typer.Argument(help="Objects: id, position, value; - is stdin.")],
     updates: Annotated[
         Path,
@@ -51,7 +51,7 @@ def network(
         typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
     ] = 10,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 100,
-    zones: Annotated[
+    zoning: Annotated[
         Zones,
         typer.Option(
             "--zones",
@@ -59,14 +59,15 @@ def network(
             "the interests of the broker that has most (Meghdoot).",
         ),
     ] = Zones.RANDOM,
-    nodes: Annotated[
-        int, typer.Option("--nodes", min=3, help="Nodes of the internet below.")
+    underlay_nodes: Annotated[
+        int, typer.Option("--underlay-nodes", min=3, help="Nodes of the generated internet.")
     ] = 20_000,
-    exponent: Annotated[
-        float, typer.Option("--exponent", help="Of the power law of the nodes' degrees.")
+    degree_exponent: Annotated[
+        float,
+        typer.Option("--degree-exponent", help="Exponent of the power law of node degrees."),
     ] = 2.2,
-    leaves: Annotated[
-        float, typer.Option("--leaves", help="Share of the nodes with degree one.")
+    leaf_share: Annotated[
+        float, typer.Option("--leaf-share", help="Share of the nodes with degree one.")
     ] = 0.3,
     seed: Seed = 0,
     plot: Plot = None,
@@ -83,14 +84,14 @@ def network(
     affected interest, over one overlay link, or by zones) and CN-Relax (to all interests that hold
     the object).
 
-    Writes what an update costs on average: approach, messages, server_bytes, overlay and ip (bytes
+    Writes the average cost of an update: approach, messages, server_bytes, overlay and ip (bytes
     x links, without the last hop to subscribers), received (messages about changed objects) and
     redundancy (received beyond what is needed, as a share).
 
     \b
     Examples:
       rangecast generate topk --objects 2000 --interests 50000 --updates 1000 -o data
-      rangecast network data/objects.parquet data/updates.parquet data/interests.parquet \\
+      rangecast route zones data/objects.parquet data/updates.parquet data/interests.parquet \\
         --brokers 100 --plot network.png
     """
     import pyarrow as pa
@@ -137,12 +138,14 @@ def network(
             return Board(most, objects=things, interests=wanted, **options)
 
         with run.task("building the network"):
-            internet = Internet(nodes, exponent=exponent, leaves=leaves, seed=seed)
+            internet = Internet(
+                underlay_nodes, degree_exponent=degree_exponent, leaf_share=leaf_share, seed=seed
+            )
             sparse = board()
             interest_index: Any = sparse.engine
             _, lo, hi = interest_index.tree.columns()
             points, frame = _place(lo, hi, things.at[:, 0])
-            by_load = zones == Zones.LOAD
+            by_load = zoning == Zones.LOAD
             cut = ZoneMap.grown(points, brokers, frame, by_load=by_load, seed=seed)
             net = ZoneTraffic(cut, internet, interest_index.tree, seed)
         with run.task("sending") as advance:
@@ -176,7 +179,7 @@ def network(
         }
         text = (
             f"{counted(len(changes), 'update')} for {counted(len(points), 'interest')} at "
-            f"{counted(brokers, 'broker')} of an internet with {counted(nodes, 'node')}"
+            f"{counted(brokers, 'broker')} of an internet with {counted(underlay_nodes, 'node')}"
         )
         run.done(text, len(changes), facts)
 

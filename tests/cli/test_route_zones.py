@@ -1,4 +1,4 @@
-"""`rangecast network`: approaches compared over a network of brokers."""
+"""`rangecast route zones`: approaches compared over a network of brokers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def files(tmp_path_factory):
     return paths
 
 
-SMALL = ("--nodes", "300", "--top", "5", "--seed", "1")
+SMALL = ("--underlay-nodes", "300", "--top", "5", "--seed", "1")
 
 
 @pytest.mark.parametrize("zones", ["random", "load"])
 def test_approaches_are_compared(cli, files, tmp_path, zones):
     table, picture = tmp_path / "costs.csv", tmp_path / "network.png"
     done = cli(
-        *("network", *files, *SMALL, "--brokers", "20", "--zones", zones),
+        *("route", "zones", *files, *SMALL, "--brokers", "20", "--zones", zones),
         *("-o", str(table), "--plot", str(picture), "--json"),
     )
     with table.open() as file:
@@ -56,7 +56,7 @@ def test_approaches_are_compared(cli, files, tmp_path, zones):
 
 def test_a_table_is_shown_where_the_result_goes_to_a_file(cli, files, tmp_path):
     table = tmp_path / "costs.csv"
-    done = cli("network", *files, *SMALL, "--brokers", "3", "-o", str(table))
+    done = cli("route", "zones", *files, *SMALL, "--brokers", "3", "-o", str(table))
     assert "Paint-Sparse(1)" in done.stderr
     assert "150 updates for 2,000 interests at 3 brokers" in done.stderr
 
@@ -64,9 +64,11 @@ def test_a_table_is_shown_where_the_result_goes_to_a_file(cli, files, tmp_path):
 def test_what_cannot_be_measured_is_refused(cli, files, tmp_path):
     moved = tmp_path / "moved.csv"
     moved.write_text("id,value,position\n3,0.5,0.25\n")
-    done = cli("network", files[0], str(moved), files[2], *SMALL, code=2)
+    done = cli("route", "zones", files[0], str(moved), files[2], *SMALL, code=2)
     assert "an update of 3 has a position" in done.stderr
-    done = cli("network", *files, *SMALL, "--brokers", "400", code=2)
+    done = cli("route", "zones", *files, *SMALL, "--brokers", "400", code=2)
     assert "400 don't fit into 300 nodes" in done.stderr
-    done = cli("network", *files, "--nodes", "300", "--exponent", "0.5", code=2)
-    assert "an exponent above 1" in done.stderr
+    done = cli(
+        "route", "zones", *files, "--underlay-nodes", "300", "--degree-exponent", "0.5", code=2
+    )
+    assert "a degree_exponent above 1" in done.stderr
