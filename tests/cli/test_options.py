@@ -116,7 +116,7 @@ def test_the_first_bytes_of_stdin_tell_its_format(cli, data, form):
         ("subscriptions.csv", ("match", *FILES)),
         ("space.toml", ("rank", *FILES, "--max-per-second", "2")),
         ("events.csv", ("rank", *FILES, "--max-per-second", "2")),
-        ("subscriptions.csv", ("cover", *FILES[1:], "--kept", "-", "-o", "covered.csv")),
+        ("subscriptions.csv", ("cover", *FILES[1:], "--uncovered", "-", "-o", "covered.csv")),
         ("events.csv", ("merge", *FILES[1:], "--events", "events.csv", "--max-ranges", 5)),
         ("objects.csv", ("notify", "objects.csv", "updates.csv", "interests.csv")),
         ("updates.csv", ("notify", "objects.csv", "updates.csv", "interests.csv")),
@@ -165,7 +165,7 @@ def test_what_is_wrong_with_stdin_is_said_of_stdin(cli, data):
         ("rangecast cover --engine ", {"local", "spark"}),
         ("rangecast notify --algorithm d", {"dense"}),
         ("rangecast generate market --format ", {str(one) for one in Format}),
-        ("rangecast merge --max", {"--max-ranges", "--max-attributes"}),
+        ("rangecast merge --max-a", {"--max-attributes"}),
     ],
 )
 def test_the_shell_completes_commands_options_and_choices(words, expected):
