@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rangecast.errors import RangecastError
 from rangecast.model.sets.members import Id
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AsyncEngine:
         ignore_unknown   ignore fields that are not attributes of the space
         nan              "error": NaN in an event is rejected; "missing": it is a missing value
         """
-        self._max_batch = whole("max_batch", max_batch)
+        self._max_batch = check_integer("max_batch", max_batch)
         flag("ignore_unknown", ignore_unknown)
         self._ask = partial(engine.match_each, ignore_unknown=ignore_unknown, nan=nan)
         self._waiting: list[_Request] = []

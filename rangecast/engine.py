@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.errors import RangecastError, UsageError, shown
+from rangecast.errors import RangecastError, UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I64, has_nan
 from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
@@ -32,7 +32,7 @@ from rangecast.model.sets.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.combine import Combine
@@ -119,7 +119,7 @@ class Engine(LiveSet):
             except RangecastError as error:
                 errors[place] = error
             except Exception as error:  # an event whose own methods raise
-                reason = f"{type(error).__name__}: {shown(error)}"
+                reason = f"{type(error).__name__}: {abbreviate(error)}"
                 errors[place] = UsageError(f"the event can't be read: {reason}")
         if not points:
             return [*errors.values()]
@@ -363,7 +363,7 @@ class Engine(LiveSet):
         """
         boxes = self.boxes()
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        rows = nearest_misses(self.space, boxes, point, whole("k", k))
+        rows = nearest_misses(self.space, boxes, point, check_integer("k", k))
         return [explain_match(self.space, boxes, row, point, dict(event)) for row in rows]
 
     def explain(self) -> str:

@@ -135,7 +135,7 @@ class RejectedRowError(RangecastError, ValueError):
         return RejectedRowError, (self.rejected,)  # so that it can come from another process
 
 
-def shown(value: Any) -> str:
+def abbreviate(value: Any) -> str:
     """Return a value for a message; a long one is cut."""
     try:
         text = repr(value) if isinstance(value, str) else str(value)
@@ -156,7 +156,7 @@ _TYPO = 0.8
 """Names that are this similar, of 1, are taken for one another."""
 
 
-def near(name: str, known: Sequence[str]) -> str:
+def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Return a hint that names what was probably meant, or what there is to choose from."""
     known = known[:_COMPARED]
     close = get_close_matches(name, known, n=3, cutoff=0.6)
@@ -194,7 +194,7 @@ def from_interface(text: str, interface: str) -> str:
     return text
 
 
-def one_of(name: str, known: Sequence[str]) -> str:
+def choices_hint(name: str, known: Sequence[str]) -> str:
     """Return a hint that names what was probably meant, and all that there is to choose from."""
-    hint = near(name, known)
+    hint = did_you_mean(name, known)
     return f"{hint} There is: {', '.join(known)}" if hint.startswith("did") else hint

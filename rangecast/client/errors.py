@@ -17,8 +17,8 @@ from rangecast.errors import (
     SpaceError,
     UnknownIdError,
     UsageError,
+    abbreviate,
     from_interface,
-    shown,
 )
 
 _HINT = "hint: "
@@ -65,7 +65,7 @@ def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -
     given = values if isinstance(values, Mapping) else {}
     column = "filter" if code == FilterError.code else _named(reason)
     if column in given and not value:
-        value = shown(given[column])
+        value = abbreviate(given[column])
     reason = reason.removeprefix(f"{column!r}: ")
     return RejectedRowError(RejectedRow(source, row, column, value, reason, remedy))
 

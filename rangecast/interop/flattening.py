@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 
 
 def flatten(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,8 @@ def _leaves(event: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
             leaves.extend(_leaves(value, f"{name}."))
         elif isinstance(value, list | tuple):
             raise UsageError(
-                f"{name!r} is an array, and an attribute has one value\n  given: {shown(value)}\n"
+                f"{name!r} is an array, and an attribute has one value\n"
+                f"  given: {abbreviate(value)}\n"
                 "  hint: leave the field out, or make an event of each element"
             )
         else:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
     ImportResult,
@@ -126,7 +126,9 @@ def _shapes(geometry: Any) -> Iterator[tuple[str, Any]]:
         else:
             yield kind, coordinates
     else:
-        raise UnsupportedRuleError("geometry", f"is no shape of GeoJSON; given: {shown(geometry)}")
+        raise UnsupportedRuleError(
+            "geometry", f"is no shape of GeoJSON; given: {abbreviate(geometry)}"
+        )
 
 
 def _positions(coordinates: Any, depth: int) -> Iterator[tuple[float, float]]:
@@ -137,9 +139,9 @@ def _positions(coordinates: Any, depth: int) -> Iterator[tuple[float, float]]:
     good = not depth and isinstance(coordinates, list) and len(coordinates) >= 2
     for number, limit in zip(coordinates[:2] if good else [None], (180, 90), strict=False):
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise UnsupportedRuleError("geometry", f"not a position: {shown(coordinates)}")
+            raise UnsupportedRuleError("geometry", f"not a position: {abbreviate(coordinates)}")
         if not abs(number) <= limit:  # nor is it NaN
-            reason = f"not a longitude and a latitude in degrees: {shown(coordinates)}"
+            reason = f"not a longitude and a latitude in degrees: {abbreviate(coordinates)}"
             raise UnsupportedRuleError("geometry", reason)
     yield coordinates[0], coordinates[1]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rangecast.errors import near, shown
+from rangecast.errors import abbreviate, did_you_mean
 from rangecast.interop.rules import (
     All,
     Either,
@@ -33,7 +33,7 @@ def pattern_rule(pattern: Any, *, nested: bool = True) -> Rule:
     """Return the rule of a pattern. Fields inside others are named by their path, with dots."""
     if not isinstance(pattern, dict) or not pattern:
         raise UnsupportedRuleError(
-            "", f"a pattern is an object with fields; given: {shown(pattern)}"
+            "", f"a pattern is an object with fields; given: {abbreviate(pattern)}"
         )
     return All(tuple(_fields(pattern, (), nested)))
 
@@ -53,13 +53,13 @@ def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Ite
             yield _field(name, given)
         else:
             wanted = "a list of matchers" + (", or an object of fields" if nested else "")
-            raise UnsupportedRuleError(name, f"a field takes {wanted}; given: {shown(given)}")
+            raise UnsupportedRuleError(name, f"a field takes {wanted}; given: {abbreviate(given)}")
 
 
 def _objects(given: Any, name: str) -> list[dict[str, Any]]:
     if isinstance(given, list) and given and all(isinstance(one, dict) and one for one in given):
         return given
-    raise UnsupportedRuleError(name, f"$or takes a list of patterns; given: {shown(given)}")
+    raise UnsupportedRuleError(name, f"$or takes a list of patterns; given: {abbreviate(given)}")
 
 
 def _field(name: str, matchers: list[Any]) -> Rule:
@@ -81,14 +81,18 @@ def _field(name: str, matchers: list[Any]) -> Rule:
 
 def _operator(name: str, matcher: dict[str, Any]) -> Test:
     if len(matcher) != 1:
-        raise UnsupportedRuleError(name, f"a matcher has one operator; given: {shown(matcher)}")
+        raise UnsupportedRuleError(
+            name, f"a matcher has one operator; given: {abbreviate(matcher)}"
+        )
     ((operator, given),) = matcher.items()
     if operator not in _OPERATORS:
-        hint = near(operator, _OPERATORS)
+        hint = did_you_mean(operator, _OPERATORS)
         raise UnsupportedRuleError(name, f"unknown operator {operator!r}: {hint}")
     if operator == "exists":
         if not isinstance(given, bool):
-            raise UnsupportedRuleError(name, f"exists takes true or false; given: {shown(given)}")
+            raise UnsupportedRuleError(
+                name, f"exists takes true or false; given: {abbreviate(given)}"
+            )
         return present(name, name) if given else absent(name, name)
     if operator == "numeric":
         return Test(name, name, "number", bounds=_bounds(name, given))
@@ -98,7 +102,9 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
         values = given if isinstance(given, list) else [given]
         return _equal(name, values, inverse=True)
     if len(given) != 1 or not {*given} <= {*_ON_TEXTS}:
-        raise UnsupportedRuleError(name, f"anything-but takes one operator; given: {shown(given)}")
+        raise UnsupportedRuleError(
+            name, f"anything-but takes one operator; given: {abbreviate(given)}"
+        )
     ((operator, texts),) = given.items()
     tests = [_words(name, operator, one) for one in (texts if isinstance(texts, list) else [texts])]
     place = f"{name}: anything-but {operator}"
@@ -122,7 +128,7 @@ def kind_of(place: str, value: Any) -> Kind:
     if isinstance(value, int | float) and abs(value) <= MAX:
         return "number"
     raise UnsupportedRuleError(
-        place, f"takes a text, a number, true or false; given: {shown(value)}"
+        place, f"takes a text, a number, true or false; given: {abbreviate(value)}"
     )
 
 
@@ -131,10 +137,10 @@ def _bounds(name: str, given: Any) -> tuple[tuple[str, Any], ...]:
     signs, numbers = (given[::2], given[1::2]) if good else ([], [])
     if not good or not all(isinstance(sign, str) and sign in _NUMERIC for sign in signs):
         expected = 'a list such as [">", 0, "<=", 5]'
-        raise UnsupportedRuleError(name, f"numeric takes {expected}; given: {shown(given)}")
+        raise UnsupportedRuleError(name, f"numeric takes {expected}; given: {abbreviate(given)}")
     for number in numbers:
         if kind_of(name, number) != "number":
-            raise UnsupportedRuleError(name, f"numeric takes numbers; given: {shown(number)}")
+            raise UnsupportedRuleError(name, f"numeric takes numbers; given: {abbreviate(number)}")
     return tuple(zip(signs, numbers, strict=True))
 
 
@@ -145,7 +151,7 @@ def _words(name: str, operator: str, given: Any) -> Callable[[str], bool]:
         test = _words(name, operator, _folded(given["equals-ignore-case"]))
         return lambda text: test(_folded(text))
     if not isinstance(given, str):
-        raise UnsupportedRuleError(name, f"{operator} takes a text; given: {shown(given)}")
+        raise UnsupportedRuleError(name, f"{operator} takes a text; given: {abbreviate(given)}")
     if operator == "prefix":
         return lambda text: text.startswith(given)
     if operator == "suffix":

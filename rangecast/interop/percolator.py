@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rangecast.errors import InvalidValueError, near, shown
+from rangecast.errors import InvalidValueError, abbreviate, did_you_mean
 from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.pattern_reader import kind_of
 from rangecast.interop.result import (
@@ -98,13 +98,15 @@ def _rule(query: Any, place: str) -> Rule:
     if kind in _WITHOUT_COUNTERPART:
         raise UnsupportedRuleError(place, _WITHOUT_COUNTERPART[kind])
     if kind not in _QUERIES:
-        raise UnsupportedRuleError(place, f"has no exact counterpart: {near(kind, _QUERIES)}")
+        raise UnsupportedRuleError(
+            place, f"has no exact counterpart: {did_you_mean(kind, _QUERIES)}"
+        )
     if kind == "bool":
         return _bool(body, place)
     if kind in ("match_all", "match_none"):
         return All(()) if kind == "match_all" else Either(())
     if not isinstance(body, Mapping):
-        raise UnsupportedRuleError(place, f"takes an object; given: {shown(body)}")
+        raise UnsupportedRuleError(place, f"takes an object; given: {abbreviate(body)}")
     body = {key: value for key, value in body.items() if key not in _NO_MEANING}
     if kind == "constant_score":
         _, inner = _only(body, place, "constant_score takes a filter", "filter")
@@ -114,7 +116,7 @@ def _rule(query: Any, place: str) -> Rule:
         _only(body, place, "exists takes a field", "field")
         if not isinstance(wanted, str):
             raise UnsupportedRuleError(
-                place, f"exists takes the name of a field; given: {shown(wanted)}"
+                place, f"exists takes the name of a field; given: {abbreviate(wanted)}"
             )
         return present(wanted, place)
     return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, place)
@@ -124,17 +126,19 @@ def _only(given: Any, place: str, wanted: str, key: str | None = None) -> tuple[
     """Return the one key of an object and its value."""
     if isinstance(given, Mapping) and len(given) == 1 and key in (None, *given):
         return next(iter(given.items()))
-    raise UnsupportedRuleError(place, f"{wanted}; given: {shown(given)}")
+    raise UnsupportedRuleError(place, f"{wanted}; given: {abbreviate(given)}")
 
 
 def _bool(body: Any, place: str) -> Rule:
     clauses = ("must", "filter", "should", "must_not")
     known = (*clauses, "minimum_should_match", *_NO_MEANING)
     if not isinstance(body, Mapping):
-        raise UnsupportedRuleError(place, f"takes an object; given: {shown(body)}")
+        raise UnsupportedRuleError(place, f"takes an object; given: {abbreviate(body)}")
     for key in body:
         if key not in known:
-            raise UnsupportedRuleError(f"{place}.{key}", f"unknown key: {near(str(key), known)}")
+            raise UnsupportedRuleError(
+                f"{place}.{key}", f"unknown key: {did_you_mean(str(key), known)}"
+            )
     found: dict[str, list[Rule]] = {}
     for clause in clauses:
         given = body.get(clause, [])
@@ -145,7 +149,7 @@ def _bool(body: Any, place: str) -> Rule:
     default = 0 if found["must"] or found["filter"] or not found["should"] else 1
     least = body.get("minimum_should_match", default)
     if isinstance(least, bool) or least not in (0, 1, len(found["should"])):
-        reason = f"takes 0, 1 or the number of all clauses here; given: {shown(least)}"
+        reason = f"takes 0, 1 or the number of all clauses here; given: {abbreviate(least)}"
         raise UnsupportedRuleError(f"{place}.minimum_should_match", reason)
     if least == 1:
         parts.append(Either(tuple(found["should"])))
@@ -163,7 +167,7 @@ def _term(name: str, wanted: Any, place: str) -> Test:
 
 def _terms(name: str, wanted: Any, place: str) -> Test:
     if not isinstance(wanted, list):
-        raise UnsupportedRuleError(place, f"takes a list of values; given: {shown(wanted)}")
+        raise UnsupportedRuleError(place, f"takes a list of values; given: {abbreviate(wanted)}")
     kinds = {kind_of(place, value) for value in wanted}
     if len(kinds) > 1:
         raise UnsupportedRuleError(place, "the list has values of several types")
@@ -172,21 +176,21 @@ def _terms(name: str, wanted: Any, place: str) -> Test:
 
 def _range(name: str, wanted: Any, place: str) -> Test:
     if not isinstance(wanted, Mapping) or not wanted:
-        raise UnsupportedRuleError(place, f"takes an object of bounds; given: {shown(wanted)}")
+        raise UnsupportedRuleError(place, f"takes an object of bounds; given: {abbreviate(wanted)}")
     bounds = []
     kinds = set()
     for key, value in wanted.items():
         if key in _NO_MEANING or (key in _SIGNS and value is None):
             continue
         if key not in _SIGNS:
-            reason = f"{key!r} changes what is compared: {near(key, [*_SIGNS])}"
+            reason = f"{key!r} changes what is compared: {did_you_mean(key, [*_SIGNS])}"
             raise UnsupportedRuleError(place, reason)
         kind = kind_of(place, value)
         if kind == "text":
             _check_moment(value, place)
             kind = "moment"
         elif kind == "boolean":
-            raise UnsupportedRuleError(place, f"has no order: {shown(value)}")
+            raise UnsupportedRuleError(place, f"has no order: {abbreviate(value)}")
         kinds.add(kind)
         bounds.append(_moment_bound(key, value) if kind == "moment" else (_SIGNS[key], value))
     if len(kinds) > 1:
@@ -198,7 +202,7 @@ def _range(name: str, wanted: Any, place: str) -> Test:
 
 def _check_moment(text: str, place: str) -> None:
     if "now" in text or "||" in text:
-        reason = f"date math moves with the clock, a subscription doesn't: {shown(text)}"
+        reason = f"date math moves with the clock, a subscription doesn't: {abbreviate(text)}"
         raise UnsupportedRuleError(place, reason)
     try:
         if not _DATE.fullmatch(text):
@@ -207,7 +211,7 @@ def _check_moment(text: str, place: str) -> None:
     except InvalidValueError:
         reason = (
             "a range of texts is imported only if they are dates such as 2026-01-31 or "
-            f"moments such as 2026-01-31T09:30:00Z; given: {shown(text)}"
+            f"moments such as 2026-01-31T09:30:00Z; given: {abbreviate(text)}"
         )
         raise UnsupportedRuleError(place, reason) from None
 

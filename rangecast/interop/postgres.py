@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rangecast.errors import FileError, InvalidValueError, shown
+from rangecast.errors import FileError, InvalidValueError, abbreviate
 from rangecast.interop.export import Bound, ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
     ImportResult,
@@ -109,7 +109,9 @@ def _cells(reader: Any, header: list[str]) -> Iterator[tuple[str, Any]]:
 
 def _rule(row: Any) -> Rule:
     if not isinstance(row, Mapping):
-        raise UnsupportedRuleError("", f"a row has a cell for each column; given: {shown(row)}")
+        raise UnsupportedRuleError(
+            "", f"a row has a cell for each column; given: {abbreviate(row)}"
+        )
     cells = [(name, cell) for name, cell in row.items() if cell not in (None, "")]
     return All(tuple(_cell(name, cell) for name, cell in cells))
 
@@ -130,7 +132,7 @@ def _cell(name: str, cell: Any) -> Rule:
         place += 1
     if place < len(ranges) or ranges.endswith(",") or not (parts or several):
         expected = "a range such as [1,5) or {[1,5),[7,9)}"
-        raise UnsupportedRuleError(name, f"takes {expected}; given: {shown(text)}")
+        raise UnsupportedRuleError(name, f"takes {expected}; given: {abbreviate(text)}")
     return Either(tuple(parts))
 
 

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rangecast.errors import FileError, FilterError, SpaceError, UsageError, near, shown
+from rangecast.errors import (
+    FileError,
+    FilterError,
+    SpaceError,
+    UsageError,
+    abbreviate,
+    did_you_mean,
+)
 from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, tests_of, text_of
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.text import Category, Hierarchy, String
@@ -185,7 +192,7 @@ class _Attributes:
         """Return an attribute for a test, of a name that no column has; take its columns."""
         name = test.name
         if self._given is not None:
-            hint = near(name, self._given.names)
+            hint = did_you_mean(name, self._given.names)
             raise UnsupportedRuleError(test.place, f"the space has no attribute {name!r}: {hint}")
         try:
             _check_utf8(name, test.place)
@@ -308,7 +315,10 @@ def rules_listed(
         pair = rule_of(one)
         if pair is None or pair[0] is None:
             wrong.append(one)
-            pair = f"{noun}[{place}]", Unreadable(f"is no rule with an id; given: {shown(one)}")
+            pair = (
+                f"{noun}[{place}]",
+                Unreadable(f"is no rule with an id; given: {abbreviate(one)}"),
+            )
         elif isinstance(one, RepeatedKeys):
             pair = pair[0], Unreadable(f"the key {one.key!r} is given twice")
         found.append((str(pair[0]), pair[1]))
@@ -334,4 +344,6 @@ def json_text(rules: Any) -> str:
 
 def unknown_shape(given: Any, expected: str) -> UsageError:
     """Return the error for data in which no rules can be found."""
-    return UsageError(f"no rules are found in this\n  given: {shown(given)}\n  hint: {expected}")
+    return UsageError(
+        f"no rules are found in this\n  given: {abbreviate(given)}\n  hint: {expected}"
+    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.interop.export import Bound, ExportResult, Term, export
 from rangecast.interop.result import (
     ImportResult,
@@ -70,7 +70,7 @@ def _document(given: Any, field: str) -> tuple[Any, Any] | None:
 
 def _rule(text: Any) -> Rule:
     if not isinstance(text, str):
-        raise UnsupportedRuleError("", f"a predicate is a text; given: {shown(text)}")
+        raise UnsupportedRuleError("", f"a predicate is a text; given: {abbreviate(text)}")
     reading = _Reading(text)
     rule = reading.either(0)
     reading.expect("")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rangecast.errors import UsageError, near, one_of, shown
+from rangecast.errors import UsageError, abbreviate, choices_hint, did_you_mean
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -69,10 +69,10 @@ def read_index(text: str, known: Mapping[str, Options], purpose: str = "") -> Na
     purpose   what the index is for, for the message about an unknown one
     """
     if not isinstance(text, str):
-        raise UsageError(f"an index is named by a text such as 'auto'; given: {shown(text)}")
+        raise UsageError(f"an index is named by a text such as 'auto'; given: {abbreviate(text)}")
     name, colon, rest = text.partition(":")
     if name not in known:
-        raise UsageError(f"no index {name!r}{purpose}: {one_of(name, list(known))}")
+        raise UsageError(f"no index {name!r}{purpose}: {choices_hint(name, list(known))}")
     options = known[name]
     if not colon:
         return NamedIndex(name, {})
@@ -82,7 +82,7 @@ def read_index(text: str, known: Mapping[str, Options], purpose: str = "") -> Na
     for item in rest.split(","):
         key, equals, value = (part.strip() for part in item.partition("="))
         if key not in options:
-            hint = near(key, list(options))
+            hint = did_you_mean(key, list(options))
             raise UsageError(f"index {name!r} has no option {key!r}; {hint} (given: {text!r})")
         option = options[key]
         if option.argument in arguments:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import SpaceError, shown
+from rangecast.errors import SpaceError, abbreviate
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.field_paths import Fields, source_of
@@ -68,7 +68,7 @@ def infer_space(given: Any, *, bounds: bool) -> Space:
         named: Mapping[Any, Values] = batch.columns  # a DataFrame may have other names than texts
         for name, column in named.items():
             if not isinstance(name, str):
-                nameless[shown(name)] = "left out, its name is no text"
+                nameless[abbreviate(name)] = "left out, its name is no text"
                 continue
             for path, values in _flat((name,), column):
                 known_column = columns.setdefault(path, _Column(path))
@@ -246,7 +246,7 @@ class _Column:
     ) -> None:
         """Remember why a kind isn't possible, where a person would have expected it."""
         count = len(values) - _nulls(values)
-        given = f"{shown(text_at(values, place))} in {where}"
+        given = f"{abbreviate(text_at(values, place))} in {where}"
         if "text" in self.types:
             if isinstance(attribute, Number | Timestamp) and 2 * wrong.sum() < count:
                 self.nearly = f"; no {attribute.type} because of {given}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from rangecast.errors import SpaceError, near, shown
+from rangecast.errors import SpaceError, abbreviate, did_you_mean
 from rangecast.model.attributes.base import Attribute, Number
 from rangecast.model.attributes.field_paths import Fields
 from rangecast.model.attributes.places import Location, Place, Point
@@ -37,11 +37,11 @@ class Space:
 
     def __init__(self, attributes: Iterable[Attribute]):
         if isinstance(attributes, str | Mapping) or not isinstance(attributes, Iterable):
-            raise SpaceError(_NOT_ATTRIBUTES.format(given=shown(attributes)))
+            raise SpaceError(_NOT_ATTRIBUTES.format(given=abbreviate(attributes)))
         self.attributes = tuple(attributes)
         for one in self.attributes:
             if not isinstance(one, Attribute):
-                raise SpaceError(_NOT_ATTRIBUTES.format(given=f"a list with {shown(one)}"))
+                raise SpaceError(_NOT_ATTRIBUTES.format(given=f"a list with {abbreviate(one)}"))
         if not self.attributes:
             raise SpaceError("a space needs at least one attribute")
         self.attributes, self._implied = _with_coordinates(self.attributes)
@@ -113,7 +113,7 @@ class Space:
         try:
             return self.axes[name]
         except KeyError:
-            raise SpaceError(f"no attribute {name!r}: {near(name, self.names)}") from None
+            raise SpaceError(f"no attribute {name!r}: {did_you_mean(name, self.names)}") from None
 
     @property
     def vocabularies(self) -> dict[str, list[str]]:
@@ -287,7 +287,7 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
     if kind not in KINDS:
         wrong = "has no type" if kind is None else f"has the unknown type {kind!r}"
         ours = _ELSEWHERE.get(str(kind).lower())
-        hint = near(str(kind), list(KINDS)) if ours is None else f"use {ours!r}"
+        hint = did_you_mean(str(kind), list(KINDS)) if ours is None else f"use {ours!r}"
         raise SpaceError(f"{where} {wrong}; {hint}")
     options = {key: value for key, value in table.items() if key not in ("name", "type")}
     for key in options:

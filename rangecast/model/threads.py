@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.bits import LANES
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 
 Threads = int | str
 """A number of threads; "auto": one per usable core, fewer for small batches."""
@@ -43,10 +43,10 @@ def number_of_threads(threads: Threads, events: int) -> int:
     if isinstance(threads, str):
         raise UsageError(
             'threads is a whole number, at least 1, or "auto"\n'
-            f"  given: {shown(threads)}\n"
+            f"  given: {abbreviate(threads)}\n"
             '  hint: give an integer, such as threads=2, or "auto" for all cores'
         )
-    return min(whole("threads", threads), max(1, events))
+    return min(check_integer("threads", threads), max(1, events))
 
 
 def pieces_of(events: int, threads: int) -> list[slice]:

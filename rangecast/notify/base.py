@@ -21,7 +21,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
-from rangecast.model.validation.arguments import finite
+from rangecast.model.validation.arguments import check_finite
 from rangecast.notify.messages import Messages
 from rangecast.notify.new_interests import Regions
 from rangecast.notify.subscriber import InterestLists, ReceivingInterest
@@ -53,7 +53,7 @@ def groups_of(epsilon: float | None, k: int) -> int:
     """Return into how many groups tiles are joined at most: 1 / epsilon, but not more than k."""
     if epsilon is None:
         return k
-    if not 0 < finite("epsilon", epsilon) <= 1:
+    if not 0 < check_finite("epsilon", epsilon) <= 1:
         raise UsageError(f"epsilon is above 0 and at most 1; given: {epsilon!r}")
     return min(k, math.ceil(1 / epsilon - 1e-9))
 

@@ -29,7 +29,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.kernels.arrays import F64, I32
 from rangecast.model.boxes import id_array
 from rangecast.model.display import ROWS, counted, html_table
@@ -45,7 +45,7 @@ from rangecast.model.snapshot import (
     without_prefix,
 )
 from rangecast.model.space import Space
-from rangecast.model.validation.arguments import finite, whole
+from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.notify.base import BoardOptions, Painted
 from rangecast.notify.choose import board_engine
@@ -104,10 +104,17 @@ class Board(InterestSet):
         `upper_bound_attribute` too.
         """
         if algorithm not in ALGORITHMS:
-            raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
-        sketch = None if sketch is None else whole("sketch", sketch)
+            raise UsageError(
+                f"no algorithm {algorithm!r}: {did_you_mean(str(algorithm), ALGORITHMS)}"
+            )
+        sketch = None if sketch is None else check_integer("sketch", sketch)
         options = BoardOptions(
-            whole("k", k, most=MAX_K), space, upper_bound_attribute, algorithm, epsilon, sketch
+            check_integer("k", k, max_value=MAX_K),
+            space,
+            upper_bound_attribute,
+            algorithm,
+            epsilon,
+            sketch,
         )
         super().__init__(board_engine(options))
         self.space = space
@@ -165,7 +172,7 @@ class Board(InterestSet):
 
     def best(self, *where: Any, k: int | None = None) -> list[Entry]:
         """Return the k best objects, the best first, of a range or filter as `subscribe` takes."""
-        most = self.k if k is None else whole("k", k, most=MAX_K)
+        most = self.k if k is None else check_integer("k", k, max_value=MAX_K)
         lists = self._best(self.engine.boxes(where), most)
         return merged(lists, lambda entry: (self._signed(entry.value), entry.arrival))[:most]
 
@@ -236,13 +243,13 @@ class Board(InterestSet):
     def set_value(self, object_id: Id, value: float) -> Messages:
         """Give an object a new value."""
         slot = self._objects.row(object_id)
-        return self._changed([slot], [self._signed(finite("value", value))])
+        return self._changed([slot], [self._signed(check_finite("value", value))])
 
     def add(self, object_id: Id, position: Any, value: float) -> Messages:
         """Add an object; its id must be new. Over a space, a position is a dict of values."""
         new = self._objects.new(object_id, "use set_value() or move()")
         place = self._places().moved(None, position)
-        return self.update_many([Change(new, finite("value", value), place)])
+        return self.update_many([Change(new, check_finite("value", value), place)])
 
     def remove(self, object_id: Id) -> Messages:
         """Remove an object."""

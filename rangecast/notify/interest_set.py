@@ -10,7 +10,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.io.rejected import RejectedTarget, collecting_rejected
 from rangecast.model.sets.base import MemberSet, UpsertResult
 from rangecast.model.sets.members import Id, Members, as_id
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 from rangecast.notify.base import BoardEngine
 from rangecast.notify.new_interests import NewInterests
 
@@ -135,7 +135,7 @@ class InterestSet(MemberSet, ABC):
         return list(dict.fromkeys(ids[row] for row in self.engine.rows_reached(messages)))
 
     def _checked_k(self, k: Any) -> int:
-        return whole("k", k, most=self.k)
+        return check_integer("k", k, max_value=self.k)
 
     def _add(self, name: Id, region: Any, wanted: int | None) -> None:
         row = self.engine.add_region(region)

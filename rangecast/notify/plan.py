@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rangecast.errors import InvalidValueError, UnknownIdError, UsageError, near, shown
+from rangecast.errors import InvalidValueError, UnknownIdError, UsageError, abbreviate, did_you_mean
 from rangecast.model.sets.members import Id, Members, as_id
-from rangecast.model.validation.arguments import finite
+from rangecast.model.validation.arguments import check_finite
 from rangecast.notify.tables import SAME, Change
 
 Place = Any
@@ -102,7 +102,7 @@ class _Steps:
         if change.value is None:
             return None
         if change.value is not SAME:
-            return finite("value", change.value)
+            return check_finite("value", change.value)
         if self._place[one] is None:
             return None
         if self._places.value is None:
@@ -119,7 +119,7 @@ def _changes(given: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise UsageError(
             f"changes are pairs (id, value) or triples (id, value, position)\n"
-            f"  given: {shown(given)}"
+            f"  given: {abbreviate(given)}"
         )
     return [row if isinstance(row, Mapping) else _change(row) for row in given]
 
@@ -130,18 +130,18 @@ def _fields(row: Mapping[str, Any], places: Places) -> Change:
     for name in row:
         if name not in known:
             raise UsageError(
-                f"unknown field {name!r}: {near(str(name), known)}\n"
+                f"unknown field {name!r}: {did_you_mean(str(name), known)}\n"
                 f"  expected: {', '.join(known)}\n  hint: rename it or leave it out"
             )
     place = {name: row[name] for name in places.names if name in row}
     if "id" not in row or ("value" not in row and not place):
         raise UsageError(
-            f"a change has an id, and a value or a position\n  given: {shown(dict(row))}\n"
+            f"a change has an id, and a value or a position\n  given: {abbreviate(dict(row))}\n"
             "  hint: give both"
         )
     position: Any = place or None
     if place and tuple(places.names) == ("position",):
-        position = finite("position", place["position"])
+        position = check_finite("position", place["position"])
     return Change(row["id"], row.get("value", SAME), position)
 
 
@@ -149,6 +149,6 @@ def _change(row: Any) -> Change:
     if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) not in (2, 3):
         raise UsageError(
             f"a change is a pair (id, value) or a triple (id, value, position)\n"
-            f"  given: {shown(row)}"
+            f"  given: {abbreviate(row)}"
         )
     return Change(*row)

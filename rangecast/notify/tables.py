@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, near
+from rangecast.errors import FileError, UsageError, did_you_mean
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
 from rangecast.model.encoding.columns import decode
@@ -301,7 +301,7 @@ def records(
         for name in names:
             if name not in known and not ignore_unknown:
                 raise FileError(
-                    f"{where}: unknown column {name!r}: {near(name, known)}\n"
+                    f"{where}: unknown column {name!r}: {did_you_mean(name, known)}\n"
                     f"  expected: {', '.join(known)}\n"
                     f"  hint: {column_hint(name, known, may_ignore=ignore_unknown is not None)}"
                 )

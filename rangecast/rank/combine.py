@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rangecast.errors import UsageError, one_of
+from rangecast.errors import UsageError, choices_hint
 from rangecast.kernels.arrays import F64
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit
@@ -27,7 +27,7 @@ def check_combine(combine: str, *, relaxed: bool) -> None:
     """Refuse what is no combination, and any but the sum in exact ranking, which has no weights."""
     flag("relaxed", relaxed)
     if combine not in COMBINATIONS:
-        raise UsageError(f"no combination {combine!r}: {one_of(combine, COMBINATIONS)}")
+        raise UsageError(f"no combination {combine!r}: {choices_hint(combine, COMBINATIONS)}")
     if combine != "sum" and not relaxed:
         raise UsageError(
             f"weights are combined in relaxed ranking only; given: combine={combine!r}\n"

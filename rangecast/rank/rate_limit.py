@@ -14,11 +14,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 from rangecast.rank.result import Best
 
 _SECOND = 1_000_000
@@ -42,7 +42,7 @@ def time_axis(space: Space, max_per_second: int | None, time_attribute: str | No
                 "  hint: give both, or neither"
             )
         return None
-    whole("max_per_second", max_per_second)
+    check_integer("max_per_second", max_per_second)
     timestamps = [one.name for one in space if isinstance(one, Timestamp)]
     if time_attribute is None and len(timestamps) == 1:
         return space.axis(timestamps[0])
@@ -52,7 +52,9 @@ def time_axis(space: Space, max_per_second: int | None, time_attribute: str | No
         problem = f"this space has {len(timestamps)} timestamps; give the time attribute"
     else:
         problem = f"{time_attribute!r} is no timestamp of this space"
-    raise UsageError(f"maximum per second: {problem}: {near(time_attribute or '', timestamps)}")
+    raise UsageError(
+        f"maximum per second: {problem}: {did_you_mean(time_attribute or '', timestamps)}"
+    )
 
 
 def staying(windows: I64, scores: F64, max_per_window: int) -> Bool:

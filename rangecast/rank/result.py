@@ -9,7 +9,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 
 # Places in the array of counters that kernels fill; from LEVEL on, pages opened by level.
 EXAMINED, HOLES, CALLS, TESTED, WORDS, LEVEL = 0, 1, 2, 3, 4, 5
@@ -91,7 +91,7 @@ def new_best(events: int, k: int) -> tuple[I32, F64, I64]:
 def check_k(k: int) -> None:
     """Refuse to look for none, and what is no whole number."""
     if type(k) is not int or k < 1:  # most are plain integers: no more is asked of them
-        whole("k", k)
+        check_integer("k", k)
 
 
 def checked(points: F64, dimensions: int, k: int) -> F64:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rangecast.errors import InvalidValueError, RangecastError, UsageError, shown
+from rangecast.errors import InvalidValueError, RangecastError, UsageError, abbreviate
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import Attribute, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
@@ -93,13 +93,15 @@ def encoded(
         try:
             row = read(line)
         except DepthError as error:
-            refused.append((place, f"{error}\n  given: {shown(_text(line))}"))
+            refused.append((place, f"{error}\n  given: {abbreviate(_text(line))}"))
             continue
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            refused.append((place, f"not JSON: {error}\n  given: {shown(_text(line))}"))
+            refused.append((place, f"not JSON: {error}\n  given: {abbreviate(_text(line))}"))
             continue
         if not isinstance(row, dict):
-            refused.append((place, f"an event is a JSON object\n  given: {shown(_text(line))}"))
+            refused.append(
+                (place, f"an event is a JSON object\n  given: {abbreviate(_text(line))}")
+            )
             continue
         try:
             rows.append(row_of(row) if form == CLOUDEVENTS else row)
@@ -299,7 +301,7 @@ def row_of(envelope: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(data, dict) or "id" not in envelope or "specversion" not in envelope:
         raise UsageError(
             "a CloudEvent has a specversion, an id and, as data, a JSON object with the event's "
-            f"values\n  given: {shown(envelope)}"
+            f"values\n  given: {abbreviate(envelope)}"
         )
     return {**data, "id": envelope["id"]}
 

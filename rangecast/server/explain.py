@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.kernels.arrays import F64, I32
 from rangecast.match.choose import build
 from rangecast.match.scan import Scan
@@ -162,7 +162,7 @@ def plane(
     space = index.engine.space
     for name in (x, y):
         if name and name not in space.axes:
-            raise UsageError(f"no attribute {name!r}: {near(name, space.names)}")
+            raise UsageError(f"no attribute {name!r}: {did_you_mean(name, space.names)}")
     boxes = _lasting(index.engine.boxes(MAX_EXAMINED), passing)
     chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
     bounds = boxes.mentions[:, chosen].sum(axis=1)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.attributes.base import Attribute
 from rangecast.model.attributes.field_paths import Fields
 from rangecast.model.attributes.timestamps import Timestamp
@@ -63,7 +63,7 @@ def refuse_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
     for name in data.columns:
         if name not in known:
             raise UsageError(
-                f"{what}: unknown column {name!r}: {near(name, known)}\n"
+                f"{what}: unknown column {name!r}: {did_you_mean(name, known)}\n"
                 f"  expected: {', '.join(known)}\n"
                 f"  hint: {column_hint(name, known, may_ignore=False)}"
             )

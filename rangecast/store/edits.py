@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.engine import Engine
-from rangecast.errors import FileError, RangecastError, UsageError, near
+from rangecast.errors import FileError, RangecastError, UsageError, did_you_mean
 from rangecast.kernels.arrays import I64
 from rangecast.model.attributes.base import Number
 from rangecast.model.encoding.columns import encode, explain
@@ -176,7 +176,9 @@ def _common_kind(files: list[Path]) -> pa.DataType:
 def _check_columns(path: Path, names: list[str]) -> None:
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise FileError(f"{path}: unknown column {unknown[0]!r}: {near(unknown[0], COLUMNS)}")
+        raise FileError(
+            f"{path}: unknown column {unknown[0]!r}: {did_you_mean(unknown[0], COLUMNS)}"
+        )
     if "id" not in names or "op" not in names:
         raise FileError(
             f"{path}: edits need 'id' and 'op', and 'filter' and 'score' where they apply; "

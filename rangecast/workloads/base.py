@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.kernels.arrays import F64, AnyArray, Bool
 from rangecast.model.attributes.base import Number
 from rangecast.model.space import Space
@@ -86,7 +86,7 @@ class Generator:
         if name not in self.parameters:
             raise UsageError(
                 f"workload {self.name!r} has no parameter {name!r}: "
-                f"{near(name, list(self.parameters))}"
+                f"{did_you_mean(name, list(self.parameters))}"
             )
         if isinstance(value, np.generic):
             value = value.item()
@@ -130,7 +130,7 @@ def generate(name: str, *, seed: int = 0, **parameters: Any) -> Workload:
 def named(name: str) -> Generator:
     """Return the generator of this name."""
     if name not in WORKLOADS:
-        raise UsageError(f"no workload {name!r}: {near(str(name), list(WORKLOADS))}")
+        raise UsageError(f"no workload {name!r}: {did_you_mean(str(name), list(WORKLOADS))}")
     return WORKLOADS[name]
 
 

@@ -13,7 +13,7 @@ from rangecast.errors import (
     RejectedRow,
     RejectedRowError,
     UnknownIdError,
-    near,
+    did_you_mean,
 )
 from rangecast.notify import Board
 
@@ -36,7 +36,7 @@ def test_a_rejected_row_names_all_that_a_person_needs():
 
 
 def test_near_looks_at_so_many_names_only():
-    assert near("n99999", [f"n{i}" for i in range(100_000)]).startswith("did you mean")
+    assert did_you_mean("n99999", [f"n{i}" for i in range(100_000)]).startswith("did you mean")
 
 
 SPACE = Space([Number("price")])
@@ -53,7 +53,7 @@ def test_ids_of_interests_are_the_same_errors():
     board = Board(1)
     board.subscribe("a", 0, 1)
     _check_ids(board, lambda one: (one, 1, 2))
-    for change in (lambda: board.update("z", 1.0), lambda: board.update_many([("z", 1.0)])):
+    for change in (lambda: board.set_value("z", 1.0), lambda: board.update_many([("z", 1.0)])):
         with pytest.raises(UnknownIdError, match="no object 'z'"):
             change()
 

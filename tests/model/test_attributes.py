@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.errors import InvalidValueError, SpaceError, near
+from rangecast.errors import InvalidValueError, SpaceError, did_you_mean
 from rangecast.model.attributes.base import MISSING, Boolean, Integer, Number
 from rangecast.model.attributes.numbers import MAX, largest_carried, read_number, smallest_carried
 from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
@@ -165,6 +165,6 @@ def test_texts_of_numbers_are_read_exactly():
 
 
 def test_near_names_what_was_meant():
-    assert near("prise", ["price", "volume"]) == "did you mean 'price'?"
-    assert near("PE", ["pe", "price"]) == "did you mean 'pe'?"
-    assert near("zzz", ["a", "b"]) == "known: 'a', 'b'"
+    assert did_you_mean("prise", ["price", "volume"]) == "did you mean 'price'?"
+    assert did_you_mean("PE", ["pe", "price"]) == "did you mean 'pe'?"
+    assert did_you_mean("zzz", ["a", "b"]) == "known: 'a', 'b'"

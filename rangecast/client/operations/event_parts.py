@@ -18,8 +18,8 @@ from rangecast.errors import (
     RejectedRow,
     RejectedRowError,
     UsageError,
+    abbreviate,
     from_interface,
-    shown,
 )
 from rangecast.model.encoding.columns import nan_is_missing
 from rangecast.model.encoding.events import values_of
@@ -76,7 +76,7 @@ class EventParts:
             except RangecastError as error:
                 yield error
             except Exception as error:  # an event whose own methods raise
-                reason = f"{type(error).__name__}: {shown(error)}"
+                reason = f"{type(error).__name__}: {abbreviate(error)}"
                 yield UsageError(f"the event can't be read: {reason}")
             else:
                 self._ids.append(row.get(self._id))
@@ -169,7 +169,7 @@ class EventParts:
         ids, missing = as_ids(self._ids, kind)
         if missing.any():
             row = int(missing.argmax())
-            given = shown(self._ids[row])
+            given = abbreviate(self._ids[row])
             remedy = "give each row an id of its own"
             raise RejectedRowError(RejectedRow("events", row, "id", given, NO_ID, remedy))
         return ids

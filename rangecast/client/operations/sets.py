@@ -19,7 +19,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.io.kept_columns import as_names
 from rangecast.model.sets.base import Subscription, UpsertResult
 from rangecast.model.sets.members import Id, Members, as_id
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.model.validation.inputs import as_filter
 from rangecast.rank.combine import Combine
@@ -387,7 +387,7 @@ def rank_many(
 
 def _rank_options(k: int, relaxed: bool, combine: str, ignore_unknown: bool) -> dict[str, Any]:
     return {
-        "k": whole("k", k),
+        "k": check_integer("k", k),
         "relaxed": flag("relaxed", relaxed),
         "combine": combine,
         "ignore_unknown": ignore_unknown,
@@ -443,7 +443,7 @@ def why_not(
     Nearest are those that lack the fewest attributes, and of these the least far off. The server
     looks at the first 100,000 subscriptions; k is at most 100. The options are those of `match`.
     """
-    asked = {"event": _one(event, nan), "k": whole("k", k, 1, 100)}
+    asked = {"event": _one(event, nan), "k": check_integer("k", k, 1, 100)}
     answer = yield client._why("/why-not", asked, ignore_unknown)
     return [explanation(one) for one in answer["nearest"]]
 

@@ -25,7 +25,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rangecast.errors import InvalidValueError, SpaceError, shown
+from rangecast.errors import InvalidValueError, SpaceError, abbreviate
 from rangecast.model.attributes.field_paths import path_of
 from rangecast.model.attributes.numbers import MAX, largest_carried, read_number, smallest_carried
 
@@ -107,7 +107,7 @@ class Attribute:
         return f"{self.name!r} is a {self.type}, which has no order: use =, !=, in or not in"
 
     def _refuse(self, value: Any, why: str) -> InvalidValueError:
-        return InvalidValueError(f"{self.name!r} {why}", shown(value))
+        return InvalidValueError(f"{self.name!r} {why}", abbreviate(value))
 
     def clip(self, lo: float, hi: float) -> Interval | None:
         """Return the part of a range that lies in the domain, `None` if there is none."""

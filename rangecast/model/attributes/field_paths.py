@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rangecast.errors import InvalidValueError, SpaceError, shown
+from rangecast.errors import InvalidValueError, SpaceError, abbreviate
 
 Fields = tuple[str, ...]
 """The names of fields, one within the other."""
@@ -50,7 +50,7 @@ class NoObject:
     """Stands for a value that can't be: on its way is something other than fields."""
 
     def __init__(self, step: str, found: Any):
-        self._text = f"{step!r} is {shown(found)}, not an object"
+        self._text = f"{step!r} is {abbreviate(found)}, not an object"
 
     def __str__(self) -> str:
         return self._text

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rangecast.errors import SpaceError, near
+from rangecast.errors import SpaceError, did_you_mean
 from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer, Interval, Number
 from rangecast.model.attributes.numbers import MAX
 from rangecast.model.attributes.timestamps import Timestamp
@@ -54,7 +54,7 @@ class Category(_Named):
         try:
             return self.codes[self._text(value)]
         except KeyError:
-            hint = _EMPTY if value == "" else near(value, self.values)
+            hint = _EMPTY if value == "" else did_you_mean(value, self.values)
             raise self._refuse(value, f"takes one of its listed values ({hint})") from None
 
     def value(self, coordinate: float) -> str:
@@ -184,7 +184,7 @@ class Hierarchy(_Named):
             return self.codes[text]
         if text in self.ranges:
             raise self._refuse(value, "takes a leaf of its tree; this is a concept above leaves")
-        hint = _EMPTY if text == "" else near(text, self.leaves)
+        hint = _EMPTY if text == "" else did_you_mean(text, self.leaves)
         raise self._refuse(value, f"takes a leaf of its tree ({hint})")
 
     def value(self, coordinate: float) -> str:
@@ -193,7 +193,7 @@ class Hierarchy(_Named):
     def equal(self, value: Any) -> Interval | None:
         text = self._text(value)
         if text not in self.ranges:
-            hint = near(text, list(self.ranges))
+            hint = did_you_mean(text, list(self.ranges))
             raise self._refuse(value, f"takes a concept or leaf of its tree ({hint})")
         return self.ranges[text]
 

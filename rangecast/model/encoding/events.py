@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, InvalidValueError, UsageError, near, shown
+from rangecast.errors import FileError, InvalidValueError, UsageError, abbreviate, did_you_mean
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, NanMeaning, Number
 from rangecast.model.attributes.field_paths import value_at
@@ -146,7 +146,7 @@ class EventFile:
                 if name in ANY.all_names(self.space):
                     hint = "`rangecast rank` takes such columns with --span or --probabilities"
                 raise FileError(
-                    f"{where}: unknown column {name!r}: {near(name, self.space.names)}\n"
+                    f"{where}: unknown column {name!r}: {did_you_mean(name, self.space.names)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"
                     f"  hint: {hint}"
                 )
@@ -159,7 +159,7 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     except AttributeError:
         raise UsageError(
             "an event is a dict from attributes to values\n"
-            f"  given: {type(event).__name__} {shown(event)}\n"
+            f"  given: {type(event).__name__} {abbreviate(event)}\n"
             "  hint: give a single dict; lists and tables go to match_many and rank_many"
         ) from None
 
@@ -278,6 +278,6 @@ def _joined(found: list[Events], space: Space) -> Events:
 
 def _unknown(space: Space, name: str) -> str:
     return (
-        f"unknown attribute {name!r}: {near(str(name), space.names)}\n"
+        f"unknown attribute {name!r}: {did_you_mean(str(name), space.names)}\n"
         f"  hint: {column_hint(str(name), space.names, may_ignore=True)}"
     )

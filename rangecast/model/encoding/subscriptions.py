@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, FilterError, near
+from rangecast.errors import FileError, FilterError, did_you_mean
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.attributes.timestamps import is_whole
@@ -229,7 +229,7 @@ class SubscriptionColumns:
         for name in names:
             if name not in self.known and not self.ignore_unknown:
                 raise FileError(
-                    f"{where}: unknown column {name!r}: {near(name, self.known)}\n"
+                    f"{where}: unknown column {name!r}: {did_you_mean(name, self.known)}\n"
                     "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
                     f"and optionally {self._optional} and weight_<attribute>\n"
                     f"  hint: {column_hint(name, self.known, may_ignore=self.may_ignore)}"

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from rangecast.errors import FilterError, InvalidValueError, SpaceError, near
+from rangecast.errors import FilterError, InvalidValueError, SpaceError, did_you_mean
 from rangecast.model.attributes.base import Attribute
 from rangecast.model.attributes.numbers import MAX, read_number
 from rangecast.model.attributes.places import FULL, Place
@@ -128,7 +128,7 @@ class _Reading:
             return self.space.axis(name)
         except SpaceError:
             problem = f"no attribute {clipped(name)!r}"
-            hint = near(name, self.space.names)
+            hint = did_you_mean(name, self.space.names)
             raise fault(self.text, word.start, word.end, problem, hint) from None
 
     def shapes(self, node: Condition, negated: bool) -> Region:
@@ -174,7 +174,7 @@ class _Reading:
             problem = f"{clipped(name)!r} is a {found.type}, not a location or a point"
         else:
             problem = f"no attribute {clipped(name)!r}"
-        hint = near(name, places) if places else "add one to the space: type = 'location'"
+        hint = did_you_mean(name, places) if places else "add one to the space: type = 'location'"
         raise fault(self.text, at, node.name.end, problem, hint)
 
     def length(self, node: Condition, call: Call) -> tuple[str, Length | None]:

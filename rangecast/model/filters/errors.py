@@ -6,7 +6,7 @@ import re
 
 from lark import UnexpectedToken
 
-from rangecast.errors import FilterError, near
+from rangecast.errors import FilterError, did_you_mean
 from rangecast.model.attributes.base import quoted
 from rangecast.model.filters.excerpts import clipped, fault
 from rangecast.model.filters.lexer import QUOTES, Word, Words
@@ -107,6 +107,6 @@ def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) 
         return "there are no patterns of texts; name the values: = 'a', or in ('a', 'b')"
     if found.type == "NAME":
         known = [phrase.strip("'") for kind, phrase in _PHRASES.items() if kind in accepted]
-        guess = near(found.lower(), [k for k in known if k.isalpha()])
+        guess = did_you_mean(found.lower(), [k for k in known if k.isalpha()])
         return guess if guess.startswith("did") else ""
     return ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from lark import Lark, UnexpectedToken
 
-from rangecast.errors import FilterError, shown
+from rangecast.errors import FilterError, abbreviate
 from rangecast.model.filters.errors import misplaced
 from rangecast.model.filters.lexer import CALL, Word, Words
 
@@ -203,7 +203,7 @@ def _parser() -> Lark:
 def read(text: str, names: tuple[str, ...]) -> Node:
     """Return the tree of a filter's text. `names` of attributes serve hints only."""
     if not isinstance(text, str):
-        raise FilterError(f"a filter is a text; given: {shown(text)}")
+        raise FilterError(f"a filter is a text; given: {abbreviate(text)}")
     if alone := CALL.fullmatch(text):  # most filters of shapes
         word = Word("CALL", alone[1], alone.start(1))
         return Condition("call", word, [], [word])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import I64
 
 Values: TypeAlias = pa.Array | list[Any]
@@ -105,7 +105,7 @@ def text_at(values: Values, place: int) -> str:
     try:
         return str(value)
     except Exception:  # its own methods may raise anything
-        return shown(value)
+        return abbreviate(value)
 
 
 def _shown_at(values: Values, place: int) -> Any:

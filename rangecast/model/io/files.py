@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from rangecast.errors import FileError, UsageError, near
+from rangecast.errors import FileError, UsageError, did_you_mean
 from rangecast.kernels.arrays import I64
 from rangecast.model.io.batch import Batch, Broken, check_distinct
 from rangecast.model.io.json_lines import mentions, read_json_lines
@@ -221,7 +221,11 @@ def _beside(path: Path) -> str:
     if not folder.is_dir():
         return f"nor is there a folder {folder}"
     names = sorted(one.name for one in folder.iterdir() if one.name[0] not in "._")
-    return f"in {folder.resolve()}: {near(path.name, names)}" if names else f"{folder} is empty"
+    return (
+        f"in {folder.resolve()}: {did_you_mean(path.name, names)}"
+        if names
+        else f"{folder} is empty"
+    )
 
 
 def _first_line(error: Exception) -> str:

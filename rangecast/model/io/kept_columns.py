@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, near
+from rangecast.errors import FileError, UsageError, did_you_mean
 from rangecast.model.io.batch import Batch, Broken, Values
 from rangecast.model.io.records import Source, pass_over
 from rangecast.model.sets.ids import Places, as_ids
@@ -42,7 +42,8 @@ def identified(source: Source, column: str | None) -> Source:
             if column not in batch.columns and not began and only is None:
                 raise FileError(
                     f"{source.here()}: has no column {column!r} for ids: "
-                    f"{near(column, list(batch.columns))}\n  hint: name a column of the file"
+                    f"{did_you_mean(column, list(batch.columns))}\n"
+                    "  hint: name a column of the file"
                 )
             began = True
             ids = batch.columns.get(column, pa.nulls(len(batch.rows)))

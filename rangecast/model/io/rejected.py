@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rangecast.errors import RejectedRow, RejectedRowError, UsageError, shown
+from rangecast.errors import RejectedRow, RejectedRowError, UsageError, abbreviate
 from rangecast.model.io.line_numbers import line_of
 from rangecast.model.io.writer import TableWriter
 
@@ -108,7 +108,7 @@ def collecting_rejected(given: RejectedTarget) -> Iterator[RejectedRows]:
     else:
         raise UsageError(
             "rejected is a list, which gets the rejected rows, or the path of a file for them\n"
-            f"  given: {type(given).__name__} {shown(given)}"
+            f"  given: {type(given).__name__} {abbreviate(given)}"
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 from rangecast.model.io.batch import Batch, Values, as_values, check_distinct
 
 
@@ -73,7 +73,7 @@ def _columns(given: list[tuple[str, Any]], noun: str, nan_is_null: bool = False)
         if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
             raise UsageError(
                 f"a dict is taken for columns, and a column of {noun} is a list of values\n"
-                f"  given: {type(values).__name__} {shown(values)} for {name!r}\n"
+                f"  given: {type(values).__name__} {abbreviate(values)} for {name!r}\n"
                 "  hint: for a single row, put the dict into a list: [{...}]"
             )
         columns[name] = _values(values, nan_is_null)
@@ -120,6 +120,6 @@ def _rows(rows: list[Any], noun: str) -> Batch:
 def _refused(given: Any, noun: str, within: str = "") -> UsageError:
     return UsageError(
         f"{noun} are an Arrow table, a DataFrame, a list of dicts or a dict of columns\n"
-        f"  given: {within}{type(given).__name__} {shown(given)}\n"
+        f"  given: {within}{type(given).__name__} {abbreviate(given)}\n"
         "  hint: give one of these"
     )

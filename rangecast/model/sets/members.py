@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import DuplicateIdError, UnknownIdError, UsageError, near, shown
+from rangecast.errors import DuplicateIdError, UnknownIdError, UsageError, abbreviate, did_you_mean
 from rangecast.model.attributes.base import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import id_array
 
@@ -37,11 +37,11 @@ def as_id(given: Any, noun: str = "subscription") -> Id:
             return number
         raise UsageError(
             f"the id of {_a(noun)} is an integer of at most 64 bits, or a text\n"
-            f"  given: {shown(number)}\n  hint: give it as a text"
+            f"  given: {abbreviate(number)}\n  hint: give it as a text"
         )
     raise UsageError(
         f"the id of {_a(noun)} is an integer or a text; "
-        f"given: {type(given).__name__} {shown(given)}"
+        f"given: {type(given).__name__} {abbreviate(given)}"
     )
 
 
@@ -171,7 +171,7 @@ class Members:
         """Return which members may be meant by an id that isn't one."""
         if self.kind is not None and isinstance(given, str | int) and type(given) is not self.kind:
             return f"the ids of this set are {self._kinds}"
-        return near(str(given), [str(one) for one in islice(self._rows, _HINTED)])
+        return did_you_mean(str(given), [str(one) for one in islice(self._rows, _HINTED)])
 
     def bind(self, new: Id, row: int) -> None:
         """Give a checked id its row; a member gets another one."""
@@ -208,7 +208,8 @@ class Members:
         if isinstance(given, Iterable) and not isinstance(given, str | bytes):
             return list(given)
         raise UsageError(
-            f"a list of {self.noun}s is expected\n  given: {type(given).__name__} {shown(given)}\n"
+            f"a list of {self.noun}s is expected\n"
+            f"  given: {type(given).__name__} {abbreviate(given)}\n"
             "  hint: put a single id into a list"
         )
 

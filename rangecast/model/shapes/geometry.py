@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.kernels.arrays import F64
 from rangecast.model.shapes.predicates import MAX_COORDINATE, MIN_COORDINATE
 from rangecast.model.shapes.rings import crossing
@@ -112,7 +112,7 @@ def _from_wkt(text: str) -> Polygons | Lines:
     kind = found[1].lower() if found and found[1] else ""
     if kind not in _KINDS:
         raise ShapeError(
-            f"{shown(text)} is not a shape",
+            f"{abbreviate(text)} is not a shape",
             0,
             "give WKT such as 'POLYGON ((0 0, 10 0, 10 10, 0 0))', or GeoJSON",
         )
@@ -143,17 +143,17 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
         found = _TOKEN.match(text, place)
         if found is None:
             if text[place:].strip():
-                raise ShapeError(f"{shown(text[place:].strip())} can't be read", place)
+                raise ShapeError(f"{abbreviate(text[place:].strip())} can't be read", place)
             break
         word, number, mark = found.groups()
         at = found.end() - len(found[0].lstrip())
         if root is not None and not stack:
-            raise ShapeError(f"the shape ends before {shown(text[at:])}", at)
+            raise ShapeError(f"the shape ends before {abbreviate(text[at:])}", at)
         if word:
             if word.lower() == "empty":
                 raise ShapeError("the shape is empty", at)
             if word.lower() not in ("z", "m", "zm") or stack:
-                raise ShapeError(f"the word {shown(word)} has no meaning here", at)
+                raise ShapeError(f"the word {abbreviate(word)} has no meaning here", at)
         elif number:
             corner.append(float(number))
         elif mark == "(":
@@ -182,7 +182,7 @@ def _from_geojson(text: str) -> Polygons | Lines:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
         at = error.pos if isinstance(error, json.JSONDecodeError) else None
-        raise ShapeError(f"not GeoJSON: {shown(str(error))}", at) from None
+        raise ShapeError(f"not GeoJSON: {abbreviate(str(error))}", at) from None
     return from_geojson(given)
 
 
@@ -195,7 +195,7 @@ def from_geojson(given: Any) -> Polygons | Lines:
     if kind not in _KINDS:
         raise ShapeError(
             "GeoJSON takes a Polygon, a MultiPolygon, a LineString or a MultiLineString"
-            f"; given: {shown(given.get('type') if isinstance(given, dict) else given)}"
+            f"; given: {abbreviate(given.get('type') if isinstance(given, dict) else given)}"
         )
     nested = _as_corners(given.get("coordinates"), _DEPTHS[kind])
     return _shape(kind, nested, 2)
@@ -203,13 +203,13 @@ def from_geojson(given: Any) -> Polygons | Lines:
 
 def _as_corners(given: Any, depth: int) -> list[Any]:
     if not isinstance(given, list):
-        raise ShapeError(f"coordinates are nested lists of numbers; given: {shown(given)}")
+        raise ShapeError(f"coordinates are nested lists of numbers; given: {abbreviate(given)}")
     if depth > 1:
         return [_as_corners(part, depth - 1) for part in given]
     corners = []
     for corner in given:
         if not isinstance(corner, list) or len(corner) < 2 or not all(map(_is_number, corner)):
-            raise ShapeError(f"a corner is a list of two numbers; given: {shown(corner)}")
+            raise ShapeError(f"a corner is a list of two numbers; given: {abbreviate(corner)}")
         corners.append((float(corner[0]), float(corner[1])))
     return corners
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.model.shapes.geometry import (
     Circle,
     Corridor,
@@ -96,7 +96,7 @@ class _Reader:
             rest = self.text[self.place :].strip()
             self.at = len(self.text) - len(self.text[self.place :].lstrip())
             if rest:
-                raise ShapeError(f"{shown(rest)} can't be read", self.at)
+                raise ShapeError(f"{abbreviate(rest)} can't be read", self.at)
             self.kind, self.word = "end", ""
             return
         self.kind = str(found.lastgroup)

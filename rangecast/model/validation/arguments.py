@@ -13,36 +13,38 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64
 from rangecast.model.space import Space
 
 _NUMBERS = (int, float, Decimal, np.integer, np.floating)
 
 
-def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+def check_integer(name: str, value: Any, min_value: int = 1, max_value: int | None = None) -> int:
     """Return an argument that is a whole number, as an `int`."""
     try:
         number = None if isinstance(value, bool | np.bool_) else index(value)
     except TypeError:
         number = None
-    if number is None or number < least or (most is not None and number > most):
-        expected = f"at least {least}" if most is None else f"from {least} to {most}"
+    if number is None or number < min_value or (max_value is not None and number > max_value):
+        expected = (
+            f"at least {min_value}" if max_value is None else f"from {min_value} to {max_value}"
+        )
         raise UsageError(
             f"{name} is a whole number, {expected}\n"
-            f"  given: {shown(value)}\n"
-            f"  hint: give an integer, such as {name}={_suggested(value, least, most)}"
+            f"  given: {abbreviate(value)}\n"
+            f"  hint: give an integer, such as {name}={_suggested(value, min_value, max_value)}"
         )
     return number
 
 
-def finite(name: str, value: Any) -> float:
+def check_finite(name: str, value: Any) -> float:
     """Return an argument that is a finite number, as a `float`."""
     number = _finite(value)
     if number is None:
         raise UsageError(
             f"{name} is a finite number\n"
-            f"  given: {type(value).__name__} {shown(value)}\n"
+            f"  given: {type(value).__name__} {abbreviate(value)}\n"
             f"  hint: give a number, such as {name}=0.5"
         )
     return number
@@ -54,7 +56,7 @@ def score_of(value: Any) -> float:
     if number is None:
         raise UsageError(
             "a score is a finite number\n"
-            f"  given: {shown(value)}\n"
+            f"  given: {abbreviate(value)}\n"
             "  hint: give a number, such as score=0.5; the higher, the better"
         )
     return number
@@ -67,7 +69,7 @@ def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
     if not isinstance(given, Mapping):
         raise UsageError(
             "weights are a dict from attributes to numbers\n"
-            f"  given: {shown(given)}\n"
+            f"  given: {abbreviate(given)}\n"
             f"  hint: name the attributes, such as weights={{{space.names[0]!r}: 2}}"
         )
     weights = np.ones(len(space)) if before is None else before.copy()
@@ -76,7 +78,7 @@ def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
         if number is None or number < 0:
             raise UsageError(
                 "a weight is a finite number, 0 or more\n"
-                f"  given: {shown(value)} for {name!r}\n"
+                f"  given: {abbreviate(value)} for {name!r}\n"
                 "  hint: give 0 for an attribute that doesn't count, more for one that counts more"
             )
         weights[space.axis(name)] = number
@@ -94,10 +96,10 @@ def _finite(value: Any) -> float | None:
     return number + 0.0 if math.isfinite(number) else None  # -0.0 becomes 0.0
 
 
-def _suggested(value: Any, least: int, most: int | None) -> int:
+def _suggested(value: Any, min_value: int, max_value: int | None) -> int:
     """Return the whole number that was probably meant."""
     try:
         meant = int(value)
     except (TypeError, ValueError, OverflowError):
         meant = 10
-    return max(least, meant if most is None else min(meant, most))
+    return max(min_value, meant if max_value is None else min(meant, max_value))

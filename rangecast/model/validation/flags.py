@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 
 
 def flag(name: str, value: Any) -> bool:
@@ -16,6 +16,6 @@ def flag(name: str, value: Any) -> bool:
         return bool(value)
     raise UsageError(
         f"{name} is True or False\n"
-        f"  given: {kind.__name__} {shown(value)}\n"
+        f"  given: {kind.__name__} {abbreviate(value)}\n"
         f"  hint: give {name}=True or {name}=False"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.filter import Filter
@@ -135,7 +135,7 @@ class BoxEngine(BoardEngine):
             )
         if not isinstance(position, Mapping):
             raise UsageError(
-                f"a position is a dict of values by attribute; given: {shown(position)}\n"
+                f"a position is a dict of values by attribute; given: {abbreviate(position)}\n"
                 f"  hint: give {{{self.space.names[0]!r}: ...}}"
             )
         point = encode_event(position, self.space, by_name=True).tolist()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rangecast.errors import FileError, UsageError, near
+from rangecast.errors import FileError, UsageError, did_you_mean
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.text import String
 from rangecast.model.encoding.subscriptions import Part, encode_part
@@ -62,7 +62,7 @@ class SpaceTables(BoardTables):
             for name in names:
                 if name not in known and not ignore_unknown:
                     raise FileError(
-                        f"{where}: unknown column {name!r}: {near(name, known)}\n"
+                        f"{where}: unknown column {name!r}: {did_you_mean(name, known)}\n"
                         "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi "
                         "columns, and optionally 'k'\n"
                         f"  hint: {column_hint(name, known, may_ignore=ignore_unknown is not None)}"

@@ -12,7 +12,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import closed_range
 from rangecast.model.sets.members import Id
-from rangecast.model.validation.arguments import finite
+from rangecast.model.validation.arguments import check_finite
 from rangecast.notify.base import BoardEngine, BoardOptions, Painted
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.lists import Lists
@@ -63,8 +63,8 @@ class LineEngine(BoardEngine):
         if len(where) > 2:
             raise UsageError(f"a range is lo and hi; given: {', '.join(map(repr, where))}")
         lo, hi = (*where, None, None)[:2]
-        low = -math.inf if lo is None else finite("lo", lo)
-        high = math.inf if hi is None else finite("hi", hi)
+        low = -math.inf if lo is None else check_finite("lo", lo)
+        high = math.inf if hi is None else check_finite("hi", hi)
         return np.array([closed_range(low, high)], np.float64)
 
     def region(self, interest: Id, where: tuple[Any, ...]) -> F64:
@@ -150,7 +150,7 @@ class LineEngine(BoardEngine):
 
     def moved(self, place: float | None, position: Any) -> float:
         """Return x of an object after a change."""
-        return finite("position", position)
+        return check_finite("position", position)
 
     def key(self, slot: int) -> tuple[float, int]:
         _, y, arrival = self.objects.of(slot)

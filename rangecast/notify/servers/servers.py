@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.sets.members import Id, Members
-from rangecast.model.validation.arguments import finite, whole
+from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.notify.base import groups_of
 from rangecast.notify.board import ALGORITHMS
@@ -92,10 +92,12 @@ class Servers:
                are in the order in which their messages were sent
         """
         if algorithm not in ALGORITHMS:
-            raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
-        self.k = whole("k", k, most=MAX_K)
+            raise UsageError(
+                f"no algorithm {algorithm!r}: {did_you_mean(str(algorithm), ALGORITHMS)}"
+            )
+        self.k = check_integer("k", k, max_value=MAX_K)
         groups = groups_of(epsilon, self.k)
-        number = whole("servers", servers)
+        number = check_integer("servers", servers)
         self._tables = LineTables()
         ids, at, ys, arrivals = self._tables.as_objects(objects)
         xs = at[:, 0]
@@ -141,12 +143,14 @@ class Servers:
     def set_value(self, object_id: Id, value: float) -> list[Message]:
         """Give an object a new value."""
         self._objects.row(object_id)
-        return self.update_many([Change(object_id, finite("value", value))])
+        return self.update_many([Change(object_id, check_finite("value", value))])
 
     def add(self, object_id: Id, position: float, value: float) -> list[Message]:
         """Add an object; its id must be new."""
         new = self._objects.new(object_id, "use set_value() or move()")
-        return self.update_many([Change(new, finite("value", value), finite("position", position))])
+        return self.update_many(
+            [Change(new, check_finite("value", value), check_finite("position", position))]
+        )
 
     def remove(self, object_id: Id) -> list[Message]:
         """Remove an object."""
@@ -156,14 +160,14 @@ class Servers:
     def move(self, object_id: Id, position: float, value: float) -> list[Message]:
         """Give an object a new position and a new value."""
         self._objects.row(object_id)
-        change = Change(object_id, finite("value", value), finite("position", position))
+        change = Change(object_id, check_finite("value", value), check_finite("position", position))
         return self.update_many([change])
 
     def update_many(self, changes: Any) -> list[Message]:
         """Apply changes one after the other, as `Board.update_many` takes them."""
         places = Places(
             lambda slot: self._known[slot].x,
-            lambda _, x: finite("position", x),
+            lambda _, x: check_finite("position", x),
             self._tables.as_changes,
             self._tables.names,
             self._tables.needs,

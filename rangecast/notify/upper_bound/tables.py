@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.errors import FilterError, UsageError, near
+from rangecast.errors import FilterError, UsageError, did_you_mean
 from rangecast.kernels.arrays import F64
 from rangecast.model.encoding.subscriptions import Part, encode_part
 from rangecast.model.filters.filter import Filter
@@ -20,7 +20,7 @@ class UpperBoundTables(SpaceTables):
         super().__init__(space)
         names = space.names
         if attribute not in names:
-            known = near(str(attribute), names)
+            known = did_you_mean(str(attribute), names)
             raise UsageError(
                 f"upper_bound_attribute is {attribute!r}, which is no attribute of the space: "
                 f"{known}"

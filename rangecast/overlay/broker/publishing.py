@@ -12,7 +12,7 @@ from rangecast.model.encoding.events import encode_events
 from rangecast.model.io.tables import table_of
 from rangecast.model.sets.members import Id, as_id
 from rangecast.model.space import Space
-from rangecast.model.validation.arguments import finite
+from rangecast.model.validation.arguments import check_finite
 from rangecast.model.validation.inputs import as_points
 from rangecast.overlay.broker import ports
 from rangecast.overlay.broker.event_log import Block
@@ -56,7 +56,7 @@ def published(
         )
     upto = last + len(points)
     numbers = list(range(last + 1, upto + 1))
-    priorities = [finite("a priority", one) for one in given.priorities]
+    priorities = [check_finite("a priority", one) for one in given.priorities]
     digest = hashlib.blake2b(mark, digest_size=8)
     digest.update(f"{last} {ids} {words}".encode("utf-8", "surrogatepass"))
     digest.update(points.tobytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rangecast.errors import UsageError
-from rangecast.model.validation.arguments import finite, whole
+from rangecast.model.validation.arguments import check_finite, check_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +75,16 @@ class Settings:
             "max_origins",
             "max_questions",
         ):
-            whole(name, getattr(self, name))
+            check_integer(name, getattr(self, name))
         for name in ("max_waiting", "max_held"):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least=0)
+                check_integer(name, getattr(self, name), min_value=0)
         for name in ("withdraw_delay", "batch_delay"):
-            if finite(name, getattr(self, name)) < 0:
+            if check_finite(name, getattr(self, name)) < 0:
                 raise UsageError(f"{name} is at least 0; given: {getattr(self, name)}")
         if self.max_burst_bytes is not None:
-            whole("max_burst_bytes", self.max_burst_bytes)
+            check_integer("max_burst_bytes", self.max_burst_bytes)
         for name in ("heartbeat_interval", "retry_timeout", "silence_timeout"):
             value = getattr(self, name)
-            if (name == "retry_timeout" or value is not None) and finite(name, value) <= 0:
+            if (name == "retry_timeout" or value is not None) and check_finite(name, value) <= 0:
                 raise UsageError(f"{name} is above 0; given: {value}")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rangecast.cover.coverset import CoverSet
-from rangecast.errors import UsageError, one_of
+from rangecast.errors import UsageError, choices_hint
 from rangecast.merge.cells import Cells
 from rangecast.merge.exact import ExactSummary
 from rangecast.merge.forward import NOTHING
@@ -65,7 +65,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise UsageError(
-                f"unknown strategy {self.strategy!r}: {one_of(self.strategy, STRATEGIES)}"
+                f"unknown strategy {self.strategy!r}: {choices_hint(self.strategy, STRATEGIES)}"
             )
         if self.max_ranges < 1:
             raise UsageError(f"a max_ranges is at least one range; given: {self.max_ranges}")

@@ -16,7 +16,7 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U8, offsets_of, readonly
 from rangecast.kernels.jit import jit
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 
 NODES, DEGREE_EXPONENT, LEAF_SHARE = 20_000, 2.2, 0.3
 FAR = 255
@@ -88,7 +88,7 @@ class Internet:
                 "an internet takes at least 3 nodes, a degree_exponent above 1 and a leaf_share "
                 f"from 0 to below 1; given: {nodes}, {degree_exponent}, {leaf_share}"
             )
-        rng = np.random.default_rng([whole("seed", seed, least=0), 0x1AE7])
+        rng = np.random.default_rng([check_integer("seed", seed, min_value=0), 0x1AE7])
         ones = min(int(leaf_share * nodes), nodes - 2)
         sizes = np.arange(2, max(nodes // 4, 3))
         share = np.cumsum(sizes ** -float(degree_exponent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rangecast.errors import UsageError, one_of
+from rangecast.errors import UsageError, choices_hint
 
 Tree = list[tuple[int, int]]
 
@@ -27,7 +27,7 @@ def tree_of(shape: str, brokers: int, seed: int = 0) -> Tree:
         rng = Random(seed)
         return [(rng.randrange(one), one) for one in range(1, brokers)]
     if shape not in SHAPES:
-        raise UsageError(f"unknown shape of a tree {shape!r}: {one_of(shape, SHAPES)}")
+        raise UsageError(f"unknown shape of a tree {shape!r}: {choices_hint(shape, SHAPES)}")
     below = {"chain": 1, "star": brokers, "balanced": 2}[shape]
     return [((one - 1) // below, one) for one in range(1, brokers)]
 

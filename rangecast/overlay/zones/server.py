@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import RangecastError, UsageError, one_of
+from rangecast.errors import RangecastError, UsageError, choices_hint
 from rangecast.kernels.arrays import F64
 from rangecast.model.sets.members import Id
 from rangecast.notify.board import Board
@@ -126,7 +126,7 @@ class ZoneServer:
         match given:
             case Update(change, arguments):
                 if change not in _CHANGES:
-                    raise UsageError(f"no change {change!r}: {one_of(change, _CHANGES)}")
+                    raise UsageError(f"no change {change!r}: {choices_hint(change, _CHANGES)}")
                 messages = getattr(self.board, change)(*arguments)
                 lows, highs = np.hsplit(messages.bounds, 2)
                 ends = lows[:, self._axes].tolist(), highs[:, self._axes].tolist()

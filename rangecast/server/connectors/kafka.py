@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rangecast.errors import RangecastError, shown
+from rangecast.errors import RangecastError, abbreviate
 from rangecast.server.calls import CLOSE_SECONDS, Caller, StuckError, close_within
 from rangecast.server.connectors.base import (
     AGAIN,
@@ -69,7 +69,7 @@ class KafkaDelivery(PushDelivery):
             raise RefusedError(
                 422,
                 'a delivery to Kafka is {"kind": "kafka", "topic": ...}\n'
-                f"  given: {shown(given)}",
+                f"  given: {abbreviate(given)}",
             )
         return given, {}
 

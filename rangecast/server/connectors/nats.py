@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rangecast.errors import RangecastError, shown
+from rangecast.errors import RangecastError, abbreviate
 from rangecast.server.calls import CLOSE_SECONDS
 from rangecast.server.connectors.base import (
     AGAIN,
@@ -82,7 +82,7 @@ class NatsDelivery(PushDelivery):
             raise RefusedError(
                 422,
                 'a delivery to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
-                f"  given: {shown(given)}",
+                f"  given: {abbreviate(given)}",
             )
         return given, {}
 

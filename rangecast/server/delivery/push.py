@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from rangecast.errors import RangecastError, shown
+from rangecast.errors import RangecastError, abbreviate
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import Gap, Message
 from rangecast.server.delivery.resolver import Resolver
@@ -201,7 +201,7 @@ class Deliveries:
         if delivery is None:
             known = ", ".join(self._kinds)
             raise RefusedError(
-                422, f"'kind' of a delivery is one of {known}\n  given: {shown(kind)}"
+                422, f"'kind' of a delivery is one of {known}\n  given: {abbreviate(kind)}"
             )
         before = {} if old is None or old.delivery.get("kind") != kind else old.delivery
         return delivery.checked(self.settings, given, before)
@@ -227,7 +227,7 @@ class Deliveries:
         """Return a delivery of a consumer beside the one that runs, for single messages."""
         kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
-            raise RefusedError(409, f"the consumer {shown(consumer.name)} has no delivery")
+            raise RefusedError(409, f"the consumer {abbreviate(consumer.name)} has no delivery")
         return kind(self._core, consumer, self.settings)
 
 

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from rangecast.errors import RangecastError, shown
+from rangecast.errors import RangecastError, abbreviate
 
 LONGEST = 2000
 """Characters of a URL."""
@@ -75,7 +75,7 @@ def target_of(url: str) -> Target:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
         except ValueError as error:
-            raise AddressError(f"this isn't a URL: {error}\n  given: {shown(url)}") from None
+            raise AddressError(f"this isn't a URL: {error}\n  given: {abbreviate(url)}") from None
         if parts.scheme not in ("http", "https"):
             wrong = "begins with http:// or https://"
         elif "@" in parts.netloc:
@@ -83,7 +83,7 @@ def target_of(url: str) -> Target:
         elif not host or "%" in host or port == 0:
             wrong = "names a host, and a port of 1 to 65535 if any"
     if wrong:
-        raise AddressError(f"the URL of a webhook {wrong}\n  given: {shown(url)}")
+        raise AddressError(f"the URL of a webhook {wrong}\n  given: {abbreviate(url)}")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port or {"http": 80, "https": 443}[parts.scheme], path)
 

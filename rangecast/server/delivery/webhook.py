@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 import httpx
 import msgspec
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import (
     BATCH,
@@ -309,7 +309,7 @@ class Webhook(PushDelivery):
 def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
     """Return the edit that gives a webhook a new secret, and the secret."""
     if consumer.delivery.get("kind") != "webhook":
-        raise RefusedError(409, f"the consumer {shown(consumer.name)} has no webhook")
+        raise RefusedError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
     secret = new_secret()
     old = {"old_secret": consumer.delivery["secret"], "old_until": time.time() + OLD_SECRET}
     options = consumer.delivery | {"secret": secret} | old

@@ -16,8 +16,8 @@ from rangecast.errors import (
     RangecastError,
     UnknownIdError,
     UsageError,
+    abbreviate,
     for_interface,
-    shown,
 )
 from rangecast.server.delivery.messages import PositionError
 from rangecast.server.log.base import LogError, LogFullError
@@ -93,7 +93,7 @@ def install(app: FastAPI) -> None:
         if first["loc"] == ("body",) and kind and not kind.endswith(("/json", "+json")):
             return problem(
                 415,
-                f"the body has the type {shown(kind)}; expected: JSON\n"
+                f"the body has the type {abbreviate(kind)}; expected: JSON\n"
                 "  hint: send the header `Content-Type: application/json`",
             )
         where = ".".join(str(one) for one in first["loc"])

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rangecast.errors import DuplicateIdError, RangecastError, UnknownIdError, shown
+from rangecast.errors import DuplicateIdError, RangecastError, UnknownIdError, abbreviate
 from rangecast.model.space import Space
 from rangecast.server.state.boards import (
     BoardEntry,
@@ -168,7 +168,7 @@ class Admission:
             if other != label:
                 raise RefusedError(
                     409,
-                    f"the consumer {shown(consumer)} is of {_in_words(other)}, the {noun} of "
+                    f"the consumer {abbreviate(consumer)} is of {_in_words(other)}, the {noun} of "
                     f"{_in_words(label)}\n  hint: make a consumer for each",
                 )
         keys = [(tenant, label, one.name) for one in edits]
@@ -188,7 +188,8 @@ class Admission:
             self._check_match(old, name, if_match, noun)
         elif old is not None:
             raise DuplicateIdError(
-                f"the {noun} {shown(name)} already exists\n  hint: choose another id, or replace it"
+                f"the {noun} {abbreviate(name)} already exists\n"
+                "  hint: choose another id, or replace it"
             )
 
     def _check_count(self, tenant: str, more: int) -> None:
@@ -203,11 +204,11 @@ class Admission:
         self, old: int | None, name: str, if_match: str | None, noun: str = "subscription"
     ) -> None:
         if old is None:
-            raise UnknownIdError(f"no {noun} {shown(name)}")
+            raise UnknownIdError(f"no {noun} {abbreviate(name)}")
         if if_match is not None and if_match.strip('"') not in (str(old), "*"):
             raise ChangedError(
                 412,
-                f"the {noun} {shown(name)} has changed: If-Match is {if_match}, "
+                f"the {noun} {abbreviate(name)} has changed: If-Match is {if_match}, "
                 f'its ETag is "{old}"',
             )
 
@@ -248,7 +249,7 @@ class Admission:
         if name not in self._boards:
             self._registry.board(*name)
         elif self._boards[name] is None:
-            raise RefusedError(404, f"no board {shown(name[1])}")
+            raise RefusedError(404, f"no board {abbreviate(name[1])}")
 
     def _check_board(self, edit: PutBoard | DeleteBoard) -> None:
         key = edit.tenant, edit.name
@@ -259,7 +260,8 @@ class Admission:
                 if name[0] == edit.tenant and self._consumer_space(name) == label:
                     raise RefusedError(
                         409,
-                        f"the consumer {shown(name[1])} is of the board {shown(edit.name)}\n"
+                        f"the consumer {abbreviate(name[1])} is of the board "
+                        f"{abbreviate(edit.name)}\n"
                         "  hint: delete its consumers first",
                     )
             self._set(self._boards, key, None)
@@ -270,7 +272,7 @@ class Admission:
         if old is not None and old != edit:
             raise RefusedError(
                 409,
-                f"the board {shown(edit.name)} exists, with other options\n"
+                f"the board {abbreviate(edit.name)} exists, with other options\n"
                 "  hint: delete it first, or choose another name",
             )
         check_board(edit)
@@ -292,7 +294,7 @@ class Admission:
         """
         self._need_board((entry.tenant, entry.name))
         if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
-            raise RefusedError(404, f"the board {shown(entry.name)} was deleted meanwhile")
+            raise RefusedError(404, f"the board {abbreviate(entry.name)} was deleted meanwhile")
         self._journal.clear()
         taken: list[ObjectChange] = []
         refused: list[tuple[int, RangecastError]] = []
@@ -325,7 +327,7 @@ class Admission:
         space = self._consumer_space(name)
         if space is None:
             self._registry.consumer(*name)
-            raise RefusedError(404, f"no consumer {shown(name[1])}")
+            raise RefusedError(404, f"no consumer {abbreviate(name[1])}")
         return space
 
     def _check_space(self, edit: PutSpace) -> None:
@@ -351,11 +353,11 @@ class Admission:
         if old is not None and old != label:
             raise RefusedError(
                 409,
-                f"the consumer {shown(edit.name)} exists, of {_in_words(old)}\n"
+                f"the consumer {abbreviate(edit.name)} exists, of {_in_words(old)}\n"
                 "  hint: delete it first, or choose another name",
             )
         if old is not None and edit.only_new:
-            raise ConsumerExistsError(409, f"the consumer {shown(edit.name)} already exists")
+            raise ConsumerExistsError(409, f"the consumer {abbreviate(edit.name)} already exists")
         self._set(self._consumers, key, label)
         self._set(self._webhooks, key, edit.delivery.get("kind") == "webhook")
         if limits := self._registry.tenants.get(edit.tenant):
@@ -393,7 +395,7 @@ class Admission:
 
 def _in_words(label: str) -> str:
     space, _, board = label.partition("/")
-    return f"the board {shown(board)}" if board else f"the space {shown(space)}"
+    return f"the board {abbreviate(board)}" if board else f"the space {abbreviate(space)}"
 
 
 def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -> None:
@@ -413,7 +415,7 @@ def check_name(noun: str, name: str) -> None:
         raise RefusedError(
             422,
             f"the name of a {noun} is made of letters, digits, '_', '.' and '-', begins with a "
-            f"letter or digit, and has at most 128 of them\n  given: {shown(name)}",
+            f"letter or digit, and has at most 128 of them\n  given: {abbreviate(name)}",
         )
 
 

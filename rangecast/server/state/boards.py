@@ -19,13 +19,13 @@ from rangecast.errors import (
     RangecastError,
     UnknownIdError,
     UsageError,
-    near,
-    shown,
+    abbreviate,
+    did_you_mean,
 )
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.sets.members import as_id
 from rangecast.model.space import Space
-from rangecast.model.validation.arguments import finite
+from rangecast.model.validation.arguments import check_finite
 from rangecast.notify import Board
 from rangecast.notify.boxes.messages import values_of
 from rangecast.server.json_text import decode
@@ -189,7 +189,7 @@ def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
     """Refuse an interest that the board can't have."""
     if bool(edit.filter) != (entry.space is not None):
         needs = "position_lo and position_hi" if entry.space is None else "a filter"
-        raise UsageError(f"an interest of the board {shown(entry.name)} has {needs}")
+        raise UsageError(f"an interest of the board {abbreviate(entry.name)} has {needs}")
     where = (edit.filter,) if edit.filter else (edit.position_lo, edit.position_hi)
     empty_board(entry.made, entry.space).subscribe(edit.name, *where, k=edit.k or None)
 
@@ -223,19 +223,19 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
         raise UsageError(f"not JSON: {error}") from None
     if not isinstance(given, dict) or "id" not in given:
         raise UsageError(
-            f'a change is a JSON object {{"id": ..., "value": ...}}\n  given: {shown(given)}'
+            f'a change is a JSON object {{"id": ..., "value": ...}}\n  given: {abbreviate(given)}'
         )
     known = ["id", "value", *(["position"] if space is None else space.names)]
     for name in given:
         if name not in known:
-            raise UsageError(f"unknown field {name!r}: {near(name, known)}")
+            raise UsageError(f"unknown field {name!r}: {did_you_mean(name, known)}")
     change = ObjectChange(str(as_id(given["id"], "object")))
     if "value" in given:
-        change.value = None if given["value"] is None else finite("value", given["value"])
+        change.value = None if given["value"] is None else check_finite("value", given["value"])
     rest = {name: value for name, value in given.items() if name not in ("id", "value")}
     if rest:
         is_number = space is None
-        change.position = finite("position", given["position"]) if is_number else rest
+        change.position = check_finite("position", given["position"]) if is_number else rest
         moved(space, change.position, None)
     return change
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rangecast.errors import RangecastError, UnknownIdError, near, shown
+from rangecast.errors import RangecastError, UnknownIdError, abbreviate, did_you_mean
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import BoxesRead
 from rangecast.model.space import Space
@@ -252,14 +252,16 @@ class Registry:
         found = self.spaces.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.spaces if owner == tenant]
-            raise RefusedError(404, f"no space {shown(name)}: {near(name, mine)}")
+            raise RefusedError(404, f"no space {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
 
     def subscription(self, tenant: str, space: str, name: str) -> Version:
         """Return a subscription as it is."""
         found = self.space(tenant, space).live.get(name)
         if found is None:
-            raise UnknownIdError(f"no subscription {shown(name)} in the space {shown(space)}")
+            raise UnknownIdError(
+                f"no subscription {abbreviate(name)} in the space {abbreviate(space)}"
+            )
         return found
 
     def board(self, tenant: str, name: str) -> BoardEntry:
@@ -267,14 +269,14 @@ class Registry:
         found = self.boards.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.boards if owner == tenant]
-            raise RefusedError(404, f"no board {shown(name)}: {near(name, mine)}")
+            raise RefusedError(404, f"no board {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
 
     def interest(self, tenant: str, board: str, name: str) -> Interest:
         """Return an interest as it is."""
         found = self.board(tenant, board).live.get(name)
         if found is None:
-            raise UnknownIdError(f"no interest {shown(name)} on the board {shown(board)}")
+            raise UnknownIdError(f"no interest {abbreviate(name)} on the board {abbreviate(board)}")
         return found
 
     def consumer(self, tenant: str, name: str) -> Consumer:
@@ -282,7 +284,7 @@ class Registry:
         found = self.consumers.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.consumers if owner == tenant]
-            raise RefusedError(404, f"no consumer {shown(name)}: {near(name, mine)}")
+            raise RefusedError(404, f"no consumer {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
 
     def owner(self, version: Version | Interest) -> Consumer | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.errors import RangecastError, UsageError, near, shown
+from rangecast.errors import RangecastError, UsageError, abbreviate, did_you_mean
 from rangecast.kernels.arrays import F64
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
@@ -55,8 +55,8 @@ class Judge:
         """Return who has to get each event; `None`: it can't be used."""
         if space not in self._sets:
             raise UsageError(
-                f"the log has no space {shown(space)} of the tenant {self._tenant}: "
-                f"{near(space, [*self._sets])}"
+                f"the log has no space {abbreviate(space)} of the tenant {self._tenant}: "
+                f"{did_you_mean(space, [*self._sets])}"
             )
         return [
             None if names is None else self._by_consumer(space, names)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rangecast.errors import UsageError, near, shown
+from rangecast.errors import UsageError, abbreviate, did_you_mean
 from rangecast.server.delivery.cloudevents import MATCH, cloud_event
 from rangecast.server.delivery.messages import Message, position
 from rangecast.server.encoding import encoded
@@ -86,7 +86,8 @@ class Matcher:
         if self._name not in spaces:
             mine = [one for owner, one in spaces if owner == tenant]
             raise UsageError(
-                f"the log has no space {shown(name)} of the tenant {tenant}: {near(name, mine)}\n"
+                f"the log has no space {abbreviate(name)} of the tenant {tenant}: "
+                f"{did_you_mean(name, mine)}\n"
                 "  hint: make it at the server first, or correct --space"
             )
         return spaces[self._name]

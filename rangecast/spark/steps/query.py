@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.space import Space
@@ -157,4 +157,4 @@ def refuse_ignored(index: str, max_worker_memory: int) -> None:
 def need_one_of(name: str, given: str, known: Sequence[str]) -> None:
     """Refuse a choice that isn't one."""
     if given not in known:
-        raise UsageError(f"no {name} {given!r}: {near(given, known)}")
+        raise UsageError(f"no {name} {given!r}: {did_you_mean(given, known)}")

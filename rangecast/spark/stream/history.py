@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from rangecast.errors import UsageError, near, shown
+from rangecast.errors import UsageError, abbreviate, did_you_mean
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.space import Space
@@ -48,7 +48,9 @@ def backfill(
     lo, hi, owner = boxes_of(space, [Filter.parse(text, space)])
     time = time or next((a.name for a in space if a.type == "timestamp"), None)
     if time is not None and time not in events.columns:
-        raise UsageError(f"the events have no column {time!r}: {near(time, events.columns)}")
+        raise UsageError(
+            f"the events have no column {time!r}: {did_you_mean(time, events.columns)}"
+        )
     place = F.monotonically_increasing_id().cast("string")
     named = F.coalesce(F.col("id").cast("string"), place) if "id" in events.columns else place
     row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
@@ -79,7 +81,7 @@ def backfill(
     unreadable = min((one.unread for one in rows if one.unread is not None), default=None)
     if unreadable is not None and all(one.day is None for one in rows):
         raise UsageError(
-            f"column {time!r} has no timestamp in it\n  given: {shown(unreadable)}\n"
+            f"column {time!r} has no timestamp in it\n  given: {abbreviate(unreadable)}\n"
             "  hint: name a column of timestamps, as texts such as '2026-01-31T09:30:00Z'"
         )
     return [_day(day, list(of_day), samples) for day, of_day in groupby(rows, lambda row: row.day)]

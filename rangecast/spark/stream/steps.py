@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, did_you_mean
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index as check_match_index
 from rangecast.model.space import Space
@@ -125,7 +125,7 @@ class MatchStep(AnswerStep):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.output not in OUTPUTS:
-            raise UsageError(f"no output {self.output!r}: {near(self.output, OUTPUTS)}")
+            raise UsageError(f"no output {self.output!r}: {did_you_mean(self.output, OUTPUTS)}")
         check_match_index(self.index)
         make = partial(MatchAnswerer.of, index=self.index)
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)

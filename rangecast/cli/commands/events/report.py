@@ -127,7 +127,7 @@ def _of_version(path: Path, version: int | None) -> str:
 
 def _two(space: Space, names: str | None) -> tuple[str, str] | None:
     """Return the attributes of a map; refuse what isn't two that can be ordered by size."""
-    from rangecast.errors import UsageError, near
+    from rangecast.errors import UsageError, did_you_mean
     from rangecast.model.attributes.base import Integer, Number
 
     if names is None:
@@ -137,7 +137,7 @@ def _two(space: Space, names: str | None) -> tuple[str, str] | None:
     for name in given:
         if name not in fit:
             raise UsageError(
-                f"a map takes attributes that are numbers: {name!r}: {near(name, fit)}"
+                f"a map takes attributes that are numbers: {name!r}: {did_you_mean(name, fit)}"
             )
     if len(given) != 2 or given[0] == given[1]:
         raise UsageError(f"a map is of two attributes, such as price,risk; given: {names!r}")

@@ -130,9 +130,9 @@ _ALTERNATIVES = 5
 
 
 def _row_of(ids: pa.Array, wanted: str) -> int:
-    from rangecast.errors import UnknownIdError, near
+    from rangecast.errors import UnknownIdError, did_you_mean
 
     known = [str(one) for one in ids.to_pylist()]
     if wanted not in known:
-        raise UnknownIdError(f"no subscription {wanted!r}: {near(wanted, known)}")
+        raise UnknownIdError(f"no subscription {wanted!r}: {did_you_mean(wanted, known)}")
     return known.index(wanted)

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool
 from rangecast.kernels.bundle import Bundle, edited
 from rangecast.match.candidates import earlier_boxes, stand_alone
@@ -98,14 +98,14 @@ class HeldBoxes:
         given = np.asarray(rows)
         wanted = np.unique(given)
         if given.dtype.kind not in "iu" and len(wanted):
-            raise UsageError(f"rows are whole numbers; given: {shown(rows)}")
+            raise UsageError(f"rows are whole numbers; given: {abbreviate(rows)}")
         wanted = wanted.astype(np.int64)  # numbers of any size, to be compared with those there are
         known = (wanted >= 0) & (wanted < self.rows)
         known[known] = ~self._is_deleted(wanted[known])
         if not known.all():
             raise UsageError(f"there is no row {wanted[~known][0]}, of {self.rows} in all")
         if len(wanted) < given.size:
-            raise UsageError(f"a row is given twice: {shown(rows)}")
+            raise UsageError(f"a row is given twice: {abbreviate(rows)}")
         owner = self.bundle.arrays.owner[: self.count]
         same = wanted.astype(owner.dtype)  # else it would convert all owners
         first, last = (np.searchsorted(owner, same, side) for side in ("left", "right"))

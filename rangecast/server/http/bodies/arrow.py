@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.server.state.registry import RefusedError
 
 _CELL = 4
@@ -191,7 +191,7 @@ def _expanded(array: Any) -> int:
         return size + _nulls_too(array.flatten())
     raise RefusedError(
         400,
-        f"a column of the type {shown(str(kind))} can't be read\n"
+        f"a column of the type {abbreviate(str(kind))} can't be read\n"
         "  hint: cast it to texts, numbers or lists of them",
     )
 

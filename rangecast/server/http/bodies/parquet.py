@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.server.http.bodies.arrow import check_expanded
 from rangecast.server.state.registry import RefusedError
 
@@ -39,7 +39,8 @@ def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Re
     if lists := [one.path for one in columns if one.max_repetition_level]:
         raise RefusedError(
             400,
-            f"the column {shown(lists[0])} has lists\n  hint: send columns of texts and numbers",
+            f"the column {abbreviate(lists[0])} has lists\n"
+            "  hint: send columns of texts and numbers",
         )
     _check_pages(body, metadata, max_bytes)
     texts = [one.path for one in columns if one.physical_type == "BYTE_ARRAY"]
@@ -149,7 +150,9 @@ def _value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return None, at + length
     if kind == _STRUCT:
         return _struct(body, at, depth + 1)
-    raise RefusedError(400, f"the body isn't a Parquet file: {shown(kind)} in the head of a page")
+    raise RefusedError(
+        400, f"the body isn't a Parquet file: {abbreviate(kind)} in the head of a page"
+    )
 
 
 def _zigzag(body: bytes, at: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.server.encoding import CLOUDEVENTS
 from rangecast.server.http.bodies.arrow import lines_of_arrow
 from rangecast.server.http.middleware import MOST_BYTES
@@ -34,7 +34,7 @@ async def read_body(request: Request, max_bytes: int = MOST_BYTES) -> bytes:
     """Return the body of a request, inflated; refuse one that is too large before it is read."""
     coding = request.headers.get("content-encoding", "identity").lower()
     if coding not in ("gzip", "identity"):
-        raise RefusedError(415, f"Content-Encoding {shown(coding)}: send gzip, or plain bytes")
+        raise RefusedError(415, f"Content-Encoding {abbreviate(coding)}: send gzip, or plain bytes")
     parts: list[bytes] = []
     size = 0
     try:
@@ -140,7 +140,7 @@ def lines_of(headers: Headers, body: bytes) -> tuple[list[bytes], str]:
         return _checked(lines if len(lines) > 1 and _is_whole(lines[0]) else [body]), ""
     raise RefusedError(
         415,
-        f"events of the type {shown(kind)} can't be read\n"
+        f"events of the type {abbreviate(kind)} can't be read\n"
         "  hint: send application/json, application/x-ndjson, CloudEvents or an Arrow stream",
     )
 

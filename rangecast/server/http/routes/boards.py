@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from rangecast.errors import RangecastError, UsageError, shown
+from rangecast.errors import RangecastError, UsageError, abbreviate
 from rangecast.model.sets.members import as_id
-from rangecast.model.validation.arguments import finite, whole
+from rangecast.model.validation.arguments import check_finite, check_integer
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.http.auth import Caller, allowed
@@ -236,11 +236,11 @@ def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -
     if not str(as_id(name, "interest")):
         raise RefusedError(422, "an interest needs an id")
     ends = [given.get(one) for one in ("position_lo", "position_hi")]
-    lo, hi = (None if one is None else finite("position", one) for one in ends)
+    lo, hi = (None if one is None else check_finite("position", one) for one in ends)
     text, consumer = given.get("filter") or "", given.get("consumer") or ""
     if not isinstance(text, str) or not isinstance(consumer, str):
         raise UsageError("'filter' and 'consumer' are texts")
-    k = 0 if not given.get("k") else whole("k", given["k"], most=entry.made.k)
+    k = 0 if not given.get("k") else check_integer("k", given["k"], max_value=entry.made.k)
     return PutInterest(caller.tenant, name, entry.name, consumer, text, lo, hi, k)
 
 
@@ -260,7 +260,9 @@ def _bulk_edits(
     for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
         try:
             if not isinstance(row, dict) or "id" not in row:
-                raise UsageError(f'an interest is an object {{"id": ...}}; given: {shown(row)}')
+                raise UsageError(
+                    f'an interest is an object {{"id": ...}}; given: {abbreviate(row)}'
+                )
             if strange := row.keys() - known:
                 raise UsageError(f"unknown field {min(strange)!r}; there is: {sorted(known)}")
             edit = _edit(caller, entry, str(as_id(row["id"], "interest")), row)
@@ -292,7 +294,7 @@ def _core(request: Request) -> Core:
 def _index(core: Core, entry: BoardEntry) -> BoardIndex:
     found = core.board_indexes.get(entry)
     if found is None:  # created or deleted at this moment
-        raise RefusedError(404, f"no board {shown(entry.name)}")
+        raise RefusedError(404, f"no board {abbreviate(entry.name)}")
     return found
 
 

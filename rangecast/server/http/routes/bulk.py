@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from msgspec.structs import replace
 
-from rangecast.errors import FilterError, RangecastError, RejectedRowError, UsageError, shown
+from rangecast.errors import FilterError, RangecastError, RejectedRowError, UsageError, abbreviate
 from rangecast.model.attributes.base import INT64_MAX, INT64_MIN
 from rangecast.model.encoding.subscription_rows import subscription_rows
 from rangecast.model.encoding.subscriptions import SubscriptionColumns
@@ -210,7 +210,7 @@ def _content_type(request: Request) -> str:
         return kind
     raise RefusedError(
         415,
-        f"subscriptions of the type {shown(kind)} can't be read\n"
+        f"subscriptions of the type {abbreviate(kind)} can't be read\n"
         "  hint: send application/json, application/x-ndjson, text/csv, "
         "application/vnd.apache.parquet or application/vnd.apache.arrow.stream",
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from rangecast.errors import shown
+from rangecast.errors import abbreviate
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.delivery.push import Deliveries
@@ -116,5 +116,5 @@ def _webhook(request: Request, consumer: Consumer) -> Webhook:
     deliveries: Deliveries = request.app.state.deliveries
     delivery = deliveries.one_off(consumer)
     if not isinstance(delivery, Webhook):
-        raise RefusedError(409, f"the consumer {shown(consumer.name)} has no webhook")
+        raise RefusedError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
     return delivery

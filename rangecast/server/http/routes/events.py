@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from rangecast.errors import RangecastError, for_interface
 from rangecast.kernels.arrays import F64
 from rangecast.model.sets.members import Id
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import position
 from rangecast.server.encoding import code_of, encoded
@@ -102,7 +102,7 @@ async def rank(
     `k` times the events is at most 1,000,000. `combine`: what of the weights a relaxed ranking is
     by: their `sum`, `product`, `min` or `max`.
     """
-    whole("k", k, 1, 10_000)
+    check_integer("k", k, 1, 10_000)
     options: Any = {"relaxed": relaxed, "combine": combine}
     return await _asked(request, space, k, options, ignore_unknown=ignore_unknown)
 
@@ -179,7 +179,7 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
     grant = granted(request, "read")
     core: Core = request.app.state.core
     entry = core.registry.space(grant.caller().tenant, space)
-    log, last, most = core.log, core.pump.durable, whole("limit", limit, 1)
+    log, last, most = core.log, core.pump.durable, check_integer("limit", limit, 1)
     begin = core.seq_of(after) if after else log.first - 1
     prefix = f'{{"position":"{core.epoch}:'.encode()
 

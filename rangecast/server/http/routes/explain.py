@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
-from rangecast.model.validation.arguments import whole
+from rangecast.model.validation.arguments import check_integer
 from rangecast.server import explain
 from rangecast.server.core import Core
 from rangecast.server.http.auth import allowed
@@ -68,7 +68,7 @@ async def why_not(request: Request, space: str) -> Any:
     `k` is 10 if it isn't given, and at most 100.
     """
     core, entry, asked = await _asked(request, space)
-    nearest = whole("k", asked.k, 1, MAX_NEAREST)
+    nearest = check_integer("k", asked.k, 1, MAX_NEAREST)
     index = core.indexes[entry.number]
     return await asyncio.to_thread(
         explain.who, index, asked.explained(), _passing(core, entry), nearest
@@ -110,7 +110,7 @@ async def plane(request: Request, space: str, x: str = "", y: str = "", limit: i
     """
     core: Core = request.app.state.core
     entry = core.registry.space(allowed(request, "read").tenant, space)
-    whole("limit", limit, 1, 2000)
+    check_integer("limit", limit, 1, 2000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
     return await asyncio.to_thread(explain.plane, index, x, y, passing, limit)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.errors import FileError, near
+from rangecast.errors import FileError, did_you_mean
 from rangecast.spark.stream.kafka import KafkaSink
 from rangecast.spark.stream.pipeline.settings import (
     AnySink,
@@ -136,7 +136,9 @@ def _chosen(
             raise FileError(f"{at}: there is nothing to take\n  expected: {what}")
         raise FileError(f"{at}: is missing\n  expected: one of {', '.join(map(repr, some))}")
     if given not in some:
-        raise FileError(f"{at}: there is no {given!r}: {near(given, some)}\n  expected: {what}")
+        raise FileError(
+            f"{at}: there is no {given!r}: {did_you_mean(given, some)}\n  expected: {what}"
+        )
     return given
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from rangecast.errors import FileError, near, shown
+from rangecast.errors import FileError, abbreviate, did_you_mean
 
 T = TypeVar("T")
 
@@ -84,14 +84,14 @@ def _explained(message: str, kind: type, given: Any) -> str:
         known = _keys(types, given)
         name, key = f"{name}.{named[2]}".removeprefix("."), named[2]
         if named[1] == "contains":
-            return f"{name}: means nothing here: {near(key, list(known))}"
+            return f"{name}: means nothing here: {did_you_mean(key, list(known))}"
         return f"{name}: is missing\n  expected: {known[key][0]}"
     name = name.removeprefix(".")
     choices = [str(one) for kind in types for one in _choices(kind)]
     if choices and isinstance(given, str):
-        return f"{name}: there is no {given!r}: {near(given, choices)}\n  expected: {what}"
+        return f"{name}: there is no {given!r}: {did_you_mean(given, choices)}\n  expected: {what}"
     is_tables = isinstance(given, list) and given and isinstance(given[0], dict)
-    text = f"{len(given)} tables" if is_tables else shown(given)
+    text = f"{len(given)} tables" if is_tables else abbreviate(given)
     return f"{name}: can't be used\n  given: {text}\n  expected: {what}"
 
 
