@@ -61,11 +61,12 @@ test-soak: setup  ## nightly: the long repetitions, and all examples of every pr
 bounds: setup  ## the conformance of all verbs again, with numba's bounds check on: minutes
 	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(BIN)/python -m pytest -n auto --hypothesis-profile soak -m conformance
 
-check: setup  ## ruff, mypy, import-linter, and words that must not come back
+check: setup  ## ruff, mypy, import-linter, import cycles, and words that must not come back
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.tools.cycles
 	$(BIN)/python -m tests.tools.words
 
 format: setup  ## let ruff format the code

@@ -22,10 +22,11 @@ from rangecast.errors import (
 )
 from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, tests_of, text_of
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
+from rangecast.model.attributes.column_names import RESERVED
 from rangecast.model.attributes.text import Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.filters.filter import Filter
-from rangecast.model.space import RESERVED, Space
+from rangecast.model.space import Space
 
 
 @dataclass(frozen=True)

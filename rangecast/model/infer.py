@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from rangecast.errors import SpaceError, abbreviate
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
+from rangecast.model.attributes.column_names import RESERVED, columns_of
 from rangecast.model.attributes.field_paths import Fields, source_of
 from rangecast.model.attributes.text import Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import Timestamp
@@ -30,7 +31,6 @@ from rangecast.model.encoding.columns import encode, explain
 from rangecast.model.io.batch import Batch, Values, as_values, text_at
 from rangecast.model.io.files import read_batches
 from rangecast.model.io.tables import batches_of
-from rangecast.model.space import RESERVED, Space, columns_of
 
 CATEGORY_VALUES, LEAVES = 64, 1000
 """The most values of a category, and leaves of a hierarchy, that are listed."""
@@ -58,8 +58,8 @@ _NAMED: dict[str, Any] = {
 _SUITS: dict[str, type[Attribute]] = {"number": Number, "moment": Timestamp}
 
 
-def infer_space(given: Any, *, bounds: bool) -> Space:
-    """Return the space of a file or table; see `Space.infer`."""
+def infer_attributes(given: Any, *, bounds: bool) -> tuple[list[Attribute], dict[str, str]]:
+    """Return the attributes of a file or table, and the guess about each column: `Space.infer`."""
     columns: dict[Fields, _Column] = {}
     nameless: dict[str, str] = {}
     rows = 0
@@ -78,7 +78,8 @@ def infer_space(given: Any, *, bounds: bool) -> Space:
                     known_column.mix("values that can't be read")
     columns = _consistent(columns)
     clashes = _clashes(columns)
-    attributes, guesses = [], nameless
+    attributes: list[Attribute] = []
+    guesses = nameless
     for path, known in columns.items():
         attribute, guess = None, clashes.get(path, "")
         if not guess:
@@ -91,9 +92,7 @@ def infer_space(given: Any, *, bounds: bool) -> Space:
     if not attributes:
         reasons = "".join(f"\n  {name}: {guess}" for name, guess in guesses.items())
         raise SpaceError(f"no column can be an attribute{reasons or ': there is none'}")
-    space = Space(attributes)
-    space.guesses = guesses
-    return space
+    return attributes, guesses
 
 
 def _flat(path: Fields, values: Values) -> Iterator[tuple[Fields, Values]]:

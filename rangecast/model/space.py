@@ -12,6 +12,7 @@ import tomli_w
 
 from rangecast.errors import SpaceError, abbreviate, did_you_mean
 from rangecast.model.attributes.base import Attribute, Number
+from rangecast.model.attributes.column_names import RESERVED, columns_of
 from rangecast.model.attributes.field_paths import Fields
 from rangecast.model.attributes.places import Location, Place, Point
 from rangecast.model.attributes.text import KINDS as SCALARS
@@ -21,10 +22,6 @@ from rangecast.model.io.atomic import write_whole
 from rangecast.model.validation.flags import flag
 
 KINDS: dict[str, type[Attribute]] = {**SCALARS, Location.type: Location, Point.type: Point}
-RESERVED = ("id", "filter", "score", "seq")
-"""Columns of files that no attribute may be taken for."""
-
-
 _SHOWN, _LONGEST = 20, 60
 """Attributes, and characters of a name, that a repr shows."""
 _NOT_ATTRIBUTES = """a space is made of a list of attributes
@@ -149,9 +146,12 @@ class Space:
         bounds   give ordered attributes the `min` and `max` of the data; events outside would be
                  refused
         """
-        from rangecast.model.infer import infer_space  # which loads NumPy and Arrow
+        from rangecast.model.infer import infer_attributes  # which loads NumPy and Arrow
 
-        return infer_space(events, bounds=flag("bounds", bounds))
+        attributes, guesses = infer_attributes(events, bounds=flag("bounds", bounds))
+        space = cls(attributes)
+        space.guesses = guesses
+        return space
 
     def without_sources(self) -> Space:
         """Return the space of events whose values are under the names of attributes."""
@@ -236,17 +236,6 @@ def _toml_of(attribute: Attribute) -> str:
     if isinstance(keys.get("tree"), Mapping):  # easier to read as a table of its own
         below = "\n" + tomli_w.dumps({"attribute": {"tree": keys.pop("tree")}})
     return f"[[attribute]]\n{tomli_w.dumps(keys)}{below}"
-
-
-def columns_of(name: str) -> dict[str, str]:
-    """Return the columns of files that belong to an attribute, and what each of them means."""
-    return {
-        name: f"attribute {name!r}",
-        f"weight_{name}": f"the weight of {name!r}",
-        f"{name}_lo": f"a bound of {name!r}",
-        f"{name}_hi": f"a bound of {name!r}",
-        f"{name}_probability": f"the probability of {name!r}",
-    }
 
 
 def commented(name: str, guess: str) -> str:

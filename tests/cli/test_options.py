@@ -65,7 +65,7 @@ def data(tmp_path):
         (tmp_path / name).write_text(text)
     space = Space.load(tmp_path / "space.toml")
     boxes = read_subscriptions(tmp_path / "subscriptions.csv", space)
-    Versions(tmp_path / "versions").publish(boxes, space)
+    Versions(tmp_path / "versions").commit(boxes, space)
     return tmp_path
 
 

@@ -3,6 +3,10 @@
 from tests.tools.cycles import cycles
 
 
+def test_no_module_imports_itself_through_others():
+    assert cycles("rangecast") == [], "hint: python -m tests.tools.cycles lists the imports"
+
+
 def test_cycles_are_found(tmp_path, monkeypatch):
     sources = {
         "__init__": "",

@@ -1,0 +1,17 @@
+"""Names of the columns that files have for attributes, and of those that no attribute may have."""
+
+from __future__ import annotations
+
+RESERVED = ("id", "filter", "score", "seq")
+"""Columns of files that no attribute may be taken for."""
+
+
+def columns_of(name: str) -> dict[str, str]:
+    """Return the columns of files that belong to an attribute, and what each of them means."""
+    return {
+        name: f"attribute {name!r}",
+        f"weight_{name}": f"the weight of {name!r}",
+        f"{name}_lo": f"a bound of {name!r}",
+        f"{name}_hi": f"a bound of {name!r}",
+        f"{name}_probability": f"the probability of {name!r}",
+    }
