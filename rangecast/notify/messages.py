@@ -124,7 +124,7 @@ class Messages(Results[Any]):
     seq: I64
     ordinal: I64
     objects: npt.NDArray[np.object_]
-    """What the user calls the object of each message."""
+    """The id of the object of each message."""
     slot: I32
     arrival: I64
     position: F64

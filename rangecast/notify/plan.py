@@ -1,4 +1,4 @@
-"""What changes of objects come to, one by one: checked as a whole before any is applied."""
+"""Changes of objects as steps, checked as a whole before any is applied."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 class Places(NamedTuple):
-    """What a place is on a board."""
+    """Positions of a board as places, which can be compared."""
 
     of: Callable[[int], Place]
     """Where the object of a slot lies."""
@@ -37,7 +37,7 @@ class Places(NamedTuple):
     names: Sequence[str]
     """The fields that hold the position of an object: position, or the attributes of a space."""
     words: str
-    """What a new object needs."""
+    """The columns that a new object needs, for error messages."""
     value: Callable[[int], float] | None = None
     """The value of the object of a slot, if a change may leave it as it is."""
 

@@ -107,7 +107,7 @@ def values_of(space: Space, place: Sequence[float]) -> dict[str, Any]:
 
 
 class BoxWork(NamedTuple):
-    """What the changes of a board over a space took so far."""
+    """Work of the changes of a board over a space so far."""
 
     regions: int = 0
     """Changes whose interests were found by walking the tree of all of them."""

@@ -58,7 +58,7 @@ class BoxPainter:
         return max(_FEWEST, int(self.work[COMPARED]) // (painted * _LIST * self._d))
 
     def paint(self, objects: Points, interests: Points, row: int, y: float) -> tuple[I32, F64]:
-        """Return who must hear of a change that isn't made yet: rows of objects, and tiles.
+        """Return the messages of a change that isn't made yet: rows of objects, and tiles.
 
         The changed object comes first, as -1.
         """

@@ -1,4 +1,4 @@
-"""What is the same for all interests of a region: who is in every list there, who may be.
+"""Regions of interests: objects that are in every list there, and objects that may be.
 
 An interest over d attributes is a point in 2d dimensions, its lower and then its upper bounds. A
 region has bounds there, least and then largest coordinates, as the nodes of a k-d tree have. Of the
@@ -42,7 +42,7 @@ class Tiles(NamedTuple):
 
 
 class Sorted(NamedTuple):
-    """How many rivals cover a region and how many are open; of these, how many below floor."""
+    """Number of rivals that cover a region, that are open, and of these, that lie below floor."""
 
     cover: int
     open: int

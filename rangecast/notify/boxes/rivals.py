@@ -1,9 +1,9 @@
-"""Rivals: the few objects that decide whose lists an object is in, and who takes its place there.
+"""Rivals: the few objects that decide whose lists an object is in, and which one takes its place.
 
 An object at p changes its key between `floor`, the better one of the old and the new key, and
 `ceiling`, the worse one. (Both are the new key if it got better.) An interest that holds p has it
-in its list, at floor, if fewer than k objects with a lower key lie in the interest too; and who
-takes its place has a key between the two. A box that holds p and q holds all that lies in the
+in its list, at floor, if fewer than k objects with a lower key lie in the interest too; and the one
+that takes its place has a key between the two. A box that holds p and q holds all that lies in the
 box between them. So q doesn't matter if k objects with keys below its own, or below floor, lie
 there: what is left is the k-skyband of the objects around p (section IV-C of paper 001, theorem 8).
 

@@ -26,8 +26,8 @@ def _check(space: Space) -> None:
     for attribute in space:
         if attribute.name in _RESERVED:
             raise UsageError(
-                f"an attribute called {attribute.name!r} can't be told from the column of that "
-                "name\n  hint: rename the attribute"
+                f"an attribute called {attribute.name!r} can't be distinguished from the "
+                "column of that name\n  hint: rename the attribute"
             )
         if isinstance(attribute, Place):
             x, y = (axis.name for axis in attribute.coordinates)

@@ -64,7 +64,7 @@ def sweep_all(
     exposed: I32,
     work: I64,
 ) -> int:
-    """Make objects worse one by one and write whom they fall behind, once each; return how many.
+    """Make objects worse one by one; write those that they fall behind, once each; count them.
 
     `marks` is by slot. What is marked with the number of this batch is not written, and what is
     written is marked.

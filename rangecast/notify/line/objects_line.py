@@ -1,7 +1,7 @@
-"""Objects on a line, each with a value: who ranks better nearby, and who comes next?
+"""Objects on a line, each with a value: which rank better nearby, and which comes next?
 
 An object lies at x and has a value y. Objects are ranked by their key (y, arrival), the lowest
-first, so equal values are told apart by who came first. Two questions are asked all the time:
+first, so of equal values the first that came ranks first. Two questions are asked all the time:
 
     first_west, first_east   the nearest k objects on one side with a key below a given one
     next_best                the lowest key above a given one, and below a limit, within a range
@@ -13,7 +13,7 @@ window of 2, 4, 8 ... blocks that is not too full is spread evenly (a packed mem
 the whole line is too full, it is rebuilt with twice the room.
 
     x, y, arrival, slot   (32 blocks,)  by place; block b has held[b] objects from place 32 b on
-    held, least_x         (blocks,)     objects of a block have x >= least_x, earlier ones have not
+    held, min_x           (blocks,)     objects of a block have x >= min_x, earlier ones have not
                                         more; an empty block has that of the next one
     best_y, best_arrival  (2 blocks,)   the lowest key of a node; an empty one has (inf, NOBODY)
     place                 (slots,)      where the object of a slot is, -1: nowhere
@@ -39,7 +39,7 @@ BLOCK = 32
 NOBODY = np.iinfo(np.int64).max
 """The arrival of an object that isn't there."""
 _FULLEST, _FULLEST_LINE = 0.95, 0.7
-"""How full two neighbouring blocks may be, and how full all of them together."""
+"""Largest fill of two neighbouring blocks, and of all of them together."""
 
 
 @edited
@@ -51,19 +51,19 @@ class Line(NamedTuple):
     arrival: I64
     slot: I32
     held: I32
-    least_x: F64
+    min_x: F64
     best_y: F64
     best_arrival: I64
     place: I64
 
 
 @jit
-def _block_of(least_x: F64, x: float) -> int:
+def _block_of(min_x: F64, x: float) -> int:
     """Return the last block that may hold an object at x."""
-    low, high = 0, len(least_x)
+    low, high = 0, len(min_x)
     while high - low > 1:
         middle = (low + high) >> 1
-        if least_x[middle] <= x:
+        if min_x[middle] <= x:
             low = middle
         else:
             high = middle
@@ -71,12 +71,12 @@ def _block_of(least_x: F64, x: float) -> int:
 
 
 @jit
-def _block_before(least_x: F64, x: float) -> int:
+def _block_before(min_x: F64, x: float) -> int:
     """Return the first block that may hold an object at x."""
-    low, high = 0, len(least_x)
+    low, high = 0, len(min_x)
     while high - low > 1:
         middle = (low + high) >> 1
-        if least_x[middle] < x:
+        if min_x[middle] < x:
             low = middle
         else:
             high = middle
@@ -138,7 +138,7 @@ def _spread(line: Line, first: int, width: int) -> None:
             packed += 1
     total = packed - BLOCK * first
     share, more = total // width, total % width
-    after = line.least_x[first + width] if first + width < len(line.held) else np.inf
+    after = line.min_x[first + width] if first + width < len(line.held) else np.inf
     for turn in range(width):
         block = first + width - 1 - turn
         here = share + (block - first < more)
@@ -151,7 +151,7 @@ def _spread(line: Line, first: int, width: int) -> None:
         if here:
             after = line.x[BLOCK * block]
         if block:
-            line.least_x[block] = after
+            line.min_x[block] = after
     for block in range(first, first + width):
         _refresh(line, block)
 
@@ -180,11 +180,11 @@ def _make_room(line: Line, block: int) -> bool:
 def enter(table: I64, slot: int, x: float, y: float, arrival: int) -> bool:
     """Give an object a place; False, and nothing done, if the line needs more room first."""
     line = opened(table, Line)
-    block = _block_of(line.least_x, x)
+    block = _block_of(line.min_x, x)
     if line.held[block] == BLOCK:
         if not _make_room(line, block):
             return False
-        block = _block_of(line.least_x, x)
+        block = _block_of(line.min_x, x)
     p = BLOCK * block + line.held[block]
     while p > BLOCK * block and line.x[p - 1] > x:
         _put(line, p, p - 1)
@@ -225,7 +225,7 @@ def first_west(line: Line, x: float, y: float, arrival: int, k: int, found: F64)
     best_y, best_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
     found[0] = x
     n = 0
-    block = _block_of(line.least_x, x)
+    block = _block_of(line.min_x, x)
     while n < k:
         p = BLOCK * block + count[block] - 1
         while p >= BLOCK * block and n < k:
@@ -256,7 +256,7 @@ def first_east(line: Line, x: float, y: float, arrival: int, k: int, found: F64)
     best_y, best_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
     found[0] = x
     n = 0
-    block = _block_of(line.least_x, x)
+    block = _block_of(line.min_x, x)
     while n < k:
         p = BLOCK * block
         end = p + count[block]
@@ -298,8 +298,8 @@ def next_best(
     """
     xs, ys, arrivals, count = line.x, line.y, line.arrival, line.held
     lowest_y, lowest_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
-    last = _block_of(line.least_x, hi)
-    block = _block_before(line.least_x, lo)
+    last = _block_of(line.min_x, hi)
+    block = _block_before(line.min_x, lo)
     best_y, best_arrival = limit_y, limit_arrival
     best, best_node = -1, 0
     node, height = blocks + block, 0
@@ -400,5 +400,5 @@ def fill(table: I64, order: I64, x: F64, y: F64, arrival: I64, slot: I32) -> Non
         block = blocks - 1 - turn
         if line.held[block]:
             after = line.x[BLOCK * block]
-        line.least_x[block] = after if block else -np.inf
+        line.min_x[block] = after if block else -np.inf
         _refresh(line, block)

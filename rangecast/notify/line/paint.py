@@ -1,4 +1,4 @@
-"""Paint-Dense and Paint-Sparse: changes one after the other, and whom to tell of each.
+"""Paint-Dense and Paint-Sparse: changes one after the other, and the messages of each.
 
 A value that got better: its object goes to the staircase of its new key. A value that got worse:
 its object goes to the staircase of its old key; then its key is swept up to the new one, and each
@@ -7,10 +7,10 @@ from the southwest to the northeast. Objects enter as a change from y = inf and 
 
 Paint-Dense sends all of these tiles: the fewest messages that fit any interests whatever, from the
 objects alone. Paint-Sparse knows the interests and sends fewer: see `sparse.py`. With fewer groups
-than k the tiles are joined (approximate: some interests hear in vain).
+than k the tiles are joined (approximate: some interests get messages in vain).
 
 A run of changes is one call. It stops when the outbox may be too small for the next object's tiles,
-at most k, and goes on from `cursor`: change, whether its sweep has begun, position of the next
+at most k, and goes on from `cursor`: change, whether its sweep has begun, ordinal of the next
 message, arrival of the key swept to; and `sweep`, its y.
 
 Cost: two first_k, one next_best for each object passed and one more; O(k) for each object sent.

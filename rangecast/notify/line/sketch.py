@@ -23,7 +23,7 @@ class Ranges:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of ranges."""
         return self.rows - len(self._free)
 
     def add(self, lo: float, hi: float) -> int:

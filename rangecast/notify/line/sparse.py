@@ -6,8 +6,8 @@ with the one before it if the rectangle around both holds no other interest. And
 only for objects as far out as interests of the remaining staircase reach: the least l and the
 largest r among them.
 
-At most twice the fewest messages, and each reaches somebody. With a sketch instead of the
-interests nobody is missed or reached in vain either, but a message may reach nobody.
+At most twice the fewest messages, and each reaches an interest. With a sketch instead of the
+interests none is missed or reached in vain either, but a message may reach none.
 
 Cost: that of Paint-Dense for fewer objects, and O(k) snaps for each of them. The snaps of one
 change all lie within one region: they start from its frontier.

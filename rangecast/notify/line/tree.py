@@ -5,7 +5,7 @@ rectangle? A node knows the rectangle of what is below it: a node that lies insi
 rectangle answers at once, and one that can't widen the answer is skipped.
 
 Nodes are cut in turn by l (even depth) and by r (odd depth), ties by row, so that even equal points
-can be told apart. Leaves have room for 16. Children come in pairs, so a node knows only the first.
+differ. Leaves have room for 16. Children come in pairs, so a node knows only the first.
 An entry is a point, or a rectangle in a sketch: `low_l` and `high_l` are then two arrays, and
 else one array twice.
 
@@ -43,7 +43,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 @edited
 class Tree(NamedTuple):
-    """What a search reads: see the module's docstring."""
+    """Arrays that a search reads: see the module's docstring."""
 
     low_l: F64
     high_l: F64
@@ -148,17 +148,14 @@ def search(
     entries_low_r, entries_high_r = tree.low_r, tree.high_r
     bounds, children = tree.bounds, tree.child
     nodes, stack = frontier.node, frontier.stack
-    least_l, largest_l = frontier.bounds[0], frontier.bounds[1]
-    least_r, largest_r = frontier.bounds[2], frontier.bounds[3]
+    min_l, largest_l = frontier.bounds[0], frontier.bounds[1]
+    min_r, largest_r = frontier.bounds[2], frontier.bounds[3]
     l0, l1, r0, r1 = area
     least, largest, lowest, highest = known
     meeting = _ZERO
     for at in range(_FRONTIER):  # without branches, and counting without a sign: many at once
         meets = (
-            (least_l[at] <= l1)
-            & (largest_l[at] >= l0)
-            & (least_r[at] <= r1)
-            & (largest_r[at] >= r0)
+            (min_l[at] <= l1) & (largest_l[at] >= l0) & (min_r[at] <= r1) & (largest_r[at] >= r0)
         )
         meeting |= np.uint64(meets) << np.uint64(at)
     while meeting:

@@ -29,7 +29,7 @@ NODES, LEAVES, PAIRS_SPARE, LEAVES_SPARE = 0, 1, 2, 3
 
 @edited
 class Upkeep(NamedTuple):
-    """What an edit needs beside it."""
+    """Arrays that an edit needs beside the tree."""
 
     row: I32
     cut: F64

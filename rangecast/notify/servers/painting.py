@@ -1,4 +1,4 @@
-"""One change under way at the server that has the object: what to ask next, whom to tell.
+"""One change under way at the server that has the object: its next question, and its messages.
 
 The same steps as `paint.py` takes on one board, with the same geometry, but the lists and the next
 object come as answers from other servers. Between two steps other messages may come in, and with
@@ -89,7 +89,7 @@ def _tile_passed(
     sweep: F64,
     work: I64,
 ) -> int:
-    """Let the object at x fall behind one at `place`, and tile who gains that one."""
+    """Let the object at x fall behind one at `place`, and tile the interests that gain that one."""
     tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
     scratch = opened(scratch_table, Scratch)
     tiles = gather(scratch.tiles, tile_gain(scratch, k, x, place), groups)
@@ -112,7 +112,7 @@ class Tiler:
         self._sweep = np.zeros(5)
         self._work = np.zeros(4, np.int64)
         self.hops = [0, 0]
-        """How often questions were passed on, by kind: first_k, min_y."""
+        """Hops of questions, by kind: first_k, min_y."""
 
     @property
     def work(self) -> Work:

@@ -8,8 +8,8 @@ paints its changes: it asks for the nearest k better objects on each side (Algor
 and again for the next object that the changed one falls behind (Algorithm 2). Questions walk from
 neighbour to neighbour as far as they must.
 
-Changes are applied one after the other: whoever sends them waits for `Done`. Each has a number,
-and what it comes to depends on all before it.
+Changes are applied one after the other: the sender waits for `Done`. Each has a number, and its
+messages depend on all before it.
 
 Zones move by themselves, whatever else is going on. A server's share is the number of all objects
 by that of servers. One that has more than one and a half shares hands the outermost objects to a
@@ -58,11 +58,11 @@ from rangecast.notify.servers.zone import Zone
 _FULL, _RELIEVED = 1.5, 1.25
 """Shares that a server has at most, and that it keeps if it has more."""
 _DRIFT = 0.25
-"""The share of a change in numbers that neighbours are told of."""
+"""The share of a change in numbers that is reported to neighbours."""
 
 
 class Output(NamedTuple):
-    """What a server sends, and where to: WEST, EAST or HOME."""
+    """A message of a server, and its direction: WEST, EAST or HOME."""
 
     to: int
     what: Wire | Message | Done
@@ -77,8 +77,8 @@ class Server:
         self.tiler = tiler
         self._place, self._servers = place, servers
         self._seq, self._objects = -1, objects
-        self._told = len(zone), objects
-        """Own and all objects, as neighbours were last told."""
+        self._reported = len(zone), objects
+        """Own and all objects, as last reported to neighbours."""
         self._loads = {WEST: 0, EAST: 0}
         self._has_turn = {WEST: False, EAST: True}
         """Whether it may move the border to a neighbour: never both, else runs would cross."""
@@ -248,13 +248,13 @@ class Server:
         return max(self._objects / self._servers, 1.0)
 
     def _tell_neighbours(self) -> None:
-        own, objects = self._told
+        own, objects = self._reported
         drift = _DRIFT * self._share
         if (
             abs(len(self.zone) - own) > drift
             or abs(self._objects - objects) > drift * self._servers
         ):
-            self._told = len(self.zone), self._objects
+            self._reported = len(self.zone), self._objects
             for side in self._neighbours():
                 self._send(side, Load(side, len(self.zone), self._seq, self._objects))
 

@@ -1,11 +1,11 @@
 """Many servers in one process: what a network of them does, and how far their questions walk.
 
     servers = Servers(3, 10, objects=objects, interests=interests)
-    servers.update("a", 0.5)             # the messages that one board would send
+    servers.set_value("a", 0.5)             # the messages that one board would send
 
 Each server is a state machine (`server.py`) that knows its own zone only. This class carries what
 they say to one another, over links that keep the order, and sends them changes, one after the
-other. It knows where each object lies, as whoever changes objects does, but no values.
+other. It knows where each object lies, as any program that changes objects does, but no values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Link = tuple[int, int]
 
 
 class Walks(NamedTuple):
-    """How often servers asked, and how many further servers the questions went to.
+    """Number of questions of servers, and of further servers that they went to.
 
     first_k counts each side, min_y both sides as one.
     """
@@ -60,7 +60,7 @@ class Walks(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """An object as whoever changes it knows it."""
+    """An object as the program that changes it knows it."""
 
     x: float
     server: int
@@ -267,7 +267,7 @@ class Servers:
 
     @property
     def sizes(self) -> list[int]:
-        """How many objects each server has, from west to east."""
+        """Number of objects of each server, from west to east."""
         return [len(server.zone) for server in self.servers]
 
     @property
@@ -277,7 +277,7 @@ class Servers:
 
     @property
     def walks(self) -> Walks:
-        """How far questions went so far."""
+        """Number and hops of questions so far."""
         hops = [
             sum(server.tiler.hops[kind] for server in self.servers) for kind in (FIRST_K, MIN_Y)
         ]

@@ -1,4 +1,4 @@
-"""What servers say to one another, to their neighbours only.
+"""Messages between neighbouring servers.
 
 A message with a place, `at`, is passed from neighbour to neighbour to the server whose zone holds
 that place. A question walks on from there, and its `at` moves along: everything between where it
@@ -46,7 +46,7 @@ class Alter(NamedTuple):
     y: float
     to: float | None
     objects: int
-    """How many there are on all servers after this change."""
+    """Number of objects on all servers after this change."""
 
 
 class Enter(NamedTuple):
@@ -69,7 +69,7 @@ class FirstK(NamedTuple):
     y: float
     arrival: int
     wanted: int
-    """How many are still missing."""
+    """Number of objects that are still missing."""
     found: tuple[float, ...]
     hops: int
 
@@ -133,7 +133,7 @@ class Grant(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How many objects a neighbour has, and how many there are in all as of a change."""
+    """Number of objects of a neighbour, and of all servers as of a change."""
 
     towards: int
     own: int
@@ -162,5 +162,5 @@ class Done(NamedTuple):
 
 
 Routed = Alter | Enter | FirstK | MinY | Nearest | Lowest
-"""What goes to a place."""
+"""Messages that go to a place."""
 Wire = Routed | Handover | Ask | Grant | Load | Edit

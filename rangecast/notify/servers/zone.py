@@ -107,7 +107,7 @@ class Zone:
     def cut(self, side: int, least: int) -> float | None:
         """Return where to cut off at least this many objects on a side, if that leaves any.
 
-        Objects at one place stay together. If at least so many are all of them, fewer are cut off.
+        Objects at one place stay together. If that would be all of them, fewer are cut off.
         `None`: all objects are at one place.
         """
         xs = self._objects.columns()[1]

@@ -23,15 +23,15 @@ from rangecast.notify.upper_bound.sweep import (
     end_of,
     end_passing,
     is_between,
-    largest_x,
-    least_x,
+    max_x,
+    min_x,
     next_exposed,
     sweep_upwards,
 )
 from rangecast.notify.upper_bound.tiles import gain_tiles, region_tiles
 
 NO_TILES, NO_INTERVALS = -1, -2
-"""What there was no room for."""
+"""Results for a lack of room."""
 
 
 @jit
@@ -128,7 +128,7 @@ def paint_dense(
     while y > old:
         for z in range(s.used[COUNT]):
             slot = s.order[z]
-            s.lo[z], s.hi[z], s.high[z] = least_x(s, slot, k), largest_x(s, slot, k), end_of(s, z)
+            s.lo[z], s.hi[z], s.high[z] = min_x(s, slot, k), max_x(s, slot, k), end_of(s, z)
         z = next_exposed(objects, axis, swept_y, swept_arrival, y, limit, s, stack, work)
         if z < 0:
             break

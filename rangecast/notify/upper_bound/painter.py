@@ -80,7 +80,7 @@ class UpperBoundPainter(BoxPainter):
     def affected(
         self, objects: Points, interests: Points, row: int, y: float, *, exposes: bool
     ) -> tuple[I32, F64]:
-        """Return who must hear of a change by Paint-Sparse: rows of objects, and tiles."""
+        """Return the messages of a change by Paint-Sparse: rows of objects, and tiles."""
         assert exposes
         counted = self.work.copy()
         while True:

@@ -38,8 +38,8 @@ from rangecast.notify.upper_bound.sweep import (
     end_passing,
     interval_of,
     is_between,
-    largest_x,
-    least_x,
+    max_x,
+    min_x,
     next_exposed,
     sweep_upwards,
 )
@@ -251,7 +251,7 @@ def _ask_as_the_paper(s: Sweep, tree: KdTree, axis: int, k: int, is_first: bool,
     """
     for z in range(s.used[COUNT]):
         slot = s.order[z]
-        lo, hi, e = least_x(s, slot, k), largest_x(s, slot, k), s.found[slot]
+        lo, hi, e = min_x(s, slot, k), max_x(s, slot, k), s.found[slot]
         if e >= 0 and not lo <= tree.at[e, axis] <= hi:
             s.found[slot] = e = UNKNOWN
         if e >= 0 or is_first:

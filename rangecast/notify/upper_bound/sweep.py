@@ -24,8 +24,8 @@ polygon* in the plane of objects, and their staircases the polyhedron of the int
 Kernels take it as pointers: it is handed to small functions very often.
 
 All bounds are included. Coordinates may be +inf, for a missing value, so lists have lengths and no
-padding. Where k better objects lie at x itself nobody has the object in the list, nor above: there
-the last interval ends.
+padding. Where k better objects lie at x itself no interest has the object in its list, nor above:
+there the last interval ends.
 
 Appendix D of paper 001, Algorithms 6 to 11, with the corrections of our reading notes.
 """
@@ -91,7 +91,7 @@ class Sweep(NamedTuple):
 
 
 @jit
-def least_x(s: Sweep, slot: int, k: int) -> float:
+def min_x(s: Sweep, slot: int, k: int) -> float:
     """Return the least x that lies beyond none of the western list."""
     if s.west_n[slot] < k:
         return -np.inf
@@ -99,7 +99,7 @@ def least_x(s: Sweep, slot: int, k: int) -> float:
 
 
 @jit
-def largest_x(s: Sweep, slot: int, k: int) -> float:
+def max_x(s: Sweep, slot: int, k: int) -> float:
     """Return the largest x that lies beyond none of the eastern list."""
     if s.east_n[slot] < k:
         return np.inf
@@ -245,7 +245,7 @@ def sweep_upwards(
     last = ZERO + NOBODY
     while True:
         work[MIN_HEIGHT] += 1
-        lo, hi = least_x(s, slot, k), largest_x(s, slot, k)
+        lo, hi = min_x(s, slot, k), max_x(s, slot, k)
         e = next_upwards(tree, axis, lo, hi, s.start[slot], last, y, arrival, stack)
         if e < 0:
             break
@@ -326,7 +326,7 @@ def is_between(s: Sweep, z: int, k: int, place: float) -> bool:
     if z >= s.used[COUNT]:
         return False
     slot = s.order[z]
-    return bool(least_x(s, slot, k) <= place <= largest_x(s, slot, k))
+    return bool(min_x(s, slot, k) <= place <= max_x(s, slot, k))
 
 
 @jit

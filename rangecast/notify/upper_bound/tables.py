@@ -50,7 +50,7 @@ class UpperBoundTables(SpaceTables):
 
     @property
     def _words(self) -> tuple[str, str]:
-        """What is wrong with a lower bound, and what to do."""
+        """The error of a lower bound, and its hint."""
         return (
             f"interests have no lower bound on {self.attribute!r}, the upper_bound_attribute",
             f"write {self.attribute} <= ... alone, or leave out upper_bound_attribute",

@@ -6,20 +6,20 @@
 
 Brokers form a tree. A subscription stays at the broker of its client; neighbours learn by
 advertisements what they must send on, and advertise it to their own. What is advertised over a link
-is compared with what came over the other
-links and from clients (`strategies`). An event goes over the links behind which somebody wants it,
-and to the clients whose filters hold it: exactly these.
+is compared with what came over the other links and from clients (`strategies`). An event goes over
+the links behind which a subscription matches it, and to the clients whose filters match it: exactly
+these.
 
-What its driver promises: frames may be lost, doubled or late; `Durable` is said only of what
+The driver guarantees: frames may be lost, doubled or late; `Durable` is reported only of what
 survives a crash; after a crash a new broker gets a higher `incarnation`, its neighbours (`links`),
 the subscriptions of its clients, and the log from disk, before anything else.
 
-What the broker promises: if `IsPropagated` came for a subscription before an event was accepted
-anywhere, the event is delivered to it, once links heal; nobody gets what he doesn't want; events of
-one origin arrive in order, each place of a log once.
+The broker guarantees: if `IsPropagated` came for a subscription before an event was accepted
+anywhere, the event is delivered to it, once links heal; no client gets an event that doesn't match;
+events of one origin arrive in order, each place of a log once.
 
-`broker_state` is what it knows; `broker_links`, `broker_interest` and `broker_events` handle links,
-what is wanted and what is published; here are propagation and time.
+`state` is its knowledge; `links`, `interest` and `events` handle links, interest and events; here
+are propagation and time.
 """
 
 from __future__ import annotations

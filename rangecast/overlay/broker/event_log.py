@@ -56,7 +56,7 @@ class Block:
     mark: bytes = b""
     """The checksum of the origin's log up to here."""
     lost: bool = False
-    """What came before is gone: see `Events`."""
+    """Whether events before these are gone: see `Events`."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -226,7 +226,7 @@ class Journal(Protocol):
         """
 
     def drop(self, before: int) -> None:
-        """Note that nobody needs what lies before a place."""
+        """Note that events before a place are needed no longer."""
 
     def before_last(self, most: int) -> int:
         """Return a place of a block after which at most this many events on disk lie."""

@@ -16,7 +16,7 @@ from rangecast.overlay.wire.frames import Events, Taken
 
 
 class EventHandlers(BrokerState):
-    """What a broker does with events."""
+    """Handlers of events."""
 
     def _publish(self, now: float, given: ports.Publish) -> None:
         block = published(given, self.name, self._number, self.space, self._mark)

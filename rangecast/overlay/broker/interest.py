@@ -1,4 +1,4 @@
-"""What is wanted: by clients of a broker, and behind its links; and what neighbours hear of it."""
+"""Interest of clients and of neighbours, and the advertisements that follow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rangecast.overlay.wire.frames import MAX_CONTENT, Interest, Resync, Snapsho
 
 
 class InterestHandlers(BrokerState):
-    """What a broker does when clients or neighbours want something else."""
+    """Handlers of changes of interest, of clients and of neighbours."""
 
     # ---- clients
 

@@ -81,7 +81,7 @@ class Link:
         # A neighbour that was there before this broker's start wants everything until its hello.
         self.received = ReceivedItems([EVERYTHING] if is_expected else [])
         self.table = table
-        """What it wants, as a routing table."""
+        """Interest of the neighbour, as a routing table."""
         self.asked_at = -np.inf
         """When a snapshot was asked for."""
         self.questions: dict[str, PropagationQuery] = {}
@@ -90,7 +90,7 @@ class Link:
         """Made when its first Hello says which cells it has."""
         self.same_cells = False
         self.wanted: dict[int, Item] = {}
-        """What it should know."""
+        """Items that should be advertised."""
         self.is_full = False
         """More than the maximum would be advertised: it is asked for all events."""
         self.advertised = ItemSet()
@@ -198,7 +198,7 @@ class Link:
     ) -> list[Interest]:
         """Return the frames to send now: first all that is new, then the withdrawals that are due.
 
-        What is new, and more than so many bytes, stays for the next time.
+        New items beyond `max_bytes` stay for the next time.
         """
         items, self.new = self._next_new(max_bytes)
         if self.new:
@@ -342,7 +342,7 @@ class Link:
         return dropped
 
     def next_events(self, window: int, window_bytes: int, most: int) -> Iterable[Events]:
-        """Yield what can be sent: at most so many events without a confirmation."""
+        """Yield events that can be sent, within the window of unconfirmed ones."""
         while self.ready and self.in_flight < window and self.bytes_in_flight < window_bytes:
             place, block, rows, lost = self.ready.popleft()
             room = min(window - self.in_flight, most, len(rows))

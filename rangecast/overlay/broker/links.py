@@ -19,7 +19,7 @@ _HIGHEST = 1 << 60
 
 
 class LinkHandlers(InterestHandlers):
-    """What a broker does when a link comes, goes or greets."""
+    """Handlers of links that come, go or say hello."""
 
     def _add_link(self, name: str, *, is_expected: bool) -> Link:
         table = Table(self.space, self._curve)
@@ -167,8 +167,8 @@ class LinkHandlers(InterestHandlers):
         """Take a link down that one of the two refuses.
 
         One that was accepted before stays: what came over it may be wanted again. But if its
-        neighbour is reached over other links, nobody waits for it; and it is forgotten, if nothing
-        has ever gone over it.
+        neighbour is reached over other links, no question waits for it; and it is forgotten, if
+        nothing has ever gone over it.
         """
         is_new = not link.is_expected and not link.peer
         is_cycle = kind == "cycle"

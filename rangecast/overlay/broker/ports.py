@@ -1,4 +1,4 @@
-"""What goes into a broker and what comes out of it: the two sides of `Broker.handle`."""
+"""Inputs and outputs of a broker: the two sides of `Broker.handle`."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something that a person should look at."""
+    """A fault that needs the attention of an operator."""
 
     kind: str
     text: str
@@ -209,7 +209,7 @@ class IsPropagated:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Events, by their numbers, that a link couldn't take: nobody behind it may get them."""
+    """Events, by their numbers, that a link couldn't take: no broker behind it gets them."""
 
     link: str
     origin: str

@@ -18,7 +18,7 @@ from rangecast.overlay.interest.sources import CLIENTS
 Question = tuple[str, tuple[str, int]]
 """The link to ask; the token, and the version that it must know."""
 Answer = tuple[str, str]
-"""Who asked, and the token."""
+"""The asking link or client, and the token."""
 
 
 _LATER = -1
@@ -117,7 +117,7 @@ class Propagation:
         return [] if one.waits else [self._close(token)]
 
     def forget(self, link: str) -> list[Answer]:
-        """A link is gone for good: nobody waits for it, and it waits for nothing."""
+        """Drop a link for good: no question waits for it; return the answers that follow."""
         self.restarted(link)
         for one in self._open.values():
             one.waits.pop(link, None)

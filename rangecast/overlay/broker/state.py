@@ -1,6 +1,4 @@
-"""What a broker knows, and how it speaks: the ground of `broker`, `broker_interest` and
-`broker_events`.
-"""
+"""The state of a broker and its output: the base of `links`, `interest` and `events`."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ from rangecast.overlay.wire.frames import (
 
 
 class Identity(NamedTuple):
-    """What tells the log of a broker from that of another one under its name."""
+    """Distinguishes the log of a broker from another one under its name."""
 
     log: str = ""
     """Of the log, since it was begun."""
@@ -78,7 +76,7 @@ class BrokerState:
         self.incarnation = incarnation
         self.settings = settings or Settings()
         self.counts: Counter[str] = Counter()
-        """What happened so far, by kind."""
+        """Counts of occurrences, by kind."""
         self.links: dict[str, Link] = {}
         self.log: Journal = Log() if journal is None else journal
         if cells is not None:
@@ -94,7 +92,7 @@ class BrokerState:
         self._members = Members()
         self._delivers = journal is None
         self._clients = Table(self.space)
-        """What clients want, if this broker delivers to them."""
+        """Subscriptions of clients, if this broker delivers to them."""
         self._sources = self.sources_type(self.space)
         self._propagation = Propagation(f"{name}/{incarnation}", self.settings.max_questions)
         self._got: dict[str, int] = dict(kept or {})
@@ -116,7 +114,7 @@ class BrokerState:
         self._touched: dict[str, None] = {}
         """Links that have something to say at the end of this call."""
         self._answerable: Link | None = None
-        """A neighbour who said what he wants, and has questions that may be answered by that."""
+        """A neighbour that advertised, and has questions that may be answered by that."""
         self._out: list[ports.Output] = []
 
     def _say(self, now: float, link: Link) -> None:

@@ -1,9 +1,9 @@
-"""What a neighbour wants, as a versioned set of items with a digest.
+"""Interest of a neighbour: a versioned set of items with a digest.
 
 An item is named by a hash of what it says, so equal subscriptions are one item, and a set is the
 same on both sides exactly if its digest is. A change applies only to the version that it was made
-for; whoever lacks that version asks for a snapshot. So frames that are lost, come twice or late
-can't make the two sides drift apart, as counts of references would.
+for; a broker that lacks that version asks for a snapshot. So frames that are lost, come twice or
+late can't make the two sides drift apart, as counts of references would.
 
 A snapshot comes in parts. They are staged, and swapped in whole: until then the old set is used.
 """
@@ -65,14 +65,14 @@ class ItemSet:
 
 
 class Change(NamedTuple):
-    """What a frame changes of a set."""
+    """The change of a set by a frame."""
 
     added: list[Item]
     removed: list[int]
 
 
 class ReceivedItems(ItemSet):
-    """What a neighbour said that it wants, as far as it is known here."""
+    """Items that a neighbour has advertised, as far as they are known here."""
 
     def __init__(self, items: Iterable[Item] = ()):
         super().__init__(items)

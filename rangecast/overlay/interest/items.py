@@ -1,4 +1,4 @@
-"""What somebody wants, as an item: a few bytes that brokers exchange, keep and compare.
+"""Items of interest: a few bytes that brokers exchange, keep and compare.
 
 Its boxes are packed (`packing`), and many items become arrays at once (`Batch.boxes`), so that what
 is done with them is done by kernels. Nothing else is kept of an item.
@@ -87,7 +87,7 @@ class Batch:
 
     @cached_property
     def without_ranges(self) -> Batch:
-        """The same for who doesn't understand ranges: they are everything."""
+        """The same for brokers that don't understand ranges: these become everything."""
         if not self.ranges:
             return self
         some = [Wanted(one.item, one.boxes or b"") for one in self.wanted]

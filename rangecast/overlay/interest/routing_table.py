@@ -1,4 +1,4 @@
-"""A routing table: which events somebody behind a link, or at this broker, wants.
+"""A routing table: the events that match behind a link, or at this broker.
 
 Small tables are compared in a plain loop, which for a few boxes and one event is quicker than any
 index; past that an `Engine` answers. Ranges are looked up on the curve.
@@ -41,9 +41,9 @@ class Table:
         """Of all ranges; made when it is needed."""
         self._engine = Engine(space)
         self._late: dict[Id, bytes] = {}
-        """What the engine doesn't know of yet."""
+        """Items that the engine doesn't have yet."""
         self._gone: dict[Id, None] = {}
-        """What the engine has to forget before that; it may have come back since."""
+        """Items to remove from the engine before that; some may have come back since."""
 
     def change(self, come: Mapping[Id, bytes], go: Sequence[Id] = ()) -> None:
         """Add packed filters by name, in place of what has the same name; remove others."""

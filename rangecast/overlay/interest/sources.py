@@ -1,4 +1,4 @@
-"""Who wants which items: the clients of a broker, and its neighbours.
+"""Sources of interest: the clients of a broker, and its neighbours.
 
 An item is advertised over a link if a source other than the neighbour behind it wants the item.
 """
@@ -14,7 +14,7 @@ from rangecast.overlay.interest.items import Batch, Wanted
 CLIENTS = ""
 """The source that isn't a link."""
 Changes = tuple[list[Wanted], list[int]]
-"""What comes, and the names of what goes."""
+"""New items, and the names of removed ones."""
 
 
 class Sources:
@@ -29,7 +29,7 @@ class Sources:
         self._item_of: dict[Id, int] = {}
         """The item of each subscription of a client."""
         self._same: dict[int, int] = {}
-        """How many subscriptions of clients are one item."""
+        """Number of subscriptions of clients that are one item."""
 
     # ---- clients
 

@@ -1,7 +1,7 @@
-"""How a broker says over one link what it wants: as it is, or summed up.
+"""Strategies: interest advertised over one link, unchanged or summarized.
 
 A strategy belongs to one link. It holds everything that came over the other links and from clients,
-and says which items the neighbour must know:
+and decides which items are advertised:
 
     none          all of them
     covering      those that no other one covers (paper 000): a `CoverSet`
@@ -9,8 +9,8 @@ and says which items the neighbour must know:
     merging       ranges of a curve, at most max_ranges (paper 004), and boxes that it doesn't bear
     both          covering as long as that leaves few items, then merging of what is left
 
-It may say more than is wanted, never less. One structure for all links would lose events: what
-came from a neighbour may cover what is advertised to that neighbour.
+It may advertise more than is wanted, never less. One structure for all links would lose events:
+what came from a neighbour may cover what is advertised to that neighbour.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _LIMIT = 64
 """Ranges of a subscription."""
 NO_CHANGE = Change([], [])
 Catalog = Mapping[int, Wanted]
-"""Everything that anybody wants, by name."""
+"""All items that are wanted, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What strategies are made with."""
+    """Options of strategies."""
 
     strategy: str
     cells: Cells | None
@@ -166,7 +166,7 @@ def _pairs(forwards: Forwards) -> Iterable[tuple[Id, bool]]:
 
 
 class Subsumption(Covering):
-    """What doesn't lie inside the union of other items."""
+    """Advertises items that don't lie inside the union of others."""
 
     def _new_set(self, options: Options) -> CoverSet | ExactSummary:
         return ExactSummary(self._space, cells=options.cells)
@@ -177,8 +177,8 @@ class Merging:
 
     Ranges that were advertised stay, and what they lack is advertised beside them, as every other
     range costs a message. Past the maximum the union is cut again, with the shortest gaps closed,
-    and so that there is room for as much to come. What nobody wants any more is cut off once it may
-    be much.
+    and so that there is room for as much to come. What isn't wanted any more is cut off once it
+    may be much.
     """
 
     form = "ranges"
@@ -271,9 +271,9 @@ class Both:
         self._catalog = catalog
         self._max_ranges = options.max_ranges
         self._left: dict[int, Item] = {}
-        """What covering leaves."""
+        """Items that covering leaves."""
         self._merged: dict[int, Item] = {}
-        """What merging makes of that."""
+        """Items that merging makes of those."""
         self._came_as_ranges = 0
         self.form = "boxes"
 

@@ -35,7 +35,7 @@ from rangecast.overlay.wire.frames import Events, Interest, encode
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over links."""
+    """Traffic over links."""
 
     control_messages: int = 0
     """Items that were advertised or withdrawn over a link."""
@@ -54,7 +54,7 @@ class Traffic:
 
     @property
     def false_forwards(self) -> int:
-        """Events that went over a link behind which nobody wanted them."""
+        """Events that went over a link behind which no subscription matched them."""
         return self.event_messages - self.needed_messages
 
     @property
@@ -64,7 +64,7 @@ class Traffic:
 
 
 class Chosen(NamedTuple):
-    """What a strategy is made with."""
+    """Options of a strategy."""
 
     cells: Cells | None = None
     words: str | None = None
@@ -209,7 +209,7 @@ class Network:
             self.traffic.needed_messages += self._links_between(broker, wanting)
 
     def _words(self, points: F64) -> dict[str, list[str | None]]:
-        """Return the values of string attributes; one that nobody mentions may be any such text."""
+        """Return the values of string attributes; one that no filter mentions is any such text."""
         words: dict[str, list[str | None]] = {}
         for axis, attribute in enumerate(self._space):
             if isinstance(attribute, String):

@@ -96,7 +96,7 @@ class Scenario:
 
     @property
     def subscriptions_at(self) -> list[int]:
-        """How many subscriptions each broker has, or had."""
+        """Number of subscriptions that each broker has, or had."""
         counts = [0] * self.brokers
         for broker in self.broker_of.values():
             counts[broker] += 1

@@ -23,7 +23,7 @@ it sent before may still arrive, and let it seem alive.
 
 
 class Cabling:
-    """What `World` knows of links."""
+    """The links of a `World`."""
 
     parameters: Parameters
     rng: Random
@@ -40,7 +40,7 @@ class Cabling:
     stopped: dict[str, list[tuple[Callable[..., None], tuple[Any, ...]]]]
     """Brokers that stand still, and what happens to each when it goes on."""
     unread: Counter[tuple[int, str, str, int]]
-    """How often an event was sent to a broker that stands still, over one connection."""
+    """Number of times that an event was sent to a broker that stands still, by connection."""
 
     def later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
         """Let something happen after some time."""

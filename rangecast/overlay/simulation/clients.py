@@ -1,4 +1,4 @@
-"""What the clients of a simulated network do, drawn by its seed."""
+"""Clients of a simulated network; their actions are drawn by its seed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Clients:
         self._world.client(name, ports.Publish(events, ids))
 
     def _point(self) -> list[int]:
-        """Return a point, mostly one that somebody wants."""
+        """Return a point, mostly one that a subscription matches."""
         rng, live = self._world.rng, self._world.oracle.live()
         point = [rng.randrange(SIDE), rng.randrange(SIDE)]
         if live and rng.random() < 0.7:

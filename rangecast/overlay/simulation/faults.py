@@ -1,4 +1,4 @@
-"""What breaks in a simulated network, drawn by its seed, and how all of it heals."""
+"""Faults of a simulated network, drawn by its seed, and their repair."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from rangecast.overlay.broker.event_log import Block
 
 @dataclass(slots=True)
 class Disk:
-    """What a broker has written; what wasn't synced is lost in a crash."""
+    """A disk: what wasn't synced is lost in a crash."""
 
     blocks: list[Block] = field(default_factory=list)
     synced: int = 0

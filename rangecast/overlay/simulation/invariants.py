@@ -76,7 +76,9 @@ def wrong_tables(world: World) -> list[str]:
             )
             if is_plain and not world.parameters.strings:
                 if boxes - live:
-                    wrong.append(f"S4: {where} holds {len(boxes - live)} items that nobody wants")
+                    wrong.append(
+                        f"S4: {where} holds {len(boxes - live)} items that no client wants"
+                    )
                 if world.parameters.strategy == "none" and live - link.received.items.keys():
                     wrong.append(f"S4: {where} lacks items")
             for x in range(SIDE):

@@ -44,7 +44,7 @@ class Oracle:
         self._last: dict[tuple[int, str], int] = {}
         """By subscription and origin: the number of the last event."""
         self.wrong: list[str] = []
-        """What broke a promise."""
+        """Violations of guarantees."""
         self.delivered = 0
 
     def subscribed(self, subscription: int, broker: str, filter: Any) -> None:  # noqa: A002
@@ -108,7 +108,7 @@ class Oracle:
         origin = event.origin
         what = f"{origin}#{number} to {subscription} at {broker}"
         if event not in self._points:
-            self.wrong.append(f"S2: {what}, which nobody published")
+            self.wrong.append(f"S2: {what}, which no client published")
             return
         if self._broker.get(subscription) != broker:
             self.wrong.append(f"S2: {what}, which isn't there")
@@ -139,7 +139,7 @@ class Oracle:
         }
 
     def doubt(self, brokers: Collection[str]) -> None:
-        """What clients of these brokers want may not be known everywhere, whatever they hear."""
+        """Note that interest of these brokers' clients may not be known everywhere."""
         self._doubted |= dict.fromkeys(brokers)
         for one, at in self._broker.items():
             if at in brokers:

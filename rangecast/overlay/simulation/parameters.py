@@ -1,4 +1,4 @@
-"""What a seed of the simulator draws: tree, strategy, settings, and how bad faults are."""
+"""Parameters that a seed of the simulator draws: tree, strategy, settings, and faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIDE = 16
 
 
 class Parameters(NamedTuple):
-    """What a seed draws."""
+    """Parameters of a simulation."""
 
     brokers: int
     tree: Tree
@@ -47,17 +47,17 @@ class Parameters(NamedTuple):
     words: str | None = None
     """The string attribute whose words have ranges of their own."""
     restores: int = 0
-    """How often a disk is restored from an older copy."""
+    """Number of restores of a disk from an older copy."""
     clock_skew: float = 0.0
-    """How far the clock of a broker that starts may be wrong."""
+    """Largest error of the clock of a broker that starts."""
     twins: int = 0
-    """How often a second broker comes under the name of another."""
+    """Number of second brokers under the name of another."""
     flips: int = 0
-    """How often a set changes without its version."""
+    """Number of changes of a set without its version."""
     stops: int = 0
-    """How often a broker stands still, and neither reads nor writes."""
+    """Number of times that a broker stands still, and neither reads nor writes."""
     hostile: int = 0
-    """How often a stranger is linked that sends frames of all kinds."""
+    """Number of links of a stranger that sends frames of all kinds."""
 
 
 @cache

@@ -63,7 +63,7 @@ SOMETIMES = (
     "links closed as silent",
     "strangers",
 )
-"""What must happen in some of a few hundred seeds, or else the simulator tests nothing."""
+"""Occurrences that some of a few hundred seeds must have, or the simulator tests nothing."""
 
 
 _ROUND = 5.0
@@ -72,13 +72,13 @@ _ROUNDS = 120
 
 
 class Outcome(NamedTuple):
-    """What came of a simulation."""
+    """The result of a simulation."""
 
     seed: int
     wrong: list[str]
     """Promises that were broken."""
     counts: Counter[str]
-    """How often what happened."""
+    """Counts of occurrences, by kind."""
     trace: list[str]
 
 
@@ -95,7 +95,7 @@ def _run(world: World) -> Outcome:
     for name in world.brokers:
         world.start(name)
     if rng.random() < 0.5:
-        close_cycle(world)  # before anybody knows who is behind whom
+        close_cycle(world)  # before brokers know what is behind their links
         if world.extra is not None:
             for name in world.brokers:
                 world.later(rng.uniform(0.5, 2), clients.publish, name)

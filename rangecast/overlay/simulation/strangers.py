@@ -41,7 +41,7 @@ def bring_twin(world: World) -> None:
     name = rng.choice(edge.ends)
     other = world.brokers[edge.other(name)]
     if other is None or name in world.guests or not world.known_logs[other.name, name]:
-        return  # whoever comes first has the name
+        return  # the first one has the name
     twin = world.new_broker(
         name, world.disks[name].incarnation + 1000, Identity(f"twin-{world.now}", ("twin",))
     )

@@ -50,7 +50,7 @@ class World(Cabling):
         """Called with the name of a broker that starts again."""
         self.guests = {}
         self._waiting: dict[str, list[ports.Input]] = {name: [] for name in names}
-        """What clients of a broker that is down do when it is back."""
+        """Inputs of clients of a broker that is down, for when it is back."""
         self.oracle = Oracle(space_of(parameters.strings))
         self.edges: dict[tuple[str, str], Edge] = {}
         for one, other in parameters.tree:
@@ -288,7 +288,7 @@ class World(Cabling):
     # ---- clients
 
     def trust(self) -> None:
-        """What was forgotten is known again: clients ask, and believe it."""
+        """Let clients ask again for what was forgotten, and trust the answer."""
         self.oracle.trust()
         for one, name in self.oracle.live():
             if not self.oracle.is_propagated(one):

@@ -37,7 +37,7 @@ Place = Annotated[int, Meta(ge=0)]
 """On the curve of a summary."""
 Token = Annotated[str, Meta(min_length=1, max_length=500)]
 Why = Literal["gap", "digest", "incarnation"]
-"""What of a version or its digest doesn't fit."""
+"""The part of a version or digest that doesn't fit."""
 Cursors = dict[Name, Count]
 """By origin: a number of an event of that broker."""
 
@@ -182,11 +182,11 @@ class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"
     texts: list[bytes] = []
     """One per event, or none: the event as it was given. Brokers don't read it."""
     form: Annotated[str, Meta(max_length=50)] = ""
-    """What these texts are."""
+    """The format of these texts."""
     mark: Annotated[bytes, Meta(max_length=64)] = b""
     """The checksum of the origin's log up to the last of these: see `Hello`."""
     lost: bool = False
-    """Events before these are gone, and nobody knows whether they were wanted."""
+    """Events before these are gone; whether they matched is unknown."""
 
 
 class Taken(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
@@ -217,12 +217,12 @@ class Refuse(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="refuse"
     """The last frame of a link: its sender can't have it."""
 
     kind: Annotated[str, Meta(max_length=50)]
-    """What is wrong, in a word: see `Broker`."""
+    """The kind of fault, in a word: see `Broker`."""
     why: Text
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="heartbeat_interval"):
-    """What should be there by now, said again and again: it finds what was lost."""
+    """Heartbeat with version and digest, to detect lost frames."""
 
     incarnation: Count
     version: Count

@@ -52,7 +52,7 @@ from rangecast.overlay.zones.geometry import Box, Point, left_of
 from rangecast.overlay.zones.territory import PATIENCE, Territory
 
 HOPS = 4_096
-"""A frame that was handed on this often is dropped: who sent it will try again."""
+"""Hops after which a frame is dropped; its sender tries again."""
 
 
 class ZoneBroker(Territory):
@@ -103,7 +103,7 @@ class ZoneBroker(Territory):
                 self._doubt(boxes)
 
     def _beside(self, box: Box) -> dict[Box, int]:
-        """Return the zones adjacent to a box, and who holds them."""
+        """Return the zones adjacent to a box, and their brokers."""
         found = {one.box: self.id for one in self.zones if one.box.touches(box)}
         for owner, announced in self.around.items():
             found |= {one.box: owner for one in announced.zones if one.box.touches(box)}

@@ -1,4 +1,4 @@
-"""What brokers of zones are given, and what they give: inputs, outputs and the frames between them.
+"""Inputs and outputs of brokers of zones, and the frames between them.
 
 Nothing here refers to a broker's insides: all are plain values that any transport can carry.
 """
@@ -64,7 +64,7 @@ class Uninstall:
 
 @dataclass(frozen=True)
 class Probe:
-    """A question who is there; zones without their interests answer too."""
+    """A question to all zones; those without their interests answer too."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Numbered:
     box: Box
     what: Paint | Install | Uninstall | Probe
     server: Point | None = None
-    """A point of the zone where the server is: the centre, unless nobody holds that."""
+    """A point of the zone where the server is: the centre, unless no broker holds that."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Nobody answers for a box: whoever gets stuck beside it takes what no one holds."""
+    """No broker answers for a box: the one that gets stuck beside it takes what is free."""
 
     box: Box
     around: tuple[int, ...]
@@ -175,7 +175,7 @@ class Join:
 
     broker: int
     passed: int = 0
-    """How often it was passed on to a neighbour with more interests."""
+    """Number of times that it was passed on to a neighbour with more interests."""
 
 
 @dataclass(frozen=True)

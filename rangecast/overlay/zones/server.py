@@ -9,7 +9,7 @@ Messages are numbered. One waits until all earlier ones that a subscriber of it 
 arrived: whatever way they take, each subscriber gets them in order. A message has arrived when the
 zones that answered for it cover its rectangle. What is missing after some ticks is sent again, to
 what is missing only. Where neighbours fail together their zones can be lost: now and then the
-server asks who is there, and has others adopt the zones that nobody answers for.
+server asks all zones, and has others adopt the zones that no broker answers for.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from rangecast.overlay.zones.rectangles import Rectangles
 AGAIN = 4
 """Ticks after which a message that didn't arrive everywhere is sent again."""
 PROBE = 24
-"""Ticks after which the server asks who is there."""
-_PATIENCE = 3
-"""How often it asks those who don't answer."""
+"""Ticks after which the server asks all zones."""
+_PROBES = 3
+"""Number of times that it asks zones that don't answer."""
 _CHANGES = ("set_value", "add", "remove", "move", "update_many", "update_batch")
 
 
@@ -93,7 +93,7 @@ class ZoneServer:
         self.board = board
         self._points: dict[Id, Point] = {}
         self.refused: Counter[str] = Counter()
-        """What brokers asked for and didn't get, by reason."""
+        """Refused requests of brokers, by reason."""
         self._next = 0
         self._pending: dict[int, _Pending] = {}
         self._ready: list[int] = []
@@ -247,11 +247,11 @@ class ZoneServer:
             self._send(self._probe)
 
     def _go_on(self, probe: _Pending) -> None:
-        """Ask again who is there; in the end, give away what nobody answered for."""
+        """Ask again; in the end, give away what no broker answered for."""
         probe.waited += 1
         if probe.waited < AGAIN:
             return
-        if probe.times < _PATIENCE:
+        if probe.times < _PROBES:
             self._send(probe)
             return
         self._probe = None

@@ -89,7 +89,7 @@ class ZoneSimulation:
             interest: Subscriber(board[interest], -1) for interest in self.server.points
         }
         self.counts: Counter[str] = Counter()
-        """How often what happened: links that messages took, take-overs, repeated messages."""
+        """Counts by kind: links that messages took, take-overs, repeated messages."""
         self.links: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         """By the number of a painted message: the overlay links that it took."""
         self.visits: defaultdict[int, list[int]] = defaultdict(list)
@@ -218,7 +218,7 @@ class ZoneSimulation:
     def _give(self, broker: int, given: Any) -> None:
         one = self.brokers.get(broker)
         if one is None:
-            if isinstance(given, Frame):  # nobody is there: who sent it finds out
+            if isinstance(given, Frame):  # the broker is gone: the sender finds out
                 self._at(self.now + self.random.random(), given.sender, PeerDown(broker))
             return
         if isinstance(given, Frame) and self.now > self._cut.get(given.sender, self.now):
@@ -284,7 +284,7 @@ class ZoneSimulation:
     # ---- what must hold
 
     def untiled(self) -> list[str]:
-        """Return what is wrong with the zones: places that two brokers hold, or nobody."""
+        """Return what is wrong with the zones: places that two brokers hold, or none."""
         held = [(zone.box, one.id) for one in self.brokers.values() for zone in one.zones]
         wrong = [
             f"{a} and {b} overlap"
@@ -293,7 +293,7 @@ class ZoneSimulation:
             if first.meets(second)
         ]
         free = left_of(Box.everything(len(self.frame.lo)), [box for box, _ in held])
-        return wrong + [f"nobody holds {box}" for box in free]
+        return wrong + [f"no broker holds {box}" for box in free]
 
     def check(self) -> None:
         """Raise AssertionError unless zones tile, interests have one gateway, lists are right."""

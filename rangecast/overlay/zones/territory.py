@@ -1,4 +1,4 @@
-"""What a broker of zones holds, and what it knows of those around it.
+"""Zones of a broker, and its knowledge of those around it.
 
 *Zones change hands* in two ways. A hand-over, for a join or a leave: the giver freezes the zones
 until the receiver has answered `Took`. A claim: when a broker fails, the live neighbour that it
@@ -34,7 +34,7 @@ from rangecast.overlay.zones.frames import (
 from rangecast.overlay.zones.geometry import Box, Point, left_of
 
 _PASSES = 8
-"""How often a join is passed on to a neighbour with more interests."""
+"""Number of times that a join is passed on to a neighbour with more interests."""
 PATIENCE = 3
 """Ticks after which the next candidate for a take-over steps in, or a broker gives up its zones
 because it hears of no neighbour."""
@@ -51,7 +51,7 @@ class Territory:
         self.zones: list[Held] = []
         self.interests: dict[Id, Kept] = {}
         self.around: dict[int, Announce] = {}
-        """What the brokers of adjacent zones last announced."""
+        """The last announcement of each broker of adjacent zones."""
         self.dead: set[int] = set()
         self._giving: dict[int, Handover] = {}
         self._vacant: dict[int, Announce] = {}
@@ -245,7 +245,7 @@ class Territory:
             self._changed([owner for owner, _ in announced.around])
 
     def _adopt(self, adopt: Adopt) -> None:
-        """Take what nobody known holds of a box that the server gets no answer from."""
+        """Take the free part of a box that the server gets no answer from."""
         if self._is_leaving:
             return
         mine = [one.box for one in self.zones]
@@ -263,7 +263,7 @@ class Territory:
     # ---- what brokers know of one another
 
     def _announcement(self) -> Announce:
-        """Return our zones, at the epoch that they have here, and who is around."""
+        """Return our zones, at the epoch that they have here, and the neighbours."""
         given = tuple(
             replace(one, epoch=one.epoch - 2)
             for handover in self._giving.values()
@@ -274,7 +274,7 @@ class Territory:
         return Announce(self.id, self._version, zones, self.load(), near, self._is_leaving)
 
     def _changed(self, others: Iterable[int] = ()) -> None:
-        """Join zones, forget who is no neighbour any more, and announce all that."""
+        """Join zones, forget former neighbours, and announce all that."""
         self._join()
         self._drop_outside()
         self._version += 1
@@ -350,7 +350,7 @@ class Territory:
         self._claim()
 
     def _doubt(self, boxes: tuple[Box, ...]) -> None:
-        """Ask the server again for the interests of zones that somebody else answered for too."""
+        """Ask the server again for the interests of zones that another broker answered for too."""
         self.zones = [
             replace(zone, is_ready=zone.is_ready and not any(zone.box.meets(box) for box in boxes))
             for zone in self.zones

@@ -1,4 +1,4 @@
-"""What messages cost in a network by zones: bytes from the server, and over all links.
+"""Cost of messages in a network by zones: bytes from the server, and over all links.
 
 A broker is a node of an internet; the overlay link between two brokers is a shortest path there.
 Traffic is bytes x links. As in paper 001, the last hop from a gateway to its subscribers isn't part
@@ -28,7 +28,7 @@ from rangecast.overlay.zones.zonemap import Ways, ZoneMap
 
 
 class Traffic(NamedTuple):
-    """What some changes cost together."""
+    """Cost of changes."""
 
     messages: int = 0
     server_bytes: int = 0
@@ -37,7 +37,7 @@ class Traffic(NamedTuple):
     ip: int = 0
     """Bytes x links of the internet."""
     received: int = 0
-    """How often a subscriber got a message about a changed object."""
+    """Number of messages about a changed object that subscribers got."""
 
     def __add__(self, other: object) -> Traffic:
         assert isinstance(other, Traffic)
@@ -86,7 +86,7 @@ class ZoneTraffic:
         """The zone whose broker is nearest to each node."""
         self.interests, self._seed = interests, seed
         row, lo, hi = interests.columns()
-        points = np.zeros((interests.rows, 2))  # also of rows that nobody has any more
+        points = np.zeros((interests.rows, 2))  # also of rows that are free again
         points[row] = np.stack([lo, hi], axis=1)
         server = self.zones.server
         self.gateways, links, ip = self.zones.routes(server, points)
@@ -95,7 +95,7 @@ class ZoneTraffic:
         """From the server to each interest: overlay and IP links, and IP links of a direct way."""
 
     def painted(self, messages: Messages) -> tuple[Traffic, Ways]:
-        """Return what messages cost that the server sends; who receives them isn't counted."""
+        """Return the cost of messages of the server; receivers aren't counted."""
         lo, hi = np.hsplit(messages.bounds, 2)
         ways = self.zones.spreads(np.full(len(lo), self.zones.server), lo, hi)
         sent = BYTES * len(lo)

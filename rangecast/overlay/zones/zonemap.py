@@ -23,7 +23,7 @@ ROUTE, SPREAD, IP, ZONES = 0, 1, 2, 3
 
 
 class Ways(NamedTuple):
-    """What messages took, each."""
+    """Hops and links of each message."""
 
     route: I64
     """Overlay links to the first zone of the rectangle."""
@@ -41,7 +41,7 @@ class Ways(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The zones: their boxes, who is beside whom, the frame in which distances are measured."""
+    """Zones: their boxes, neighbours, and the frame in which distances are measured."""
 
     lo: F64
     hi: F64
