@@ -56,7 +56,7 @@ def main() -> None:
         shutil.copyfile(ROOT / name, place)
     shutil.copytree(GENERATED, PAGES / "docs" / "reference", dirs_exist_ok=True)
     # Not --quiet: it would hide the warnings from the strict mode as well.
-    build = [sys.executable, "-m", "mkdocs", "build", "-f", ROOT / "docs" / "mkdocs.yml"]
+    build = [sys.executable, "-m", "mkdocs", "build", "-f", str(ROOT / "docs" / "mkdocs.yml")]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(build, env=quiet, capture_output=True, text=True)
     if built.returncode:
