@@ -14,7 +14,7 @@ from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Numbers of an `OSError`: a full disk, a used-up quota, a file that may not grow further."""
-_LONGEST = 80
+_MAX_LENGTH = 80
 _COMPARED = 10_000
 """Names that a misspelt one is compared with; a million would take minutes."""
 
@@ -143,7 +143,7 @@ def abbreviate(value: Any) -> str:
         text = f"a {type(value).__name__} that can't be shown"
         if isinstance(value, int):  # Python doesn't write out one of more than 4300 digits
             text = f"an integer of {int.bit_length(value):,} bits"
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."
 
 
 IGNORE_UNKNOWN = "ignore_unknown=True"

@@ -142,7 +142,7 @@ class LiveSet(SubscriptionSet):
     def memory(self) -> int:
         """Bytes of the rows and of all structures, the ids not counted."""
         view = self._view
-        indexes = [p.sifted[0][1] if p.sifted else p.index for p in view.parts]
+        indexes = [p.masked[0][1] if p.masked else p.index for p in view.parts]
         parts = sum(p.set_rows.nbytes for p in view.parts) + sum(i.memory for i in indexes)
         ranking = sum(r.structure.memory for p in view.parts for r in list(p.rankings.values()))
         return view.rows.memory + parts + ranking

@@ -15,7 +15,7 @@ from rangecast.kernels.jit import is_compiled
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 
-_MOST = 20_000
+_MAX_BOXES = 20_000
 """Boxes beyond which comparing all pairs takes longer than to compile."""
 
 
@@ -32,7 +32,7 @@ def at_hand(boxes: Boxes) -> Callable[[Boxes], I32]:
 
 
 def _is_small(boxes: Boxes) -> bool:
-    return len(boxes.lo) <= _MOST
+    return len(boxes.lo) <= _MAX_BOXES
 
 
 def _kernel(boxes: Boxes) -> Callable[..., Any]:

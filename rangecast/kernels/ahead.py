@@ -23,9 +23,9 @@ from rangecast.kernels.jit import cache_folder, is_compiled
 _VARIABLE, _FIRST = "RANGECAST_COMPILE", "first"
 WHY = "plain comparison, until the kernels of other structures are compiled"
 """Why such a structure was chosen."""
-_LARGEST = 1_000_000
+_MAX_BOUNDS = 1_000_000
 """Bounds of a set, on all attributes, beyond which it waits for its kernels."""
-_MOST = 1_500_000_000
+_MAX_COMPARISONS = 1_500_000_000
 """Comparisons after which waiting is cheaper: some seconds."""
 Structure = TypeVar("Structure")
 _lock = threading.Lock()
@@ -65,7 +65,7 @@ def wait(verb: str) -> None:
 
 def starts_plainly(bounds: int, verb: str, kernel: Callable[..., Any]) -> bool:
     """Whether a set with this many bounds is small enough not to wait for its kernel."""
-    return bounds <= _LARGEST and must_wait(verb, kernel)
+    return bounds <= _MAX_BOUNDS and must_wait(verb, kernel)
 
 
 class Interim(Generic[Structure]):
@@ -82,7 +82,7 @@ class Interim(Generic[Structure]):
         self.built: Structure | None = None
         """The structure that took over."""
         self._verb, self._kernel, self._build = verb, kernel, build
-        self._left = _MOST
+        self._left = _MAX_COMPARISONS
 
     def answering(self, comparisons: int) -> Structure:
         """Return the structure that is to make this many comparisons, if it compares plainly."""

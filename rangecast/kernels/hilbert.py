@@ -30,7 +30,7 @@ _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
-_MOST_TABLED = 6
+_MAX_TABLED = 6
 
 ROOM = 4
 """A range set is made in a buffer of this many times the ranges it may have in the end."""
@@ -107,7 +107,7 @@ def turns_of(axes: int) -> U32:
 
     A state is direction and entry. It is empty where it would outgrow the cache.
     """
-    turns = np.zeros(axes << (2 * axes) if axes <= _MOST_TABLED else 0, np.uint32)
+    turns = np.zeros(axes << (2 * axes) if axes <= _MAX_TABLED else 0, np.uint32)
     if len(turns):
         _fill_turns(axes, turns)
     turns.flags.writeable = False

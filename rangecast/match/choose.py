@@ -20,7 +20,7 @@ from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.match.candidates import Sample, stand_alone
 from rangecast.match.cells.index import Cells
-from rangecast.match.cells.plan import MOST_AXES, weigh
+from rangecast.match.cells.plan import MAX_AXES, weigh
 from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import MatchRows
@@ -100,7 +100,7 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choi
     # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
     matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
     facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} hold an event"
-    axes = sample.axes(MOST_AXES)
+    axes = sample.axes(MAX_AXES)
     others = np.delete(boxes.mentions[sample.boxes], axes, axis=1).any(axis=1)
     if others.mean() > _UNINDEXED:
         return Choice("slabs", f"{facts}, bounded on more attributes than cells can index")

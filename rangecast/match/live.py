@@ -1,6 +1,6 @@
 """Matching a live set: what its parts find, dead rows left out, as one answer in the set's rows.
 
-Each view has structures of its own without the rows that are dead in it (`match.sifted`). They
+Each view has structures of its own without the rows that are dead in it (`match.masked`). They
 share all but some bits with those of the view before, and are made for the first answer.
 """
 
@@ -25,9 +25,9 @@ from rangecast.match.single_event import (
     NO_NAN,
     NO_ROWS,
     Numbers,
-    Single,
+    SingleEvent,
     match_recent,
-    single,
+    single_event,
 )
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.warmup import Starting
@@ -67,24 +67,24 @@ def match_one_live(view: View, points: F64) -> I32:
 
     Its work isn't counted. The first answer prepares all that it can for the others of the view.
     """
-    if not view.single:
-        view.single.append(_prepared(view, points.shape[1]))
-    match, unsettled = view.single[0]
+    if not view.single_event:
+        view.single_event.append(_prepared(view, points.shape[1]))
+    match, unsettled = view.single_event[0]
     rows: I32 = match(points, NO_ROWS)
     if view.places is not None:
         ends = np.array([0, len(rows)])
         _, rows = verified(view.rows.bounds, view.places, points, ends, rows)
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
-        view.single[:] = [_prepared(view, points.shape[1])]
+        view.single_event[:] = [_prepared(view, points.shape[1])]
     return rows
 
 
-def _prepared(view: View, dimensions: int) -> tuple[Single, list[Index]]:
+def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
     """Return what answers single events of a view, and structures that will do better later on.
 
     There is a call for each part; the first one adds the newest rows.
     """
-    calls: list[Single] = []
+    calls: list[SingleEvent] = []
     unsettled: list[Index] = []
     numbers, newest = ALONE
     if view.indexed < view.count:
@@ -93,20 +93,20 @@ def _prepared(view: View, dimensions: int) -> tuple[Single, list[Index]]:
         index = settled(some)
         if isinstance(index, Cells | Slabs):
             own = numbers if part.is_whole else Bundle(Numbers(part.set_rows))
-            calls.append(index.single(own, newest))
+            calls.append(index.single_event(own, newest))
             _, newest = ALONE
         else:
             calls.append(partial(_match_plainly, index, None if part.is_whole else part.set_rows))
         if index.is_loose if isinstance(index, Cells) else isinstance(index, Starting | Sifted):
             unsettled.append(index)
     if newest is not ALONE[1] or not calls:
-        calls.append(single(match_recent, numbers, newest))
+        calls.append(single_event(match_recent, numbers, newest))
     # The first part is by far the largest: last, its rows are copied no more.
     calls.reverse()
     return calls[0] if len(calls) == 1 else partial(_match_by_all, calls), unsettled
 
 
-def _match_by_all(calls: list[Single], points: F64, rows: I32) -> I32:
+def _match_by_all(calls: list[SingleEvent], points: F64, rows: I32) -> I32:
     """Return what several find, each with what those before it found."""
     for call in calls:
         rows = call(points, rows)
@@ -189,13 +189,13 @@ def _living(view: View) -> tuple[Index, ...]:
 
 def _without_dead(view: View, part: Part) -> Index:
     """Return the structure of a part, made from the one of an earlier view if there is one."""
-    counted, index = part.sifted[0] if part.sifted else (0, part.index)
+    counted, index = part.masked[0] if part.masked else (0, part.index)
     if counted > view.dead:  # a later view was first
         counted, index = 0, part.index
     dead = part.own_rows(view.rows.deaths[counted : view.dead])
     if len(dead):
         index = without(index, dead, len(part.set_rows))
-    part.sifted[:] = [(view.dead, index)]
+    part.masked[:] = [(view.dead, index)]
     return index
 
 

@@ -4,8 +4,8 @@ Layout. Boxes in the order of their rows, in blocks of 64. A block has two colum
 lower and upper bounds, for each attribute that one of its boxes mentions. Making it takes as long
 as comparing a few events, so each view makes its own, of the rows that live in it.
 
-Cost of an event: one step per block and attribute. Work: boxes tested. `match.single` has single
-events.
+Cost of an event: one step per block and attribute. Work: boxes tested. `match.single_event` has
+single events.
 """
 
 from __future__ import annotations

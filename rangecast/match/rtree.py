@@ -52,8 +52,8 @@ from rangecast.match.frozen import Packed
 from rangecast.model.boxes import Boxes, frozen
 
 FANOUT = 16
-MOST_CELLS = (1 << 14) - 1
-MOST_AXES = 8
+MAX_CELLS = (1 << 14) - 1
+MAX_AXES = 8
 _NOTHING = np.uint16((1 << 15) - 1)
 """The lower code of a child that isn't there: above every event's code."""
 
@@ -249,7 +249,7 @@ class RTree(Packed):
 
 def _build(boxes: Boxes, events: F64 | None) -> RTreeArrays:
     count, dimensions = boxes.lo.shape
-    cells = min(MOST_CELLS, max(64, count // 8))
+    cells = min(MAX_CELLS, max(64, count // 8))
     edges = [
         edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], cells) for axis in range(dimensions)
     ]
@@ -281,7 +281,7 @@ def _packed_order(mentioned: Bool, order: I64, low: U16, high: U16, ends: U16) -
     Boxes of like size are neighbours by their middles, boxes of unlike sizes by both of their
     corners: each group takes what makes its leaves smaller.
     """
-    group, group_axes = groups_by_axes(mentioned, order, MOST_AXES, FANOUT)
+    group, group_axes = groups_by_axes(mentioned, order, MAX_AXES, FANOUT)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     packed = [np.zeros(0, np.int64)]
     for axes, some in zip(group_axes, members, strict=bool(len(low))):

@@ -28,7 +28,7 @@ from rangecast.kernels.bundle import Bundle, opened, pointer, table_size
 from rangecast.kernels.jit import direct, jit, jit_single
 from rangecast.match.recent import Columns, list_recent
 
-Single = Callable[[F64, I32], I32]
+SingleEvent = Callable[[F64, I32], I32]
 """(points, others) -> rows."""
 NO_NAN = "a point holds no NaN: a value that is missing is +inf"
 NO_ROWS: I32 = readonly(np.empty(0, np.int32))
@@ -51,7 +51,7 @@ OWN = _NUMBERS + table_size(Columns)
 """Where the tables of the structure begin."""
 
 
-def single(kernel: Callable[..., I32], *bundles: Bundle[Any]) -> Single:
+def single_event(kernel: Callable[..., I32], *bundles: Bundle[Any]) -> SingleEvent:
     """Return a kernel with the tables of some bundles, ready to be called."""
     table: I64 = np.concatenate([bundle.table for bundle in bundles])
     ready = partial(_entry(kernel), table)

@@ -31,7 +31,7 @@ def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
 class Starting:
     """The plain scan at first, then the structure that `auto` chooses."""
 
-    name = "starting"
+    name = "warmup"
 
     def __init__(self, boxes: Boxes):
         self.boxes = boxes

@@ -16,7 +16,7 @@ from rangecast.kernels.jit import jit
 
 WIDEST = 24
 """Bits of a place: longer curves have no bitmap."""
-LEAST_EVENTS = 4096
+MIN_EVENTS = 4096
 """A batch of this size is worth making one."""
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)

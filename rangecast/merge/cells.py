@@ -39,7 +39,7 @@ from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_boxes
 
-_MOST_EDGES = (1 << 20) - 2
+_MAX_EDGES = (1 << 20) - 2
 """Of an attribute: they are kept one by one, and more would take more memory than a table."""
 _BLOCK = 4096
 
@@ -267,7 +267,7 @@ def _fixed(points: F64) -> F64:
 
 def _max_edges(bits: int) -> int:
     """Return the number of edges that leaves a missing value a cell of its own."""
-    return min((1 << bits) - 2, _MOST_EDGES)
+    return min((1 << bits) - 2, _MAX_EDGES)
 
 
 def _uniform(attribute: Attribute, bits: int) -> F64:

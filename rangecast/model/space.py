@@ -22,7 +22,7 @@ from rangecast.model.io.atomic import write_whole
 from rangecast.model.validation.flags import flag
 
 KINDS: dict[str, type[Attribute]] = {**SCALARS, Location.type: Location, Point.type: Point}
-_SHOWN, _LONGEST = 20, 60
+_SHOWN, _MAX_LENGTH = 20, 60
 """Attributes, and characters of a name, that a repr shows."""
 _NOT_ATTRIBUTES = """a space is made of a list of attributes
   given: {given}
@@ -86,7 +86,7 @@ class Space:
         return hash(self.attributes)
 
     def __repr__(self) -> str:
-        shown = [f"{cut(a.name, _LONGEST)}: {a.type}" for a in self.attributes[:_SHOWN]]
+        shown = [f"{cut(a.name, _MAX_LENGTH)}: {a.type}" for a in self.attributes[:_SHOWN]]
         if len(self) > _SHOWN:
             shown.append(f"... {len(self):,} attributes")
         return f"Space({', '.join(shown)})"

@@ -21,7 +21,7 @@ Threads = int | str
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-LEAST = 2 * LANES
+MIN_EVENTS = 2 * LANES
 """Events that make a thread worth its while, unless a number of threads is given."""
 _PIECE, _TURNS = 8 * LANES, 4
 """A thread takes this many pieces one after the other, if each has at least that many events. So
@@ -39,7 +39,7 @@ def usable_cores() -> int:
 def number_of_threads(threads: Threads, events: int) -> int:
     """Return how many threads answer this many events."""
     if threads == "auto":
-        return max(1, min(usable_cores(), events // LEAST))
+        return max(1, min(usable_cores(), events // MIN_EVENTS))
     if isinstance(threads, str):
         raise UsageError(
             'threads is a whole number, at least 1, or "auto"\n'

@@ -38,7 +38,7 @@ def begin(
 class Starting:
     """The plain scan at first, then slabs."""
 
-    name = "starting"
+    name = "warmup"
 
     def __init__(self, boxes: Boxes, *, relaxed: bool = False, combine: str = "sum"):
         self.boxes = boxes

@@ -250,15 +250,15 @@ def test_the_next_view_starts_from_what_was_made_for_the_last_one():
     engine.unsubscribe(3)
     engine.match_points(MANY)
     (part,) = engine._view.parts
-    assert [counted for counted, _ in part.sifted] == [1]
-    first = part.sifted[0][1]
+    assert [counted for counted, _ in part.masked] == [1]
+    first = part.masked[0][1]
     engine.subscribe_many(Boxes.of([[0, 0]], [[9, 9]], ids=[5_000]))
     engine.match_points(MANY)
-    assert part.sifted[0][1] is first  # nothing died
+    assert part.masked[0][1] is first  # nothing died
     engine.unsubscribe(4)
     engine.match_points(MANY)
-    assert part.sifted[0][0] == 2
-    assert part.sifted[0][1]._by_owner is first._by_owner
+    assert part.masked[0][0] == 2
+    assert part.masked[0][1]._by_owner is first._by_owner
 
 
 @pytest.mark.parametrize("index", ["scan", "rtree", "slabs", "cells"])
@@ -279,7 +279,7 @@ def test_a_view_that_answered_single_events_goes_with_its_edit(make):
     engine.subscribe_many(make(3_000))
     engine.unsubscribe(7)  # dead entries of cells are looked up, at first
     engine.match_points(point)
-    call = weakref.ref(engine._view.single[0][0])
+    call = weakref.ref(engine._view.single_event[0][0])
     gc.disable()
     try:
         engine.unsubscribe(8)

@@ -57,7 +57,7 @@ def compiler(monkeypatch):
 def test_the_scan_answers_until_kernels_are_compiled(compiler):
     boxes, points = some()
     index, choice = begin(boxes)
-    assert (index.name, choice.name) == ("starting", "scan")
+    assert (index.name, choice.name) == ("warmup", "scan")
     expected = as_sets(Scan(boxes).match(points))
     assert as_sets(index.match(points)) == expected
     assert index.interim.built is None
@@ -74,7 +74,7 @@ def test_it_matches_as_every_structure_does(case):
 
 def test_beyond_some_seconds_of_comparing_it_waits(compiler, monkeypatch):
     boxes, points = some()
-    monkeypatch.setattr(ahead, "_MOST", 60 * boxes.lo.size)
+    monkeypatch.setattr(ahead, "_MAX_COMPARISONS", 60 * boxes.lo.size)
     index = Starting(boxes)
     index.match(points)
     assert (index.interim.built, compiler.waited) == (None, 0)
@@ -87,8 +87,8 @@ def test_who_names_a_structure_or_has_a_large_set_gets_it(compiler, monkeypatch)
     boxes, _ = some()
     assert begin(boxes, "cells")[0].name == "cells"
     assert MatchAnswerer.of(boxes).index.name == "slabs"
-    assert MatchAnswerer.of(boxes, at_once=True).index.name == "starting"
-    monkeypatch.setattr(ahead, "_LARGEST", 10)
+    assert MatchAnswerer.of(boxes, at_once=True).index.name == "warmup"
+    monkeypatch.setattr(ahead, "_MAX_BOUNDS", 10)
     assert begin(boxes)[0].name == "slabs"
 
 
@@ -145,7 +145,7 @@ def test_the_scan_ranks_until_kernels_are_compiled(compiler, relaxed):
     boxes, points = some()
     boxes = scored(boxes)
     index, choice = rank_starting.begin(boxes, relaxed=relaxed)
-    assert (index.name, choice.name) == ("starting", "scan")
+    assert (index.name, choice.name) == ("warmup", "scan")
     assert "until the kernels" in choice.why
     expected = one_by_one(RankScan(boxes, relaxed=relaxed), points, 7)
     assert ranked(index.best(points, 7)) == expected
@@ -161,14 +161,14 @@ def test_who_ranks_with_a_named_structure_or_spans_waits_for_kernels(compiler, m
     boxes, points = some()
     assert rank_starting.begin(boxes, "slabs")[0].name == "slabs"
     assert RankAnswerer.of(boxes).index.name == "slabs"
-    assert RankAnswerer.of(boxes, at_once=True).index.name == "starting"
+    assert RankAnswerer.of(boxes, at_once=True).index.name == "warmup"
     spans = Asked(span="overlap")
     assert RankAnswerer.of(boxes, asked=spans, at_once=True).index.name == "slabs"
     index = rank_starting.begin(boxes)[0]
     found = index.best_spans(points, points, 3, "overlap")
     assert (index.interim.built.name, compiler.waited) == ("slabs", 1)
     assert ranked(found) == one_by_one(RankScan(boxes), points, 3)
-    monkeypatch.setattr(ahead, "_LARGEST", 10)
+    monkeypatch.setattr(ahead, "_MAX_BOUNDS", 10)
     assert rank_starting.begin(boxes)[0].name == "slabs"
 
 
@@ -178,7 +178,7 @@ def test_a_live_set_says_what_ranks_it(compiler):
     engine.subscribe_many(boxes)
     assert "ranked" not in engine.explain()
     before = [one[:] for one in engine.rank_points(points, 5)]
-    assert "ranked by score: starting" in engine.explain()
+    assert "ranked by score: warmup" in engine.explain()
     compiler.running = False
     assert [one[:] for one in engine.rank_points(points, 5)] == before
     engine.rank_points(points, 5, relaxed=True, combine="max")
@@ -220,7 +220,7 @@ def test_covering_begins_plainly_for_small_sets(compiler, monkeypatch):
     boxes, _ = some()
     compare, choice = cover_starting.begin(boxes)
     assert (compare, choice.name) == (covered_plainly, "scan")
-    monkeypatch.setattr(cover_starting, "_MOST", 10)
+    monkeypatch.setattr(cover_starting, "_MAX_BOXES", 10)
     assert cover_starting.begin(boxes)[0] is covered_by
     monkeypatch.undo()
     assert cover_starting.begin(boxes)[1].name == "blocks"
@@ -232,7 +232,7 @@ def test_what_is_compared_once_is_compared_plainly_unless_kernels_are_there(monk
     assert cover_starting.at_hand(boxes) is covered_by
     monkeypatch.setattr(cover_starting, "is_compiled", lambda _: False)
     assert cover_starting.at_hand(boxes) is covered_plainly
-    monkeypatch.setattr(cover_starting, "_MOST", 10)
+    monkeypatch.setattr(cover_starting, "_MAX_BOXES", 10)
     assert cover_starting.at_hand(boxes) is covered_by
 
 

@@ -32,8 +32,8 @@ from rangecast.cover.blocks.layout import (
     COLUMNS,
     HELD,
     LEAF_ROOM,
-    LEAST,
     LEAVES,
+    MIN_ENTRIES,
     TABLE,
     TILE_ROOM,
     TILES,
@@ -154,7 +154,7 @@ def _room(index: BlockState) -> int:
     # with leaves and boxes.
     tiles = notes[TILE_ROOM] - notes[TILES]
     splits = min(notes[LEAF_ROOM] - notes[LEAVES], _steps(tiles, notes[TILES], WIDE // 2))
-    return _steps(splits, notes[LEAVES], LEAST)
+    return _steps(splits, notes[LEAVES], MIN_ENTRIES)
 
 
 @jit
@@ -225,7 +225,9 @@ class Blocks:
     def make_room(self, inserts: int) -> None:
         notes, width = self.state.arrays.notes, self.width
         leaves, tiles = int(notes[LEAVES]), int(notes[TILES])
-        splits = min(inserts, leaves) + inserts // (LEAST // 2) + 2  # more than `_room` asks for
+        splits = (
+            min(inserts, leaves) + inserts // (MIN_ENTRIES // 2) + 2
+        )  # more than `_room` asks for
         leaves += splits
         tiles += min(splits, tiles) + splits // (WIDE // 4) + 2
         state = self.state.grown(sizes=leaves, leaves=tiles)

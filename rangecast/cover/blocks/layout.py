@@ -29,7 +29,7 @@ from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit
 
 WIDE = 64
-LEAST = WIDE // 4
+MIN_ENTRIES = WIDE // 4
 """Boxes on each side of a split, at least."""
 TABLE = 255
 """Places for the edges of one coordinate."""
@@ -189,7 +189,7 @@ def _best_split(index: BlockState, leaf: int) -> tuple[int, int]:
         spread = WIDE * squares - total * total
         if spread > most:
             code, share = _middle(index.codes, begin)
-            if share >= LEAST:
+            if share >= MIN_ENTRIES:
                 best, best_code, most = j, code, spread
         begin += WIDE
     return best, best_code

@@ -53,7 +53,7 @@ from rangecast.kernels.jit import jit
 _BUCKET = 16
 """Points of a cell that are compared one by one."""
 _KEY_BITS = 62
-_MOST_BITS = 8
+_MAX_BITS = 8
 _SAMPLE = 1 << 14
 """Boxes that cells are chosen by."""
 _FEW = 256
@@ -223,7 +223,7 @@ class ZCurve:
     def _set_axes(self, axes: I64) -> None:
         state = self.state.arrays
         state.notes[AXES] = len(axes)
-        state.notes[BITS] = min(_MOST_BITS, _KEY_BITS // len(axes))
+        state.notes[BITS] = min(_MAX_BITS, _KEY_BITS // len(axes))
         state.axes[: len(axes)] = axes
         state.edges[:] = np.inf
         state.edge_count[:] = 0

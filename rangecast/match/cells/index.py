@@ -68,11 +68,11 @@ from rangecast.match.single_event import (
     ALONE,
     NO_ROWS,
     OWN,
-    Single,
+    SingleEvent,
     max_beside,
     put_beside,
     refuse_nan,
-    single,
+    single_event,
 )
 from rangecast.model.boxes import Boxes, as_points, frozen
 from rangecast.model.index_options import Options, size
@@ -340,7 +340,7 @@ class Cells:
         self._filed = Bundle(Filed(offsets, ids, *kept, *none, *sizes))
         self._sifted = [0]
         """Entries that were looked up one by one since any were marked; shared by all versions."""
-        self._alone: list[Single] = []
+        self._alone: list[SingleEvent] = []
         """For single events, once there was one."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -401,7 +401,7 @@ class Cells:
         holes[: len(filed.holes)] = filed.holes
         mark(self._grid.table, bundle.table, filed.loose, *self._scratch(), holes)
         self._filed = Bundle(filed._replace(holes=holes, loose=filed.loose[:0]))
-        self._alone[:] = [self.single(*ALONE)]
+        self._alone[:] = [self.single_event(*ALONE)]
         self._sifted[0] = 0
 
     def match(self, points: F64, others: MatchRows | None = None) -> MatchRows:
@@ -417,15 +417,15 @@ class Cells:
         """Return the rows of one event, (d,)."""
         points = as_points(point, self.dimensions, one=True).reshape(1, -1)
         if not self._alone:
-            self._alone.append(self.single(*ALONE))
+            self._alone.append(self.single_event(*ALONE))
         rows = self._alone[0](points, NO_ROWS)
         if self.is_loose:
             self.sift(len(rows))
         return rows
 
-    def single(self, *beside: Bundle[Any]) -> Single:
+    def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
         """Return what answers single events, with the tables of what is put beside its rows."""
-        return single(_match_one, *beside, self._grid, self._filed)
+        return single_event(_match_one, *beside, self._grid, self._filed)
 
     def _step(self, points: F64, others: MatchRows | None = None) -> tuple[Step, int]:
         """Return the step, and how many rows it can write at most."""

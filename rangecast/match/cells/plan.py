@@ -23,12 +23,12 @@ SURE, EDGE, DOUBTFUL = range(3)
 BLOCK_BITS = 16
 _WHOLE = 62
 """The shift that takes every cell to 0."""
-MOST_AXES = 4
+MAX_AXES = 4
 _CELLS = (4096, 1024, 512, 256, 128, 64, 32, 16, 8)
 _STEPS = (0, 4, 3, 2, 1)
 """By how much the shift grows from level to level; 0: cells only."""
 _QUANTILES = 20_000
-_MOST_ENTRIES, _MOST_LISTS = 500, 16
+_MAX_ENTRIES, _MAX_LISTS = 500, 16
 """Of a box, in the mean: more would take longer to build than most sets live."""
 _AXIS_COST, _LIST_COST, _BLOCK_COST, _COPY_COST, _TEST_COST = 40.0, 15.0, 3.0, 0.3, 10.0
 """Of an axis, a list, a block of a list, an id copied, a box compared: in about nanoseconds."""
@@ -220,7 +220,7 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Weig
     """Yield every plan that should fit into `room` bytes and be built in reasonable time."""
     n = len(boxes.lo)
     some = slice(None, None, max(1, n // _QUANTILES))
-    order = sample.axes(MOST_AXES)
+    order = sample.axes(MAX_AXES)
     exact = {j: edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], 1 << 62) for j in order}
     coarse = {j: (boxes.lo[some, j], boxes.hi[some, j]) for j in order}
     mentioned = boxes.mentions[sample.boxes]
@@ -246,13 +246,13 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Weig
                 shifts = tuple(a.shifts(step) for a in axes)
                 plan = Plan(taken, tuple(a.edges for a in axes), shifts)
                 cells = tuple((axis, len(a.edges)) for axis, a in zip(taken, axes, strict=True))
-                if (cells, shifts) in seen or plan.all_lists > (1 << 16) + _MOST_LISTS * n:
+                if (cells, shifts) in seen or plan.all_lists > (1 << 16) + _MAX_LISTS * n:
                     continue
                 seen.add((cells, shifts))
                 pieces = np.prod([a.pieces(s) for a, s in zip(axes, shifts, strict=True)], axis=0)
                 entries = int(float(pieces.sum()) * sample.scale)
                 size = plan.memory(entries, n)
-                if size <= room and entries <= _MOST_ENTRIES * n:
+                if size <= room and entries <= _MAX_ENTRIES * n:
                     a_list = _LIST_COST + _BLOCK_COST * blocks_of(n)
                     time = ids + _AXIS_COST * len(axes) + a_list * plan.lists
                     yield Weighed(time, size, cells, plan)

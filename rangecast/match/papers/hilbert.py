@@ -67,7 +67,7 @@ _AXES = 4
 """Attributes of a curve, at most."""
 
 _BOTTOM = 3
-_MOST_BITS = 12
+_MAX_BITS = 12
 _SAMPLE = 2000
 _LEVEL_SHIFT, _GROUP_SHIFT = 40, 46
 """A cursor is the group, the level and the place in its list, in one number."""
@@ -389,7 +389,7 @@ def _choose_cells(lo: F64, hi: F64, bits: int | None, limit: int) -> tuple[int, 
         return bits, [edges_of_bounds(lo[:, i], hi[:, i], 1 << bits) for i in range(axes)]
     sample = slice(None, None, -(-len(lo) // _SAMPLE))
     chosen = 1, [edges_of_bounds(lo[:, i], hi[:, i], 2) for i in range(axes)]
-    for trial in range(2, min(_MOST_BITS, 64 // axes) + 1):
+    for trial in range(2, min(_MAX_BITS, 64 // axes) + 1):
         edges = [edges_of_bounds(lo[:, i], hi[:, i], 1 << trial) for i in range(axes)]
         first, last = _cells(edges, lo[sample]), _cells(edges, hi[sample])
         if _mean_expected(first, last, trial) > limit:

@@ -38,7 +38,7 @@ from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.lanes import TABLE_ROWS, tabulate
 from rangecast.match.result import BUFFER, MatchRows, collect, stream
-from rangecast.match.single_event import ALONE, NO_ROWS, Single, single
+from rangecast.match.single_event import ALONE, NO_ROWS, SingleEvent, single_event
 from rangecast.match.slabs.lanes import (
     count_by_event,
     room_for,
@@ -71,7 +71,7 @@ class Slabs:
         self._maps: list[Bundle[Maps] | None] = []
         """Once a single event was matched: the maps, if it pays to have any."""
         self._by_owner: ByOwner | None = None
-        self._alone: list[Single] = []
+        self._alone: list[SingleEvent] = []
         """For single events, once there was one."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -107,16 +107,16 @@ class Slabs:
         """Return the rows that hold one event, (d,)."""
         points = as_points(point, self.dimensions, one=True).reshape(1, -1)
         if not self._alone:
-            self._alone.append(self.single(*ALONE))
+            self._alone.append(self.single_event(*ALONE))
         return self._alone[0](points, NO_ROWS)
 
-    def single(self, *beside: Bundle[Any]) -> Single:
+    def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
         """Return what answers single events, with the tables of what is put beside its rows."""
         if not self._maps:  # the first single event makes them: batches don't need any
             self._maps.append(maps_of(self.layout, self.dimensions))
         if self._maps[0] is None:
-            return single(match_one, *beside, self.layout)
-        return single(match_one_by_maps, *beside, self.layout, self._maps[0])
+            return single_event(match_one, *beside, self.layout)
+        return single_event(match_one_by_maps, *beside, self.layout, self._maps[0])
 
 
 class _Batch:

@@ -34,7 +34,7 @@ SLABS = 64
 _FEWEST_SLABS = 8
 _BYTES = 250
 """That bitmaps may take per box."""
-_LEAST = 2048
+_MIN_BOXES = 2048
 """Boxes below which runs are quick enough."""
 _SHORT = 256
 """Boxes of a run, in the mean, up to which bitmaps are quicker."""
@@ -114,7 +114,7 @@ def maps_of(layout: Bundle[Layout], dimensions: int) -> Bundle[Maps] | None:
     slabs = SLABS
     while slabs * dimensions > 8 * _BYTES:
         slabs //= 2
-    if boxes < _LEAST or boxes > _SHORT * runs or slabs < _FEWEST_SLABS:
+    if boxes < _MIN_BOXES or boxes > _SHORT * runs or slabs < _FEWEST_SLABS:
         return None
     shift = (256 // slabs).bit_length() - 1
     words = -(-boxes // (64 * _TILE)) * _TILE

@@ -14,10 +14,10 @@ from rangecast.merge.levels.tree import (
     FRESH_LEAF,
     HEIGHT,
     INNERS,
-    LEAST,
     LEAVES,
     LEVEL,
     LOW,
+    MIN_ENTRIES,
     NEXT,
     NODE,
     ROOT,
@@ -48,7 +48,7 @@ def balance(tree: Tree, leaf: int) -> None:
             state[0, ROOT] = inner[node, CHILD]
             state[0, HEIGHT] -= 1
             _free_inner(tree, node)
-        if size < FAN and (depth == 0 or size >= LEAST):
+        if size < FAN and (depth == 0 or size >= MIN_ENTRIES):
             return
         if depth == 0:
             _raise_root(tree)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import U64, AnyArray, Bool
-from rangecast.merge.bitmap import LEAST_EVENTS, WIDEST, empty_bits, mark, marked
+from rangecast.merge.bitmap import MIN_EVENTS, WIDEST, empty_bits, mark, marked
 from rangecast.merge.edits import DONE, NO_NODES, covered, edit, held, missing, read_ranges
 from rangecast.merge.levels.build import empty_tree, grown, steps_of, tree_of
 from rangecast.merge.levels.needless import needless
@@ -84,7 +84,7 @@ class Levels:
     def contains_cells(self, places: U64) -> Bool:
         """Return whether each place is held."""
         out = np.empty(len(places), np.bool_)
-        if self._bits is None and len(places) >= LEAST_EVENTS and self._width <= WIDEST:
+        if self._bits is None and len(places) >= MIN_EVENTS and self._width <= WIDEST:
             bits = empty_bits(self._width)
             mark(bits, *self.ranges(), True)
             self._bits = bits  # only now: another reader may look at it at once

@@ -38,7 +38,7 @@ from rangecast.kernels.arrays import I32, I64, U64
 from rangecast.kernels.jit import jit
 
 FAN = 64
-LEAST = FAN // 4
+MIN_ENTRIES = FAN // 4
 
 SIZE, NEXT, LEVEL = 0, 1, 2
 LOW, CHILD = LEVEL + FAN, LEVEL + 2 * FAN
@@ -270,4 +270,4 @@ def lowest(inner: I32, node: int) -> int:
 @jit
 def _is_due(state: I64, leaf: I32, node: int) -> bool:
     size = leaf[node, SIZE]
-    return bool(size == FAN or (size < LEAST and state[0, HEIGHT] > 0))
+    return bool(size == FAN or (size < MIN_ENTRIES and state[0, HEIGHT] > 0))

@@ -15,7 +15,7 @@ MAX = sys.float_info.max
 _NUMBER_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\Z")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+\Z")
-_LARGEST_EXPONENT = 400
+_MAX_EXPONENT = 400
 """No double, and no integer of 64 bits, is as large as ten to this power, or as close to 0."""
 
 
@@ -29,16 +29,16 @@ def read_number(text: str) -> int | Decimal:
     stripped = text.strip()
     if not _NUMBER_TEXT.match(stripped):
         raise InvalidValueError(f"{text[:60]!r} is not a number{_comma(stripped)}")
-    if len(stripped) <= _LARGEST_EXPONENT and stripped.lstrip("+-").isdecimal():
+    if len(stripped) <= _MAX_EXPONENT and stripped.lstrip("+-").isdecimal():
         return int(stripped)
     value = _decimal(stripped)
     if not value:
         return Decimal(0)
     # Beyond this a floor would build an integer of a billion digits.
-    if value.adjusted() > _LARGEST_EXPONENT:
+    if value.adjusted() > _MAX_EXPONENT:
         raise InvalidValueError(f"{text[:60]} is beyond the largest double, {MAX}")
-    if value.adjusted() < -_LARGEST_EXPONENT:  # its neighbours on every grid are the same
-        value = Decimal((value.is_signed(), (1,), -_LARGEST_EXPONENT))
+    if value.adjusted() < -_MAX_EXPONENT:  # its neighbours on every grid are the same
+        value = Decimal((value.is_signed(), (1,), -_MAX_EXPONENT))
     return value
 
 

@@ -41,7 +41,7 @@ from rangecast.model.space import Space
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64, I32
 
-_LONGEST = 300
+_MAX_LENGTH = 300
 """Characters of a filter that are shown."""
 
 
@@ -90,11 +90,11 @@ class Filter:
         return text_of(self.space, self.boxes)
 
     def __repr__(self) -> str:
-        return f"Filter({brief(str(self), _LONGEST)})"
+        return f"Filter({brief(str(self), _MAX_LENGTH)})"
 
     def _repr_html_(self) -> str:
         """Return its text, for notebooks."""
-        return f"<code>{escape(cut(str(self), _LONGEST))}</code>"
+        return f"<code>{escape(cut(str(self), _MAX_LENGTH))}</code>"
 
     def __eq__(self, other: object) -> bool:
         # Boxes on strings are numbers of words in the vocabulary of one space.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rangecast.errors import FileError
 from rangecast.model.io.files import format_of
 
-_MOST_LINES = 2_000_000
+_MAX_LINES = 2_000_000
 """Rows further down aren't looked for: that would take more than a second or two."""
 
 
@@ -27,7 +27,7 @@ def line_of(source: str, row: int | None) -> tuple[str, int] | None:
     long, or a table of Python.
     """
     path = Path(source)
-    if row is None or row > _MOST_LINES or not path.is_file():
+    if row is None or row > _MAX_LINES or not path.is_file():
         return None
     try:
         kind = format_of(path)

@@ -24,7 +24,7 @@ from rangecast.model.sets.members import Id, Members
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_space
 
-_LONGEST = 300
+_MAX_LENGTH = 300
 """Characters of a filter that are shown."""
 
 
@@ -40,8 +40,8 @@ class Subscription(NamedTuple):
 
     def __repr__(self) -> str:
         score = f", score={self.score!r}" if self.score else ""
-        weights = f", weights={brief(dict(self.weights), _LONGEST)}" if self.weights else ""
-        shown = f"id={brief(self.id)}, filter={brief(self.filter, _LONGEST)}"
+        weights = f", weights={brief(dict(self.weights), _MAX_LENGTH)}" if self.weights else ""
+        shown = f"id={brief(self.id)}, filter={brief(self.filter, _MAX_LENGTH)}"
         return f"Subscription({shown}{score}{weights})"
 
     def _repr_html_(self) -> str:

@@ -31,7 +31,7 @@ class IndexPart(Generic[MatchIndex, RankPart]):
     rankings: dict[str | None, RankPart] = field(default_factory=dict)
     """Structures that rank its rows, by how they combine weights; `None`: by score. Readers build
     them on first use, without a lock; so take a copy before you iterate over them."""
-    sifted: list[tuple[int, MatchIndex]] = field(default_factory=list)
+    masked: list[tuple[int, MatchIndex]] = field(default_factory=list)
     """At most one: the structure without the rows that were the first to die, and how many deaths
     of the set these are. The next view takes it from there."""
 
@@ -67,7 +67,7 @@ class LiveView(Generic[MatchIndex, RankPart]):
     """The newest rows as matching compares them, once an answer needed them."""
     living: list[tuple[MatchIndex, ...]] = field(default_factory=list, init=False)
     """The structures of the parts without the rows that are dead, once an answer needed them."""
-    single: list[Any] = field(default_factory=list, init=False)
+    single_event: list[Any] = field(default_factory=list, init=False)
     """At most one: what answers single events, once one came."""
     ranked: list[Any] = field(default_factory=list, init=False)
     """Arrays for ranking, made when an answer first needs them."""

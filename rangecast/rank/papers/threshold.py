@@ -47,7 +47,7 @@ from rangecast.rank.top import insert
 
 _SLACK = 1.0 + 1e-9
 """The bound is summed in another order than scores are: it must not come out lower."""
-_MOST_LEVELS = 1024
+_MAX_LEVELS = 1024
 
 
 class Lookup(NamedTuple):
@@ -86,7 +86,7 @@ def lookup_of(boxes: Boxes) -> Bundle[Lookup]:
 def levels_of(weights: F64 | None) -> F64:
     """Return the `levels` of some weights; `None`: all are 1."""
     levels = np.unique(np.append(0.0, 1.0 if weights is None else weights))
-    return levels if len(levels) <= _MOST_LEVELS else levels[:0]
+    return levels if len(levels) <= _MAX_LEVELS else levels[:0]
 
 
 @edited

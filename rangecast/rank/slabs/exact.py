@@ -40,14 +40,14 @@ from rangecast.rank.slabs.together import (
     FEW,
     LONGS,
     MASKS,
-    MOST_AXES,
+    MAX_AXES,
     TOGETHER,
     search_together,
 )
 
 _AHEAD = 32
 """Events whose lists are looked for before the first is read."""
-_MOST_RANKS = 1 << 22
+_MAX_RANKS = 1 << 22
 """Ranks that may be kept at a time, if no event alone has more."""
 
 
@@ -192,7 +192,7 @@ def _search(
         if is_span:
             encode(view, query.below, e * view.d, query.below_codes)
     visited = tested = ZERO
-    if events < FEW or view.d > MOST_AXES:
+    if events < FEW or view.d > MAX_AXES:
         for e in range(events):
             compared, boxes = search_each(view, query, e, ZERO, view.last_band, each, out)
             visited += compared
@@ -241,7 +241,7 @@ def search_exact(
             left[e] = e
     if todo == 0:
         return
-    size = min(todo, max(1, min(TOGETHER, _MOST_RANKS // (k + 1))))
+    size = min(todo, max(1, min(TOGETHER, _MAX_RANKS // (k + 1))))
     sides, d = 1 + is_span, view.d
     room = _Room(
         np.empty((sides, size * d)),

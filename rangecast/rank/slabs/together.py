@@ -20,7 +20,7 @@ from rangecast.rank.slabs.pointers import Found, LayoutPointers, QueryPointers, 
 
 FEW = 96
 """Events that aren't worth a table."""
-MOST_AXES = 32
+MAX_AXES = 32
 """With more attributes the tables are too large to stay near the processor."""
 _TRIED = 16
 """Events of LANES whose hulls are looked at."""

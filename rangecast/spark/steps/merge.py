@@ -30,7 +30,7 @@ from rangecast.spark.subscriptions import encode, encoded_boxes, report_errors
 
 _RUNS = 8
 """Bits of a place that say which run it is in."""
-_MOST_BITS = 63
+_MAX_BITS = 63
 """Spark's whole numbers have a sign."""
 _ROWS = 1 << 16
 _SCHEMA = "start bigint, end bigint"
@@ -63,7 +63,7 @@ def merge(
 
 def check_width(grid: Cells) -> None:
     """Refuse cells whose numbers Spark has no type for."""
-    if grid.width > _MOST_BITS:
+    if grid.width > _MAX_BITS:
         raise UsageError(
             f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
             f"given: {len(grid.axes)} attributes of {grid.bits} bits"
@@ -77,7 +77,7 @@ def union_by_workers(
     encoded, release = encoded_boxes(session, boxes)
 
     def union(grid: Cells) -> Ranges:
-        if len(grid.axes) * grid.bits > _MOST_BITS:
+        if len(grid.axes) * grid.bits > _MAX_BITS:
             return union_of_boxes(
                 grid,
                 boxes.lo,

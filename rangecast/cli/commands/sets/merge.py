@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
 
-_MOST_EVENTS = 20_000
+_MAX_EVENTS = 20_000
 """Sample events that are measured, at most."""
 
 
@@ -182,7 +182,7 @@ def merge(
         sample = None
         if events is not None:
             points = _points(run, events, where)
-            points = points[:: max(1, -(-len(points) // _MOST_EVENTS))]
+            points = points[:: max(1, -(-len(points) // _MAX_EVENTS))]
             sample = tuning.Sample(points, _matched(boxes, points))
         weights = None if weighting_events is None else _points(run, weighting_events, where)
         union = None

@@ -61,9 +61,9 @@ from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import Boxes, as_points
 from rangecast.model.index_options import Option, Options, flag, whole
 
-_DIRECT_BYTES, _MOST_DIRECT = 1 << 26, 1 << 31
+_DIRECT_BYTES, _MAX_DIRECT = 1 << 26, 1 << 31
 """Bytes of direct lists up to which they are chosen, and up to which they can be asked for."""
-_MOST_CELLS = 1 << 15
+_MAX_CELLS = 1 << 15
 _GROW_AT = 0.6
 
 
@@ -184,7 +184,7 @@ class Vcr:
         "side": Option("sides", SIDES, read_sides),
         "overlapped": flag("overlapped"),
         "hash": flag("hashed"),
-        "cells": whole("cells", 2, _MOST_CELLS),
+        "cells": whole("cells", 2, _MAX_CELLS),
     }
 
     def __init__(
@@ -206,8 +206,8 @@ class Vcr:
         index, with `edges` of their cells, or at most `cells` an axis. `hashed`: False takes 8
         bytes for every VCR there could be, True a table of those in use, of `slots` at first.
         """
-        if not 2 <= cells <= _MOST_CELLS or pieces < 1 or (slots is not None and slots < 1):
-            takes = f"cells takes 2 to {_MOST_CELLS}, pieces and slots 1 or more"
+        if not 2 <= cells <= _MAX_CELLS or pieces < 1 or (slots is not None and slots < 1):
+            takes = f"cells takes 2 to {_MAX_CELLS}, pieces and slots 1 or more"
             raise UsageError(f"{takes}; given: {cells}, {pieces}, {slots}")
         sample = Sample(boxes)
         axes = sample.axes(2) if axes is None else tuple(axes)
@@ -235,10 +235,10 @@ class Vcr:
         vcrs = int(self._frame.arrays.sections[3, 0]) + 1
         if hashed is None:
             hashed = vcrs * 8 > _DIRECT_BYTES
-        if not hashed and vcrs * 8 > _MOST_DIRECT:
+        if not hashed and vcrs * 8 > _MAX_DIRECT:
             raise UsageError(
                 f"lists for all of {vcrs:,} VCRs need {8 * vcrs:,} bytes, at most "
-                f"{_MOST_DIRECT:,} can be used: hash them, or take fewer cells"
+                f"{_MAX_DIRECT:,} can be used: hash them, or take fewer cells"
             )
         self._fullest = _GROW_AT if slots is None else 0.95
         self._lists = idlists.hashed(slots or 1024) if hashed else idlists.direct(vcrs)

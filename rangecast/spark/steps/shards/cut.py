@@ -35,7 +35,7 @@ from rangecast.model.boxes import Boxes
 
 AXES, BITS = 2, 6
 """Attributes that space is cut by, and bits of each: more of either put a box in more places."""
-MOST = 2048
+MAX_SHARDS = 2048
 """Partitions at most."""
 _RANGES = 64
 _MATCH = 0.1
@@ -178,7 +178,7 @@ def cut_space(sample: Boxes, events: F64, *, scale: float, tasks: int, max_boxes
         copies = (boxes * np.diff(cut.first_group)).sum() / max(1, len(sample.lo))
         if wanted > tasks and (heaviest > _HELPS * lightest or copies > _COPIES):
             return best
-        if heaviest <= max_boxes or wanted >= MOST:
+        if heaviest <= max_boxes or wanted >= MAX_SHARDS:
             return cut
         wanted, best, lightest = 2 * wanted, cut, heaviest
 
