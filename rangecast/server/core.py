@@ -16,24 +16,22 @@ from typing import IO, Any
 from rangecast.errors import FileError, SnapshotError
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.io.durable import try_lock
-from rangecast.server.delivery.hub import Hub
+from rangecast.server.delivery.hub import Hub, Pulls
 from rangecast.server.delivery.messages import Gap
-from rangecast.server.delivery.pulls import Pulls
 from rangecast.server.encoding import Encoded, encoded, without_long_events
 from rangecast.server.log.base import Draft, Log, LogError, MemoryLog, Unit
 from rangecast.server.log.kafka import KafkaLog
 from rangecast.server.log.segment import segments
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.pipeline.apply import Matching
+from rangecast.server.pipeline.apply import Matching, board_messages, carry_out
 from rangecast.server.pipeline.commands import Accepted, Edits, Events, Outcome, Updates
-from rangecast.server.pipeline.fanout import board_messages, carry_out
 from rangecast.server.pipeline.futures import chained_future
-from rangecast.server.pipeline.pipeline import Pump
+from rangecast.server.pipeline.pipeline import CommitPipeline
 from rangecast.server.security.hosts import Hosts
 from rangecast.server.security.private_folder import create, make_private
 from rangecast.server.state.admission import Conditions
 from rangecast.server.state.board_index import BoardIndex
-from rangecast.server.state.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
+from rangecast.server.state.boards import MAX_BATCH, BoardEntry, parsed_changes, updates_of
 from rangecast.server.state.edits import (
     KINDS,
     UPDATES,
@@ -41,10 +39,10 @@ from rangecast.server.state.edits import (
     DeleteConsumer,
     EventsHead,
     PutConsumer,
+    PutRun,
     PutSubscription,
-    Run,
     StopConsumer,
-    run_or_not,
+    as_run,
 )
 from rangecast.server.state.lineage import Lineage, LostPositionError
 from rangecast.server.state.quotas import INLINE_LENGTH, Quotas
@@ -53,11 +51,11 @@ from rangecast.server.state.registry import (
     Consumer,
     Name,
     Read,
-    RefusedError,
+    RequestError,
     SpaceEntry,
 )
 from rangecast.server.state.replay import Replay
-from rangecast.server.state.snapshots import Picture
+from rangecast.server.state.snapshots import SnapshotState
 from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
@@ -120,33 +118,33 @@ class Core:
             self.close()
             raise
         self.quotas = Quotas(self.registry)
-        self.pump = Pump(
+        self.pipeline = CommitPipeline(
             self.log,
             self.registry,
             Matching(self.registry, self.indexes, self.board_indexes),
-            self.repeats,
-            self.hub.handed_out,
+            self.deduplicator,
+            self.hub.dispatch,
             stopped or self._log_failure,
         )
-        self.clock = self.pump.clock
-        self.pump.is_full = isinstance(self.log, SqliteLog) and not self.log.has_space
+        self.clock = self.pipeline.clock
+        self.pipeline.is_full = isinstance(self.log, SqliteLog) and not self.log.has_space
         self.lineage = Lineage(self.log.epoch, self.registry)
 
     # ---- starting and stopping
 
     def start(self) -> None:
         """Start the commit pipeline; call it on the event loop of the listeners."""
-        self.hub.start(self.pump)
-        self.pump.start()
+        self.hub.start(self.pipeline)
+        self.pipeline.start()
 
     def stop(self) -> None:
         """Write all accepted requests, take a snapshot, and release the folder."""
-        self.pump.stop()
+        self.pipeline.stop()
         with self._copying:  # a follower that was abandoned writes nothing more
             self._is_closed = True
         if self.folder is not None and self.log.last > self.snapshot_seq:
             try:
-                self._picture().write(self.folder)
+                self._snapshot_state().write(self.folder)
             except (OSError, SnapshotError) as error:
                 logger.warning("no snapshot: %s; the next start reads the log instead", error)
         self.close()
@@ -192,7 +190,11 @@ class Core:
         """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
         replay, log = self._replay, self.log
         replay.begin(self.folder, log.epoch, log.first, self._chain_at)
-        self.registry, self.repeats, self.indexes = replay.registry, replay.repeats, replay.indexes
+        self.registry, self.deduplicator, self.indexes = (
+            replay.registry,
+            replay.deduplicator,
+            replay.indexes,
+        )
         self.snapshot_seq = replay.seq
         if replay.seq > log.last:
             raise LogError(
@@ -235,9 +237,9 @@ class Core:
             try:
                 self._carry_out(unit)
             except BaseException as error:  # what is in memory isn't what the log says
-                self.pump.fail(error)
+                self.pipeline.fail(error)
                 raise
-            self.pump.advance(unit.last)
+            self.pipeline.advance(unit.last)
 
     def _carry_out(self, unit: Unit) -> None:
         self.clock.advance(unit.at)
@@ -264,11 +266,11 @@ class Core:
         servers are above one.
         """
         self.lineage.ended = self.lineage.epoch
-        self.pump.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
+        self.pipeline.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
 
     def seq_of(self, text: str) -> int:
         """Return the seq of a position; refuse one that isn't of this log's history."""
-        return self.lineage.seq_of(text, self.pump.durable, self.log.first)
+        return self.lineage.seq_of(text, self.pipeline.durable, self.log.first)
 
     def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
         """Return where a listener goes on that was at a position, and what it has lost."""
@@ -284,26 +286,26 @@ class Core:
         """Write a snapshot; return its seq."""
         assert self.folder is not None
         with self._one_snapshot:
-            self.snapshot_edits = self.pump.matching.edits
+            self.snapshot_edits = self.pipeline.matching.edits
             with self._copying:
-                picture: Picture = self.pump.paused(self._picture)
-            if picture.seq == self.snapshot_seq:
-                return picture.seq
+                state: SnapshotState = self.pipeline.quiesced(self._snapshot_state)
+            if state.seq == self.snapshot_seq:
+                return state.seq
             if isinstance(self.log, SqliteLog) and self.durability != "fsync":
                 self.log.sync()
-            picture.write(self.folder)
-            self.snapshot_seq = picture.seq
-            return picture.seq
+            state.write(self.folder)
+            self.snapshot_seq = state.seq
+            return state.seq
 
     def drop(self, upto: int) -> None:
         """Drop what the log has up to a seq, and what is known of it alone."""
         self.log.drop(upto)
         with self._copying:
-            self.pump.paused(lambda: self.registry.forget(self.log.first))
+            self.pipeline.quiesced(lambda: self.registry.forget(self.log.first))
 
-    def _picture(self) -> Picture:
+    def _snapshot_state(self) -> SnapshotState:
         place = self.log.epoch, self.log.last, self.log.chain
-        return Picture(self.registry, self.indexes, self.repeats, place)
+        return SnapshotState(self.registry, self.indexes, self.deduplicator, place)
 
     @staticmethod
     def _log_failure(error: BaseException) -> None:
@@ -338,15 +340,15 @@ class Core:
                     space = TentativeSpace(entry.space)
                     read = self.quotas.parsed(edit.tenant, edit.filter, space)
         read = read if len(edits) == 1 else None
-        return self._submit(Edits(run_or_not(edits), read, if_match, outcome))
+        return self._submit(Edits(as_run(edits), read, if_match, outcome))
 
     def _submit(self, asked: Edits) -> Future[int]:
-        edits = () if isinstance(asked.edits, Run) else asked.edits
+        edits = () if isinstance(asked.edits, PutRun) else asked.edits
         kinds = PutConsumer | DeleteConsumer | StopConsumer
         moved = [(edit.tenant, edit.name) for edit in edits if isinstance(edit, kinds)]
         if moved:
             self.consumers_changed(asked.answer, moved)
-        self.pump.submit(asked)
+        self.pipeline.submit(asked)
         return asked.answer
 
     def subscribe_many(
@@ -365,7 +367,7 @@ class Core:
             self.quotas.edit(edits[0].tenant, [*consumers, *edits])
         if consumers:
             return self._submit(Edits([*consumers, *edits], None, if_match, outcome))
-        return self._submit(Edits(run_or_not(edits), read, if_match, outcome))
+        return self._submit(Edits(as_run(edits), read, if_match, outcome))
 
     def publish(
         self,
@@ -390,7 +392,7 @@ class Core:
         if (strict and refused) or not taken.lines:
             asked.answer.set_result(Accepted(self.log.last + 1, 0, refused))
         else:
-            self.pump.submit(asked)
+            self.pipeline.submit(asked)
         return asked.answer
 
     def encode(
@@ -413,18 +415,18 @@ class Core:
         """Change objects of a board, a JSON text each; those that can't be made are refused one by
         one, or (`strict`, and always in a batch) all of them. `only`: `new` or `existing` objects.
         """
-        if is_batch and len(lines) > LONGEST_BATCH:
-            raise RefusedError(413, f"a batch has at most {LONGEST_BATCH:,} changes")
+        if is_batch and len(lines) > MAX_BATCH:
+            raise RequestError(413, f"a batch has at most {MAX_BATCH:,} changes")
         changes, refused = parsed_changes(entry, lines)
         size = sum(map(len, lines))
         asked = Updates(entry, changes, refused, is_batch, strict or is_batch, only, size)
-        self.pump.submit(asked)
+        self.pipeline.submit(asked)
         return asked.answer
 
     def acknowledge(self, consumer: Consumer, seq: int) -> None:
         """Note that a consumer has got everything up to a seq."""
-        self.pump.check_open()
-        self.pump.note_ack(consumer, seq)
+        self.pipeline.check_open()
+        self.pipeline.note_ack(consumer, seq)
 
     def source(self, name: str) -> SourceState:
         """Return the state of a source."""

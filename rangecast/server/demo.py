@@ -12,7 +12,7 @@ import msgspec
 
 from rangecast.server.core import Core
 from rangecast.server.http.auth import DEFAULT
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import AnyEdit, PutConsumer, PutSpace, PutSubscription
 from rangecast.workloads import generate
 
@@ -32,14 +32,14 @@ def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Core], Aw
             PutSpace(DEFAULT, SPACE, made.space.definition()),
             PutConsumer(DEFAULT, CONSUMER, SPACE),
         ]
-        await answered(core.edit(*edits))
+        await result_of(core.edit(*edits))
         wanted = [
             PutSubscription(
                 DEFAULT, str(row["id"]), SPACE, row["filter"], CONSUMER, row["score"] or 0.0
             )
             for row in rows
         ]
-        await answered(await asyncio.to_thread(core.edit, *wanted))
+        await result_of(await asyncio.to_thread(core.edit, *wanted))
         entry = core.registry.space(DEFAULT, SPACE)
         quotes = made.tables["events"].drop_columns(["id", "time"]).to_pylist()
         turn = random.Random(1)
@@ -49,7 +49,7 @@ def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Core], Aw
             if due > 0:
                 now = datetime.now(UTC).isoformat()
                 some = [turn.choice(quotes) | {"time": now} for _ in range(min(due, 500))]
-                await answered(core.publish(entry, [_encode(one) for one in some]))
+                await result_of(core.publish(entry, [_encode(one) for one in some]))
                 sent += due
             await asyncio.sleep(0.05)
 

@@ -67,7 +67,7 @@ def why(space: Space, version: Version, asked: Asked) -> dict[str, Any]:
     return _explained(space, version.id, (lo, hi), asked.point(space), asked)
 
 
-def who(
+def recipients(
     index: SpaceIndex, asked: Asked, passing: Collection[int] = (), nearest: int = 10
 ) -> dict[str, Any]:
     """Return who gets an event, and of the others those that lack least, with what they lack.
@@ -149,8 +149,8 @@ def _covers(lo: F64, hi: F64, other: Boxes) -> bool:
     )
 
 
-def plane(
-    index: SpaceIndex, x: str = "", y: str = "", passing: Collection[int] = (), most: int = 400
+def boxes_on_axes(
+    index: SpaceIndex, x: str = "", y: str = "", passing: Collection[int] = (), limit: int = 400
 ) -> dict[str, Any]:
     """Return two attributes and the boxes on them, those first that bound both.
 
@@ -166,7 +166,7 @@ def plane(
     boxes = _lasting(index.engine.boxes(MAX_EXAMINED), passing)
     chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
     bounds = boxes.mentions[:, chosen].sum(axis=1)
-    places = np.argsort(-bounds, kind="stable")[:most]
+    places = np.argsort(-bounds, kind="stable")[:limit]
     places = places[bounds[places] > 0]
     return {
         "axes": [_axis(space.attributes[axis]) for axis in chosen],

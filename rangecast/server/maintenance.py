@@ -61,7 +61,7 @@ class Maintenance:
                     continue
                 last = time.monotonic()
                 self._look_for_space()
-                core.pump.flush_acks()
+                core.pipeline.flush_acks()
                 self._expire()
                 self.run_once()
             except Exception:
@@ -70,13 +70,13 @@ class Maintenance:
     def _look_for_space(self) -> None:
         """Note that a disk that was full has space again: nothing may be sent that finds out."""
         core, log = self._core, self._core.log
-        if core.pump.is_full and isinstance(log, SqliteLog) and log.has_space:
-            core.pump.is_full = False
+        if core.pipeline.is_full and isinstance(log, SqliteLog) and log.has_space:
+            core.pipeline.is_full = False
             log.reserve()
 
     def _expire(self) -> None:
         """End subscriptions whose time is over."""
-        if self._core.pump.is_copy or self._core.pump.is_full:
+        if self._core.pipeline.is_copy or self._core.pipeline.is_full:
             return  # the leader does; or later, when there is space to write it
         now = self._core.clock.now()
         for entry in list(self._core.registry.spaces.values()):
@@ -86,7 +86,7 @@ class Maintenance:
                 if expires <= now
             ]
             if over:
-                self._core.pump.submit(Edits(over))
+                self._core.pipeline.submit(Edits(over))
 
     def run_once(self) -> None:
         """Write a snapshot when it is due, and drop what retention doesn't keep."""
@@ -94,7 +94,7 @@ class Maintenance:
         if core.folder is None:
             return
         ends = self._droppable()
-        is_due = core.pump.matching.edits - core.snapshot_edits >= SNAPSHOT_AFTER
+        is_due = core.pipeline.matching.edits - core.snapshot_edits >= SNAPSHOT_AFTER
         if (is_due or ends > core.snapshot_seq) and time.monotonic() > self._no_snapshot_until:
             try:
                 core.snapshot()

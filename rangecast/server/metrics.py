@@ -121,8 +121,8 @@ class ServerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
         service, core, tenant = self._service, self._service.core, self._tenant
-        pump = core.pump
-        done, overflows = pump.matching.done(tenant), core.hub.overflows
+        pipeline = core.pipeline
+        done, overflows = pipeline.matching.done(tenant), core.hub.overflows
         counters = {
             "events_matched": ("Events matched.", done.events),
             "matches": ("Pairs of an event and a subscription that matches it.", done.pairs),
@@ -133,17 +133,17 @@ class ServerMetrics(Collector):
             ),
         }
         gauges = {
-            "durable_seq": ("Last durable seq.", pump.durable),
-            "matched_seq": ("Last matched seq.", pump.matched),
+            "durable_seq": ("Last durable seq.", pipeline.durable),
+            "matched_seq": ("Last matched seq.", pipeline.matched),
             "first_seq": ("First seq in the log.", core.log.first),
-            "disk_full": ("1 if the last write found the disk full.", int(pump.is_full)),
+            "disk_full": ("1 if the last write found the disk full.", int(pipeline.is_full)),
             "listeners": ("Open listeners.", listeners(core, tenant)),
             "subscriptions": ("Live subscriptions.", subscriptions(core, tenant)),
             "log_bytes": ("Bytes of the log on the disk.", log_bytes(core, tenant)),
         }
         if tenant is None:  # of the process: they would reveal the work of other tenants
-            counters["commits"] = ("Group commits to the log.", pump.groups)
-            gauges["commit_queue_bytes"] = ("Bytes in the commit queue.", pump.queue_bytes)
+            counters["commits"] = ("Group commits to the log.", pipeline.groups)
+            gauges["commit_queue_bytes"] = ("Bytes in the commit queue.", pipeline.queue_bytes)
             damaged = "Damaged places found in the log."
             gauges["log_damaged"] = (damaged, len(core.log.damage))
         yield from counted("rangecast", counters)
@@ -167,7 +167,7 @@ class ServerMetrics(Collector):
             if tenant not in (None, one.tenant):
                 continue
             labels = [one.tenant, one.name]
-            lag.add_metric(labels, pump.durable - one.cursor)
+            lag.add_metric(labels, pipeline.durable - one.cursor)
             dead_letters.add_metric(labels, len(one.dead_letters))
             stopped.add_metric(labels, int(bool(one.stopped)))
         yield from (lag, dead_letters, stopped)

@@ -29,14 +29,14 @@ from rangecast.server.delivery.push import ENDING
 from rangecast.server.http.app import make_app
 from rangecast.server.http.auth import DEFAULT
 from rangecast.server.http.connections import ConnectionLimits, check_times
-from rangecast.server.http.fast_path import DirectProtocol
+from rangecast.server.http.fast_path import FastPathProtocol
 from rangecast.server.http.stalled import Stalled
 from rangecast.server.http.websocket_protocol import LINGER, BoundedWebSocket
 from rangecast.server.links.dialer import checked_url
 from rangecast.server.links.manager import LinkOptions
 from rangecast.server.log.base import LogFullError
 from rangecast.server.maintenance import Retention
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.replication.follower import Leader
 from rangecast.server.security.tls import wrong_with
 from rangecast.server.service import Service
@@ -315,7 +315,7 @@ def serve(
         make_app(service),
         log_config=None,
         access_log=False,
-        http=cast(Any, partial(DirectProtocol, core=service.core, limits=limits)),
+        http=cast(Any, partial(FastPathProtocol, core=service.core, limits=limits)),
         ws=BoundedWebSocket,
         ws_per_message_deflate=False,
         ws_max_size=MAX_BYTES,
@@ -407,13 +407,13 @@ async def _make_spaces(core: Core, settings: Settings) -> None:
     for name, space in settings.spaces.items():
         old = core.registry.spaces.get((DEFAULT, name))
         if old is None or old.space.definition() != space.definition():
-            await answered(core.edit(PutSpace(DEFAULT, name, space.definition())))
+            await result_of(core.edit(PutSpace(DEFAULT, name, space.definition())))
 
 
 async def _end_sessions(core: Core) -> None:
     gone = [one for one in core.registry.consumers.values() if one.is_session]
     for one in gone:
-        await answered(core.edit(DeleteConsumer(one.tenant, one.name)))
+        await result_of(core.edit(DeleteConsumer(one.tenant, one.name)))
 
 
 def _listener(settings: Settings) -> socket.socket:

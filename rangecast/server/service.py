@@ -88,7 +88,7 @@ class Service:
             raise
         self.follower = None if leader is None else Follower(core, leader)
         if leader is not None:
-            core.pump.refuse(f"this server follows {leader.url}\n  hint: send it there")
+            core.pipeline.refuse(f"this server follows {leader.url}\n  hint: send it there")
 
     def start(self) -> None:
         """Begin to take requests; call it on the event loop of the listeners."""
@@ -122,9 +122,9 @@ class Service:
     def why_not_ready(self) -> str:
         """Return why events can't be taken; empty if they can."""
         core = self.core
-        if core.pump.has_failed:
+        if core.pipeline.has_failed:
             return "stopped"
-        if core.pump.is_full:
+        if core.pipeline.is_full:
             return "disk full"
         if core.log.damage:
             return f"the log is damaged at seq {min(core.log.damage)}"

@@ -17,8 +17,8 @@ from rangecast.server.state.edits import NEVER
 
 def listeners(core: Core, tenant: str | None) -> int:
     """Return how many listeners are open, of a tenant or of all."""
-    feeds = (one for some in list(core.hub.feeds.values()) for one in some)
-    return sum(tenant in (None, one.consumer.tenant) for one in feeds)
+    listeners = (one for some in list(core.hub.listeners.values()) for one in some)
+    return sum(tenant in (None, one.consumer.tenant) for one in listeners)
 
 
 def subscriptions(core: Core, tenant: str | None) -> int:
@@ -50,8 +50,8 @@ def log_bytes(core: Core, tenant: str | None) -> int:
 def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
     """Return the state of a server; `tenant`: of this one alone."""
     core = service.core
-    pump, log, registry = core.pump, core.log, core.registry
-    done = pump.matching.done(tenant)
+    pipeline, log, registry = core.pipeline, core.log, core.registry
+    done = pipeline.matching.done(tenant)
 
     def count(names: dict[tuple[str, str], Any]) -> int:
         return sum(tenant in (None, owner) for owner, _ in list(names))
@@ -60,10 +60,10 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
         "epoch": core.epoch,
         "log": log.epoch,
         "first_seq": log.first,
-        "durable_seq": pump.durable,
-        "matched_seq": pump.matched,
+        "durable_seq": pipeline.durable,
+        "matched_seq": pipeline.matched,
         "durability": core.durability,
-        "disk_full": pump.is_full,
+        "disk_full": pipeline.is_full,
         "log_bytes": log_bytes(core, tenant),
         "uptime_seconds": round(time.monotonic() - service.started_at, 1),
         "events": done.events,

@@ -31,7 +31,7 @@ class Tags(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.seen: set[str] = set()
-        self.feed(text)
+        self.listener(text)
         self.close()
 
     def handle_starttag(self, tag, attrs):

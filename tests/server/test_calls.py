@@ -245,7 +245,7 @@ def test_a_message_that_fails_each_time_is_skipped_if_that_is_wanted(
             told = ("state", "events", "rejected", "skipped", "failures")
             assert tuple(shown[name] for name in told) == state
             assert service.why_not_ready() == ""
-            assert service.core.repeats.offsets["default/s/kafka:quotes:0"] == 11
+            assert service.core.deduplicator.offsets["default/s/kafka:quotes:0"] == 11
             text = exposition(service, None)[0].decode()
             assert 'rangecast_source_skipped_total{source="kafka:quotes"} 1.0' in text
             reading.cancel()

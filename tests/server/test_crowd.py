@@ -80,13 +80,15 @@ def test_those_who_never_read_cost_nobody_anything(monkeypatch: pytest.MonkeyPat
             while len(prices) < at + 100:  # each event, as it comes
                 prices.append(json.loads(good.recv(timeout=90))["event"]["price"])
         assert prices == [one["price"] for one in events]
-        feeds = {
-            name: service.core.hub.feeds[service.core.registry.consumer("default", name).number]
+        listeners = {
+            name: service.core.hub.listeners[service.core.registry.consumer("default", name).number]
             for name in ("silent", "good")
         }
-        assert [one.overflows for one in feeds["good"]] == [0]
-        assert len(feeds["silent"]) == SILENT
-        for one in feeds["silent"]:  # a cursor, and what was under way when they turned to reading
+        assert [one.overflows for one in listeners["good"]] == [0]
+        assert len(listeners["silent"]) == SILENT
+        for one in listeners[
+            "silent"
+        ]:  # a cursor, and what was under way when they turned to reading
             assert one.overflows
             assert not one.is_live
             assert len(one._window) <= WINDOW

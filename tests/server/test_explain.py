@@ -53,7 +53,7 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
             index.name(one.subscription): sum(not line.holds for line in one.boxes[one.nearest])
             for one in explained
         }
-        found = explain.who(index, explain.Asked(event), nearest=12)
+        found = explain.recipients(index, explain.Asked(event), nearest=12)
         assert set(found["matches"]) == {name for name, count in lacks.items() if not count}
         assert found["count"] == len(found["matches"])
         near = [one["subscription"] for one in found["nearest"]]
@@ -67,13 +67,13 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
 
 def test_why_says_the_same(index: SpaceIndex) -> None:
     event = EVENTS[0]
-    found = explain.who(index, explain.Asked(event))
+    found = explain.recipients(index, explain.Asked(event))
     for name in [*found["matches"], *(one["subscription"] for one in found["nearest"])]:
         said = explain.why(MADE.space, index.entry.live[name], explain.Asked(event))
         assert said["matches"] == (name in found["matches"])
         assert said["verdict"].startswith(name)
     with pytest.raises(RangecastError, match="pric"):
-        explain.who(index, explain.Asked({"pric": 3}))
+        explain.recipients(index, explain.Asked({"pric": 3}))
 
 
 def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
@@ -104,48 +104,53 @@ def test_a_large_set_is_looked_at_in_part(
 ) -> None:
     monkeypatch.setattr(explain, "MAX_EXAMINED", 10)
     first = [index.name(number) for number in index.engine.boxes(10).ids.to_pylist()]
-    found = explain.who(index, explain.Asked(EVENTS[0]), nearest=50)
+    found = explain.recipients(index, explain.Asked(EVENTS[0]), nearest=50)
     assert (found["looked_at"], found["subscriptions"]) == (10, len(index.engine))
     assert {one["subscription"] for one in found["nearest"]} <= {*first}
-    drawn = explain.plane(index, "price", "risk")
+    drawn = explain.boxes_on_axes(index, "price", "risk")
     assert {one["subscription"] for one in drawn["boxes"]} <= {*first}
 
 
 def test_boxes_on_two_attributes(index: SpaceIndex) -> None:
-    drawn = explain.plane(index, "sector", "price", most=1000)
+    drawn = explain.boxes_on_axes(index, "sector", "price", limit=1000)
     by_name = {one["subscription"]: one for one in drawn["boxes"]}
     assert by_name["more-0"]["x"] == [None, None]
     assert by_name["more-0"]["y"][1] == pytest.approx(500)
     labels = drawn["axes"][0]["labels"]
     assert labels[:2] == ["tech", "semiconductors"]
-    assert explain.plane(index, "symbol", "price")["axes"][0]["labels"] is None
-    words = explain.plane(index, "symbol", "pe", most=2000)["boxes"]
+    assert explain.boxes_on_axes(index, "symbol", "price")["axes"][0]["labels"] is None
+    words = explain.boxes_on_axes(index, "symbol", "pe", limit=2000)["boxes"]
     assert ["NEW", "NEW"] in [one["x"] for one in words]
     with pytest.raises(RangecastError, match="did you mean 'price'"):
-        explain.plane(index, "prise", "pe")
+        explain.boxes_on_axes(index, "prise", "pe")
 
 
 def test_the_plane_opens_on_what_most_boxes_bound(index: SpaceIndex) -> None:
     bounded = dict(zip(MADE.space.names, index.engine.boxes().mentions.sum(axis=0), strict=True))
     texts = {one.name for one in MADE.space if isinstance(one, String)}
     most = sorted(bounded.keys() - texts, key=lambda name: -bounded[name])
-    drawn = [one["name"] for one in explain.plane(index)["axes"]]
+    drawn = [one["name"] for one in explain.boxes_on_axes(index)["axes"]]
     assert {*drawn} == {*most[:2]}
-    assert [one["name"] for one in explain.plane(index, "pe")["axes"]] == ["pe", most[0]]
-    assert [one["name"] for one in explain.plane(index, y=most[0])["axes"]] == [most[1], most[0]]
+    assert [one["name"] for one in explain.boxes_on_axes(index, "pe")["axes"]] == ["pe", most[0]]
+    assert [one["name"] for one in explain.boxes_on_axes(index, y=most[0])["axes"]] == [
+        most[1],
+        most[0],
+    ]
 
 
 def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex) -> None:
-    event = next(one for one in EVENTS if explain.who(index, explain.Asked(one))["count"] > 1)
-    before = explain.who(index, explain.Asked(event))
+    event = next(
+        one for one in EVENTS if explain.recipients(index, explain.Asked(one))["count"] > 1
+    )
+    before = explain.recipients(index, explain.Asked(event))
     numbers = {index.name(one): one for one in index.engine.boxes().ids.to_pylist()}
     passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
-    found = explain.who(index, explain.Asked(event), passing)
+    found = explain.recipients(index, explain.Asked(event), passing)
     assert found["matches"] == before["matches"][1:]
     assert found["count"] == before["count"] - 1
     assert found["nearest"][0] == before["nearest"][1]
     assert found["subscriptions"] == before["subscriptions"] - 2
-    drawn = explain.plane(index, passing=passing, most=2000)["boxes"]
+    drawn = explain.boxes_on_axes(index, passing=passing, limit=2000)["boxes"]
     assert passing.isdisjoint(numbers[one["subscription"]] for one in drawn)
 
 

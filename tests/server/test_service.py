@@ -16,10 +16,10 @@ import pytest
 from rangecast import Engine, Integer, Number, Space, String, Timestamp
 from rangecast.errors import RangecastError
 from rangecast.model.encoding.events import encode_event
-from rangecast.server.delivery.hub import Feed
+from rangecast.server.delivery.hub import Listener
 from rangecast.server.delivery.messages import Message
 from rangecast.server.encoding import encoded, points_of_lines
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import EVENTS as EVENTS_UNIT
 from rangecast.server.state.edits import (
@@ -47,12 +47,12 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def edit(service: Service, *edits: Any, **options: Any) -> int:
-    return await answered(service.core.edit(*edits, **options))
+    return await result_of(service.core.edit(*edits, **options))
 
 
 async def publish(service: Service, lines: list[bytes], **options: Any) -> Any:
     entry = service.core.registry.space(T, "market")
-    return await answered(service.core.publish(entry, lines, **options))
+    return await result_of(service.core.publish(entry, lines, **options))
 
 
 async def prepared(service: Service) -> None:
@@ -66,16 +66,16 @@ def put(name: str, consumer: str = "one", wanted: str | None = None) -> PutSubsc
 
 
 async def all_of(service: Service, consumer: str, after: int | None = None) -> list[Message]:
-    feed = service.core.hub.open(service.core.registry.consumer(T, consumer), after)
-    found = await taken(feed)
-    service.core.hub.close(feed)
+    listener = service.core.hub.open(service.core.registry.consumer(T, consumer), after)
+    found = await taken(listener)
+    service.core.hub.close(listener)
     return found
 
 
-async def taken(feed: Feed) -> list[Message]:
+async def taken(listener: Listener) -> list[Message]:
     found: list[Message] = []
     while True:
-        batch = await feed.take(7, wait=0)
+        batch = await listener.next_batch(7, wait=0)
         found += batch.messages
         if not batch.messages and batch.gap is None:
             return found
@@ -85,7 +85,7 @@ def pairs(messages: list[Message]) -> set[tuple[int, str]]:
     return {(one.seq, name) for one in messages for name in ids_of(one)}
 
 
-class Judge:
+class DeliveryOracle:
     """What a plain engine says, edit by edit and event by event."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Judge:
             self.expected[self.owner[str(name)]].add((seq, str(name)))
 
 
-async def history(service: Service, judge: Judge) -> None:
+async def history(service: Service, judge: DeliveryOracle) -> None:
     """Edits among events; every event is matched with exactly the subscriptions of its seq."""
     names = list(SUBSCRIPTIONS)
     for turn in range(12):
@@ -132,14 +132,14 @@ async def history(service: Service, judge: Judge) -> None:
 
 def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path) -> None:
     async def work() -> None:
-        service, judge = Service(tmp_path), Judge()
+        service, judge = Service(tmp_path), DeliveryOracle()
         await prepared(service)
         live = service.core.hub.open(service.core.registry.consumer(T, "one"))
         got: list[Message] = []
 
         async def listen() -> None:
             while not live.is_closed:
-                got.extend((await live.take()).messages)
+                got.extend((await live.next_batch()).messages)
 
         listening = asyncio.create_task(listen())
         await history(service, judge)
@@ -165,7 +165,7 @@ def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path
                 sorted(map(str, judge.engine.match(json.loads(one)))) for one in EVENTS[:40]
             ]
             assert [sorted(one) for one in accepted.matches] == expected
-            service.core.pump.stop()
+            service.core.pipeline.stop()
             service.close()
             for snapshot in tmp_path.glob("snapshot-*"):
                 for file in sorted(snapshot.rglob("*"), reverse=True):
@@ -186,7 +186,7 @@ def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
             judge.subscribe(name, wanted, score=score)
             await edit(service, PutSubscription(T, name, "market", wanted, "top", score))
         live = service.core.hub.open(service.core.registry.consumer(T, "top"))
-        await live.take(wait=0)
+        await live.next_batch(wait=0)
         assert live.is_live
         first = (await publish(service, EVENTS[:100])).first
         expected = []
@@ -194,7 +194,7 @@ def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
             best = [name for name, _ in judge.rank(json.loads(line), 3)]
             if best:
                 expected.append((first + place, best))
-        got = (await live.take(wait=5)).messages
+        got = (await live.next_batch(wait=5)).messages
         for found in (got, await all_of(service, "top")):
             assert [(one.seq, ids_of(one)) for one in found] == expected
         service.core.hub.close(live)
@@ -210,7 +210,7 @@ def test_a_listener_that_falls_behind_reads_the_log_and_misses_nothing(tmp_path:
         await edit(service, put("all", "one", "price is not null or price is null"))
         slow = service.core.hub.open(service.core.registry.consumer(T, "one"))
         while not slow.is_live:
-            assert not (await slow.take(wait=0.01)).messages
+            assert not (await slow.next_batch(wait=0.01)).messages
         first = (await publish(service, EVENTS)).first
         for _ in range(3):
             await publish(service, EVENTS)
@@ -229,10 +229,10 @@ def test_a_listener_that_is_cancelled_as_news_come_ends() -> None:
     async def work() -> None:
         service = Service(None)
         await prepared(service)
-        feed = service.core.hub.open(service.core.registry.consumer(T, "one"))
-        waiting = asyncio.create_task(feed.take(wait=30))
+        listener = service.core.hub.open(service.core.registry.consumer(T, "one"))
+        waiting = asyncio.create_task(listener.next_batch(wait=30))
         await asyncio.sleep(0.1)
-        feed.wake()
+        listener.wake()
         waiting.cancel()
         await asyncio.wait([waiting], timeout=HANGS)
         assert waiting.cancelled()
@@ -295,7 +295,7 @@ def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
             await publish(service, EVENTS[5:9], key="k1", digest="e")
         lines = [b'{"id": 1, "price": 3}', b'{"id": 2, "price": 3}', b'{"id": 1, "price": 3}']
         assert (await publish(service, lines, dedup=True)).count == 2
-        service.core.pump.stop()
+        service.core.pipeline.stop()
         service.close()  # as a crash: no snapshot
         service = Service(tmp_path)
         service.start()
@@ -499,7 +499,7 @@ def test_who_gives_up_waiting_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         may_write.set()
         accepted = await publish(service, EVENTS[:3], wants_matches=True)
         assert accepted.count == 3
-        assert not service.core.pump.has_failed
+        assert not service.core.pipeline.has_failed
         events = [unit for unit in service.core.log.read(0, 1 << 30) if unit.kind == EVENTS_UNIT]
         assert [unit.length for unit in events] == [1, 200, 3]
         service.stop()
@@ -528,11 +528,11 @@ def test_what_comes_in_one_turn_of_the_loop_is_one_group() -> None:
     async def work() -> None:
         service = Service(None)
         await prepared(service)
-        service.core.pump.gather(asyncio.get_running_loop().call_soon)
-        before = service.core.pump.groups
+        service.core.pipeline.coalesce_wakeups(asyncio.get_running_loop().call_soon)
+        before = service.core.pipeline.groups
         found = await asyncio.gather(*(publish(service, EVENTS[n : n + 1]) for n in range(50)))
         assert [one.first for one in found] == [*range(found[0].first, found[0].first + 50)]
-        assert service.core.pump.groups == before + 1
+        assert service.core.pipeline.groups == before + 1
         # another thread isn't of the loop: its requests don't wait for a turn
         entry = service.core.registry.space(T, "market")
         answer = await asyncio.to_thread(service.core.publish, entry, EVENTS[:1])
@@ -571,7 +571,7 @@ def test_an_acknowledgement_from_before_does_not_win_over_a_move(
             service.core.acknowledge(consumer, first + 9)  # by somebody who doesn't know yet
         await publish(service, EVENTS[:1])  # the next group takes acknowledgements along
         assert service.core.registry.consumer(T, "one").cursor == first
-        service.core.pump.stop()
+        service.core.pipeline.stop()
         service.close()  # as a crash: no snapshot
         service = Service(tmp_path)
         assert service.core.registry.consumer(T, "one").cursor == first

@@ -28,7 +28,7 @@ from typing import Any
 
 import httpx
 
-from rangecast.server.verify.workers import proved
+from rangecast.server.verify.workers import verify_workers
 from rangecast.server.workers.worker import WorkerSettings
 from tests.support.server.bus_traffic import (
     QUIET,
@@ -378,9 +378,9 @@ def run(folder: Path, seed: int, names: list[str]) -> int:
             if outcome != "held":
                 break
         if not broken and not any("retention beyond a worker" in name for name in names):
-            verdict = proved(WorkerSettings(scene.log, "s", "work", "hits"))
-            broken += not verdict.holds
-            print(f"worker verify: {'holds' if verdict.holds else verdict.samples}")
+            report = verify_workers(WorkerSettings(scene.log, "s", "work", "hits"))
+            broken += not report.holds
+            print(f"worker verify: {'holds' if report.holds else report.samples}")
         got = {name: len(reader.got) for name, reader in scene.readers.items()}
         print(f"came out: {got}; deleted before they were read: {len(scene.model.excused)}")
     finally:

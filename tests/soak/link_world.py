@@ -52,7 +52,7 @@ from rangecast.server.state.edits import (
     events_of,
 )
 from rangecast.server.state.lineage import Lineage
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from rangecast.server.state.replay import Replay
 
 SPACE = Space.from_toml('attribute = [{ name = "x", type = "number" }]')
@@ -75,7 +75,7 @@ class Host:
         self.log = MemoryLog()
         self.history: list[Any] = []
         self.log.epoch = label or f"log-{name}"
-        self.pump = SimpleNamespace(submit=self._submit, durable=0)
+        self.pipeline = SimpleNamespace(submit=self._submit, durable=0)
         self.driver: Driver | None = None
         self.failed = ""
         self.copy: Any = ()
@@ -95,14 +95,14 @@ class Host:
 
     def _submit(self, request: Events) -> None:
         head = request.head
-        self.repeats.begin()
+        self.deduplicator.begin()
         if request.follows is not None:
             try:
-                self.repeats.check_source(head, request.follows)
-            except RefusedError as error:
+                self.deduplicator.check_source(head, request.follows)
+            except RequestError as error:
                 request.answer.set_exception(error)
                 return
-            self.repeats.note_source(head)
+            self.deduplicator.note_source(head)
         unit = self._append([events_draft(head, request.encoded.lines, 0)])[-1]
         self._written.append(Written(unit, request, []))
         request.answer.set_result(Accepted(unit.first, unit.length, []))
@@ -121,7 +121,7 @@ class Host:
             [*self.registry.apply([begin], unit.first)]
         units = self.log.append(drafts)
         self.history += units
-        self.pump.durable = self.log.last
+        self.pipeline.durable = self.log.last
         return units
 
     # ---- starting, crashing, going back
@@ -135,7 +135,7 @@ class Host:
         replay = Replay(self.name)
         for unit in units:
             replay.carried_out(unit)
-        self.registry, self.repeats = replay.registry, replay.repeats
+        self.registry, self.deduplicator = replay.registry, replay.deduplicator
         self.lineage = Lineage(self.log.epoch, self.registry)
         self._written: list[Written] = []
         self.begin_epoch()

@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from rangecast.server.http.app import make_app
-from rangecast.server.http.fast_path import DirectProtocol
+from rangecast.server.http.fast_path import FastPathProtocol
 from rangecast.server.service import Service
 
 
@@ -60,7 +60,7 @@ class Spoken:
     """Speaks with a service as a client on a connection does."""
 
     def __init__(self, service: Service):
-        protocol = partial(DirectProtocol, core=service.core)
+        protocol = partial(FastPathProtocol, core=service.core)
         self._config = uvicorn.Config(
             make_app(service),
             log_config=None,

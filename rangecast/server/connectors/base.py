@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from rangecast.errors import RangecastError, UsageError
 from rangecast.server.core import Core
 from rangecast.server.log.base import LogError, LogFullError
-from rangecast.server.pipeline.futures import answered
-from rangecast.server.state.registry import RefusedError, SpaceEntry
+from rangecast.server.pipeline.futures import result_of
+from rangecast.server.state.registry import RequestError, SpaceEntry
 from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
@@ -94,8 +94,8 @@ async def published(
             future = await asyncio.to_thread(
                 core.publish, entry, lines, ignore_unknown=True, source=source, upto=upto
             )
-            accepted = await answered(future)
-        except (RefusedError, LogError, LogFullError) as error:
+            accepted = await result_of(future)
+        except (RequestError, LogError, LogFullError) as error:
             logger.warning("%s: waits: %s", source, error)
             state.failed(error)
             await asyncio.sleep(AGAIN)
@@ -131,9 +131,9 @@ def _usable(
 
 def known(core: Core, source: str, space: str) -> int | None:
     """Return how far a source has been read, by the log."""
-    return core.repeats.offsets.get(f"{TENANT}/{space}/{source}")
+    return core.deduplicator.offsets.get(f"{TENANT}/{space}/{source}")
 
 
 def places(core: Core, prefix: str, space: str) -> dict[str, int]:
     """Return how far all sources have been read whose names begin with this, by the rest of it."""
-    return core.repeats.read_from(TENANT, space, prefix)
+    return core.deduplicator.read_from(TENANT, space, prefix)

@@ -30,7 +30,7 @@ from rangecast.server.delivery.messages import Message
 from rangecast.server.delivery.push import DeliverySettings, PushDelivery, about
 from rangecast.server.log.kafka import quiet, silent
 from rangecast.server.state.lineage import LostPositionError
-from rangecast.server.state.registry import Consumer, RefusedError
+from rangecast.server.state.registry import Consumer, RequestError
 from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
@@ -48,7 +48,7 @@ class KafkaDelivery(PushDelivery):
     """Writes messages to a topic, with the consumer's cursor, in transactions."""
 
     scope = "admin"
-    most = 500
+    batch_size = 500
 
     def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
         super().__init__(core, consumer, settings)
@@ -61,12 +61,12 @@ class KafkaDelivery(PushDelivery):
         cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if settings.kafka is None:
-            raise RefusedError(
+            raise RequestError(
                 409, "this server has no Kafka\n  hint: start it with --kafka SERVERS"
             )
         topic = given.get("topic")
         if set(given) != {"kind", "topic"} or not isinstance(topic, str) or not topic:
-            raise RefusedError(
+            raise RequestError(
                 422,
                 'a delivery to Kafka is {"kind": "kafka", "topic": ...}\n'
                 f"  given: {abbreviate(given)}",

@@ -23,7 +23,7 @@ from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
 from rangecast.server.delivery.messages import Message
 from rangecast.server.delivery.push import DeliverySettings, PushDelivery
-from rangecast.server.state.registry import Consumer, RefusedError
+from rangecast.server.state.registry import Consumer, RequestError
 from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
@@ -64,7 +64,7 @@ class NatsDelivery(PushDelivery):
     """Publishes messages to a subject; a repeated one is recognised by its `Nats-Msg-Id`."""
 
     scope = "admin"
-    most = 100
+    batch_size = 100
 
     def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
         super().__init__(core, consumer, settings)
@@ -75,11 +75,11 @@ class NatsDelivery(PushDelivery):
         cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if settings.nats is None:
-            raise RefusedError(409, "this server has no NATS\n  hint: start it with --nats URL")
+            raise RequestError(409, "this server has no NATS\n  hint: start it with --nats URL")
         subject = given.get("subject")
         is_subject = isinstance(subject, str) and 0 < len(subject) <= 256 and subject.isprintable()
         if set(given) != {"kind", "subject"} or not is_subject or set(str(subject)) & set(" *>"):
-            raise RefusedError(
+            raise RequestError(
                 422,
                 'a delivery to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
                 f"  given: {abbreviate(given)}",

@@ -45,14 +45,14 @@ class BoardReader:
         """Messages between those two."""
         self._one = threading.Lock()
 
-    def read(self, after: int, durable: int, most: int) -> Batch:
+    def read(self, after: int, durable: int, limit: int) -> Batch:
         """Return the next messages after a seq, at most this many; what isn't durable yet is not
         there.
         """
         with self._one:
-            return self._read(after, durable, most)
+            return self._read(after, durable, limit)
 
-    def _read(self, after: int, durable: int, most: int) -> Batch:
+    def _read(self, after: int, durable: int, limit: int) -> Batch:
         gap = None
         if after < self._log.first - 1:
             gap = Gap(after, self._log.first - 1)
@@ -71,9 +71,9 @@ class BoardReader:
                     self._begin(after)
                 self._carry_out(unit)
                 self._carried = unit.last
-                if len(self._found) >= most:
+                if len(self._found) >= limit:
                     break
-        messages = [self._found.popleft() for _ in range(min(most, len(self._found)))]
+        messages = [self._found.popleft() for _ in range(min(limit, len(self._found)))]
         self._at = messages[-1].seq if self._found else max(after, self._carried)
         return Batch([*messages], self._at, gap)
 

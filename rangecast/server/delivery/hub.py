@@ -1,11 +1,11 @@
-"""Handing out: which consumers are listened to, and how far each listener has got.
+"""Listeners: dispatch of messages to the open listeners of each consumer.
 
-A `Feed` is somebody who listens to a consumer: a WebSocket, a stream, a long poll, a webhook. It is
-*live* as long as it keeps up with the matcher: messages come to it as they are found. When more
-than a window of them waits, they are dropped, and it turns to *reading*: it reads the log at its
-own pace, and turns live again at the end. So a slow listener costs a cursor, and no memory.
+A `Listener` is an open reader of a consumer: a WebSocket, a stream, a long poll, a webhook. It is
+*live* while it keeps up with the matcher: messages are dispatched to it as they are found. When
+more than a window of them waits, they are dropped, and it turns to *reading*: it reads the log at
+its own pace, and turns live again at the end. So a slow listener costs a cursor, and no memory.
 
-Everything here runs on the event loop's thread, except `handed_out`.
+Everything here runs on the event loop's thread, except `dispatch`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.registry import Consumer
 
 if TYPE_CHECKING:
-    from rangecast.server.pipeline.pipeline import Pump
+    from rangecast.server.pipeline.pipeline import CommitPipeline
 
 WINDOW = 500
 WINDOW_BYTES = 1 << 20
 """What may wait for a live listener."""
 _READERS = 256
+_IDLE = 30.0
+"""Seconds after which a listener without a pull is closed."""
 TAKEN = 500
 """Messages that a listener takes at a time."""
 
@@ -38,10 +40,10 @@ class Hub:
     """All listeners, by consumer."""
 
     def __init__(self) -> None:
-        self.feeds: dict[int, list[Feed]] = {}
+        self.listeners: dict[int, list[Listener]] = {}
         self.matched = 0
         """All up to this seq has been handed out."""
-        self.reading: set[Feed] = set()
+        self.reading: set[Listener] = set()
         """Listeners that aren't live: few, so only these hear of every batch."""
         self.overflows: Counter[str] = Counter()
         """Times that a listener fell behind, by tenant."""
@@ -49,28 +51,28 @@ class Hub:
         """Whether the server stops: there are no listeners any more."""
         self.batch = 0
         """The number of the last batch that was handed out."""
-        self.pump: Pump
+        self.pipeline: CommitPipeline
         self._loop: asyncio.AbstractEventLoop | None = None
         self._readers: OrderedDict[int, Reader | BoardReader] = OrderedDict()
 
-    def start(self, pump: Pump) -> None:
+    def start(self, pipeline: CommitPipeline) -> None:
         """Begin; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
-        self.pump, self.matched = pump, pump.matched
-        pump.reread = self._reread_soon
+        self.pipeline, self.matched = pipeline, pipeline.matched
+        pipeline.reread = self._reread_soon
 
-    def handed_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+    def dispatch(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
         """Take what the matcher found; called by its thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._hand_out, batch, messages, matched)
+            self._loop.call_soon_threadsafe(self._dispatch, batch, messages, matched)
 
-    def _hand_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+    def _dispatch(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
         self.batch, self.matched = batch, matched
         for number, some in messages.items():
-            for feed in self.feeds.get(number, ()):
-                feed.hand_out(some)
-        for feed in list(self.reading):
-            feed.hand_out(())  # there is more to read
+            for listener in self.listeners.get(number, ()):
+                listener.dispatch(some)
+        for listener in list(self.reading):
+            listener.dispatch(())  # there is more to read
 
     def _reread_soon(self, seq: int) -> None:
         """Let listeners read the log; called by the matcher's thread."""
@@ -78,35 +80,39 @@ class Hub:
             self._loop.call_soon_threadsafe(self._reread, seq)
 
     def _reread(self, seq: int) -> None:
-        for feeds in self.feeds.values():
-            for feed in feeds:
-                feed.reread(seq)
+        for listeners in self.listeners.values():
+            for listener in listeners:
+                listener.reread(seq)
 
-    def open(self, consumer: Consumer, after: int | None = None, gap: Gap | None = None) -> Feed:
+    def open(
+        self, consumer: Consumer, after: int | None = None, gap: Gap | None = None
+    ) -> Listener:
         """Listen to a consumer, after a seq or after what it has acknowledged; `gap`: what the
         listener is told first.
         """
         self._want(
             consumer.number, not consumer.max_per_second
-        )  # before the feed looks at the number of batches
-        feed = Feed(self, consumer, consumer.cursor if after is None else after, gap)
+        )  # before the listener looks at the number of batches
+        listener = Listener(self, consumer, consumer.cursor if after is None else after, gap)
         if self.is_ended:
-            feed.is_closed = True
-            return feed
-        self.reading.add(feed)
-        self.feeds.setdefault(consumer.number, []).append(feed)
-        return feed
+            listener.is_closed = True
+            return listener
+        self.reading.add(listener)
+        self.listeners.setdefault(consumer.number, []).append(listener)
+        return listener
 
     def reader(self, consumer: Consumer) -> Reader | BoardReader:
         """Return who reads the log for a consumer; the last few are kept, with what they know."""
         found = self._readers.pop(consumer.number, None)
         if found is None or isinstance(found, RateLimitReader) != (consumer.max_per_second > 0):
-            log, source = self.pump.log, consumer.source
+            log, source = self.pipeline.log, consumer.source
             if isinstance(source, BoardEntry):
                 found = BoardReader(log, consumer, source)
             elif consumer.max_per_second:
-                pump = self.pump
-                found = RateLimitReader(log, consumer, pump.least_at, lambda: pump.durable)
+                pipeline = self.pipeline
+                found = RateLimitReader(
+                    log, consumer, pipeline.min_next_time, lambda: pipeline.durable
+                )
             else:
                 found = Reader(log, consumer)
         self._readers[consumer.number] = found
@@ -114,41 +120,41 @@ class Hub:
             self._readers.popitem(last=False)
         return found
 
-    def close(self, feed: Feed) -> None:
+    def close(self, listener: Listener) -> None:
         """Listen no more."""
-        feeds = self.feeds.get(feed.consumer.number, [])
-        if feed in feeds:
-            feeds.remove(feed)
-        if not feeds:
-            self.feeds.pop(feed.consumer.number, None)
-            self._want(feed.consumer.number, False)
-        self.reading.discard(feed)
-        feed.is_closed = True
-        feed.wake()
+        listeners = self.listeners.get(listener.consumer.number, [])
+        if listener in listeners:
+            listeners.remove(listener)
+        if not listeners:
+            self.listeners.pop(listener.consumer.number, None)
+            self._want(listener.consumer.number, False)
+        self.reading.discard(listener)
+        listener.is_closed = True
+        listener.wake()
 
     def move(self, consumer: Consumer) -> None:
         """Close the listeners of a consumer that was moved: they open again where it is now."""
-        for feed in list(self.feeds.get(consumer.number, ())):
-            self.close(feed)
+        for listener in list(self.listeners.get(consumer.number, ())):
+            self.close(listener)
 
     def end(self) -> None:
         """Close all listeners, and those that are opened from now on."""
         self.is_ended = True
-        for feeds in list(self.feeds.values()):
-            for feed in list(feeds):
-                self.close(feed)
+        for listeners in list(self.listeners.values()):
+            for listener in list(listeners):
+                self.close(listener)
 
     def _want(self, number: int, wanted: bool) -> None:
-        mask = self.pump.wanted
+        mask = self.pipeline.wanted
         if number >= len(mask):
             grown = np.zeros(max(2 * len(mask), number + 1), bool)
             grown[: len(mask)] = mask
             mask = grown
         mask[number] = wanted
-        self.pump.wanted = mask
+        self.pipeline.wanted = mask
 
 
-class Feed:
+class Listener:
     """One listener. `take` gives the next messages, in order, none left out and none twice."""
 
     def __init__(self, hub: Hub, consumer: Consumer, after: int, gap: Gap | None = None):
@@ -163,14 +169,14 @@ class Feed:
         """To be told before all else."""
         self._window: deque[Message] = deque()
         self._window_bytes = 0
-        self._joined = hub.pump.batches
+        self._joined = hub.pipeline.batches
         """Batches after this one surely saw that we listen."""
         self._whole_after: int | None = None
         """The window has all messages after this seq; not known before that batch came."""
         self._look_at_batch()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
-    def hand_out(self, messages: list[Message] | tuple[()]) -> None:
+    def dispatch(self, messages: list[Message] | tuple[()]) -> None:
         """Take messages into the window."""
         if self.consumer.max_per_second:
             return  # it reads when a second is over
@@ -201,9 +207,9 @@ class Feed:
 
     def wake(self) -> None:
         """Let whoever waits look again."""
-        self._news.set()
+        self._wakeup.set()
 
-    async def take(self, most: int = TAKEN, wait: float | None = None) -> Batch:
+    async def next_batch(self, limit: int = TAKEN, wait: float | None = None) -> Batch:
         """Return the next messages; wait for them if there are none, at most so many seconds.
 
         An empty answer tells how far there is nothing for this consumer.
@@ -214,9 +220,9 @@ class Feed:
             if self._gap is not None:
                 gap, self._gap = self._gap, None
                 return Batch([], self.sent, gap)
-            self._news.clear()
+            self._wakeup.clear()
             before = self.sent
-            batch = self._from_window(most) if self.is_live else await self._from_log(most)
+            batch = self._from_window(limit) if self.is_live else await self._from_log(limit)
             if batch.messages or batch.gap is not None:
                 return batch
             if not self.is_live and (self._may_go_live() or self.sent > before):
@@ -225,29 +231,29 @@ class Feed:
             if left is not None and left <= 0:
                 return batch
             if self.consumer.max_per_second:
-                rest = 1 - self._hub.pump.clock.now() % SECOND / SECOND
+                rest = 1 - self._hub.pipeline.clock.now() % SECOND / SECOND
                 left = rest if left is None else min(left, rest)
             try:
                 async with asyncio.timeout(left):  # wait_for of 3.11 may swallow a cancellation
-                    await self._news.wait()
+                    await self._wakeup.wait()
             except TimeoutError:
                 continue
         return Batch([], self.sent)
 
-    def _from_window(self, most: int) -> Batch:
+    def _from_window(self, limit: int) -> Batch:
         messages: list[Message] = []
-        while self._window and len(messages) < most:
+        while self._window and len(messages) < limit:
             message = self._window.popleft()
             self._window_bytes -= message.size
             messages.append(message)
         self.sent = max(self.sent, messages[-1].seq if self._window else self._hub.matched)
         return Batch(messages, self.sent)
 
-    async def _from_log(self, most: int) -> Batch:
+    async def _from_log(self, limit: int) -> Batch:
         reader = self._hub.reader(self.consumer)
-        durable = self._hub.pump.durable
+        durable = self._hub.pipeline.durable
         loop = asyncio.get_running_loop()
-        batch = await loop.run_in_executor(None, reader.read, self.sent, durable, most)
+        batch = await loop.run_in_executor(None, reader.read, self.sent, durable, limit)
         self.sent = max(self.sent, batch.upto)
         while self._window and self._window[0].seq <= self.sent:
             self._window_bytes -= self._window.popleft().size
@@ -256,7 +262,41 @@ class Feed:
     def _may_go_live(self) -> bool:
         """Turn live if the window goes on where the log was read to."""
         is_whole = self._whole_after is not None and self.sent >= self._whole_after
-        self.is_live = is_whole and not self._hub.pump.is_copy and not self.consumer.max_per_second
+        self.is_live = (
+            is_whole and not self._hub.pipeline.is_copy and not self.consumer.max_per_second
+        )
         if self.is_live:
             self._hub.reading.discard(self)
         return self.is_live
+
+
+class Pulls:
+    """Listeners that are kept open between the pulls of a consumer."""
+
+    def __init__(self, hub: Hub):
+        self._hub = hub
+        self._idle: dict[int, tuple[Listener, asyncio.TimerHandle]] = {}
+
+    def listener(self, consumer: Consumer) -> Listener:
+        """Return a listener that stands at what the consumer has acknowledged."""
+        if consumer.number in self._idle:
+            listener, timer = self._idle.pop(consumer.number)
+            timer.cancel()
+            if listener.sent == consumer.cursor and not listener.is_closed:
+                return listener
+            self._hub.close(listener)
+        return self._hub.open(consumer)
+
+    def give_back(self, listener: Listener) -> None:
+        """Keep a listener for the next request."""
+        number = listener.consumer.number
+        if number in self._idle or listener.is_closed:
+            self._hub.close(listener)
+            return
+        loop = asyncio.get_running_loop()
+        self._idle[number] = listener, loop.call_later(_IDLE, self._close, number, listener)
+
+    def _close(self, number: int, listener: Listener) -> None:
+        if self._idle.get(number, (None,))[0] is listener:
+            del self._idle[number]
+        self._hub.close(listener)

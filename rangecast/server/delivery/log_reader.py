@@ -21,7 +21,7 @@ CHUNK = 4 << 20
 """Bytes of the log that are read at a time."""
 TOGETHER = 2_000
 """Events that are matched at a time, if the units are smaller."""
-MOST_BYTES = 1 << 20
+MAX_BATCH_BYTES = 1 << 20
 """Bytes of messages that are returned at a time: somebody who doesn't take them holds no more."""
 
 
@@ -64,15 +64,15 @@ class Reader:
         self._history: History | None = None
         self._one = threading.Lock()
 
-    def read(self, after: int, durable: int, most: int) -> Batch:
+    def read(self, after: int, durable: int, limit: int) -> Batch:
         """Return the next messages after a seq; what isn't durable yet is not there.
 
-        They are `most` at most, and about `MOST_BYTES`.
+        They are `limit` at most, and about `MAX_BATCH_BYTES`.
         """
         with self._one:
-            return self._read(after, durable, most)
+            return self._read(after, durable, limit)
 
-    def _read(self, after: int, durable: int, most: int) -> Batch:
+    def _read(self, after: int, durable: int, limit: int) -> Batch:
         gap = None
         if after < self._log.first - 1:
             gap = Gap(after, self._log.first - 1)
@@ -81,12 +81,12 @@ class Reader:
         if self._history is None or self._history.engine.space is not space:
             self._history = History(space)
         self._history.learn(self._consumer.versions)
-        batch = self._read_after(after, durable, most)
+        batch = self._read_after(after, durable, limit)
         if gap is None:
             return batch
         return batch._replace(gap=gap if batch.gap is None else Gap(gap.after, batch.gap.upto))
 
-    def _read_after(self, after: int, durable: int, most: int) -> Batch:
+    def _read_after(self, after: int, durable: int, limit: int) -> Batch:
         messages: list[Message] = []
         units, gap = self._log.read(after, CHUNK), None
         if units and units[0].first > after + 1:  # retention was quicker, or a part is missing
@@ -101,12 +101,12 @@ class Reader:
         upto, size = after, 0
         for some in self._groups(units, after, durable):
             for message, _ in self._matched(some):
-                if len(messages) == most or size >= MOST_BYTES:
+                if len(messages) == limit or size >= MAX_BATCH_BYTES:
                     return Batch(messages, messages[-1].seq, gap)
                 messages.append(message)
                 size += message.size
             upto = some.upto
-            if len(messages) == most or size >= MOST_BYTES:
+            if len(messages) == limit or size >= MAX_BATCH_BYTES:
                 break
         return Batch(messages, upto, gap)
 

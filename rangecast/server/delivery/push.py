@@ -1,7 +1,7 @@
 """Push delivery (webhook, NATS, Kafka): one task per consumer.
 
     Deliveries     starts, restarts and stops tasks as consumers are created, changed, deleted
-    PushDelivery   takes messages from the consumer's feed, delivers them, and moves its cursor
+    PushDelivery   takes messages from the consumer's listener, delivers them, and moves its cursor
 
 The subclasses of `PushDelivery` are in `webhook` and `connectors`.
 """
@@ -19,9 +19,9 @@ from rangecast.errors import RangecastError, abbreviate
 from rangecast.server.core import Core
 from rangecast.server.delivery.messages import Gap, Message
 from rangecast.server.delivery.resolver import Resolver
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import StopConsumer
-from rangecast.server.state.registry import Consumer, Name, RefusedError
+from rangecast.server.state.registry import Consumer, Name, RequestError
 
 logger = logging.getLogger("rangecast.server")
 IDLE = 15.0
@@ -51,7 +51,7 @@ class PushDelivery:
 
     scope = "subscribe"
     """Token scope required to configure it."""
-    most = 1
+    batch_size = 1
     """Messages that are delivered at a time."""
 
     def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
@@ -83,24 +83,24 @@ class PushDelivery:
     async def run(self) -> None:
         """Deliver until cancelled."""
         core, consumer = self.core, self.consumer
-        feed = core.hub.open(consumer, await self.begin())
+        listener = core.hub.open(consumer, await self.begin())
         try:
-            while not feed.is_closed:
-                batch = await feed.take(wait=IDLE)
+            while not listener.is_closed:
+                batch = await listener.next_batch(wait=IDLE)
                 if batch.gap is not None:
                     if consumer.on_gap == "stop":
                         await self.stop(f"events up to seq {batch.gap.upto} are gone from the log")
                     await self.tell_gap(batch.gap)
-                for at in range(0, len(batch.messages), self.most):
-                    some = batch.messages[at : at + self.most]
-                    is_last = at + self.most >= len(batch.messages)
+                for at in range(0, len(batch.messages), self.batch_size):
+                    some = batch.messages[at : at + self.batch_size]
+                    is_last = at + self.batch_size >= len(batch.messages)
                     upto = batch.upto if is_last else some[-1].seq
                     await self.deliver(some, upto)
                     core.acknowledge(consumer, upto)
                 if batch.upto - consumer.cursor > FAR:
                     core.acknowledge(consumer, batch.upto)
         finally:
-            core.hub.close(feed)
+            core.hub.close(listener)
             await self.end()
 
     async def begin(self) -> int | None:
@@ -123,7 +123,7 @@ class PushDelivery:
         """Deliver no more, until the consumer is put again; this doesn't return."""
         logger.warning("stopped: %s", reason, extra=about(self.consumer))
         edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
-        await answered(self.core.edit(edit))
+        await result_of(self.core.edit(edit))
         await asyncio.Event().wait()  # this task is cancelled, now that the edit is made
 
 
@@ -200,7 +200,7 @@ class Deliveries:
         delivery = self._kinds.get(kind) if isinstance(kind, str) else None
         if delivery is None:
             known = ", ".join(self._kinds)
-            raise RefusedError(
+            raise RequestError(
                 422, f"'kind' of a delivery is one of {known}\n  given: {abbreviate(kind)}"
             )
         before = {} if old is None or old.delivery.get("kind") != kind else old.delivery
@@ -227,7 +227,7 @@ class Deliveries:
         """Return a delivery of a consumer beside the one that runs, for single messages."""
         kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
-            raise RefusedError(409, f"the consumer {abbreviate(consumer.name)} has no delivery")
+            raise RequestError(409, f"the consumer {abbreviate(consumer.name)} has no delivery")
         return kind(self._core, consumer, self.settings)
 
 

@@ -59,11 +59,11 @@ class RateLimitReader(Reader):
         self,
         log: Log,
         consumer: Consumer,
-        least_at: Callable[[], int],
+        min_next_time: Callable[[], int],
         durable: Callable[[], int],
     ):
         super().__init__(log, consumer)
-        self._least_at = least_at
+        self._least_at = min_next_time
         """No unit to come is of an earlier time."""
         self._durable = durable
         """The last seq that is durable now."""
@@ -72,13 +72,13 @@ class RateLimitReader(Reader):
         self._boundary = -1
         """A seq with which a second ended."""
 
-    def _read(self, after: int, durable: int, most: int) -> Batch:
+    def _read(self, after: int, durable: int, limit: int) -> Batch:
         # In this order: what is written between the two lies in a second that isn't over, or is
         # read. The caller's end of the log may be older than the time.
         self._over_before = self._least_at() // SECOND
-        return super()._read(after, max(durable, self._durable()), most)
+        return super()._read(after, max(durable, self._durable()), limit)
 
-    def _read_after(self, after: int, durable: int, most: int) -> Batch:
+    def _read_after(self, after: int, durable: int, limit: int) -> Batch:
         begin = after if after == self._boundary else self._start_of_second(after)
         found: list[Message] = []
         second: Second | None = None
@@ -98,7 +98,7 @@ class RateLimitReader(Reader):
             if second is not None and unit.at // SECOND != number:
                 found += second.best()
                 second, upto = None, last
-                if len(found) >= most or size > CHUNK:
+                if len(found) >= limit or size > CHUNK:
                     break
             if second is None:
                 second, number = Second(self._consumer.max_per_second), unit.at // SECOND
@@ -111,8 +111,8 @@ class RateLimitReader(Reader):
             found += second.best()
             upto = last
         messages = [one for one in found if one.seq > after]
-        if len(messages) > most:
-            return Batch(messages[:most], messages[most - 1].seq, gap)
+        if len(messages) > limit:
+            return Batch(messages[:limit], messages[limit - 1].seq, gap)
         self._boundary = upto
         return Batch(messages, max(after, upto), gap)
 

@@ -45,9 +45,9 @@ from rangecast.server.delivery.url_guard import (
     is_private_literal,
     target_of,
 )
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import AddDeadLetters, PutConsumer, hidden
-from rangecast.server.state.registry import Consumer, RefusedError
+from rangecast.server.state.registry import Consumer, RequestError
 
 MINUTE, HOUR = 60.0, 3600.0
 DELAYS = (
@@ -136,7 +136,7 @@ class Webhook(PushDelivery):
     def __init__(self, core: Core, consumer: Consumer, settings: DeliverySettings):
         super().__init__(core, consumer, settings)
         self.options = msgspec.convert(consumer.delivery, Options)
-        self.most = self.options.batch
+        self.batch_size = self.options.batch
         self.delivery: Delivery | None = None
         self._client: httpx.AsyncClient | None = None
 
@@ -147,14 +147,14 @@ class Webhook(PushDelivery):
         try:
             options = msgspec.convert(given, Options)
         except msgspec.ValidationError as error:
-            raise RefusedError(422, f"a webhook's options: {error}") from None
+            raise RequestError(422, f"a webhook's options: {error}") from None
         target = target_of(options.url)
         if options.old_secret or options.old_until:
-            raise RefusedError(422, "a secret is changed by secret:rotate")
+            raise RequestError(422, "a secret is changed by secret:rotate")
         if not 1 <= options.batch <= MOST:
-            raise RefusedError(422, f"'batch' is 1 to {MOST}; given: {options.batch}")
+            raise RequestError(422, f"'batch' is 1 to {MOST}; given: {options.batch}")
         if options.allow_private and not settings.allow_private_webhooks:
-            raise RefusedError(
+            raise RequestError(
                 403,
                 "this server doesn't call private addresses\n"
                 "  hint: whoever runs it can start it with --allow-private-webhooks",
@@ -162,7 +162,7 @@ class Webhook(PushDelivery):
         if not options.allow_private:
             check_port(target)
             if is_private_literal(target.host):
-                raise RefusedError(422, f"{target.host} isn't an address of the open internet")
+                raise RequestError(422, f"{target.host} isn't an address of the open internet")
         news: dict[str, Any] = {}
         if options.secret:
             key_of(options.secret)
@@ -232,7 +232,7 @@ class Webhook(PushDelivery):
         edit = AddDeadLetters(
             consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6)
         )
-        await answered(self.core.edit(edit))
+        await result_of(self.core.edit(edit))
         if self.options.on_dead == "stop":
             await self.stop(f"no attempt arrived; the last one: {self.error}")
 
@@ -309,7 +309,7 @@ class Webhook(PushDelivery):
 def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
     """Return the edit that gives a webhook a new secret, and the secret."""
     if consumer.delivery.get("kind") != "webhook":
-        raise RefusedError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
+        raise RequestError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
     secret = new_secret()
     old = {"old_secret": consumer.delivery["secret"], "old_until": time.time() + OLD_SECRET}
     options = consumer.delivery | {"secret": secret} | old
@@ -328,7 +328,7 @@ def key_of(secret: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not secret.startswith(_PREFIX) or not 24 <= len(key) <= 64:
-        raise RefusedError(
+        raise RequestError(
             422,
             f"a webhook's secret is {_PREFIX} and 24 to 64 bytes as base64\n"
             "  hint: leave it out; one is made, and shown once",

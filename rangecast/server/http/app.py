@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from rangecast.server.http import page, problems, tickets
 from rangecast.server.http.auth import Grants
-from rangecast.server.http.middleware import Edge
+from rangecast.server.http.middleware import Middleware
 from rangecast.server.http.openapi import document
 from rangecast.server.http.routes import (
     admin,
@@ -59,7 +59,7 @@ def make_app(service: Service) -> ASGIApp:
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         service.start()
-        service.core.pump.gather(asyncio.get_running_loop().call_soon)
+        service.core.pipeline.coalesce_wakeups(asyncio.get_running_loop().call_soon)
         watching = asyncio.create_task(app.state.grants.run())
         try:
             yield
@@ -90,4 +90,4 @@ def make_app(service: Service) -> ASGIApp:
     document.install(app)
     for part in PARTS:
         app.include_router(part.router)
-    return Edge(app, service.core)
+    return Middleware(app, service.core)

@@ -23,7 +23,7 @@ from starlette.requests import HTTPConnection
 from rangecast.server.core import Core
 from rangecast.server.http.middleware import TENANT
 from rangecast.server.security.hosts import Peer
-from rangecast.server.state.registry import RefusedError, Token
+from rangecast.server.state.registry import RequestError, Token
 
 SCOPES = ("read", "subscribe", "publish", "link", "admin")
 """Look; change subscriptions and consumers; publish events; be a neighbour, as another server;
@@ -43,10 +43,10 @@ class Caller:
     tenant: str
     scopes: tuple[str, ...]
 
-    def need(self, scope: str) -> None:
+    def require_scope(self, scope: str) -> None:
         """Refuse what isn't allowed."""
         if scope not in self.scopes and "admin" not in self.scopes:
-            raise RefusedError(
+            raise RequestError(
                 403, f"this token has the scopes {', '.join(self.scopes)}; this needs {scope!r}"
             )
 
@@ -79,11 +79,11 @@ class Grant:
         if self.digest is None:
             self._caller = local_caller(self._core, self.peer.address)
             if wrong := self._core.hosts.wrong(self.peer):
-                raise RefusedError(403, wrong)
+                raise RequestError(403, wrong)
             return
         try:
             token = _token(self._core, self.digest)
-        except RefusedError:
+        except RequestError:
             self._version = -1
             raise
         self._caller, self._expires = Caller(token.tenant, token.scopes), token.expires
@@ -92,11 +92,11 @@ class Grant:
 def local_caller(core: Core, address: str | None) -> Caller:
     """Return who calls from an address without a token; its headers are checked elsewhere."""
     if core.registry.had_token:
-        raise RefusedError(
+        raise RequestError(
             401, "a token is needed\n  hint: send the header `Authorization: Bearer TOKEN`"
         )
     if address not in ("127.0.0.1", "::1") and not core.hosts.is_open:
-        raise RefusedError(401, "without a token only loopback is served")
+        raise RequestError(401, "without a token only loopback is served")
     return _ANYBODY
 
 
@@ -109,7 +109,7 @@ def token_caller(core: Core, secret: str) -> Caller:
 def _token(core: Core, digest: str) -> Token:
     token = core.registry.tokens.get(digest)
     if token is None or 0 < token.expires <= core.clock.now():
-        raise RefusedError(401, "this token isn't known, or has expired")
+        raise RequestError(401, "this token isn't known, or has expired")
     return token
 
 
@@ -118,13 +118,13 @@ class Grants:
 
     def __init__(self, core: Core):
         self._core = core
-        self._open: dict[int, tuple[Grant, Callable[[RefusedError], None]]] = {}
+        self._open: dict[int, tuple[Grant, Callable[[RequestError], None]]] = {}
         self._version = -1
         self._next = 0
         """When the next token expires, in microseconds; 0: none does."""
 
     @contextmanager
-    def watched(self, grant: Grant, end: Callable[[RefusedError], None]) -> Iterator[None]:
+    def watched(self, grant: Grant, end: Callable[[RequestError], None]) -> Iterator[None]:
         """Call `end` when a grant ends, as long as this lasts."""
         key = id(end)
         self._open[key] = grant, end
@@ -150,7 +150,7 @@ class Grants:
         for grant, end in list(self._open.values()):
             try:
                 grant.caller()
-            except RefusedError as error:
+            except RequestError as error:
                 end(error)
 
 
@@ -180,7 +180,7 @@ def peer_of(connection: HTTPConnection) -> Peer:
 
 def grant_of(connection: HTTPConnection) -> Grant:
     """Return what a request may do, by its header; refuse a stranger."""
-    secret = secret_in(connection.headers.get("authorization"))
+    secret = bearer_token(connection.headers.get("authorization"))
     core: Core = connection.app.state.core
     digest = None if secret is None else digest_of(secret)
     grant = Grant(core, digest, peer_of(connection))
@@ -188,13 +188,13 @@ def grant_of(connection: HTTPConnection) -> Grant:
     return grant
 
 
-def secret_in(given: str | None) -> str | None:
+def bearer_token(given: str | None) -> str | None:
     """Return the token of a header `Authorization`."""
     if given is None:
         return None
     kind, _, secret = given.partition(" ")
     if kind.lower() != "bearer" or not secret:
-        raise RefusedError(401, "the header is `Authorization: Bearer TOKEN`")
+        raise RequestError(401, "the header is `Authorization: Bearer TOKEN`")
     return secret.strip()
 
 
@@ -209,14 +209,14 @@ def known(request: Request) -> Caller:
 def allowed(request: Request, scope: str) -> Caller:
     """Return who asks, if that is allowed."""
     caller = known(request)
-    caller.need(scope)
+    caller.require_scope(scope)
     return caller
 
 
 def granted(request: Request, scope: str) -> Grant:
     """Return what a request may do that lasts, if it may do this."""
     grant = grant_of(request)
-    grant.caller().need(scope)
+    grant.caller().require_scope(scope)
     return grant
 
 
@@ -229,6 +229,6 @@ def _check_type(request: Request) -> None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     is_browser = "origin" in headers or "sec-fetch-site" in headers
     if kind in _FORMS or (kind == _CURL and is_browser):
-        raise RefusedError(
+        raise RequestError(
             415, f"a body of the type {kind!r} isn't taken\n  hint: say that it is application/json"
         )

@@ -20,7 +20,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from rangecast.server.http.problems import problem
-from rangecast.server.http.write_batching import CorkedProtocol
+from rangecast.server.http.write_batching import BatchingProtocol
 
 logger = logging.getLogger("rangecast.server")
 MAX_HEAD = 64 << 10
@@ -50,25 +50,27 @@ class ConnectionLimits:
 
     def with_room(self) -> ConnectionLimits:
         """Return limits for which there are descriptors; raise the process's limit if need be."""
-        most, (soft, hard) = self.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != resource.RLIM_INFINITY and soft < most + _RESERVE:
-            soft = most + _RESERVE if hard == resource.RLIM_INFINITY else min(most + _RESERVE, hard)
+        limit, (soft, hard) = self.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < limit + _RESERVE:
+            soft = (
+                limit + _RESERVE if hard == resource.RLIM_INFINITY else min(limit + _RESERVE, hard)
+            )
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            if soft < most + _RESERVE:
-                most = max(soft - _RESERVE, soft // 2)
+            if soft < limit + _RESERVE:
+                limit = max(soft - _RESERVE, soft // 2)
                 logger.warning(
                     "%s descriptors: room for %s connections, not %s\n"
                     "  hint: raise the limit (ulimit -n), or lower --max-connections",
                     soft,
-                    most,
+                    limit,
                     self.max_connections,
                 )
-        return replace(self, max_connections=most)
+        return replace(self, max_connections=limit)
 
 
-class BoundedProtocol(CorkedProtocol):
+class BoundedProtocol(BatchingProtocol):
     """HTTP over connections that have limits."""
 
     def __init__(self, *args: Any, limits: ConnectionLimits | None = None, **more: Any):
@@ -93,8 +95,8 @@ class BoundedProtocol(CorkedProtocol):
         if over > _SLACK:
             self.transport.abort()
         elif over > 0:
-            most = self._limits.max_connections
-            self.refuse(503, f"this server has {most:,} connections open\n  hint: try again later")
+            limit = self._limits.max_connections
+            self.refuse(503, f"this server has {limit:,} connections open\n  hint: try again later")
 
     def data_received(self, data: bytes) -> None:
         """Read what came; refuse a head that is too long before it is whole."""

@@ -23,14 +23,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from rangecast.errors import RangecastError
 from rangecast.server.core import Core
 from rangecast.server.http import middleware
-from rangecast.server.http.auth import Caller, local_caller, secret_in, token_caller
+from rangecast.server.http.auth import Caller, bearer_token, local_caller, token_caller
 from rangecast.server.http.bodies.read import lines_in
 from rangecast.server.http.connections import BoundedProtocol
 from rangecast.server.http.problems import problem, problem_of
 from rangecast.server.http.routes.events import FEW, digest_for, shown_accepted, status_and_type
 from rangecast.server.http.routes.spaces import edit_of, etag, shown_put
 from rangecast.server.pipeline.commands import Accepted, Outcome
-from rangecast.server.pipeline.futures import when_answered
+from rangecast.server.pipeline.futures import when_done
 from rangecast.server.state.edits import PutSubscription
 
 logger = logging.getLogger("rangecast.server")
@@ -76,7 +76,7 @@ class _Held:
         self.keep_alive = True
 
 
-class DirectProtocol(BoundedProtocol):
+class FastPathProtocol(BoundedProtocol):
     """HTTP, with a short way for what comes most often."""
 
     def __init__(self, *args: Any, core: Core, **more: Any):
@@ -205,13 +205,13 @@ class DirectProtocol(BoundedProtocol):
         return True
 
     def _caller(self, secret: bytes | None, scope: str) -> Caller:
-        given = None if secret is None else secret_in(secret.decode("latin-1"))
+        given = None if secret is None else bearer_token(secret.decode("latin-1"))
         if given is None:
             address = None if self.client is None else self.client[0]
             caller = local_caller(self._core, address)
         else:
             caller = token_caller(self._core, given)
-        caller.need(scope)
+        caller.require_scope(scope)
         return caller
 
     # ---- what is answered
@@ -230,7 +230,7 @@ class DirectProtocol(BoundedProtocol):
                 self._send_problem(held, error)
 
         try:
-            when_answered(work(), self.loop, end)
+            when_done(work(), self.loop, end)
         except Exception as error:
             self._send_problem(held, error)
 

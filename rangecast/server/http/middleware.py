@@ -12,14 +12,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rangecast.server.core import Core
 
-MOST_BYTES = 8 << 20
+MAX_BODY_BYTES = 8 << 20
 TENANT = "rangecast.tenant"
 """Where a request's scope says whose it is, once that is known."""
 logger = logging.getLogger("rangecast.requests")
 _REQUEST = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 
-class Edge:
+class Middleware:
     """The outermost part of the application that is ours."""
 
     def __init__(self, app: ASGIApp, core: Core):
@@ -61,14 +61,14 @@ class Edge:
                     "status": status,
                     "seconds": round(time.monotonic() - began, 6),
                     "tenant": scope.get(TENANT),
-                    "seq": self._core.pump.durable,
+                    "seq": self._core.pipeline.durable,
                 },
             )
 
 
 def _bounded(receive: Receive) -> Receive:
     """Refuse a body that is too large as soon as that is known, whoever reads it."""
-    left = MOST_BYTES
+    left = MAX_BODY_BYTES
 
     async def bounded() -> Message:
         nonlocal left
@@ -76,7 +76,7 @@ def _bounded(receive: Receive) -> Receive:
         left -= len(message.get("body", b""))
         if left < 0:
             raise HTTPException(
-                413, f"a body has at most {MOST_BYTES:,} bytes\n  hint: send several requests"
+                413, f"a body has at most {MAX_BODY_BYTES:,} bytes\n  hint: send several requests"
             )
         return message
 

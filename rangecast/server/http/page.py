@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, Response
 
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter(include_in_schema=False)
 FOLDER = Path(__file__).parents[1] / "page"
@@ -51,5 +51,5 @@ async def docs() -> Response:
 async def file(name: str) -> Response:
     """Return a file of the page."""
     if name not in FILES:
-        raise RefusedError(404, "the page has no such file")
+        raise RequestError(404, "the page has no such file")
     return FileResponse(FOLDER / name, headers=HEADERS)

@@ -22,7 +22,7 @@ from rangecast.errors import (
 from rangecast.server.delivery.messages import PositionError
 from rangecast.server.log.base import LogError, LogFullError
 from rangecast.server.state.lineage import LostPositionError
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 _NO_SUCH_PATH = (HTTPStatus.NOT_FOUND.phrase, HTTPStatus.METHOD_NOT_ALLOWED.phrase)
 """What the router says of a path that it doesn't have."""
@@ -30,7 +30,7 @@ _NO_SUCH_PATH = (HTTPStatus.NOT_FOUND.phrase, HTTPStatus.METHOD_NOT_ALLOWED.phra
 
 def status_of(error: RangecastError) -> int:
     """Return the HTTP status that says what is wrong."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, RequestError):
         return error.status
     if isinstance(error, UnknownIdError):
         return 404

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from starlette.requests import HTTPConnection
 
 from rangecast.server.http.auth import Grant, digest_of, grant_of, known, peer_of
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 SECONDS = 30
 MOST = 10_000
@@ -45,7 +45,7 @@ class Tickets:
         """Return the digest of a ticket's token; the ticket is gone then."""
         token, until = self._waiting.pop(digest_of(ticket), (None, 0.0))
         if until < self._clock():
-            raise RefusedError(
+            raise RequestError(
                 401, "this ticket isn't known, was used, or has expired\n  hint: ask for a new one"
             )
         return token

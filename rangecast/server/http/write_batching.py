@@ -16,15 +16,15 @@ _MOST = 64 << 10
 """Bytes that wait at most: the connection must notice if nobody reads."""
 
 
-class CorkedProtocol(HttpToolsProtocol):
+class BatchingProtocol(HttpToolsProtocol):
     """HTTP over connections that send by turns; a WebSocket takes them over as they are."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve a connection."""
-        super().connection_made(cast(Any, Corked(transport, self.loop)))
+        super().connection_made(cast(Any, BatchingTransport(transport, self.loop)))
 
 
-class Corked:
+class BatchingTransport:
     """A transport whose writes of one turn are sent at its end."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop):

@@ -34,7 +34,7 @@ from rangecast.server.links.journal import SOURCE, ServerJournal
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Accepted, Edits, Events
 from rangecast.server.state.edits import DeleteConsumer, EventsHead, PutConsumer
-from rangecast.server.state.registry import RefusedError, SpaceEntry, Version
+from rangecast.server.state.registry import RequestError, SpaceEntry, Version
 
 TENANT = "default"
 """Whose space is linked."""
@@ -105,8 +105,8 @@ class Driver:
             subscriptions={one.name: _routed(one) for one in entry.live.values()},
             journal=self.journal,
             settings=SETTINGS,
-            kept=core.repeats.read_from(entry.tenant, entry.name, SOURCE),
-            marks=core.repeats.marks_from(entry.tenant, entry.name, SOURCE),
+            kept=core.deduplicator.read_from(entry.tenant, entry.name, SOURCE),
+            marks=core.deduplicator.marks_from(entry.tenant, entry.name, SOURCE),
             cursors={peer: one.cursor for peer, one in links.items()},
             numbers_from=lineage.number_of(log.last),
             identity=Identity(log.epoch, tuple(lineage.names)),
@@ -384,9 +384,9 @@ class Driver:
         request.answer.add_done_callback(self._appended)
         while not self.is_ending:
             try:
-                self._core.pump.submit(request)
+                self._core.pipeline.submit(request)
                 return
-            except RefusedError:  # too much waits to be written: so do neighbours
+            except RequestError:  # too much waits to be written: so do neighbours
                 time.sleep(0.02)
 
     def _appended(self, answer: Future[Accepted]) -> None:
@@ -409,7 +409,7 @@ class Driver:
             "log": link.log or None,
             "refused": link.refused or None,
             "dialled": wire.url or None if wire is not None else None,
-            "lag": self._core.pump.durable - link.floor,
+            "lag": self._core.pipeline.durable - link.floor,
             "in_flight": link.in_flight,
             "told": len(link.advertised.items),
             "wants": len(link.received.items) if link.is_known else None,

@@ -3,7 +3,7 @@
 matcher's thread:  edits and events that are in the log  --.
 event loop:        frames, connections up and down, ...   --+--> inbox --> driver --> broker
 its own:           time                                   --'                |
-frames to connections, events of others to the pump, answers  <----------'
+frames to connections, events of others to the pipeline, answers  <----------'
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Links:
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._thread = threading.Thread(target=self._guarded, name="rangecast-links", daemon=True)
-        # What waits for the thread, under `_news`.
-        self._news = threading.Condition()
+        # What waits for the thread, under `_wakeup`.
+        self._wakeup = threading.Condition()
         self._ending = False
         self._calls: deque[Callable[[Driver], None]] = deque()
         self._written: list[Written] = []
@@ -96,7 +96,7 @@ class Links:
     def start(self) -> None:
         """Begin; the space is there. Call it on the event loop."""
         self._entry = self._core.registry.space(TENANT, self._options.space)
-        self._core.pump.links = self._carried_out
+        self._core.pipeline.links = self._carried_out
         self._thread.start()
         self.dials = [Dial(self, url, self._options.token) for url in self._options.urls]
         self._tasks = [asyncio.create_task(one.run()) for one in self.dials]
@@ -106,11 +106,11 @@ class Links:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with self._news:
+        with self._wakeup:
             self._ending = True
             if self._driver is not None:
                 self._driver.is_ending = True
-            self._news.notify_all()
+            self._wakeup.notify_all()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, STOP_SECONDS)
 
@@ -118,7 +118,7 @@ class Links:
 
     def _carried_out(self, batch: Sequence[Written]) -> None:
         """Take what is in the log, and matched here; called by the matcher."""
-        with self._news:
+        with self._wakeup:
             for one in batch:
                 size = len(one.unit.body) if isinstance(one.request, Events) else 0
                 self._written_bytes += size
@@ -127,16 +127,16 @@ class Links:
                 else:
                     self._written.append(one)
             self._upto = batch[-1].unit.last
-            self._news.notify_all()
+            self._wakeup.notify_all()
 
     def _soon(self, call: Callable[[Driver], None]) -> None:
-        with self._news:
+        with self._wakeup:
             self._calls.append(call)
-            self._news.notify_all()
+            self._wakeup.notify_all()
 
     def up(self, wire: Wire) -> None:
         """A connection can be used."""
-        with self._news:
+        with self._wakeup:
             self._open.add(wire)
         self._soon(lambda driver: driver.up(wire))
 
@@ -146,7 +146,7 @@ class Links:
 
     def down(self, wire: Wire) -> None:
         """A connection is gone."""
-        with self._news:
+        with self._wakeup:
             self._open.discard(wire)
         self._soon(lambda driver: driver.down(wire))
 
@@ -159,9 +159,9 @@ class Links:
         when they do.
         """
         asked: Future[bool] = Future()
-        with self._news:
+        with self._wakeup:
             self._asked.append((seq, asked))
-            self._news.notify_all()
+            self._wakeup.notify_all()
         return asked
 
     def wrong_with(self, wire: Wire) -> str:
@@ -183,15 +183,15 @@ class Links:
                 self._give_up(f"internal error: {error!r}"[:300])
             if time.monotonic() - begun > _AGAIN_AT_MOST:
                 pause = _AGAIN
-            with self._news:
-                self._news.wait_for(lambda: self._ending, pause)
+            with self._wakeup:
+                self._wakeup.wait_for(lambda: self._ending, pause)
             pause = min(2 * pause, _AGAIN_AT_MOST)
 
     def _give_up(self, why: str) -> None:
         """End a broker that an error has met: what it knows may be wrong, the log isn't."""
         self.failures += 1
         driver = self._driver
-        with self._news:
+        with self._wakeup:
             self._failed = self._failed or why
             wires, self._calls = [*self._open], deque()
         for wire in wires:
@@ -206,9 +206,9 @@ class Links:
             if self._driver is None:
                 self._begin()
             driver = self._driver
-            with self._news:
-                if driver is not None and not self._has_news():
-                    self._news.wait(min(60.0, max(0.0, driver.tick_at - time.monotonic())))
+            with self._wakeup:
+                if driver is not None and not self._has_work():
+                    self._wakeup.wait(min(60.0, max(0.0, driver.tick_at - time.monotonic())))
                 if self._ending or driver is None:
                     return
                 calls, self._calls = self._calls, deque()
@@ -227,7 +227,7 @@ class Links:
             if self._failed:
                 self._drop(driver)
 
-    def _has_news(self) -> bool:
+    def _has_work(self) -> bool:
         has_asked = any(seq <= self._upto for seq, _ in self._asked)
         has_written = bool(self._written) or not self._is_whole
         return bool(self._calls or has_written or has_asked or self._ending or self._failed)
@@ -241,16 +241,16 @@ class Links:
         while not self._ending:
             try:
                 core.edit(edit).result()
-                core.pump.paused(lambda: self._make(incarnation))
+                core.pipeline.quiesced(lambda: self._make(incarnation))
                 return
             except RangecastError as error:
                 self._alarm(f"links can't begin: {error}")
-                with self._news:
-                    self._news.wait_for(lambda: self._ending, _AGAIN)
+                with self._wakeup:
+                    self._wakeup.wait_for(lambda: self._ending, _AGAIN)
 
     def _make(self, incarnation: int) -> None:
         """Nothing is written now: what waits here is in the log, and is known by that."""
-        with self._news:
+        with self._wakeup:
             self._written, self._written_bytes, self._is_whole = [], 0, True
             self._upto = self._core.log.last
             self._failed = ""
@@ -265,14 +265,14 @@ class Links:
 
     def _fail(self, why: str) -> None:
         """End this life of the broker, soon."""
-        with self._news:
+        with self._wakeup:
             self._failed = self._failed or why
-            self._news.notify_all()
+            self._wakeup.notify_all()
 
     def _drop(self, driver: Driver) -> None:
         self._alarm(f"links begin again: {self._failed}")
         driver.end()
-        with self._news:  # what was asked is asked again
+        with self._wakeup:  # what was asked is asked again
             asked = {*driver.questions.values(), *self._unanswered}
             self._asked += [(0, answer) for answer in asked if not answer.done()]
             self._unanswered = set()

@@ -140,10 +140,10 @@ def patiently(call: Callable[[], T]) -> T:
             time.sleep(0.1)
 
 
-def arrived(reader: Any, most: int, seconds: float) -> list[Any]:
+def arrived(reader: Any, limit: int, seconds: float) -> list[Any]:
     """Return the next record and what has come with it; wait for one, at most so long."""
     first = reader.poll(seconds)
-    return [] if first is None else [first, *reader.consume(most - 1, 0)]
+    return [] if first is None else [first, *reader.consume(limit - 1, 0)]
 
 
 def make_topic(

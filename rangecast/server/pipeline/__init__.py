@@ -1,4 +1,4 @@
 """The commit pipeline, from a request to its answer.
 
-commands -> admission (state) -> log.append -> apply -> fanout -> hub (delivery) -> futures
+commands -> admission (state) -> log.append -> apply -> hub (delivery) -> futures
 """

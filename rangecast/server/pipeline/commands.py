@@ -1,4 +1,4 @@
-"""What somebody wants of the server, on its way through the pump, and what becomes of it."""
+"""What somebody wants of the server, on its way through the pipeline, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Updates:
 Request = Edits | Events | Updates
 
 
-def settle(request: Request, answer: Accepted | BaseException) -> None:
+def resolve(request: Request, answer: Accepted | BaseException) -> None:
     """Answer a request that is refused or writes nothing, if it hasn't been answered."""
     if request.answer.done():
         return

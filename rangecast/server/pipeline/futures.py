@@ -1,4 +1,4 @@
-"""Answers of the pump, awaited on an event loop."""
+"""Answers of the pipeline, awaited on an event loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Mailbox:
 _mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = WeakKeyDictionary()
 
 
-def when_answered(
+def when_done(
     answer: Future[T], loop: asyncio.AbstractEventLoop, then: Callable[[Future[T]], None]
 ) -> None:
     """Call a function on an event loop once there is an answer; it mustn't raise.
@@ -80,7 +80,7 @@ def chained_future(pool: Executor, work: Callable[..., Future[T]], *given: Any) 
     return chained
 
 
-async def answered(answer: Future[T]) -> T:
+async def result_of(answer: Future[T]) -> T:
     """Return what an answer brings.
 
     Unlike with `asyncio.wrap_future`, a task that gives up waiting doesn't cancel its request:
@@ -94,6 +94,6 @@ async def answered(answer: Future[T]) -> T:
             if not waiter.done():
                 waiter.set_result(None)
 
-        when_answered(answer, loop, go_on)
+        when_done(answer, loop, go_on)
         await waiter
     return answer.result()

@@ -24,22 +24,22 @@ from rangecast.server.delivery.messages import Message
 from rangecast.server.log.base import Draft, Log, LogFullError, Unit
 from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.apply import Matching, Written
-from rangecast.server.pipeline.commands import Accepted, Edits, Events, Request, Updates, settle
+from rangecast.server.pipeline.commands import Accepted, Edits, Events, Request, Updates, resolve
 from rangecast.server.state.admission import Admission
 from rangecast.server.state.boards import ObjectChange, UpdatesHead, updates_draft
-from rangecast.server.state.dedup import Repeats
+from rangecast.server.state.dedup import Deduplicator
 from rangecast.server.state.edits import (
     BeginEpoch,
     DeleteConsumer,
     PutConsumer,
-    Run,
+    PutRun,
     acks_draft,
     edits_draft,
     events_draft,
 )
-from rangecast.server.state.registry import AnyChange, Consumer, RefusedError, Registry
+from rangecast.server.state.registry import AnyChange, Consumer, Registry, RequestError
 
-WAITING = 64 << 20
+MAX_QUEUE_BYTES = 64 << 20
 """Bytes that may wait to be written; more is answered by: later."""
 GROUP = 16 << 20
 """Bytes that are written as one group."""
@@ -49,7 +49,7 @@ UNMATCHED = 64 << 20
 """Bytes that may be written and not matched yet; then the committer waits."""
 
 
-class Settled(NamedTuple):
+class Resolved(NamedTuple):
     """The answer to a request that writes nothing."""
 
     answer: Accepted
@@ -57,11 +57,11 @@ class Settled(NamedTuple):
     """Whether it rests on this group: it holds once the group is written."""
 
 
-HandOut = Callable[[int, dict[int, list[Message]], int], None]
+Dispatch = Callable[[int, dict[int, list[Message]], int], None]
 """(number of the batch, messages by consumer, all is matched up to this seq)"""
 
 
-class Pump:
+class CommitPipeline:
     """The way of every request. Any thread may submit."""
 
     def __init__(
@@ -69,13 +69,13 @@ class Pump:
         log: Log,
         registry: Registry,
         matching: Matching,
-        repeats: Repeats,
-        hand_out: HandOut,
+        deduplicator: Deduplicator,
+        dispatch: Dispatch,
         stopped: Callable[[BaseException], None],
     ):
         self.log = log
         self.registry = registry
-        self.repeats = repeats
+        self.deduplicator = deduplicator
         self.durable = log.last
         self.matched = log.last
         self.is_full = False
@@ -91,7 +91,7 @@ class Pump:
         """Who is told of all that is matched, to tell it to other servers."""
         self.reread: Callable[[int], None] = lambda _: None
         """Lets all listeners read the log up to a seq: it has something that isn't handed out."""
-        self._hand_out = hand_out
+        self._dispatch = dispatch
         self._stopped = stopped
         self._waiting: deque[Request] = deque()
         self.queue_bytes = 0
@@ -103,7 +103,7 @@ class Pump:
         self._to_match = threading.Condition(self._change)
         self._at_rest = threading.Condition(self._change)
         self._soon: Callable[[Callable[[], None]], object] | None = None
-        self._gathering_thread, self._is_gathering = 0, False
+        self._loop_thread, self._is_wakeup_due = 0, False
         self.clock = Clock(max((unit.at for unit in log.read(log.last - 1, 1)), default=0))
         self._now = self.clock.now()
         """When the last group was written."""
@@ -141,13 +141,13 @@ class Pump:
     def check_open(self) -> None:
         """Refuse what would be written, if nothing is."""
         if self._refusal:
-            raise RefusedError(421, self._refusal)
+            raise RequestError(421, self._refusal)
 
     def advance(self, last: int) -> None:
         """Note that all up to a seq is written and carried out. Listeners read it from the log."""
         self.durable = self.matched = last
         self.batches += 1
-        self._hand_out(self.batches, {}, last)
+        self._dispatch(self.batches, {}, last)
 
     def submit(self, request: Request) -> None:
         """Take a request; its `answer` comes later."""
@@ -155,30 +155,30 @@ class Pump:
         self.check_open()
         with self._change:
             if self._failure is not None or self._ending:
-                raise RefusedError(503, "the server is stopping; try again later")
-            if self.queue_bytes + size > WAITING and self._waiting:
-                raise RefusedError(
+                raise RequestError(503, "the server is stopping; try again later")
+            if self.queue_bytes + size > MAX_QUEUE_BYTES and self._waiting:
+                raise RequestError(
                     503, f"{self.queue_bytes:,} bytes wait to be written; try again in a second"
                 )
             self._waiting.append(request)
             self.queue_bytes += size
-            if self._soon is None or threading.get_ident() != self._gathering_thread:
+            if self._soon is None or threading.get_ident() != self._loop_thread:
                 self._to_commit.notify()
-            elif not self._is_gathering:
-                self._is_gathering = True
-                self._soon(self._gathered)
+            elif not self._is_wakeup_due:
+                self._is_wakeup_due = True
+                self._soon(self._wake_committer)
 
-    def gather(self, soon: Callable[[Callable[[], None]], object]) -> None:
+    def coalesce_wakeups(self, soon: Callable[[Callable[[], None]], object]) -> None:
         """Let what this thread submits in one turn of its event loop be written together.
 
         `soon` calls a function at the end of a turn. To wake the committer for each request of it
         would take longer than all else that the loop does for them.
         """
-        self._soon, self._gathering_thread = soon, threading.get_ident()
+        self._soon, self._loop_thread = soon, threading.get_ident()
 
-    def _gathered(self) -> None:
+    def _wake_committer(self) -> None:
         with self._change:
-            self._is_gathering = False
+            self._is_wakeup_due = False
             self._to_commit.notify()
 
     def note_ack(self, consumer: Consumer, seq: int) -> None:
@@ -194,14 +194,14 @@ class Pump:
             if self._acks and not self._waiting:
                 self._to_commit.notify()
 
-    def least_at(self) -> int:
+    def min_next_time(self) -> int:
         """Return a time before which nothing more is written; of a copy of a log nobody knows."""
         with self._change:
             if self.is_copy:
                 return 0
             return self._now if self._committing else self._tick()
 
-    def paused(self, look: Callable[[], Any]) -> Any:
+    def quiesced(self, look: Callable[[], Any]) -> Any:
         """Call a function between two groups, when all that is written is matched as well."""
         with self._change:
             self._paused = True
@@ -240,7 +240,7 @@ class Pump:
                 changed.notify_all()
         self._stopped(error)
         for request in left:
-            settle(request, error)
+            resolve(request, error)
 
     def _commit(self) -> None:
         while True:
@@ -293,7 +293,7 @@ class Pump:
         # Acknowledgements come first: an edit of this group may move a cursor elsewhere.
         drafts += [acks_draft(acks, now)] if acks else []
         admission.seq += len(drafts)
-        self.repeats.begin()
+        self.deduplicator.begin()
         for request in group:
             answer: Accepted | RangecastError
             is_pending = bool(admitted)
@@ -302,7 +302,7 @@ class Pump:
             except RangecastError as error:
                 answer = error
             else:
-                if not isinstance(draft, Settled):
+                if not isinstance(draft, Resolved):
                     drafts.append(draft)
                     admitted.append(request)
                     continue
@@ -311,7 +311,7 @@ class Pump:
             if is_pending:
                 held.append((request, answer))
             else:
-                settle(request, answer)
+                resolve(request, answer)
         requests: list[Request | None] = [*([None] * (len(drafts) - len(admitted))), *admitted]
         if not (acks or admitted):
             return
@@ -348,26 +348,26 @@ class Pump:
                 assert request.accepted is not None
                 request.answer.set_result(request.accepted)
             elif failure is not None:  # the matcher has stopped: it answers nothing any more
-                settle(request, failure)
+                resolve(request, failure)
         for request, answer in held:
-            settle(request, answer)
+            resolve(request, answer)
 
     def _refuse_full(
         self, error: LogFullError, refused: Sequence[Request], acks: dict[str, int]
     ) -> None:
         """Undo a group for which there is no space on the disk."""
         self.is_full = True
-        self.repeats.undo()
+        self.deduplicator.undo()
         with self._change:
             if not self._ending:  # given up when it ends: what they say is delivered again
                 self._acks = acks | self._acks
         for request in refused:
-            settle(request, error)
+            resolve(request, error)
         if not refused:  # acknowledgements alone: try again soon
             with self._change:
                 self._to_commit.wait_for(lambda: self._ending or self._waiting, _FULL_PAUSE)
 
-    def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Settled:
+    def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Resolved:
         """Return what is to be written for a request."""
         if isinstance(request, Edits):
             inserted = admission.check_all(request.edits, request.if_match)
@@ -378,32 +378,32 @@ class Pump:
             return self._admitted_updates(request, admission, now)
         given, head = request.encoded, request.head
         if head.key:
-            before = self.repeats.request(head)
+            before = self.deduplicator.request(head)
             if before is not None:
                 again = Accepted(before.first, before.length, before.refused, repeated=True)
-                return Settled(again, self.repeats.is_pending(head))
+                return Resolved(again, self.deduplicator.is_pending(head))
         if request.follows is not None:
-            self.repeats.check_source(head, request.follows)
+            self.deduplicator.check_source(head, request.follows)
         skipped, is_pending = 0, False
         if head.dedup:
-            fresh, is_pending = self.repeats.fresh(head, given.rows)
-            skipped = len(given.rows) - len(fresh)
+            unseen, is_pending = self.deduplicator.unseen(head, given.rows)
+            skipped = len(given.rows) - len(unseen)
             if skipped:
-                given = request.encoded = given.take(fresh)
+                given = request.encoded = given.take(unseen)
         count = len(given.lines)
         request.accepted = Accepted(admission.seq, count, head.refused, skipped=skipped)
         if head.key:
-            self.repeats.note(head, admission.seq, count)
+            self.deduplicator.note(head, admission.seq, count)
         if not count:
-            return Settled(request.accepted, is_pending)
+            return Resolved(request.accepted, is_pending)
         if head.source:
-            self.repeats.note_source(head)
+            self.deduplicator.note_source(head)
         admission.seq += count
         return events_draft(head, given.lines, now)
 
     def _admitted_updates(
         self, request: Updates, admission: Admission, now: int
-    ) -> Draft | Settled:
+    ) -> Draft | Resolved:
         entry, first, refused = request.entry, admission.seq, request.refused
         taken: list[ObjectChange] = []
         codes: dict[int, str] = {}
@@ -416,11 +416,11 @@ class Pump:
             codes = {row: error.code for row, error in more}
         request.accepted = Accepted(first, len(taken), refused, codes=codes)
         if not taken:
-            return Settled(request.accepted, True)
+            return Resolved(request.accepted, True)
         return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)
 
     def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
-        if isinstance(request.edits, Run):
+        if isinstance(request.edits, PutRun):
             return [*self.registry.apply(request.edits, unit.first, request.read)]
         with self._change:
             changes = [*self.registry.apply(request.edits, unit.first)]
@@ -469,4 +469,4 @@ class Pump:
             for one in batch:
                 if isinstance(one.request, Events) and one.request.head.lost:
                     self.reread(one.unit.last)
-        self._hand_out(number, messages, self.matched)
+        self._dispatch(number, messages, self.matched)

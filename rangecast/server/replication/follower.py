@@ -224,7 +224,7 @@ class Follower:
                 self._has_doubt = False
                 self._failed(str(error))
             except Exception as error:
-                if self._core.pump.has_failed or self._ending.is_set():
+                if self._core.pipeline.has_failed or self._ending.is_set():
                     return  # the server stops
                 logger.exception("following failed")
                 self._failed(f"internal error: {type(error).__name__}")
@@ -259,9 +259,9 @@ class Follower:
             try:
                 core.follow(unit)
             except LogFullError:
-                core.pump.is_full = True
+                core.pipeline.is_full = True
                 raise
-        core.pump.is_full = False
+        core.pipeline.is_full = False
         if log.last >= piece.last:
             self._current = arrived
 

@@ -34,14 +34,14 @@ from rangecast.server.state.edits import (
     PutBroker,
     PutConsumer,
     PutInterest,
+    PutRun,
     PutSpace,
     PutSubscription,
     PutTenant,
     PutToken,
-    Run,
     StopConsumer,
 )
-from rangecast.server.state.registry import Name, RefusedError, Registry, Version
+from rangecast.server.state.registry import Name, Registry, RequestError, Version
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ONLY_NEW = "new"
@@ -51,11 +51,11 @@ Conditions = str | Sequence[str] | None
 """ETags that subscriptions must have before an edit: one for all of them, or one for each."""
 
 
-class ConsumerExistsError(RefusedError):
+class ConsumerExistsError(RequestError):
     """A consumer that had to be new was made by another request meanwhile."""
 
 
-class ChangedError(RefusedError):
+class ChangedError(RequestError):
     """A subscription isn't the one any more that an edit is about."""
 
 
@@ -87,7 +87,7 @@ class Admission:
         self._inserted = 0
         before, counts = self.seq, dict(self._counts)
         try:
-            if isinstance(edits, Run):
+            if isinstance(edits, PutRun):
                 self._check_subscriptions(edits, if_match)
                 self.seq += len(edits)
             else:
@@ -144,7 +144,7 @@ class Admission:
                 self._need_consumer((edit.tenant, edit.name))
             case DeleteToken():
                 if not self._tokens.get(edit.name, edit.name in self._registry.tokens):
-                    raise RefusedError(404, "no such token")
+                    raise RequestError(404, "no such token")
                 self._set(self._tokens, edit.name, False)
             case PutToken():
                 self._set(self._tokens, edit.name, True)
@@ -152,7 +152,7 @@ class Admission:
                 pass
 
     def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: Conditions) -> None:
-        """Judge subscriptions of one space, each of another id."""
+        """DeliveryOracle subscriptions of one space, each of another id."""
         tenant, space = edits[0].tenant, edits[0].space
         if (tenant, space) not in self._spaces:
             self._registry.space(tenant, space)
@@ -161,12 +161,12 @@ class Admission:
     def _check_puts(
         self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: Conditions
     ) -> None:
-        """Judge subscriptions or interests, each of another id, of what has this label."""
+        """DeliveryOracle subscriptions or interests, each of another id, of what has this label."""
         tenant, noun = edits[0].tenant, "interest" if "/" in label else "subscription"
         for consumer in dict.fromkeys([one.consumer for one in edits]):
             other = self._need_consumer((tenant, consumer)) if consumer else label
             if other != label:
-                raise RefusedError(
+                raise RequestError(
                     409,
                     f"the consumer {abbreviate(consumer)} is of {_in_words(other)}, the {noun} of "
                     f"{_in_words(label)}\n  hint: make a consumer for each",
@@ -249,7 +249,7 @@ class Admission:
         if name not in self._boards:
             self._registry.board(*name)
         elif self._boards[name] is None:
-            raise RefusedError(404, f"no board {abbreviate(name[1])}")
+            raise RequestError(404, f"no board {abbreviate(name[1])}")
 
     def _check_board(self, edit: PutBoard | DeleteBoard) -> None:
         key = edit.tenant, edit.name
@@ -258,7 +258,7 @@ class Admission:
             label = board_label(edit.name)
             for name in [*self._registry.consumers, *self._consumers]:
                 if name[0] == edit.tenant and self._consumer_space(name) == label:
-                    raise RefusedError(
+                    raise RequestError(
                         409,
                         f"the consumer {abbreviate(name[1])} is of the board "
                         f"{abbreviate(edit.name)}\n"
@@ -270,7 +270,7 @@ class Admission:
         before = self._registry.boards.get(key)
         old = self._boards.get(key, None if before is None else before.made)
         if old is not None and old != edit:
-            raise RefusedError(
+            raise RequestError(
                 409,
                 f"the board {abbreviate(edit.name)} exists, with other options\n"
                 "  hint: delete it first, or choose another name",
@@ -294,7 +294,7 @@ class Admission:
         """
         self._need_board((entry.tenant, entry.name))
         if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
-            raise RefusedError(404, f"the board {abbreviate(entry.name)} was deleted meanwhile")
+            raise RequestError(404, f"the board {abbreviate(entry.name)} was deleted meanwhile")
         self._journal.clear()
         taken: list[ObjectChange] = []
         refused: list[tuple[int, RangecastError]] = []
@@ -327,7 +327,7 @@ class Admission:
         space = self._consumer_space(name)
         if space is None:
             self._registry.consumer(*name)
-            raise RefusedError(404, f"no consumer {abbreviate(name[1])}")
+            raise RequestError(404, f"no consumer {abbreviate(name[1])}")
         return space
 
     def _check_space(self, edit: PutSpace) -> None:
@@ -351,7 +351,7 @@ class Admission:
             self._registry.space(edit.tenant, edit.space)
         old = self._consumer_space(key)
         if old is not None and old != label:
-            raise RefusedError(
+            raise RequestError(
                 409,
                 f"the consumer {abbreviate(edit.name)} exists, of {_in_words(old)}\n"
                 "  hint: delete it first, or choose another name",
@@ -402,7 +402,7 @@ def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -
     """Refuse what would be too many."""
     if name in limits and count + more > limits[name]:
         wanted = f"; this would be {more:,} more" if more > 1 else ""
-        raise RefusedError(
+        raise RequestError(
             403,
             f"this tenant may have {limits[name]:,} {name}, and has {count:,}{wanted}\n"
             "  hint: delete some, or ask for a higher limit",
@@ -412,7 +412,7 @@ def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -
 def check_name(noun: str, name: str) -> None:
     """Refuse a name that wouldn't fit into a path and a log line."""
     if not NAME.fullmatch(name):
-        raise RefusedError(
+        raise RequestError(
             422,
             f"the name of a {noun} is made of letters, digits, '_', '.' and '-', begins with a "
             f"letter or digit, and has at most 128 of them\n  given: {abbreviate(name)}",
@@ -432,7 +432,7 @@ def check_growth(old: Space, new: Space) -> None:
                 wrong = f"attribute {was.name!r} differs"
                 break
     if wrong is not None:
-        raise RefusedError(
+        raise RequestError(
             409,
             f"the space exists, and can't become this one: {wrong}\n"
             "  hint: add attributes, or values of a category, at the end; or make another space",

@@ -32,7 +32,7 @@ from rangecast.server.json_text import decode
 from rangecast.server.log.base import Draft, Unit
 from rangecast.server.state.edits import NEVER, UPDATES, PutBoard, PutInterest
 
-LONGEST_BATCH = 1_000
+MAX_BATCH = 1_000
 """Changes that may be made at once: the lists of before are worked out from those of after."""
 _encode = msgspec.json.Encoder().encode
 

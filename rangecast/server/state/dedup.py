@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from rangecast.server.encoding import rows_of
 from rangecast.server.json_text import shallow
 from rangecast.server.state.edits import EventsHead
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 REQUESTS = 100_000
 IDS = 1_000_000
 
 
-class Before(NamedTuple):
+class PreviousRequest(NamedTuple):
     """A request that has been carried out."""
 
     digest: str
@@ -28,11 +28,11 @@ class Before(NamedTuple):
     refused: list[tuple[int, str]]
 
 
-class Repeats:
+class Deduplicator:
     """The newest requests that had a key, and the newest events whose ids count."""
 
     def __init__(self) -> None:
-        self.requests: OrderedDict[str, Before] = OrderedDict()
+        self.requests: OrderedDict[str, PreviousRequest] = OrderedDict()
         self.ids: OrderedDict[str, None] = OrderedDict()
         self.offsets: dict[str, int] = {}
         """How far the server has read each source of events."""
@@ -66,11 +66,11 @@ class Repeats:
             else:
                 self.offsets[key] = old
 
-    def request(self, head: EventsHead) -> Before | None:
+    def request(self, head: EventsHead) -> PreviousRequest | None:
         """Return what became of a request with the same key; refuse one with another body."""
         found = self.requests.get(_key(head, head.key))
         if found is not None and found.digest != head.digest:
-            raise RefusedError(
+            raise RequestError(
                 422,
                 f"the Idempotency-Key {head.key!r} was used before, with another body\n"
                 "  hint: use a new key for each request, and the same only to repeat one",
@@ -84,10 +84,10 @@ class Repeats:
     def note(self, head: EventsHead, first: int, count: int) -> None:
         """Remember a request."""
         key = _key(head, head.key)
-        self.requests[key] = Before(head.digest, first, count, head.refused)
+        self.requests[key] = PreviousRequest(head.digest, first, count, head.refused)
         self._new_requests.add(key)
 
-    def fresh(self, head: EventsHead, rows: Sequence[dict[str, Any]]) -> tuple[list[int], bool]:
+    def unseen(self, head: EventsHead, rows: Sequence[dict[str, Any]]) -> tuple[list[int], bool]:
         """Return the places of the events whose ids are new, and remember them; and whether one
         of the other ids is of this group, which isn't written yet.
         """
@@ -108,7 +108,7 @@ class Repeats:
         """Refuse events of a source that aren't the next ones: each is written once, in order."""
         before = self.offsets.get(_key(head, head.source), 0)
         if before != follows:
-            raise RefusedError(
+            raise RequestError(
                 409, f"{head.source} was read up to {before}; given: what follows {follows}"
             )
 
@@ -145,9 +145,9 @@ class Repeats:
             self.note_source(head)
         if head.dedup:
             try:
-                self.fresh(head, rows_of(lines, head.form))
+                self.unseen(head, rows_of(lines, head.form))
             except RecursionError:  # an id that an earlier version accepted is too deep
-                self.fresh(head, rows_of([shallow(line) for line in lines], head.form))
+                self.unseen(head, rows_of([shallow(line) for line in lines], head.form))
 
 
 def _key(head: EventsHead, name: str) -> str:

@@ -281,7 +281,7 @@ def edits_draft(edits: Sequence[AnyEdit], at: int) -> Draft:
 def edits_of(unit: Unit) -> Sequence[AnyEdit]:
     """Return the edits of a unit; refuse those of a rangecast that knows more than this one."""
     try:
-        return run_or_not(_edits.decode(unit.body))
+        return as_run(_edits.decode(unit.body))
     except msgspec.ValidationError as error:
         raise LogError(
             f"the log has an edit at seq {unit.first} that this rangecast doesn't know: {error}\n"
@@ -292,7 +292,7 @@ def edits_of(unit: Unit) -> Sequence[AnyEdit]:
 def size_of(edits: Sequence[AnyEdit]) -> int:
     """Return the bytes of edits, about."""
     size = _OVERHEAD * len(edits)
-    if isinstance(edits, Run):
+    if isinstance(edits, PutRun):
         return size + sum([len(one.filter) + len(one.name) for one in edits])
     for one in edits:
         if isinstance(one, PutSubscription | PutInterest):
@@ -302,11 +302,11 @@ def size_of(edits: Sequence[AnyEdit]) -> int:
     return size
 
 
-class Run(list[PutSubscription]):
+class PutRun(list[PutSubscription]):
     """Subscriptions of one space that are put, each once: what is done is done for all at once."""
 
 
-def run_or_not(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
+def as_run(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
     """Return edits as a run, if they are one."""
     puts = [one for one in edits if isinstance(one, PutSubscription)]
     if not puts or len(puts) < len(edits):
@@ -317,7 +317,7 @@ def run_or_not(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
         or len({one.tenant for one in puts}) > 1
     ):
         return edits
-    return Run(puts)
+    return PutRun(puts)
 
 
 def acks_draft(acks: dict[str, int], at: int) -> Draft:

@@ -17,7 +17,7 @@ from rangecast.model.filters.many import boxes_of_texts
 from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
 from rangecast.model.space import Space
 from rangecast.server.state.edits import PAID, AnyEdit, size_of
-from rangecast.server.state.registry import RefusedError, Registry
+from rangecast.server.state.registry import Registry, RequestError
 
 LIMITS = {
     "events_per_second": "events that are published in a second",
@@ -71,11 +71,11 @@ class Quotas:
         if not self._registry.tenants.get(tenant):
             return
         size = used["bytes_per_second"]
-        most, kept = self.limit(tenant, "retained_bytes"), self._registry.retained.of(tenant)
-        if most is not None and kept + size > most:
-            raise RefusedError(
+        limit, kept = self.limit(tenant, "retained_bytes"), self._registry.retained.of(tenant)
+        if limit is not None and kept + size > limit:
+            raise RequestError(
                 403,
-                f"the log may keep {most:,} bytes of this tenant, and has {kept:,}\n"
+                f"the log may keep {limit:,} bytes of this tenant, and has {kept:,}\n"
                 "  hint: wait until the log drops old ones, or ask for a higher limit",
             )
         with self._one:
@@ -93,7 +93,7 @@ class Quotas:
             if left[name] <= 0 or limit == 0:
                 wait = f"in {-left[name] / limit:.1f} seconds" if limit else "never"
                 what = name.partition("_")[0]
-                raise RefusedError(
+                raise RequestError(
                     429,
                     f"this tenant may send {limit:,} {what} per second, and has sent more\n"
                     f"  hint: send this again {wait}, or ask for a higher limit",
@@ -123,13 +123,13 @@ class Quotas:
         self, tenant: str, texts: Sequence[str], space: TentativeSpace
     ) -> tuple[BoxesRead, dict[int, RangecastError]]:
         """Return the filters of texts, without those that are refused; why, by their places."""
-        longest, most = self._max_length(tenant), self._max_boxes(tenant)
+        longest, limit = self._max_length(tenant), self._max_boxes(tenant)
         refused: dict[int, RangecastError] = {}
         if max(map(len, texts), default=0) > longest:
             for place, text in enumerate(texts):
                 try:
                     _check_length(text, longest)
-                except RefusedError as error:
+                except RequestError as error:
                     refused[place] = error
             texts = ["" if place in refused else text for place, text in enumerate(texts)]
 
@@ -137,17 +137,17 @@ class Quotas:
             refused.setdefault(place, error)
 
         def parse(_place: int, text: str) -> Filter:
-            return Filter.parse(text, space, max_boxes=max(most, MAX_BOXES))
+            return Filter.parse(text, space, max_boxes=max(limit, MAX_BOXES))
 
         lo, hi, sizes = boxes_of_texts(texts, space, refuse, parse)
-        if most < MAX_BOXES:
+        if limit < MAX_BOXES:
             good = [place for place in range(len(texts)) if place not in refused]
             for place, size in zip(good, sizes.tolist(), strict=True):
                 try:
-                    _check_boxes(size, most)
-                except RefusedError as error:
+                    _check_boxes(size, limit)
+                except RequestError as error:
                     refused[place] = error
-            kept = sizes <= most
+            kept = sizes <= limit
             rows = np.repeat(kept, sizes)
             lo, hi, sizes = lo[rows], hi[rows], sizes[kept]
         return BoxesRead(space, lo, hi, sizes), refused
@@ -156,7 +156,7 @@ class Quotas:
         """Refuse one connection too many."""
         limit, count = self.limit(tenant, "sessions"), self._sessions[tenant]
         if limit is not None and count >= limit:
-            raise RefusedError(
+            raise RequestError(
                 429,
                 f"this tenant may have {limit:,} connections open, and has {count:,}\n"
                 "  hint: close some, or ask for a higher limit",
@@ -174,15 +174,15 @@ class Quotas:
 
 def _check_length(text: str, longest: int) -> None:
     if len(text) > longest:
-        raise RefusedError(
+        raise RequestError(
             403,
             f"a filter of this tenant has at most {longest:,} characters, not {len(text):,}\n"
             "  hint: make several subscriptions of it, or ask for a higher limit",
         )
 
 
-def _check_boxes(count: int, most: int) -> None:
-    if count > most:
-        raise RefusedError(
-            403, f"a filter of this tenant has at most {most:,} boxes, not {count:,}"
+def _check_boxes(count: int, limit: int) -> None:
+    if count > limit:
+        raise RequestError(
+            403, f"a filter of this tenant has at most {limit:,} boxes, not {count:,}"
         )

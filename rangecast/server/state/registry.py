@@ -36,11 +36,11 @@ from rangecast.server.state.edits import (
     PutBroker,
     PutConsumer,
     PutInterest,
+    PutRun,
     PutSpace,
     PutSubscription,
     PutTenant,
     PutToken,
-    Run,
     StopConsumer,
 )
 from rangecast.server.state.retained import Retained
@@ -54,7 +54,7 @@ Name = tuple[str, str]
 """A tenant, and the name of something of his."""
 
 
-class RefusedError(RangecastError):
+class RequestError(RangecastError):
     """A request that can't be carried out, with the HTTP status that says so."""
 
     def __init__(self, status: int, text: str):
@@ -252,7 +252,7 @@ class Registry:
         found = self.spaces.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.spaces if owner == tenant]
-            raise RefusedError(404, f"no space {abbreviate(name)}: {did_you_mean(name, mine)}")
+            raise RequestError(404, f"no space {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
 
     def subscription(self, tenant: str, space: str, name: str) -> Version:
@@ -269,7 +269,7 @@ class Registry:
         found = self.boards.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.boards if owner == tenant]
-            raise RefusedError(404, f"no board {abbreviate(name)}: {did_you_mean(name, mine)}")
+            raise RequestError(404, f"no board {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
 
     def interest(self, tenant: str, board: str, name: str) -> Interest:
@@ -284,7 +284,7 @@ class Registry:
         found = self.consumers.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.consumers if owner == tenant]
-            raise RefusedError(404, f"no consumer {abbreviate(name)}: {did_you_mean(name, mine)}")
+            raise RequestError(404, f"no consumer {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
 
     def owner(self, version: Version | Interest) -> Consumer | None:
@@ -298,7 +298,7 @@ class Registry:
 
         `read`: the filters, if they are a run and that was done already.
         """
-        if isinstance(edits, Run):
+        if isinstance(edits, PutRun):
             yield self._subscribe(edits, first, read)
         else:
             for seq, edit in enumerate(edits, first):

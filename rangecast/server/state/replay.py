@@ -9,7 +9,7 @@ from pathlib import Path
 from rangecast.errors import SnapshotError
 from rangecast.server.log.base import START, LogError, Unit, is_chained
 from rangecast.server.state.boards import updates_of
-from rangecast.server.state.dedup import Repeats
+from rangecast.server.state.dedup import Deduplicator
 from rangecast.server.state.edits import (
     ACKS,
     EDITS,
@@ -33,7 +33,7 @@ class Replay:
     def __init__(self, where: object):
         """`where`: what the log is called in errors."""
         self._where = where
-        self.registry, self.repeats = Registry(), Repeats()
+        self.registry, self.deduplicator = Registry(), Deduplicator()
         self.indexes: dict[int, SpaceIndex] = {}
         self.seq = 0
         self.chain = START
@@ -52,7 +52,7 @@ class Replay:
         for seq in reversed(snapshots(folder)) if folder is not None else ():
             assert folder is not None
             try:
-                state, registry, indexes, repeats = opened(folder, seq)
+                state, registry, indexes, deduplicator = opened(folder, seq)
             except SnapshotError as error:
                 logger.warning("%s; the one before it, or the log, serves instead", error)
                 unread.append(str(error))
@@ -62,7 +62,7 @@ class Replay:
                 logger.warning("snapshot %s is of another history: not used", seq)
                 unread.append(f"the snapshot at seq {seq} is of another history")
                 continue
-            self.registry, self.indexes, self.repeats = registry, indexes, repeats
+            self.registry, self.indexes, self.deduplicator = registry, indexes, deduplicator
             self.seq, self.chain = seq, chain
             break
         if self.seq < first - 1:
@@ -101,7 +101,7 @@ class Replay:
             head = head_of(unit)
             registry.retained.note(head.tenant, unit.last, len(unit.body))
             if head.key or head.dedup or head.source:
-                self.repeats.replay(unit.first, *events_of(unit))
+                self.deduplicator.replay(unit.first, *events_of(unit))
         else:
             raise LogError(
                 f"the log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't know that\n"

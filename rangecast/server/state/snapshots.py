@@ -25,7 +25,7 @@ from rangecast.model.io.durable import sync_folder, write_bytes
 from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.server.security.private_folder import FOLDER, tighten
 from rangecast.server.state.boards import BoardEntry, Interest, Placed
-from rangecast.server.state.dedup import Before, Repeats
+from rangecast.server.state.dedup import Deduplicator, PreviousRequest
 from rangecast.server.state.edits import NEVER, PutBoard, PutBroker
 from rangecast.server.state.registry import (
     Consumer,
@@ -101,7 +101,7 @@ class State(msgspec.Struct):
     tokens: list[Token]
     had_token: bool
     tenants: dict[str, dict[str, int]]
-    requests: dict[str, Before]
+    requests: dict[str, PreviousRequest]
     ids: list[str]
     offsets: dict[str, int]
     boards: list[_Board]
@@ -112,14 +112,14 @@ class State(msgspec.Struct):
     marks: dict[str, str]
 
 
-class Picture:
+class SnapshotState:
     """Everything at one seq, in memory: quickly taken, written later."""
 
     def __init__(
         self,
         registry: Registry,
         indexes: dict[int, SpaceIndex],
-        repeats: Repeats,
+        deduplicator: Deduplicator,
         place: tuple[str, int, bytes],
     ):
         epoch, seq, chain = place
@@ -158,14 +158,14 @@ class Picture:
             list(registry.tokens.values()),
             registry.had_token,
             dict(registry.tenants),
-            dict(repeats.requests),
-            list(repeats.ids),
-            dict(repeats.offsets),
+            dict(deduplicator.requests),
+            list(deduplicator.ids),
+            dict(deduplicator.offsets),
             [_board(one) for one in registry.boards.values()],
             registry.broker,
             {tenant: list(parts) for tenant, parts in registry.retained.parts.items()},
             list(registry.epochs),
-            dict(repeats.marks),
+            dict(deduplicator.marks),
         )
         self._boxes = [
             (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
@@ -223,7 +223,7 @@ def snapshots(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-Opened = tuple[State, Registry, dict[int, SpaceIndex], Repeats]
+Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator]
 
 
 def opened(folder: Path, seq: int) -> Opened:
@@ -265,7 +265,7 @@ def _digest(data: bytes) -> str:
 
 def _built(path: Path, state: State) -> Opened:
     """Return what a state says."""
-    registry, repeats = Registry(), Repeats()
+    registry, deduplicator = Registry(), Deduplicator()
     indexes: dict[int, SpaceIndex] = {}
     owned: dict[int, list[Version]] = {}
     for one in state.spaces:
@@ -317,11 +317,11 @@ def _built(path: Path, state: State) -> Opened:
     registry.broker = state.broker
     registry.epochs = tuple(state.epochs)
     registry.retained = Retained(state.retained)
-    repeats.requests.update(state.requests)
-    repeats.ids.update(dict.fromkeys(state.ids))
-    repeats.offsets.update(state.offsets)
-    repeats.marks.update(state.marks)
-    return state, registry, indexes, repeats
+    deduplicator.requests.update(state.requests)
+    deduplicator.ids.update(dict.fromkeys(state.ids))
+    deduplicator.offsets.update(state.offsets)
+    deduplicator.marks.update(state.marks)
+    return state, registry, indexes, deduplicator
 
 
 def _state(path: Path, text: bytes) -> State:

@@ -29,7 +29,7 @@ def in_words(interest: str, best: Iterable[tuple[str, float]]) -> str:
     return f"{interest}: " + ", ".join(f"{one}={value:g}" for one, value in best)
 
 
-class BoardProof:
+class BoardOracle:
     """The interests of one consumer, as the edits of a log make them, and their lists."""
 
     def __init__(self, tenant: str, consumer: str):

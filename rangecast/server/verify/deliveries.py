@@ -1,7 +1,7 @@
-"""Proof of deliveries: what a consumer got, compared with what its log says it had to get.
+"""Verify deliveries: compare the messages that a consumer got with those that its log implies.
 
-It goes through the log once more with a `Judge`: another way than the server's own, which matches
-with an index, by numbers, or by versions of the past.
+The log is read once more with a `DeliveryOracle`, which shares no code with the server's matching:
+that uses an index, numbers, and versions of the past.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rangecast.server.state.edits import (
     edits_of,
     events_of,
 )
-from rangecast.server.verify.boards import BoardProof, in_words
-from rangecast.server.verify.oracle import Judge
+from rangecast.server.verify.boards import BoardOracle, in_words
+from rangecast.server.verify.oracle import DeliveryOracle
 
 
 class _Object(msgspec.Struct):
@@ -57,7 +57,7 @@ class _Delivered(msgspec.Struct):
 
 
 @dataclass
-class Verdict:
+class Report:
     """What was found."""
 
     expected: int = 0
@@ -79,7 +79,7 @@ class Verdict:
             self.samples.append(text)
 
 
-def proved(folder: Path, tenant: str, consumer: str, delivered: Path) -> Verdict:
+def verify_deliveries(folder: Path, tenant: str, consumer: str, delivered: Path) -> Report:
     """Compare messages in a file, JSON lines as they came, with the log."""
     if not folder.is_dir() or not segments(folder):
         raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
@@ -88,24 +88,24 @@ def proved(folder: Path, tenant: str, consumer: str, delivered: Path) -> Verdict
             f"{folder}: the log has lost its beginning to retention; deliveries can be proved only "
             "from the first seq on"
         )
-    got, verdict = _read(delivered), Verdict()
+    got, report = _read(delivered), Report()
     came: dict[int, list[str]] = {}
     for seq, names in got:
-        verdict.repeated += seq in came
+        report.repeated += seq in came
         came[seq] = names
     for seq, wanted in _expected(folder, tenant, consumer):
-        verdict.expected += 1
+        report.expected += 1
         found = came.pop(seq, None)
         if found is None:
-            verdict.missing += 1
-            verdict.note(f"seq {seq} never came; it is for {', '.join(wanted[:5])}")
+            report.missing += 1
+            report.note(f"seq {seq} never came; it is for {', '.join(wanted[:5])}")
         elif sorted(found) != sorted(wanted):
-            verdict.differing += 1
-            verdict.note(f"seq {seq} came for {found[:5]}, and is for {wanted[:5]}")
-    verdict.extra = len(came)
+            report.differing += 1
+            report.note(f"seq {seq} came for {found[:5]}, and is for {wanted[:5]}")
+    report.extra = len(came)
     for seq in sorted(came)[:5]:
-        verdict.note(f"seq {seq} came, and isn't for this consumer")
-    return verdict
+        report.note(f"seq {seq} came, and isn't for this consumer")
+    return report
 
 
 def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -127,8 +127,8 @@ def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each event that a consumer had to get, with the subscriptions that it matches."""
-    judge, mine = Judge(tenant, consumer), _Consumer(tenant, consumer)
-    board = BoardProof(tenant, consumer)
+    judge, mine = DeliveryOracle(tenant, consumer), _Consumer(tenant, consumer)
+    board = BoardOracle(tenant, consumer)
     for unit in checked_units(folder):
         if unit.kind == EDITS:
             edits = edits_of(unit)
@@ -184,7 +184,7 @@ class _Consumer:
                 if edit.start >= 0 or (edit.max_per_event, edit.max_per_second) != self._options:
                     raise RangecastError(
                         f"the consumer was moved, or got another rate limit, at seq {seq}: "
-                        "what it got can't be proved"
+                        "what it got can't be verified"
                     )
             case DeleteConsumer():
                 self.is_there = False

@@ -33,7 +33,7 @@ Wanted = dict[str, list[str]]
 """Who gets an event: by consumer, the ids of the subscriptions, the best first."""
 
 
-class Judge:
+class DeliveryOracle:
     """The subscriptions of a tenant at one place of a log.
 
     only   a consumer: what the others get isn't asked for

@@ -1,7 +1,7 @@
 """Proof of what workers wrote: each record, by the subscriptions of its place in the log.
 
-The topic of batches says which events were matched with which place. The log is gone through once
-more with a `Judge`: another way than the workers' own. All that is compared is held in memory.
+The topic of batches has the seq of the log with which each event was matched. The log is read once
+more with a `DeliveryOracle`, independent of the workers. Everything compared is held in memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rangecast.server.log.base import Unit
 from rangecast.server.log.kafka import LIMIT, KafkaPlace, arrived, connecting, quiet, reading
 from rangecast.server.log.kafka_reader import KafkaTail
 from rangecast.server.state.edits import EDITS, edits_of
-from rangecast.server.verify.deliveries import Verdict
-from rangecast.server.verify.oracle import Judge, Wanted
+from rangecast.server.verify.deliveries import Report
+from rangecast.server.verify.oracle import DeliveryOracle, Wanted
 from rangecast.server.workers.worker import BatchRecord, WorkerSettings
 
 Place = tuple[int, int]
@@ -36,7 +36,7 @@ class _Match(msgspec.Struct):
 
 
 @dataclass
-class WorkerVerdict(Verdict):
+class WorkerReport(Report):
     """What was found."""
 
     events: int = 0
@@ -50,28 +50,28 @@ class WorkerVerdict(Verdict):
         return super().holds and not self.repeated
 
 
-def proved(settings: WorkerSettings) -> WorkerVerdict:
+def verify_workers(settings: WorkerSettings) -> WorkerReport:
     """Compare the topic of matches with what events, batches and log say has to be there."""
-    servers, verdict = KafkaPlace.parse(settings.log).servers, WorkerVerdict()
+    servers, report = KafkaPlace.parse(settings.log).servers, WorkerReport()
     # In this order: what is matched meanwhile has its event, and its place in the log.
-    claims = _claims(servers, settings, verdict)
+    claims = _claims(servers, settings, report)
     batches = _batches(servers, settings)
     events = {
         (one.partition(), one.offset()): one.value() or b""
         for one in _committed(servers, settings.events, is_whole=False)
     }
-    _check_cover(batches, events, verdict)
-    judge = Judge(settings.tenant)
+    _check_cover(batches, events, report)
+    judge = DeliveryOracle(settings.tenant)
     for batch in _with_log(settings.log, batches, judge):
         every = ((batch.partition, offset) for offset in range(batch.first, batch.upto))
         places = [place for place in every if place in events]
         found = judge.wanted(settings.space, [_decoded(events[place]) for place in places])
         for place, wanted in zip(places, found, strict=True):
-            _compare(batch, place, wanted, claims.pop(place, {}), verdict)
+            _compare(batch, place, wanted, claims.pop(place, {}), report)
     for place, came in claims.items():
-        verdict.extra += len(came)
-        verdict.note(f"{_told(place)}: {', '.join(came)} got it, and no batch has it")
-    return verdict
+        report.extra += len(came)
+        report.note(f"{_told(place)}: {', '.join(came)} got it, and no batch has it")
+    return report
 
 
 def _decoded(value: bytes) -> object:
@@ -87,7 +87,7 @@ def _told(place: Place) -> str:
 
 
 def _claims(
-    servers: str, settings: WorkerSettings, verdict: WorkerVerdict
+    servers: str, settings: WorkerSettings, report: WorkerReport
 ) -> dict[Place, dict[str, tuple[str, _Data]]]:
     """Return what was written for each event: by consumer, the place of the log and the rest."""
     found: dict[Place, dict[str, tuple[str, _Data]]] = {}
@@ -97,15 +97,15 @@ def _claims(
             place, edits = (int(head["partition"]), int(head["offset"])), head["edits"].decode()
             data, consumer = msgspec.json.decode(one.value(), type=_Match).data, one.key().decode()
         except (KeyError, ValueError, TypeError, AttributeError, msgspec.DecodeError) as error:
-            verdict.extra += 1
-            verdict.note(f"{settings.matches}: {_told((one.partition(), one.offset()))}: {error!r}")
+            report.extra += 1
+            report.note(f"{settings.matches}: {_told((one.partition(), one.offset()))}: {error!r}")
             continue
         if head.get("topic") != settings.events.encode():
             continue  # of another topic of events
         mine = found.setdefault(place, {})
         if consumer in mine:
-            verdict.repeated += 1
-            verdict.note(f"{_told(place)}: {consumer} got it twice")
+            report.repeated += 1
+            report.note(f"{_told(place)}: {consumer} got it twice")
         mine[consumer] = edits, data
     return found
 
@@ -117,7 +117,7 @@ def _batches(servers: str, settings: WorkerSettings) -> list[BatchRecord]:
 
 
 def _check_cover(
-    batches: list[BatchRecord], events: dict[Place, bytes], verdict: WorkerVerdict
+    batches: list[BatchRecord], events: dict[Place, bytes], report: WorkerReport
 ) -> None:
     """Each event is in one batch, from the first that was matched to the last."""
     reached: dict[int, int] = {}
@@ -125,13 +125,13 @@ def _check_cover(
         number, at = one.partition, reached.get(one.partition, one.first)
         missed = sum((number, offset) in events for offset in range(at, one.first))
         if missed:
-            verdict.missing += missed
-            verdict.note(f"partition {number}: {missed} events from {at} on were never matched")
+            report.missing += missed
+            report.note(f"partition {number}: {missed} events from {at} on were never matched")
         if one.first < at:
-            verdict.repeated += min(at, one.upto) - one.first
-            verdict.note(f"partition {number}: events from {one.first} on were matched twice")
+            report.repeated += min(at, one.upto) - one.first
+            report.note(f"partition {number}: events from {one.first} on were matched twice")
         reached[number] = max(at, one.upto)
-    verdict.waiting = sum(offset >= reached.get(number, 0) for number, offset in events)
+    report.waiting = sum(offset >= reached.get(number, 0) for number, offset in events)
 
 
 def _compare(
@@ -139,42 +139,42 @@ def _compare(
     place: Place,
     wanted: Wanted | None,
     came: dict[str, tuple[str, _Data]],
-    verdict: WorkerVerdict,
+    report: WorkerReport,
 ) -> None:
     """Compare what came of one event with what had to come; `None`: it can't be used."""
-    verdict.events += 1
+    report.events += 1
     is_refused = place[1] in {offset for offset, _ in batch.refused}
-    verdict.refused += is_refused
+    report.refused += is_refused
     if is_refused != (wanted is None):
-        verdict.differing += 1
-        verdict.note(f"{_told(place)}: {'refused' if is_refused else 'taken'} against the space")
+        report.differing += 1
+        report.note(f"{_told(place)}: {'refused' if is_refused else 'taken'} against the space")
     for consumer, names in (wanted or {}).items():
-        verdict.expected += 1
+        report.expected += 1
         edits, data = came.pop(consumer, ("", None))
         if data is None:
-            verdict.missing += 1
-            verdict.note(f"{_told(place)}: {consumer} never got it; it is for {names[:5]}")
+            report.missing += 1
+            report.note(f"{_told(place)}: {consumer} never got it; it is for {names[:5]}")
         elif sorted(map(str, data.subscriptions)) != sorted(names) or {edits, data.edits} != {
             batch.edits
         }:
-            verdict.differing += 1
-            verdict.note(
+            report.differing += 1
+            report.note(
                 f"{_told(place)}: {consumer} got it for {data.subscriptions[:5]} by {edits}; "
                 f"it is for {names[:5]} by {batch.edits}"
             )
-    verdict.extra += len(came)
+    report.extra += len(came)
     if came:
-        verdict.note(f"{_told(place)}: {', '.join(came)} got it, and it isn't for them")
+        report.note(f"{_told(place)}: {', '.join(came)} got it, and it isn't for them")
 
 
-def _with_log(url: str, batches: list[BatchRecord], judge: Judge) -> Iterator[BatchRecord]:
+def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> Iterator[BatchRecord]:
     """Yield batches in the order of their places in the log, each when the judge is there."""
     tail = KafkaTail(url)
     try:
         if tail.first > 1:
             raise UsageError(
-                f"{url}: the log has lost its beginning; matches can be proved only from the first "
-                "seq on"
+                f"{url}: the log has lost its beginning; matches can be verified only from the "
+                "first seq on"
             )
         units, reached = _units(tail), 0
         for seq, one in sorted(((_seq(one, tail), one) for one in batches), key=lambda it: it[0]):
@@ -221,7 +221,7 @@ def _committed(servers: str, topic: str, *, is_whole: bool = True) -> Iterator[A
             if low and is_whole:
                 raise UsageError(
                     f"the topic {topic!r} has lost its beginning to retention: what it says can't "
-                    "be proved"
+                    "be verified"
                 )
             if high > low:
                 places.append(TopicPartition(topic, number, low))

@@ -40,7 +40,7 @@ class FencedError(RangecastError):
     """Somebody else does this member's work."""
 
 
-class UndoneError(RangecastError):
+class AbortedError(RangecastError):
     """A batch came to nothing: it has to be fetched again, by whoever has its partitions now."""
 
 
@@ -191,11 +191,11 @@ class Member:
 
     # ---- batches
 
-    def fetch(self, most: int, seconds: float) -> Batch:
+    def fetch(self, limit: int, seconds: float) -> Batch:
         """Return the next events, and no more than these; wait for one, at most so long."""
         begins: dict[int, int] = {}
         events = []
-        for one in self._told(lambda: self._fetched(most, seconds)):
+        for one in self._told(lambda: self._fetched(limit, seconds)):
             number, offset = one.partition(), one.offset()
             # What was fetched before partitions came and went may still be among it.
             if offset >= self._next.get(number, offset + 1):
@@ -205,18 +205,18 @@ class Member:
         ends = {number: self._next[number] for number in begins}
         return Batch(events, begins, ends, self._generation)
 
-    def _fetched(self, most: int, seconds: float) -> list[Any]:
+    def _fetched(self, limit: int, seconds: float) -> list[Any]:
         from confluent_kafka import KafkaError, KafkaException
 
         found = []
-        for one in arrived(self._consumer, most, seconds):
+        for one in arrived(self._consumer, limit, seconds):
             error = one.error()
             if error is None:
                 found.append(one)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._seen_end[one.partition()] = one.offset()
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._MAX_POLL_EXCEEDED):
-                raise UndoneError(error.str())
+                raise AbortedError(error.str())
             else:
                 raise KafkaException(error)
         return found
@@ -248,14 +248,14 @@ class Member:
     def commit(self, batch: Batch, records: Iterable[Record]) -> None:
         """Write records and how far the batch goes, both or neither.
 
-        `UndoneError`: neither; leave, and join again.
+        `AbortedError`: neither; leave, and join again.
         """
         if batch.generation is None:
-            raise UndoneError("the partitions were lost")
+            raise AbortedError("the partitions were lost")
         try:
             self._told(lambda: self._commits.wait(STUCK, self._commit, batch, records))
         except StuckError as error:
-            raise UndoneError(f"Kafka: {error}") from None
+            raise AbortedError(f"Kafka: {error}") from None
 
     def _commit(self, batch: Batch, records: Iterable[Record]) -> None:
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -283,7 +283,7 @@ class Member:
                     "of Kafka may be\n  hint: raise max.message.bytes of the topic of matches, "
                     "and message.max.bytes of the brokers"
                 ) from None
-            raise UndoneError(error.str()) from None
+            raise AbortedError(error.str()) from None
 
     def _produce(self, record: Record) -> None:
         topic, key, body, headers = record

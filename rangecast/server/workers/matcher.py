@@ -16,7 +16,7 @@ from rangecast.server.delivery.cloudevents import MATCH, cloud_event
 from rangecast.server.delivery.messages import Message, position
 from rangecast.server.encoding import encoded
 from rangecast.server.log.base import Unit
-from rangecast.server.pipeline.fanout import carry_out, fan_out
+from rangecast.server.pipeline.apply import carry_out, fan_out
 from rangecast.server.state.registry import Change, Consumer, SpaceEntry
 from rangecast.server.state.replay import Replay
 

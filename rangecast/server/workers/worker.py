@@ -21,7 +21,7 @@ from rangecast.errors import UsageError
 from rangecast.server.delivery.cloudevents import ONE
 from rangecast.server.log.kafka import KafkaPlace, connecting, make_topic
 from rangecast.server.log.kafka_reader import KafkaTail
-from rangecast.server.workers.group_member import Batch, Member, Record, UndoneError
+from rangecast.server.workers.group_member import AbortedError, Batch, Member, Record
 from rangecast.server.workers.matcher import Answer, Matcher
 
 logger = logging.getLogger("rangecast.server")
@@ -58,7 +58,7 @@ class WorkerSettings:
     """Where a new group begins."""
     data: Path | None = None
     """A folder with snapshots of the server."""
-    most: int = 0
+    max_events: int = 0
     """Events after which it ends; 0: never."""
     until_end: bool = False
     """Whether it ends where the topic ended when it began."""
@@ -148,7 +148,7 @@ class Worker:
                 while not is_over() and not self._is_done():
                     self._turn(is_over)
                 return
-            except UndoneError as error:
+            except AbortedError as error:
                 self.totals.transactions_aborted += 1
                 logger.warning("a batch is undone: %s; the group is joined again", error)
                 time.sleep(AGAIN)
@@ -199,7 +199,7 @@ class Worker:
 
     def _is_done(self) -> bool:
         settings = self._settings
-        if settings.most and self.totals.events >= settings.most:
+        if settings.max_events and self.totals.events >= settings.max_events:
             return True
         assert self._member is not None
         return self._ends is not None and self._member.has_reached(self._ends)
@@ -217,8 +217,8 @@ class Worker:
         totals.lags = member.lags()
 
     def _batch(self, member: Member, is_over: Callable[[], bool]) -> None:
-        most = self._settings.most
-        batch = member.fetch(TAKEN if not most else min(TAKEN, most - self.totals.events), _LOOK)
+        limit = self._settings.max_events
+        batch = member.fetch(TAKEN if not limit else min(TAKEN, limit - self.totals.events), _LOOK)
         if not batch.events:
             self._matcher.take(self._tail.some(0))
             return

@@ -31,7 +31,7 @@ from rangecast.server.delivery import push
 from rangecast.server.log.base import Draft, LogError, MemoryLog, Unit
 from rangecast.server.log.kafka import KafkaLog
 from rangecast.server.metrics import exposition
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import EVENTS, events_of
 from tests.server.log.test_log import filled
@@ -181,7 +181,7 @@ def test_what_a_stream_has_lost_is_reported_and_one_made_again_is_read_whole(
                 if one[1] == 50
             )
             where = f"nats:lossy:lossy:{rest[0]}"
-            await answered(service.core.publish(entry, [b'{"price": 5}'], source=where, upto=80))
+            await result_of(service.core.publish(entry, [b'{"price": 5}'], source=where, upto=80))
             async with reading(service, source):
                 await until(lambda: logged(service)[-10:] == PRICES[40:50])
                 assert "ends at 50 now" in service.core.source(name).last_gap
@@ -303,7 +303,7 @@ def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
         async with serving(tmp_path) as service:
             # As a log of before: the place has no id. It is gone on from.
             entry = service.core.registry.space("default", "s")
-            await answered(
+            await result_of(
                 service.core.publish(entry, [b'{"price": 1}'], source="kafka:lossy:0", upto=5)
             )
             async with reading(service, source):

@@ -12,7 +12,7 @@ import pytest
 from rangecast.errors import FilterError
 from rangecast.server.http.auth import SCOPES, Caller
 from rangecast.server.http.routes import new_consumers, websocket
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import PutConsumer
 from tests.support.server.serving import Client, T, ids_of, publish, run, serving, until
 
@@ -37,7 +37,7 @@ def test_it_gets_what_comes_after(tmp_path: Path) -> None:
             for name, ids in (("c", ["one"]), ("c0", ["b2"]), ("c1", ["b1"])):
                 found = service.core.registry.consumer(T, name)
                 batch = service.core.hub.reader(found).read(
-                    found.cursor, service.core.pump.durable, 9
+                    found.cursor, service.core.pipeline.durable, 9
                 )
                 assert [ids_of(one) for one in batch.messages] == [ids]
 
@@ -114,7 +114,7 @@ def test_many_at_once_make_one_consumer() -> None:
             made = await asyncio.gather(*(client("POST", BULK, [row]) for row in rows))
             assert [one["accepted"] for one in made] == [1] * 20
             assert len(service.core.registry.consumer(T, "c").versions) == 20
-            await answered(
+            await result_of(
                 service.core.edit(PutConsumer(T, "c", "s", max_per_event=1))
             )  # may still be changed
 
@@ -131,12 +131,12 @@ def test_a_session_that_ends_while_it_is_opened_leaves_nothing(
             waiting = asyncio.Event()
 
             async def late(answer: Any) -> int:
-                await answered(answer)
+                await result_of(answer)
                 waiting.set()
                 await asyncio.Event().wait()
                 raise AssertionError("it is cancelled")
 
-            monkeypatch.setattr(websocket, "answered", late)
+            monkeypatch.setattr(websocket, "result_of", late)
             socket: Any = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(grants=None)))
             session = websocket.Session(service.core, socket)
             monkeypatch.setattr(session, "_may", lambda _scope: Caller(T, SCOPES))

@@ -16,7 +16,7 @@ from rangecast.server.delivery.rate_limit_reader import SECOND
 from rangecast.server.log.base import Unit
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
-from rangecast.server.verify.deliveries import proved
+from rangecast.server.verify.deliveries import verify_deliveries
 from tests.server.test_service import T, edit, publish, run, taken
 from tests.support.server.set_clock import SetClock, clock
 
@@ -25,13 +25,13 @@ SPACE = Space([Number("x")])
 
 
 async def all_of(service: Service, after: int | None = None, most: int = 7) -> list[Message]:
-    feed = service.core.hub.open(service.core.registry.consumer(T, "c"), after)
+    listener = service.core.hub.open(service.core.registry.consumer(T, "c"), after)
     found: list[Message] = []
     while True:
-        batch = await feed.take(most, wait=0)
+        batch = await listener.next_batch(most, wait=0)
         found += batch.messages
         if not batch.messages:
-            service.core.hub.close(feed)
+            service.core.hub.close(listener)
             return found
 
 
@@ -95,9 +95,9 @@ def test_the_best_of_each_second_stay(budget: int, clock: SetClock, tmp_path: Pa
         service.stop()
 
     run(again())
-    verdict = proved(tmp_path, T, "c", tmp_path / "got.jsonl")
-    assert verdict.holds, verdict
-    assert verdict.expected == len(expected(events, budget))
+    report = verify_deliveries(tmp_path, T, "c", tmp_path / "got.jsonl")
+    assert report.holds, report
+    assert report.expected == len(expected(events, budget))
 
 
 def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
@@ -109,8 +109,8 @@ def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
         await edit(service, PutSpace(T, "market", SPACE.definition()))
         await edit(service, PutConsumer(T, "c", "market", max_per_second=1))
         await edit(service, PutSubscription(T, "s", "market", "x >= 0", "c"))
-        feed = service.core.hub.open(service.core.registry.consumer(T, "c"))
-        waiting: asyncio.Task[Any] = asyncio.create_task(feed.take(wait=60))
+        listener = service.core.hub.open(service.core.registry.consumer(T, "c"))
+        waiting: asyncio.Task[Any] = asyncio.create_task(listener.next_batch(wait=60))
         await publish(service, [b'{"x": 1}', b'{"x": 2}'])
         clock.seconds -= 500
         await publish(service, [b'{"x": 3}'])
@@ -140,15 +140,15 @@ def test_a_second_ends_with_all_that_is_written_in_it_whenever_its_reader_began(
         await edit(service, PutSubscription(T, "s", "market", "x >= 0", "c"))
         first = (await publish(service, [b'{"x": 1}'])).first
         reader = service.core.hub.reader(service.core.registry.consumer(T, "c"))
-        durable = service.core.pump.durable  # as a reader sees it whose thread begins late
+        durable = service.core.pipeline.durable  # as a reader sees it whose thread begins late
         await publish(service, [b'{"x": 2}', b'{"x": 3}'])
         await edit(service, PutSubscription(T, "t", "market", "x >= 4", "c", score=1.0))
         await publish(service, [b'{"x": 4}'])
         clock.seconds += 1
-        await asyncio.to_thread(service.core.pump.paused, lambda: None)  # its group has ended
+        await asyncio.to_thread(service.core.pipeline.quiesced, lambda: None)  # its group has ended
         batch = reader.read(first - 1, durable, 500)
         assert [(one.seq, one.dropped) for one in batch.messages] == [(first, 0), (first + 4, 2)]
-        assert batch.upto == service.core.pump.durable
+        assert batch.upto == service.core.pipeline.durable
         service.stop()
 
     run(work())

@@ -477,7 +477,7 @@ def test_what_is_gone_from_the_log_is_told() -> None:
             # or it stops, and tells why
             await client("PUT", "consumers/out", {"space": "s"})
             last = await publish(service, 5)
-            await until(lambda: service.core.pump.matched >= last)
+            await until(lambda: service.core.pipeline.matched >= last)
             service.core.log.drop(last)
             out = {"kind": "webhook", "url": url, "allow_private": True}
             await client("PUT", "consumers/out", {"space": "s", "on_gap": "stop", "delivery": out})

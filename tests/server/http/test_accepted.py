@@ -19,7 +19,7 @@ from rangecast.server.explain import preview_filter
 from rangecast.server.json_text import MAX_DEPTH, DepthError, decode, decoder_for, shallow
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import (
     EventsHead,
@@ -187,8 +187,8 @@ async def logged(spoken: Spoken) -> dict[str, Any]:
 
 
 async def prepared(service: Service) -> None:
-    await answered(service.core.edit(PutConsumer(T, "all", "s")))
-    await answered(service.core.edit(PutSubscription(T, "every", "s", "true", "all")))
+    await result_of(service.core.edit(PutConsumer(T, "all", "s")))
+    await result_of(service.core.edit(PutSubscription(T, "every", "s", "true", "all")))
 
 
 @pytest.mark.parametrize("seed", range(6))

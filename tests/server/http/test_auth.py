@@ -17,7 +17,7 @@ from rangecast.server.http.app import PARTS
 from rangecast.server.http.auth import SCOPES, digest_of
 from rangecast.server.http.routes.websocket import _HANDLERS
 from rangecast.server.http.tickets import MOST, SECONDS, Tickets
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from tests.server.http.test_http import Served
 
 SPACE = Space.from_toml("""
@@ -402,10 +402,10 @@ def test_a_ticket_lasts_for_some_seconds() -> None:
     assert tickets.used(early) == digest_of("rc_token")
     now[0] += 2
     for one in (late, early, "none"):
-        with pytest.raises(RefusedError, match="isn't known, was used, or has expired"):
+        with pytest.raises(RequestError, match="isn't known, was used, or has expired"):
             tickets.used(one)
     first = tickets.made(None)
     for _ in range(MOST):
         tickets.made(None)
-    with pytest.raises(RefusedError):  # what waits is bounded
+    with pytest.raises(RequestError):  # what waits is bounded
         tickets.used(first)

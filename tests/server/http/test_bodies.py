@@ -17,11 +17,11 @@ import pytest
 
 from rangecast.model.space import Space
 from rangecast.server.http.bodies.arrow import lines_of_arrow
-from rangecast.server.http.bodies.read import MOST_EVENTS
-from rangecast.server.http.middleware import MOST_BYTES
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.http.bodies.read import MAX_EVENTS
+from rangecast.server.http.middleware import MAX_BODY_BYTES
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import PutSpace
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from tests.support.server.serving import T, run, serving
 from tests.support.spoken import Spoken
 
@@ -87,10 +87,10 @@ def bombs() -> dict[str, bytes]:
 def test_rows_and_bytes_of_arrow_are_bounded() -> None:
     for name, body in bombs().items():
         before = pa.total_allocated_bytes()
-        with pytest.raises(RefusedError) as refused:
-            lines_of_arrow(body, MOST_EVENTS, MOST_BYTES)
+        with pytest.raises(RequestError) as refused:
+            lines_of_arrow(body, MAX_EVENTS, MAX_BODY_BYTES)
         assert refused.value.status in (400, 413), name
-        assert pa.total_allocated_bytes() - before < MOST_BYTES, name
+        assert pa.total_allocated_bytes() - before < MAX_BODY_BYTES, name
 
 
 def test_a_stream_whose_messages_lie_is_refused() -> None:
@@ -105,22 +105,22 @@ def test_a_stream_whose_messages_lie_is_refused() -> None:
         for _ in range(dice.choice([1, 1, 3])):
             wrong[dice.randrange(len(body))] = dice.choice([0, 1, 0x7F, 0x80, 0xFF])
         try:
-            lines = lines_of_arrow(bytes(wrong), MOST_EVENTS, MOST_BYTES)
-        except RefusedError:
+            lines = lines_of_arrow(bytes(wrong), MAX_EVENTS, MAX_BODY_BYTES)
+        except RequestError:
             continue
-        assert sum(map(len, lines)) <= MOST_BYTES
-        assert len(lines) <= MOST_EVENTS
+        assert sum(map(len, lines)) <= MAX_BODY_BYTES
+        assert len(lines) <= MAX_EVENTS
 
 
 def test_many_batches_are_counted_together() -> None:
     one = batch(price=pa.array([1.0] * 3000))
-    assert len(lines_of_arrow(stream_of(one, one, one), MOST_EVENTS, MOST_BYTES)) == 9000
-    with pytest.raises(RefusedError, match="12,000"):
-        lines_of_arrow(stream_of(one, one, one, one), MOST_EVENTS, MOST_BYTES)
+    assert len(lines_of_arrow(stream_of(one, one, one), MAX_EVENTS, MAX_BODY_BYTES)) == 9000
+    with pytest.raises(RequestError, match="12,000"):
+        lines_of_arrow(stream_of(one, one, one, one), MAX_EVENTS, MAX_BODY_BYTES)
     text = batch(a=pa.array(["x" * (1 << 20)]))
-    with pytest.raises(RefusedError, match="at most"):
-        lines_of_arrow(stream_of(*[text] * 9), MOST_EVENTS, MOST_BYTES)
-    with pytest.raises(RefusedError, match="same name"):
+    with pytest.raises(RequestError, match="at most"):
+        lines_of_arrow(stream_of(*[text] * 9), MAX_EVENTS, MAX_BODY_BYTES)
+    with pytest.raises(RequestError, match="same name"):
         lines_of_arrow(
             stream_of(pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["a", "a"])), 10, 1000
         )
@@ -142,7 +142,7 @@ attribute = [{ name = "price", type = "number" }, { name = "at", type = "timesta
 
     async def work() -> None:
         async with serving() as service:
-            await answered(service.core.edit(PutSpace(T, "m", space.definition())))
+            await result_of(service.core.edit(PutSpace(T, "m", space.definition())))
             spoken = Spoken(service)
             for name, column in moments.items():
                 body = stream_of(batch(price=prices, at=column))

@@ -14,7 +14,7 @@ import pytest
 from rangecast.model.filters import many
 from rangecast.model.space import Space
 from rangecast.server.http.app import make_app
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSpace, PutSubscription
 from rangecast.server.state.registry import Registry
@@ -105,7 +105,7 @@ def test_bulk_and_single_edits_of_one_group(
         edit: Any = DeleteSubscription(T, name, "w")
         if wish is not None:
             edit = PutSubscription(T, name, "w", wish.filter, wish.consumer, wish.score)
-        return [(await answered(service.core.edit(edit)), name, wish)]
+        return [(await result_of(service.core.edit(edit)), name, wish)]
 
     async def check(service: Service) -> None:
         assert shown(service.core.registry) == {
@@ -116,7 +116,7 @@ def test_bulk_and_single_edits_of_one_group(
         asked = [(turn.randrange(110), turn.choice([*WORDS, "stranger"])) for _ in range(40)]
         lines = [json.dumps({"price": price, "who": who}).encode() for price, who in asked]
         entry = service.core.registry.space(T, "w")
-        found = await answered(service.core.publish(entry, lines, wants_matches=True))
+        found = await result_of(service.core.publish(entry, lines, wants_matches=True))
         assert [sorted(ids) for ids in found.matches or []] == [
             sorted(name for name, (_, wish) in expected.items() if wish.holds(*one))
             for one in asked
@@ -124,8 +124,8 @@ def test_bulk_and_single_edits_of_one_group(
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            await answered(service.core.edit(PutSpace(T, "w", SPACE.definition())))
-            await answered(service.core.edit(PutConsumer(T, "c", "w")))
+            await result_of(service.core.edit(PutSpace(T, "w", SPACE.definition())))
+            await result_of(service.core.edit(PutConsumer(T, "c", "w")))
             transport = httpx.ASGITransport(make_app(service))
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
                 for _ in range(8):

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.http.fast_path import DirectProtocol
-from rangecast.server.http.middleware import Edge
+from rangecast.server.http.fast_path import FastPathProtocol
+from rangecast.server.http.middleware import Middleware
 from rangecast.server.http.routes.events import FEW
-from rangecast.server.pipeline.pipeline import Pump
+from rangecast.server.pipeline.pipeline import CommitPipeline
 from rangecast.server.process import Server, Settings, serve
 from tests.support.server.serving import SPACE
 
@@ -87,14 +87,14 @@ def read(connection: socket.socket) -> Answer:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    asked = Edge.__call__
+    asked = Middleware.__call__
 
-    async def counted(self: Edge, scope: Any, *channels: Any) -> None:
+    async def counted(self: Middleware, scope: Any, *channels: Any) -> None:
         if scope["type"] == "http":
             one.usual += 1
         await asked(self, scope, *channels)
 
-    monkeypatch.setattr(Edge, "__call__", counted)
+    monkeypatch.setattr(Middleware, "__call__", counted)
     interval = sys.getswitchinterval()
     one = Told()
     yield one
@@ -313,14 +313,14 @@ def test_answers_that_nobody_reads_hold_up_their_connection(told: Told) -> None:
 
 def test_a_stop_waits_for_what_is_under_way(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     going, go_on = threading.Event(), threading.Event()
-    write = Pump._write
+    write = CommitPipeline._write
 
-    def slow(self: Pump, *given: Any) -> None:
+    def slow(self: CommitPipeline, *given: Any) -> None:
         going.set()
         assert go_on.wait(60)
         write(self, *given)
 
-    monkeypatch.setattr(Pump, "_write", slow)
+    monkeypatch.setattr(CommitPipeline, "_write", slow)
     with told.connected() as connection:
         connection.sendall(written("POST", EVENTS, ONE, {}))
         assert going.wait(60)
@@ -340,7 +340,7 @@ def test_an_error_of_ours_is_answered(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(DirectProtocol, "_caller", wrong)
+        patched.setattr(FastPathProtocol, "_caller", wrong)
         status, headers, body = told.ask("POST", EVENTS, ONE)
     assert (status, body["detail"]) == (500, "an error inside the server; its log says more")
     assert headers["content-type"] == "application/problem+json"

@@ -12,9 +12,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from rangecast.overlay.wire.frames import MOST_BYTES as MAX_MESSAGE
+from rangecast.overlay.wire.frames import MAX_BYTES as MAX_MESSAGE
 from rangecast.server.core import Core
-from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.http.routes.websocket import MAX_STRANGER
 from rangecast.server.links.broker_thread import KIND
 from rangecast.server.service import Service
@@ -60,7 +60,7 @@ def test_a_frame_that_is_nested_too_deep_is_answered(served: Served, depth: int)
 
 def test_a_frame_that_is_too_long_is_answered(served: Served) -> None:
     with opened(served) as socket:
-        answer = asked(socket, json.dumps({"type": "heartbeat", "x": "x" * MOST_BYTES}))
+        answer = asked(socket, json.dumps({"type": "heartbeat", "x": "x" * MAX_BODY_BYTES}))
         assert (answer["type"], answer["status"]) == ("error", 413)
         assert asked(socket, '{"type": "heartbeat"}')["type"] == "ok"
 
@@ -136,7 +136,7 @@ def test_the_cursor_of_a_link_is_moved_by_its_neighbour_alone(tmp_path: Path) ->
         with httpx.Client(base_url=served.url, trust_env=False, timeout=LONG) as http:
             http.post("/v1/spaces/market/events", json=[{"price": 1}]).raise_for_status()
             before = http.get("/v1/consumers/far").json()
-            there = f"{before['position'].partition(':')[0]}:{service.core.pump.durable}"
+            there = f"{before['position'].partition(':')[0]}:{service.core.pipeline.durable}"
             assert http.post("/v1/consumers/far/ack", json={"position": there}).status_code == 409
             with opened(served) as socket:
                 frame = {"type": "ack", "consumer": "far", "position": there, "ref": 1}

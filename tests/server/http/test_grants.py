@@ -16,10 +16,10 @@ from websockets.sync.client import ClientConnection, connect
 from rangecast.server.http.auth import Grant, Grants, digest_of
 from rangecast.server.http.routes import websocket
 from rangecast.server.links.connection import HEADER
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.security.hosts import Peer
 from rangecast.server.state.edits import DeleteToken, PutToken
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from tests.server.http.test_http import Served
 from tests.support.server.serving import run, serving
 from tests.support.server.silent_peers import dial, request
@@ -276,7 +276,7 @@ def test_a_grant_is_looked_up_when_tokens_change() -> None:
             ended: list[str] = []
             for name in ("a", "b"):
                 edit = PutToken("t", digest_of(name), name, ["read"], 0)
-                await answered(service.core.edit(edit))
+                await result_of(service.core.edit(edit))
             grants, peer = Grants(service.core), Peer(None, ())
             a, b = (Grant(service.core, digest_of(one), peer) for one in ("a", "b"))
             with (
@@ -286,10 +286,10 @@ def test_a_grant_is_looked_up_when_tokens_change() -> None:
                 grants.check()
                 same = a.caller()
                 assert a.caller() is same
-                await answered(service.core.edit(DeleteToken("", digest_of("a"))))
-                with pytest.raises(RefusedError):
+                await result_of(service.core.edit(DeleteToken("", digest_of("a"))))
+                with pytest.raises(RequestError):
                     a.caller()
-                with pytest.raises(RefusedError):  # and it stays so
+                with pytest.raises(RequestError):  # and it stays so
                     a.caller()
                 assert b.caller().tenant == "t"
                 assert not ended

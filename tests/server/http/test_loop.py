@@ -15,7 +15,7 @@ from rangecast.model.space import Space
 from rangecast.server import json_text
 from rangecast.server.http.bodies.read import INLINE_BYTES
 from rangecast.server.http.routes import events as http_events
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import PutSpace, PutSubscription
 from rangecast.server.state.quotas import DEFAULTS, INLINE_LENGTH, Quotas
 from rangecast.server.state.registry import Registry
@@ -360,8 +360,8 @@ def test_a_filter_that_is_wrong_says_so_from_any_thread() -> None:
         async with serving() as service:
             long = PutSubscription(T, "a", "s", "price <" + " " * 5000)
             with pytest.raises(Exception, match="the end"):
-                await answered(service.core.edit(long))
+                await result_of(service.core.edit(long))
             good = PutSubscription(T, "a", "s", "price < 5" + " " * 5000)
-            assert await answered(service.core.edit(good)) == service.core.log.last
+            assert await result_of(service.core.edit(good)) == service.core.log.last
 
     run(work)

@@ -223,7 +223,7 @@ def test_the_server_answers_as_the_examples_say(document: dict[str, Any]) -> Non
             await http.aclose()
             await service.deliveries.stop()
             service.maintenance.stop()
-            service.core.pump.stop()
+            service.core.pipeline.stop()
             service.close()
 
     run(work)

@@ -15,7 +15,7 @@ from rangecast.model.filters import many
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.server.log.base import MemoryLog
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutSpace, PutSubscription
 from rangecast.server.state.registry import Registry
@@ -62,8 +62,8 @@ def test_a_refused_subscription_adds_no_word(
     async def work() -> None:
         async with serving(tmp_path) as service:
             client = Client(service)
-            await answered(service.core.edit(PutSpace(T, "w", WORDS.definition())))
-            await answered(service.core.edit(PutSubscription(T, "x", "w", KNOWN)))
+            await result_of(service.core.edit(PutSpace(T, "w", WORDS.definition())))
+            await result_of(service.core.edit(PutSubscription(T, "x", "w", KNOWN)))
             await client("PUT", "tenants/default", {"subscriptions": 1000, "filter_boxes": 3})
             before = words(service.core.registry)
             last = service.core.log.last
@@ -108,7 +108,7 @@ def test_words_that_come_together_are_told_apart() -> None:
     async def work() -> None:
         async with serving() as service:
             client = Client(service)
-            await answered(service.core.edit(PutSpace(T, "w", WORDS.definition())))
+            await result_of(service.core.edit(PutSpace(T, "w", WORDS.definition())))
             edits = [
                 PutSubscription(T, one, "w", f"who in ({', '.join(map(repr, some))})")
                 for one, some in wanted.items()
@@ -117,13 +117,13 @@ def test_words_that_come_together_are_told_apart() -> None:
             asked = [service.core.edit(one) for one in edits]
             rows = [{"id": "bulk", "filter": "who in ('w3', 'w20', 'w5')"}, {"id": "bad"}]
             both = asyncio.gather(
-                *map(answered, asked), client("POST", "spaces/w/subscriptions:bulk", rows)
+                *map(result_of, asked), client("POST", "spaces/w/subscriptions:bulk", rows)
             )
             await both
             entry = service.core.registry.space(T, "w")
             events = [*names, "w20", "stranger"]
             lines = [json.dumps({"who": one}).encode() for one in events]
-            found = await answered(service.core.publish(entry, lines, wants_matches=True))
+            found = await result_of(service.core.publish(entry, lines, wants_matches=True))
             for event, ids in zip(events, found.matches or [], strict=True):
                 expected = {one for one, some in wanted.items() if event in some}
                 expected |= {f"not-{one}" for one in names if one != event}

@@ -22,7 +22,7 @@ from rangecast.errors import FileError, RejectedRowError
 from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.server.http.bodies.parquet import batches_of_parquet
 from rangecast.server.http.bodies.tables import MAX_ROWS, MAX_TABLE_BYTES
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from tests.server.http.test_http import Served
 
 pytestmark = pytest.mark.xdist_group("server_tables")
@@ -212,13 +212,13 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def refused(body: bytes) -> RefusedError:
+def refused(body: bytes) -> RequestError:
     """Return why a body is refused; what is allocated meanwhile is little."""
     pool = pa.default_memory_pool()
     highest = max(pool.max_memory(), pool.bytes_allocated() + (32 << 20))
     tracemalloc.start()
     try:
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(RequestError) as caught:
             batches_of_parquet(body, MAX_ROWS, MAX_TABLE_BYTES)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

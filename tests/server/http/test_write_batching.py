@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rangecast.server.http.write_batching import Corked
+from rangecast.server.http.write_batching import BatchingTransport
 
 
 class Transport:
@@ -33,7 +33,7 @@ async def turn() -> None:
 def test_the_writes_of_a_turn_are_sent_together_and_in_order() -> None:
     async def work() -> None:
         transport = Transport()
-        corked = Corked(transport, asyncio.get_running_loop())
+        corked = BatchingTransport(transport, asyncio.get_running_loop())
         for part in (b"head", b"", b"body"):
             corked.write(part)
         assert transport.calls == []
@@ -49,7 +49,7 @@ def test_the_writes_of_a_turn_are_sent_together_and_in_order() -> None:
 def test_much_does_not_wait_and_closing_loses_nothing() -> None:
     async def work() -> None:
         transport = Transport()
-        corked = Corked(transport, asyncio.get_running_loop())
+        corked = BatchingTransport(transport, asyncio.get_running_loop())
         corked.write(b"a")
         corked.write(b"b" * 70_000)
         assert transport.calls == [b"a" + b"b" * 70_000], "who doesn't read is noticed at once"

@@ -11,11 +11,11 @@ import pytest
 from rangecast.server.http.auth import Grant
 from rangecast.server.log.clock import SLOWER, Clock
 from rangecast.server.maintenance import Retention
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.security.hosts import Peer
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSubscription, PutToken
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from tests.support.server.serving import Client, T, publish, run, serving, until
 from tests.support.server.set_clock import SetClock, clock
 
@@ -66,20 +66,20 @@ def test_a_budget_goes_on(tmp_path: Path, clock: SetClock, is_restarted: bool) -
                 await deliver(service)
 
     async def prepared(service: Service) -> None:
-        await answered(service.core.edit(PutConsumer(T, "c", "s", max_per_second=1)))
-        await answered(service.core.edit(PutSubscription(T, "all", "s", "price > 0", "c")))
+        await result_of(service.core.edit(PutConsumer(T, "c", "s", max_per_second=1)))
+        await result_of(service.core.edit(PutSubscription(T, "all", "s", "price > 0", "c")))
 
     async def deliver(service: Service) -> None:
-        feed = service.core.hub.open(service.core.registry.consumer(T, "c"))
+        listener = service.core.hub.open(service.core.registry.consumer(T, "c"))
         found: list[Any] = []
         for price in (2, 3):
             clock.pass_(2)
             await publish(service, price)
         clock.pass_(2)
-        while batch := (await feed.take(10, wait=0)).messages:
+        while batch := (await listener.next_batch(10, wait=0)).messages:
             found += batch
         assert len(found) == 3
-        service.core.hub.close(feed)
+        service.core.hub.close(listener)
 
     run(work)
 
@@ -92,7 +92,7 @@ def test_subscriptions_and_tokens_expire(tmp_path: Path, clock: SetClock) -> Non
             body = {"filter": "price > 0", "ttl": 60}
             await ask("PUT", "spaces/s/subscriptions/brief", body)
             expires = service.core.clock.now() + 60_000_000
-            await answered(service.core.edit(PutToken(T, "digest", "", ["admin"], expires)))
+            await result_of(service.core.edit(PutToken(T, "digest", "", ["admin"], expires)))
             grant = Grant(service.core, "digest", Peer(None, ()))
             clock.jump(-HOUR)
             clock.pass_(30)
@@ -100,7 +100,7 @@ def test_subscriptions_and_tokens_expire(tmp_path: Path, clock: SetClock) -> Non
             grant.caller()
             assert "brief" in live
             clock.pass_(60)
-            with pytest.raises(RefusedError, match="expired"):
+            with pytest.raises(RequestError, match="expired"):
                 grant.caller()
             service.maintenance._expire()
             await until(lambda: "brief" not in live)

@@ -16,7 +16,7 @@ from rangecast.server.log.base import Draft, LogError, Unit
 from rangecast.server.log.segment import checked_units
 from rangecast.server.log.sqlite import SqliteLog
 from rangecast.server.log_tools import checked, repaired
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace
 from tests.support.server.serving import SPACE, Client, T, publish, run, serving, subscribe, until
@@ -265,8 +265,8 @@ async def _prepared(folder: Path) -> int:
     """Return the seq of an event that is altered; snapshots are newer than it."""
     service = Service(folder)
     service.start()
-    await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
-    await answered(service.core.edit(PutConsumer(T, "out", "s"), PutConsumer(T, "other", "s")))
+    await result_of(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+    await result_of(service.core.edit(PutConsumer(T, "out", "s"), PutConsumer(T, "other", "s")))
     await subscribe(service)
     firsts = [await publish(service, 100 + number) for number in range(20)]
     service.stop()
@@ -295,7 +295,7 @@ def test_an_altered_event_is_not_delivered_and_others_go_on(tmp_path: Path) -> N
             page = await ask("GET", "consumers/out/messages")
             assert [one["seq"] for one in page["items"]] == list(range(seq + 1, seq + 13))
             first = await publish(service, 50)
-            await until(lambda: service.core.pump.matched >= first)
+            await until(lambda: service.core.pipeline.matched >= first)
             assert (await ask("GET", "consumers/other"))["position"]
 
     run(work)

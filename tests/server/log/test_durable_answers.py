@@ -14,7 +14,7 @@ from rangecast.errors import RangecastError
 from rangecast.server.encoding import encoded
 from rangecast.server.log.base import LogError, LogFullError
 from rangecast.server.pipeline.commands import Events
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import (
     EventsHead,
@@ -23,7 +23,7 @@ from rangecast.server.state.edits import (
     PutSpace,
     PutSubscription,
 )
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from tests.support.server.held_log import HeldLog
 from tests.support.server.serving import SPACE, T, run, serving
 
@@ -62,7 +62,7 @@ async def in_one_group(service: Service, *asks: Ask) -> list[Future[Any]]:
     await asyncio.to_thread(log.arrived.acquire)
     answers = [ask(service) for ask in asks]  # wait, as a group is being written
     log.release()
-    await answered(blocker)
+    await result_of(blocker)
     await asyncio.to_thread(log.arrived.acquire)
     return answers
 
@@ -100,11 +100,11 @@ def test_a_repeat_shares_the_outcome_of_the_first(
             if not is_written:
                 for one in answers:
                     with pytest.raises(LogFullError):
-                        await answered(one)
+                        await result_of(one)
                 log.is_held = False
                 answers = [first(service), second(service)]
-            whole = await answered(answers[0])
-            again = await answered(answers[1])
+            whole = await result_of(answers[0])
+            again = await result_of(answers[1])
             assert whole.count == (1 if how == "some ids" else 2)
             assert {name: getattr(again, name) for name in expected} == expected
             if expected.get("repeated"):
@@ -124,7 +124,7 @@ def test_all_of_a_group_fail_with_a_failed_sync(monkeypatch: pytest.MonkeyPatch)
             log.release(LogError("writing failed"))
             for one in answers:
                 with pytest.raises(LogError, match="writing failed"):
-                    await answered(one)
+                    await result_of(one)
 
     run(work)
 
@@ -137,17 +137,17 @@ def test_a_repeat_of_what_was_written_before_needs_no_space(
     async def work() -> None:
         async with serving() as service:
             log: Any = service.core.log
-            first = await answered(KEYED(service))
-            await answered(BY_ID(service))
+            first = await result_of(KEYED(service))
+            await result_of(BY_ID(service))
             asks = publishing(), KEYED, BY_ID, publishing(key="k", digest="other")
             fresh, again, by_id, other = await in_one_group(service, *asks)
-            assert (await answered(again)).first == first.first
-            assert (await answered(by_id)).skipped == 2
+            assert (await result_of(again)).first == first.first
+            assert (await result_of(by_id)).skipped == 2
             log.release(LogFullError("full"))
             with pytest.raises(LogFullError):
-                await answered(fresh)
-            with pytest.raises((RefusedError, LogFullError)):
-                await answered(other)
+                await result_of(fresh)
+            with pytest.raises((RequestError, LogFullError)):
+                await result_of(other)
             log.is_held = False
 
     run(work)
@@ -167,11 +167,11 @@ def test_a_repeat_waits_while_the_first_is_being_written(
             again = KEYED(service)
             log.release(LogFullError("full"))
             with pytest.raises(LogFullError):
-                await answered(first)
+                await result_of(first)
             await asyncio.to_thread(log.arrived.acquire)  # the repeat is the first one now
             assert not again.done()
             log.release()
-            assert not (await answered(again)).repeated
+            assert not (await result_of(again)).repeated
             log.is_held = False
 
     run(work)
@@ -202,7 +202,7 @@ def _following(service: Service, follows: int) -> Future[Any]:
     taken, _ = encoded(LINES, entry.space, ignore_unknown=True)
     head = EventsHead(T, "s", "", "", "", False, "x", 9, [])
     asked = Events(entry, taken, head, follows=follows)
-    service.core.pump.submit(asked)
+    service.core.pipeline.submit(asked)
     return asked.answer
 
 
@@ -217,18 +217,18 @@ def test_a_refusal_by_what_is_not_yet_written_waits_for_it(
     async def work() -> None:
         async with serving() as service:
             log: Any = service.core.log
-            await answered(service.core.edit(BOARD))
+            await result_of(service.core.edit(BOARD))
             answers = await in_one_group(service, first, second)
             assert not answers[1].done()
             log.release(None if is_written else LogFullError("full"))
             if is_written:
-                await answered(answers[0])
+                await result_of(answers[0])
                 with pytest.raises(RangecastError, match=refusal):
-                    await answered(answers[1])
+                    await result_of(answers[1])
             else:
                 for one in answers:
                     with pytest.raises(LogFullError):
-                        await answered(one)
+                        await result_of(one)
             log.is_held = False
 
     run(work)
@@ -243,19 +243,19 @@ def test_updates_that_change_nothing_wait_for_what_they_were_judged_by(
     async def work() -> None:
         async with serving() as service:
             log: Any = service.core.log
-            await answered(service.core.edit(BOARD))
+            await result_of(service.core.edit(BOARD))
             put = b'{"id": "o", "position": 1, "value": 2}'
-            await answered(updating(put)(service))
+            await result_of(updating(put)(service))
             gone = updating(b'{"id": "o", "value": null}')
             first, second = await in_one_group(service, gone, gone)
             assert not second.done()
             log.release(None if is_written else LogFullError("full"))
             if is_written:
-                assert (await answered(first)).count == 1
-                assert len((await answered(second)).refused) == 1
+                assert (await result_of(first)).count == 1
+                assert len((await result_of(second)).refused) == 1
             else:
                 with pytest.raises(LogFullError):
-                    await answered(second)
+                    await result_of(second)
             log.is_held = False
 
     run(work)
@@ -265,7 +265,7 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
     held(monkeypatch)
 
     def state(service: Service) -> Any:
-        registry, repeats = service.core.registry, service.core.repeats
+        registry, deduplicator = service.core.registry, service.core.deduplicator
         entry = registry.space(T, "s")
         return (
             dict(entry.live),
@@ -275,9 +275,9 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
             dict(registry.consumers),
             dict(registry.counts),
             {name: list(parts) for name, parts in registry.retained.parts.items()},
-            list(repeats.requests),
-            list(repeats.ids),
-            dict(repeats.offsets),
+            list(deduplicator.requests),
+            list(deduplicator.ids),
+            dict(deduplicator.offsets),
             service.core.log.last,
             {name: dict(board.objects) for name, board in registry.boards.items()},
         )
@@ -285,8 +285,8 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
     async def work() -> None:
         async with serving() as service:
             log: Any = service.core.log
-            await answered(service.core.edit(BOARD))
-            await answered(publishing(source="x", upto=3)(service))
+            await result_of(service.core.edit(BOARD))
+            await result_of(publishing(source="x", upto=3)(service))
             asks = (
                 KEYED,
                 BY_ID,
@@ -300,7 +300,7 @@ def test_a_failed_group_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
             log.release(LogFullError("full"))
             for one in answers:
                 with pytest.raises(LogFullError):
-                    await answered(one)
+                    await result_of(one)
             log.is_held = False
             after = state(service)
             clean = before[:7], [], [], {"default/s/x": 3}, before[10:]
@@ -319,17 +319,17 @@ def test_the_oldest_ids_make_room_only_for_what_is_written(
     async def work() -> None:
         async with serving() as service:
             log: Any = service.core.log
-            await answered(publishing(key="k", digest="d", dedup=True)(service))
+            await result_of(publishing(key="k", digest="d", dedup=True)(service))
             more = publishing(b'{"price": 1, "id": "c"}', key="l", digest="d", dedup=True)
             log.is_held = True
             full = more(service)
             await asyncio.to_thread(log.arrived.acquire)
             log.release(LogFullError("full"))
             with pytest.raises(LogFullError):
-                await answered(full)
+                await result_of(full)
             log.is_held = False
-            assert (await answered(BY_ID(service))).skipped == 2
-            assert (await answered(KEYED(service))).repeated
+            assert (await result_of(BY_ID(service))).skipped == 2
+            assert (await result_of(KEYED(service))).repeated
 
     run(work)
 
@@ -342,16 +342,16 @@ def test_edits_written_while_the_matcher_fails_are_answered(
     async def work() -> None:
         service = Service(None)
         service.start()
-        await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+        await result_of(service.core.edit(PutSpace(T, "s", SPACE.definition())))
         log: Any = service.core.log
         log.is_held = True
         asked = subscribing()(service)
         await asyncio.to_thread(log.arrived.acquire)
-        service.core.pump.fail(LogError("the matcher has failed"))
+        service.core.pipeline.fail(LogError("the matcher has failed"))
         log.release()
         with pytest.raises(LogError, match="matcher"):
-            await answered(asked)
-        service.core.pump.stop()
+            await result_of(asked)
+        service.core.pipeline.stop()
 
     run(work)
 
@@ -362,7 +362,7 @@ def test_repeats_on_a_full_disk_are_refused_as_the_first_is(tmp_path: Path) -> N
     async def work() -> None:
         async with serving(tmp_path) as service:
             log: Any = service.core.log
-            await answered(publishing(*LINES)(service))
+            await result_of(publishing(*LINES)(service))
             pages = log._writer.execute("PRAGMA page_count").fetchone()[0]
             log._writer.execute(f"PRAGMA max_page_count = {pages}")
             big = b'{"price": 3, "text": "%s"}' % (b"x" * 5000)
@@ -373,11 +373,11 @@ def test_repeats_on_a_full_disk_are_refused_as_the_first_is(tmp_path: Path) -> N
                 else publishing(b'{"id": %d,' % (n % 20) + big[1:], dedup=True)(service)
                 for n in range(400)
             ]
-            found = await asyncio.gather(*map(answered, asks), return_exceptions=True)
+            found = await asyncio.gather(*map(result_of, asks), return_exceptions=True)
             assert {type(one) for one in found} == {LogFullError}
             assert log.last == before
             log._writer.execute("PRAGMA max_page_count = 1000000")
-            accepted = await answered(publishing(big, key="k1", digest="d")(service))
+            accepted = await result_of(publishing(big, key="k1", digest="d")(service))
             assert not accepted.repeated
 
     run(work)

@@ -18,7 +18,7 @@ import pytest
 from rangecast.server.log.acknowledged import NAME as MARK
 from rangecast.server.log.base import Draft, LogError, LogFullError
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer
 from rangecast.server.state.registry import Consumer
@@ -235,7 +235,7 @@ def test_a_failed_late_sync_ends_the_log(tmp_path: Path, monkeypatch: pytest.Mon
 def test_acknowledgements_are_given_up_when_it_ends(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as service:
-            await answered(service.core.edit(PutConsumer(T, "c", "s")))
+            await result_of(service.core.edit(PutConsumer(T, "c", "s")))
             seq = await publish(service, 1)
             log: Any = service.core.log
 
@@ -244,8 +244,8 @@ def test_acknowledgements_are_given_up_when_it_ends(tmp_path: Path) -> None:
 
             log.append = full
             service.core.acknowledge(service.core.registry.consumer(T, "c"), seq)
-            service.core.pump.flush_acks()
-            await until(lambda: service.core.pump.is_full)
-            service.core.pump.stop()  # and doesn't wait for ever
+            service.core.pipeline.flush_acks()
+            await until(lambda: service.core.pipeline.is_full)
+            service.core.pipeline.stop()  # and doesn't wait for ever
 
     run(work)

@@ -102,7 +102,7 @@ def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
         for at in range(0, 60, 10):
             await publish(service, EVENTS[at : at + 10])
         epoch = service.core.log.epoch
-        service.core.pump.stop()
+        service.core.pipeline.stop()
         service.close()
         path = next(tmp_path.glob("log-*.db"))
         data = path.read_bytes()
@@ -159,7 +159,7 @@ def test_a_full_disk_refuses_writes_and_serves_on(tmp_path: Path) -> None:
         accepted = await publish(service, EVENTS[:5])
         acked += range(accepted.first, accepted.first + 5)
         assert service.why_not_ready() == ""
-        service.core.pump.stop()
+        service.core.pipeline.stop()
         service.close()
         assert [one.seq for one in await _reopened(tmp_path)] == acked
 
@@ -230,11 +230,11 @@ def test_what_retention_drops_is_told_as_a_gap(tmp_path: Path) -> None:
             await publish(service, EVENTS[at : at + 10])
         service.maintenance.run_once()
         assert service.core.log.first > 50
-        feed = service.core.hub.open(service.core.registry.consumer(T, "one"))
-        batch = await feed.take(1000, wait=0)
+        listener = service.core.hub.open(service.core.registry.consumer(T, "one"))
+        batch = await listener.next_batch(1000, wait=0)
         assert batch.gap == Gap(2, service.core.log.first - 1)
         assert batch.messages[0].seq == service.core.log.first
-        service.core.hub.close(feed)
+        service.core.hub.close(listener)
         service.stop()
         service = Service(tmp_path)
         service.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.server.maintenance import Retention
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSubscription
 from tests.support.server.serving import T, publish, run, serving
@@ -20,16 +20,16 @@ KEPT = 60_000
 
 async def read_all(service: Service, name: str, until_seq: asyncio.Future[int]) -> dict[str, Any]:
     """Read as a consumer that acknowledges nothing; return its messages and gaps."""
-    feed = service.core.hub.open(service.core.registry.consumer(T, name))
+    listener = service.core.hub.open(service.core.registry.consumer(T, name))
     seqs: list[int] = []
     gaps: list[tuple[int, int]] = []
-    while not until_seq.done() or feed.sent < until_seq.result():
-        batch = await feed.take(5, wait=0.02)
+    while not until_seq.done() or listener.sent < until_seq.result():
+        batch = await listener.next_batch(5, wait=0.02)
         if batch.gap is not None:
             gaps.append((batch.gap.after, batch.gap.upto))
         seqs += [one.seq for one in batch.messages]
         await asyncio.sleep(0.002)  # slower than what comes
-    service.core.hub.close(feed)
+    service.core.hub.close(listener)
     return {"seqs": seqs, "gaps": gaps}
 
 
@@ -38,12 +38,12 @@ def test_what_is_within_retention_is_delivered_and_the_rest_is_a_gap(tmp_path: P
         async with serving(tmp_path, retention=Retention(bytes=KEPT)) as service:
             log: Any = service.core.log
             log._segment_bytes = 2_000
-            await answered(
+            await result_of(
                 service.core.edit(*[PutConsumer(T, one, "s") for one in ("a", "b", "c")])
             )
             for one in ("a", "b", "c"):
                 edit = PutSubscription(T, f"of-{one}", "s", "price > 0", one)
-                await answered(service.core.edit(edit))
+                await result_of(service.core.edit(edit))
             ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             readers = [asyncio.create_task(read_all(service, one, ended)) for one in ("a", "b")]
             published: list[int] = []
@@ -53,8 +53,8 @@ def test_what_is_within_retention_is_delivered_and_the_rest_is_a_gap(tmp_path: P
                 published += range(first, first + 10)
                 if number % 3 == 0:  # versions that retention has to forget, beside those that stay
                     put = PutSubscription(T, "comes", "s", "price > 5", "c")
-                    await answered(service.core.edit(put))
-                    await answered(service.core.edit(DeleteSubscription(T, "comes", "s")))
+                    await result_of(service.core.edit(put))
+                    await result_of(service.core.edit(DeleteSubscription(T, "comes", "s")))
                 if number % 5 == 0:
                     await asyncio.to_thread(service.maintenance.run_once)
                     lows.append(log.first)
@@ -86,7 +86,7 @@ def test_a_subscription_made_while_retention_forgets_is_kept(tmp_path: Path) -> 
     async def work() -> None:
         async with serving(tmp_path) as service:
             log: Any = service.core.log
-            await answered(service.core.edit(PutConsumer(T, "a", "s")))
+            await result_of(service.core.edit(PutConsumer(T, "a", "s")))
             await publish(service, 1)
             append, forget = log.append, service.core.registry.forget
             writing = asyncio.Event()
@@ -98,14 +98,14 @@ def test_a_subscription_made_while_retention_forgets_is_kept(tmp_path: Path) -> 
                 return append(drafts)
 
             def watched(first: int) -> None:
-                in_forget.append(service.core.pump._committing)
+                in_forget.append(service.core.pipeline._committing)
                 forget(first)
 
             log.append, service.core.registry.forget = slow, watched  # type: ignore[method-assign]
             made = service.core.edit(PutSubscription(T, "x", "s", "price > 0", "a"))
             await writing.wait()
             await asyncio.to_thread(service.core.drop, 1)
-            await answered(made)
+            await result_of(made)
             assert in_forget == [False]
 
     run(work)

@@ -376,7 +376,7 @@ def test_what_cannot_be_carried_out_stops_the_server(
 
         monkeypatch.setattr(service.core, "_carry_out", broken)
         leader.subscribe(1)
-        until(lambda: service.core.pump.has_failed)
+        until(lambda: service.core.pipeline.has_failed)
         follower._thread.join(90)
         assert not follower._thread.is_alive()
         assert service.why_not_ready() == "stopped"

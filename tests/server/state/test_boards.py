@@ -31,7 +31,7 @@ from rangecast.server.delivery.messages import Gap, Message
 from rangecast.server.http.problems import status_of
 from rangecast.server.log.base import Unit
 from rangecast.server.log.segment import checked_units
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.boards import updates_of
 from rangecast.server.state.edits import (
@@ -42,8 +42,8 @@ from rangecast.server.state.edits import (
     PutConsumer,
     PutInterest,
 )
-from rangecast.server.state.registry import RefusedError
-from rangecast.server.verify.deliveries import proved
+from rangecast.server.state.registry import RequestError
+from rangecast.server.verify.deliveries import verify_deliveries
 from tests.server.http.test_http import Served
 from tests.support.server.serving import HANGS
 
@@ -162,24 +162,24 @@ def told(messages: list[Message]) -> list[tuple[int, str, Any]]:
 
 
 async def all_of(service: Service, consumer: str, after: int | None = None) -> list[Message]:
-    feed = service.core.hub.open(service.core.registry.consumer(T, consumer), after)
+    listener = service.core.hub.open(service.core.registry.consumer(T, consumer), after)
     found: list[Message] = []
     while True:
-        batch = await feed.take(7, wait=0)
+        batch = await listener.next_batch(7, wait=0)
         found += batch.messages
         if not batch.messages and batch.gap is None:
-            service.core.hub.close(feed)
+            service.core.hub.close(listener)
             return found
 
 
 async def edit(service: Service, *edits: Any) -> int:
-    return await answered(service.core.edit(*edits))
+    return await result_of(service.core.edit(*edits))
 
 
 async def update(service: Service, rows: list[Any], **options: Any) -> Any:
     lines = [json.dumps(row).encode() for row in rows]
     entry = service.core.registry.board(T, B)
-    return await answered(service.core.update(entry, lines, **options))
+    return await result_of(service.core.update(entry, lines, **options))
 
 
 async def prepared(service: Service, mirror: Mirror) -> None:
@@ -222,14 +222,14 @@ def test_messages_are_those_of_a_board_in_python_over_restarts(kind: str, tmp_pa
     async def first() -> None:
         service = Service(tmp_path)
         await prepared(service, mirror)
-        feed = service.core.hub.open(service.core.registry.consumer(T, "one"))
+        listener = service.core.hub.open(service.core.registry.consumer(T, "one"))
         await history(service, mirror, 30)
         service.core.snapshot()
         while len(seen) < len({seq for seq, _, _ in mirror.expected["one"]}):
-            seen.extend((await feed.take(wait=5)).messages)
-        service.core.acknowledge(feed.consumer, seen[len(seen) // 2].seq)
+            seen.extend((await listener.next_batch(wait=5)).messages)
+        service.core.acknowledge(listener.consumer, seen[len(seen) // 2].seq)
         await history(service, mirror, 10)
-        service.core.pump.stop()  # as after a crash: the snapshot is of before the last edits
+        service.core.pipeline.stop()  # as after a crash: the snapshot is of before the last edits
         service.close()
 
     run(first())
@@ -352,7 +352,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
             with pytest.raises(RangecastError) as raised:
                 await edit(service, wrong)
             assert status_of(raised.value) == status
-        with pytest.raises(RefusedError, match="at most 1,000 changes"):
+        with pytest.raises(RequestError, match="at most 1,000 changes"):
             await update(service, [{"id": "c", "value": 1}] * 1001, is_batch=True)
         service.stop()
 
@@ -524,9 +524,9 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
 
     run(rest())
     (tmp_path / "got.jsonl").write_text("\n".join(got))
-    verdict = proved(tmp_path / "data", T, "one", tmp_path / "got.jsonl")
-    assert verdict.holds, verdict
-    assert verdict.expected > 50
+    report = verify_deliveries(tmp_path / "data", T, "one", tmp_path / "got.jsonl")
+    assert report.holds, report
+    assert report.expected > 50
     logged, mirror = {}, Mirror("line", 0)
     for seq in range(5):
         mirror.put(seq, f"i{seq}", "one", 0, {"position_lo": seq, "position_hi": seq + 4})
@@ -546,6 +546,6 @@ def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
     }
     assert lists == {(seq, name): best for seq, name, best in mirror.expected["one"]}
     (tmp_path / "got.jsonl").write_text("\n".join(got[1:]).replace('"value": 3.0', '"value": 3.5'))
-    wrong = proved(tmp_path / "data", T, "one", tmp_path / "got.jsonl")
+    wrong = verify_deliveries(tmp_path / "data", T, "one", tmp_path / "got.jsonl")
     assert wrong.missing
     assert wrong.differing

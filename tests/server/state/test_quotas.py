@@ -13,18 +13,18 @@ from websockets.sync.client import ClientConnection, connect
 from rangecast.errors import RangecastError
 from rangecast.server.log.segment import checked_units
 from rangecast.server.maintenance import Retention
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state import retained
 from rangecast.server.state.edits import EDITS, EVENTS, DeleteConsumer, PutConsumer, edits_of
 from rangecast.server.state.quotas import LIMITS, Quotas
-from rangecast.server.state.registry import RefusedError, Registry
+from rangecast.server.state.registry import Registry, RequestError
 from rangecast.server.state.retained import COARSE, Retained
 from tests.server.http.test_http import Served
 from tests.support.server.serving import SPACE, Client, T, publish, run, serving
 
 
 def refused(call: Any, *arguments: Any) -> str:
-    with pytest.raises(RefusedError) as found:
+    with pytest.raises(RequestError) as found:
         call(*arguments)
     return f"{found.value.status} {found.value}".partition("\n")[0]
 
@@ -90,9 +90,9 @@ def test_limits_over_http() -> None:
             assert "may have 2 consumers, and has 2" in found["detail"]
             # a group is judged with what it itself does
             edits = (DeleteConsumer(T, "two"), PutConsumer(T, "three", "s"))
-            await answered(service.core.edit(*edits))
+            await result_of(service.core.edit(*edits))
             with pytest.raises(RangecastError, match="may have 2 consumers"):
-                await answered(service.core.edit(PutConsumer(T, "four", "s")))
+                await result_of(service.core.edit(PutConsumer(T, "four", "s")))
             path = "spaces/s/subscriptions"
             await client("PUT", f"{path}/a", {"filter": "price < 1 or price > 3"}, 403)
             await client("PUT", f"{path}/a", {"filter": "price < 1"})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rangecast import Engine
-from rangecast.server.delivery.log_reader import MOST_BYTES, Reader
+from rangecast.server.delivery.log_reader import MAX_BATCH_BYTES, Reader
 from rangecast.server.log_tools import dumped
 from rangecast.server.service import Service
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer
@@ -52,21 +52,21 @@ def test_from_a_hundred_positions_while_edits_go_on(tmp_path: Path) -> None:
 
         async def read(name: str, after: int, now_from: int = 0) -> None:
             consumer, came = service.core.registry.consumer(T, name), []
-            feed = service.core.hub.open(consumer, after)
+            listener = service.core.hub.open(consumer, after)
             while True:
-                batch = await feed.take(dice.randint(1, 40), wait=0)
+                batch = await listener.next_batch(dice.randint(1, 40), wait=0)
                 came += [(m.seq, {*ids_of(m)}) for m in batch.messages]
                 if not batch.messages:
                     break
-            found.append((name, after, feed.sent, now_from, came))
-            service.core.hub.close(feed)
+            found.append((name, after, listener.sent, now_from, came))
+            service.core.hub.close(listener)
 
         async def read_somewhere(name: str) -> None:
-            await read(name, dice.randint(0, service.core.pump.durable))
+            await read(name, dice.randint(0, service.core.pipeline.durable))
 
         async def move() -> None:
             """Read with the set of now: a consumer that nobody else reads."""
-            after = dice.randint(0, service.core.pump.durable)
+            after = dice.randint(0, service.core.pipeline.durable)
             seek = PutConsumer(T, "three", "market", start=after, current_subscriptions=True)
             await read("three", after, await edit(service, seek))
 
@@ -121,12 +121,14 @@ def test_what_is_read_at_a_time_is_bounded_by_bytes() -> None:
         service = Service(None)
         await prepared(service)
         await edit(service, put("all", "one", "price is not null or price is null"))
-        big = b'{"symbol": "%s"}' % (b"x" * (MOST_BYTES // 8))
+        big = b'{"symbol": "%s"}' % (b"x" * (MAX_BATCH_BYTES // 8))
         first = (await publish(service, [big] * 30)).first
         reader = Reader(service.core.log, service.core.registry.consumer(T, "one"))
         after, seqs = first - 1, []
-        while messages := (batch := reader.read(after, service.core.pump.durable, 500)).messages:
-            assert sum(one.size for one in messages[:-1]) < MOST_BYTES
+        while messages := (
+            batch := reader.read(after, service.core.pipeline.durable, 500)
+        ).messages:
+            assert sum(one.size for one in messages[:-1]) < MAX_BATCH_BYTES
             seqs += [one.seq for one in messages]
             after = batch.upto
         assert seqs == list(range(first, first + 30))

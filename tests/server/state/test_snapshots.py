@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rangecast.server.log.base import LogError
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
 from rangecast.server.state.snapshots import snapshots
@@ -30,10 +30,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def work() -> None:
         service = Service(folder)
         service.start()
-        await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
-        await answered(service.core.edit(PutConsumer(T, "out", "s")))
+        await result_of(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+        await result_of(service.core.edit(PutConsumer(T, "out", "s")))
         for name, text in FILTERS.items():
-            await answered(service.core.edit(PutSubscription(T, name, "s", text, "out")))
+            await result_of(service.core.edit(PutSubscription(T, name, "s", text, "out")))
             if name == "s3":
                 service.core.snapshot()
             await publish(service, 5)
@@ -154,7 +154,7 @@ def test_retention_relies_on_no_snapshot_that_could_not_be_read(made: Path, tmp_
         service.start()
         service.core.snapshot()  # of the same seq as one that can't be read
         service.maintenance.stop()
-        service.core.pump.stop()
+        service.core.pipeline.stop()
         service.close()
         assert live_of(folder) == (snapshots(folder)[-1], FILTERS)
 

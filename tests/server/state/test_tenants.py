@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.delivery.hub import WINDOW, Feed
+from rangecast.server.delivery.hub import WINDOW, Listener
 from tests.server.http.test_auth import SPACE, Tenants
 
 SHARED = {
@@ -129,9 +129,9 @@ def test_listeners_that_fall_behind_are_counted_by_tenant(tenants: Tenants) -> N
     service = tenants.served.server.service
     before = {one: metrics(tenants, one)["listener_overflows_total"] for one in ("red", "blue")}
     consumer = service.core.registry.consumers["blue", "blue-consumer"]
-    feed = Feed(service.core.hub, consumer, 0)
-    feed.hand_out([_Message()] * (WINDOW + 1))  # type: ignore[list-item]
-    service.core.hub.reading.discard(feed)
+    listener = Listener(service.core.hub, consumer, 0)
+    listener.dispatch([_Message()] * (WINDOW + 1))  # type: ignore[list-item]
+    service.core.hub.reading.discard(listener)
     assert metrics(tenants, "red")["listener_overflows_total"] == before["red"]
     assert metrics(tenants, "blue")["listener_overflows_total"] == before["blue"] + 1
 

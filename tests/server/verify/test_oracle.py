@@ -16,7 +16,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.space import Space
 from rangecast.server.pipeline.commands import Edits
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import (
     AnyEdit,
     DeleteConsumer,
@@ -24,10 +24,10 @@ from rangecast.server.state.edits import (
     PutConsumer,
     PutSpace,
     PutSubscription,
-    run_or_not,
+    as_run,
 )
-from rangecast.server.verify.deliveries import proved
-from rangecast.server.verify.oracle import Judge
+from rangecast.server.verify.deliveries import verify_deliveries
+from rangecast.server.verify.oracle import DeliveryOracle
 from tests.support.server.serving import SPACE, Client, T, run, serving
 
 BEST = {"one": 0, "two": 2}
@@ -36,7 +36,7 @@ BEST = {"one": 0, "two": 2}
 @pytest.mark.parametrize("only", [None, "two"])
 def test_a_judge_finds_what_every_edit_means(only: str | None) -> None:
     """Of two spaces, and of two tenants that have the same names."""
-    rng, judge, seq = random.Random(5), Judge(T, only), 0
+    rng, judge, seq = random.Random(5), DeliveryOracle(T, only), 0
     live: dict[tuple[str, str], tuple[int, int, float, str, int]] = {}
 
     def edit(*edits: AnyEdit) -> None:
@@ -101,17 +101,19 @@ def test_a_filter_that_was_accepted_is_proved_though_its_words_lie_apart(tmp_pat
 
     async def work() -> None:
         async with serving(tmp_path) as service:
-            await answered(service.core.edit(PutSpace(T, "w", Space([String("who")]).definition())))
-            await answered(service.core.edit(PutConsumer(T, "mine", "w")))
+            await result_of(
+                service.core.edit(PutSpace(T, "w", Space([String("who")]).definition()))
+            )
+            await result_of(service.core.edit(PutConsumer(T, "mine", "w")))
             entry = service.core.registry.space(T, "w")
             asked = []
             for edit in edits:  # both are read before one of them is carried out
                 read = service.core.quotas.parsed(T, edit.filter, TentativeSpace(entry.space))
-                asked.append(Edits(run_or_not([edit]), read))
+                asked.append(Edits(as_run([edit]), read))
             for one in asked:
-                service.core.pump.submit(one)
-            await asyncio.gather(*[answered(one.answer) for one in asked])
-            await answered(service.core.publish(entry, lines))
+                service.core.pipeline.submit(one)
+            await asyncio.gather(*[result_of(one.answer) for one in asked])
+            await result_of(service.core.publish(entry, lines))
             with pytest.raises(FilterError, match="1,500 boxes"):
                 Filter.parse(edits[1].filter, entry.space)
             client = Client(service)
@@ -127,5 +129,5 @@ def test_a_filter_that_was_accepted_is_proved_though_its_words_lie_apart(tmp_pat
             assert covered["covered_by"] == "every"
 
     run(work)
-    verdict = proved(tmp_path, T, "mine", tmp_path / "got.jsonl")
-    assert (verdict.holds, verdict.expected) == (True, 10), verdict.samples
+    report = verify_deliveries(tmp_path, T, "mine", tmp_path / "got.jsonl")
+    assert (report.holds, report.expected) == (True, 10), report.samples

@@ -19,7 +19,7 @@ from rangecast.server.state.edits import (
     PutSubscription,
     edits_draft,
 )
-from rangecast.server.workers.group_member import Batch, Member, Record, UndoneError
+from rangecast.server.workers.group_member import AbortedError, Batch, Member, Record
 from rangecast.server.workers.matcher import Event
 from rangecast.server.workers.metrics import answering
 from rangecast.server.workers.worker import STILL, Worker, WorkerSettings
@@ -139,7 +139,7 @@ def test_a_workers_numbers_and_health_can_be_asked_for(monkeypatch: pytest.Monke
         said["still"] = asked()
 
     events = [b'{"price": 1}', b'{"price": -1}', b"{", b'{"price": 2}']
-    member = Scripted([look, events, UndoneError("gone"), events[:1], stand_still])
+    member = Scripted([look, events, AbortedError("gone"), events[:1], stand_still])
     monkeypatch.setattr("rangecast.server.workers.worker.KafkaTail", lambda _url: tail)
     monkeypatch.setattr("rangecast.server.workers.worker.Member", lambda *_given: member)
     monkeypatch.setattr("rangecast.server.workers.worker.make_topic", lambda *_given: None)

@@ -20,8 +20,8 @@ from rangecast.errors import RangecastError
 from rangecast.model.space import Space
 from rangecast.server.log.base import LogError, MemoryLog
 from rangecast.server.log.kafka import KafkaLog, connecting, make_topic
-from rangecast.server.pipeline.fanout import carry_out
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.apply import carry_out
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import (
     AnyEdit,
     DeleteConsumer,
@@ -32,9 +32,9 @@ from rangecast.server.state.edits import (
     edits_draft,
 )
 from rangecast.server.state.replay import Replay
-from rangecast.server.state.snapshots import Picture
-from rangecast.server.verify.workers import proved
-from rangecast.server.workers.group_member import Batch, FencedError, Member, Record, UndoneError
+from rangecast.server.state.snapshots import SnapshotState
+from rangecast.server.verify.workers import verify_workers
+from rangecast.server.workers.group_member import AbortedError, Batch, FencedError, Member, Record
 from rangecast.server.workers.matcher import Event, Match, Matcher
 from rangecast.server.workers.worker import Worker, WorkerSettings
 from tests.support.server.serving import SPACE, T, run, serving, until
@@ -168,13 +168,13 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
     async def work() -> None:
         async with serving(log=url) as service:
             owners = [PutConsumer(T, one, "s") for one in ("one", "two")]
-            await answered(service.core.edit(*owners))
+            await result_of(service.core.edit(*owners))
 
             async def step() -> None:
                 name, owner = f"n{rng.randrange(30)}", rng.choice(("one", "two"))
                 wanted = range(low := rng.randrange(40), low + rng.randrange(1, 40))
                 text = f"price >= {wanted.start} and price < {wanted.stop}"
-                known = await answered(
+                known = await result_of(
                     service.core.edit(PutSubscription(T, name, "s", text, owner))
                 )
                 edits.append((known, name, wanted, owner))
@@ -240,16 +240,16 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
     assert found == expected
     assert len(expected) > 100
     # the proof finds the same, and what is wrong
-    verdict = proved(settings)
-    assert verdict.holds, verdict.samples
-    assert (verdict.events, verdict.expected) == (len(sent) + 1, len(expected))
-    assert (verdict.refused, verdict.waiting) == (1, 0)
+    report = verify_workers(settings)
+    assert report.holds, report.samples
+    assert (report.events, report.expected) == (len(sent) + 1, len(expected))
+    assert (report.refused, report.waiting) == (1, 0)
     one, head = records[0], dict(records[0].headers())
     sending.produce(settings.matches, one.value(), "one", headers={**head, "offset": b"900000"})
     sending.produce(settings.matches, one.value(), one.key(), headers=head)
     sending.flush()
-    verdict = proved(settings)
-    assert (verdict.holds, verdict.extra, verdict.repeated) == (False, 1, 1)
+    report = verify_workers(settings)
+    assert (report.holds, report.extra, report.repeated) == (False, 1, 1)
 
 
 def lag_of(where: str) -> float | None:
@@ -317,7 +317,7 @@ def test_who_has_lost_its_partitions_or_its_name_commits_nothing(kafka: str) -> 
     batch = trial.fetched(one, count=1)
     other = trial.member("two")
     trial.fetched(other, one, count=1)
-    with pytest.raises(UndoneError):  # it was fetched in another generation of the group
+    with pytest.raises(AbortedError):  # it was fetched in another generation of the group
         one.commit(batch, [trial.record()])
     one.close()
     batch = trial.fetched(other, count=5)
@@ -359,7 +359,7 @@ def test_what_cant_be_worked_on_is_refused(kafka: str, tmp_path: Path) -> None:
     for unit in log.read(0, 1 << 20):
         carry_out(replay.take(unit), replay.indexes)
     place = log.epoch, log.last, log.chain
-    Picture(replay.registry, replay.indexes, replay.repeats, place).write(tmp_path)
+    SnapshotState(replay.registry, replay.indexes, replay.deduplicator, place).write(tmp_path)
     log.drop(2)
     with pytest.raises(LogError, match="begins at seq 3, and no snapshot has what was before"):
         worker(space="s2")

@@ -27,15 +27,15 @@ class Plant:
 
 def early_repeats() -> None:
     """A repeat is answered while its group is admitted, before it is on disk."""
-    from rangecast.server.state.dedup import Repeats
+    from rangecast.server.state.dedup import Deduplicator
 
-    fresh = Repeats.fresh
+    fresh = Deduplicator.fresh
 
-    def hasty(self: Repeats, *given: Any) -> Any:
+    def hasty(self: Deduplicator, *given: Any) -> Any:
         return fresh(self, *given)[0], False
 
-    Repeats.fresh = hasty  # type: ignore[method-assign]
-    Repeats.is_pending = lambda self, head: False  # type: ignore[method-assign]
+    Deduplicator.fresh = hasty  # type: ignore[method-assign]
+    Deduplicator.is_pending = lambda self, head: False  # type: ignore[method-assign]
 
 
 def unbounded_nesting() -> None:
@@ -76,11 +76,11 @@ def answered_first() -> None:
     """Events are answered before their group is appended."""
     from rangecast.server.log.base import Draft
     from rangecast.server.pipeline.commands import Events
-    from rangecast.server.pipeline.pipeline import Pump
+    from rangecast.server.pipeline.pipeline import CommitPipeline
 
-    admitted = Pump._admitted
+    admitted = CommitPipeline._admitted
 
-    def hasty(self: Pump, request: Any, *given: Any) -> Any:
+    def hasty(self: CommitPipeline, request: Any, *given: Any) -> Any:
         draft = admitted(self, request, *given)
         is_plain = isinstance(request, Events) and not request.wants_matches
         if is_plain and isinstance(draft, Draft):
@@ -88,12 +88,12 @@ def answered_first() -> None:
             request.answer = Future()
         return draft
 
-    Pump._admitted = hasty  # type: ignore[method-assign]
+    CommitPipeline._admitted = hasty  # type: ignore[method-assign]
 
 
 def stale_snapshot() -> None:
     """A snapshot misses the last edit before it."""
-    from rangecast.server.pipeline.fanout import carry_out
+    from rangecast.server.pipeline.apply import carry_out
     from rangecast.server.state import replay
     from rangecast.server.state.edits import DeleteSubscription
 
@@ -123,7 +123,7 @@ def ack_beyond() -> None:
 def dedup_forgotten() -> None:
     """A restart forgets which requests and ids have come."""
     from rangecast.server.state import replay
-    from rangecast.server.state.dedup import Repeats
+    from rangecast.server.state.dedup import Deduplicator
 
     plain = replay.opened
 
@@ -134,7 +134,7 @@ def dedup_forgotten() -> None:
         return found
 
     replay.opened = forgetful
-    Repeats.replay = lambda self, *given: None  # type: ignore[method-assign]
+    Deduplicator.replay = lambda self, *given: None  # type: ignore[method-assign]
 
 
 def tail_dropped() -> None:
@@ -183,13 +183,13 @@ def frozen_clock() -> None:
     """The log's clock stands still after a jump back."""
     import time
 
-    from rangecast.server.pipeline.pipeline import Pump
+    from rangecast.server.pipeline.pipeline import CommitPipeline
 
     def tick(self: Any) -> int:
         self._now = max(self._now, time.time_ns() // 1000)
         return int(self._now)
 
-    Pump._tick = tick  # type: ignore[method-assign]
+    CommitPipeline._tick = tick  # type: ignore[method-assign]
 
 
 def edit_not_applied() -> None:
@@ -222,9 +222,9 @@ def ready_while_full() -> None:
 
 def refused_written() -> None:
     """What was refused on a full disk is written when there is room."""
-    from rangecast.server.pipeline.pipeline import Pump
+    from rangecast.server.pipeline.pipeline import CommitPipeline
 
-    refuse = Pump._refuse_full
+    refuse = CommitPipeline._refuse_full
 
     def stubborn(self: Any, error: Any, refused: Any, acks: Any) -> None:
         refuse(self, error, refused, acks)
@@ -234,7 +234,7 @@ def refused_written() -> None:
                 self._waiting.append(request)
                 self.queue_bytes += request.size
 
-    Pump._refuse_full = stubborn  # type: ignore[method-assign]
+    CommitPipeline._refuse_full = stubborn  # type: ignore[method-assign]
 
 
 def follower_gives_up() -> None:
@@ -253,10 +253,10 @@ def follower_gives_up() -> None:
 
 def link_forgets() -> None:
     """A server forgets after a restart how far it has read its neighbours' events."""
-    from rangecast.server.state.dedup import Repeats
+    from rangecast.server.state.dedup import Deduplicator
 
-    Repeats.check_source = lambda self, *given: None  # type: ignore[method-assign]
-    Repeats.read_from = lambda self, *given: {}  # type: ignore[method-assign]
+    Deduplicator.check_source = lambda self, *given: None  # type: ignore[method-assign]
+    Deduplicator.read_from = lambda self, *given: {}  # type: ignore[method-assign]
 
 
 PLANTS = {

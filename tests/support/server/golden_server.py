@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from rangecast.server.log.acknowledged import release_reserve
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import (
     AddDeadLetters,
@@ -85,12 +85,12 @@ async def make(folder: Path) -> None:
     service.start()
 
     async def edit(*edits: Any) -> int:
-        return await answered(service.core.edit(*edits))
+        return await result_of(service.core.edit(*edits))
 
     async def publish(some: list[dict[str, Any]], tenant: str = "red", **options: Any) -> None:
         entry = service.core.registry.space(tenant, "things")
         lines = [json.dumps(one).encode() for one in some]
-        await answered(service.core.publish(entry, lines, **options))
+        await result_of(service.core.publish(entry, lines, **options))
 
     for tenant in ("red", "blue"):
         await edit(PutSpace(tenant, "things", {"attribute": KINDS[:6]}))
@@ -141,7 +141,7 @@ async def crash(service: Service) -> None:
     """End without a snapshot."""
     await service.deliveries.stop()
     service.maintenance.stop()
-    service.core.pump.stop()
+    service.core.pipeline.stop()
     service.close()
 
 
@@ -157,8 +157,8 @@ async def told(service: Service) -> dict[str, Any]:
     for consumer in registry.consumers.values():
         if consumer.name != "hook":
             reader, at, messages = service.core.hub.reader(consumer), consumer.cursor, []
-            while at < service.core.pump.durable:
-                batch = reader.read(at, service.core.pump.durable, 10_000)
+            while at < service.core.pipeline.durable:
+                batch = reader.read(at, service.core.pipeline.durable, 10_000)
                 messages += batch.messages
                 at = batch.upto
             found["messages"][consumer.key] = [[one.seq, ids_of(one)] for one in messages]
@@ -185,11 +185,11 @@ async def told(service: Service) -> dict[str, Any]:
     found["tokens"] = [[one.digest, one.label, one.scopes] for one in registry.tokens.values()]
     found["tenants"] = registry.tenants
     found["retained"] = {tenant: registry.retained.of(tenant) for tenant in ("red", "blue")}
-    repeats = service.core.repeats
-    found["repeats"] = [sorted(repeats.requests), sorted(repeats.ids)]
+    deduplicator = service.core.deduplicator
+    found["repeats"] = [sorted(deduplicator.requests), sorted(deduplicator.ids)]
     entry = registry.space("red", "things")
     lines = [json.dumps(one).encode() for one in events(20, 5)]
-    accepted = await answered(service.core.publish(entry, lines, wants_matches=True))
+    accepted = await result_of(service.core.publish(entry, lines, wants_matches=True))
     found["matches"] = accepted.matches
     await crash(service)
     plain: dict[str, Any] = json.loads(json.dumps(found))

@@ -74,7 +74,7 @@ def _serve(data: Path, point: str, after: int, options: dict[str, Any]) -> None:
 def _patch(point: str, after: int) -> None:
     """Let the server kill itself when it comes to a point."""
     from rangecast.server.log import sqlite
-    from rangecast.server.pipeline.pipeline import Pump
+    from rangecast.server.pipeline.pipeline import CommitPipeline
     from rangecast.server.state import snapshots
 
     sqlite.SEGMENT = 20_000
@@ -111,11 +111,11 @@ def _patch(point: str, after: int) -> None:
     elif point == "after-commit":
         wrap(sqlite.SqliteLog, "append", before=False)
     elif point == "after-match":
-        wrap(Pump, "_match_batch", before=False)
+        wrap(CommitPipeline, "_match_batch", before=False)
     elif point == "in-snapshot":
         wrap(snapshots, "save_boxes", before=False)
     elif point == "after-snapshot":
-        wrap(snapshots.Picture, "write", before=False)
+        wrap(snapshots.SnapshotState, "write", before=False)
     elif point == "in-segment":
         wrap(sqlite.SqliteLog, "_connect_writer", before=True)
 

@@ -14,7 +14,7 @@ import httpx
 from rangecast.model.space import Space
 from rangecast.server.delivery.messages import Message
 from rangecast.server.http.app import make_app
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutSpace, PutSubscription
 
@@ -50,13 +50,13 @@ async def serving(folder: Path | None = None, **options: Any) -> AsyncIterator[S
     service = Service(folder, allow_private_webhooks=True, **options)
     service.start()
     if not service.core.registry.spaces:
-        await answered(service.core.edit(PutSpace(T, "s", SPACE.definition())))
+        await result_of(service.core.edit(PutSpace(T, "s", SPACE.definition())))
     try:
         yield service
     finally:  # as a crash: no snapshot
         await service.deliveries.stop()
         service.maintenance.stop()
-        service.core.pump.stop()
+        service.core.pipeline.stop()
         service.close()
 
 
@@ -69,12 +69,12 @@ def ids_of(message: Message) -> list[str]:
 async def publish(service: Service, *prices: float) -> int:
     lines = [b'{"price": %g}' % price for price in prices]
     entry = service.core.registry.space(T, "s")
-    return (await answered(service.core.publish(entry, lines))).first
+    return (await result_of(service.core.publish(entry, lines))).first
 
 
 async def subscribe(service: Service) -> None:
     edits = [PutSubscription(T, one, "s", WANTED[one], "out") for one in WANTED]
-    await answered(service.core.edit(*edits))
+    await result_of(service.core.edit(*edits))
 
 
 async def until(is_so: Callable[[], Any], seconds: float = 600) -> None:

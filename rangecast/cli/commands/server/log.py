@@ -104,9 +104,9 @@ def verify(
     Examples:
       rangecast log verify data delivered.jsonl --consumer alerts
     """
-    from rangecast.server.verify.deliveries import proved
+    from rangecast.server.verify.deliveries import verify_deliveries
 
-    found = proved(data, tenant, consumer, delivered)
+    found = verify_deliveries(data, tenant, consumer, delivered)
     print(
         f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "
         f"many, {found.differing:,} with other subscriptions or lists; {found.repeated:,} repeated."

@@ -157,10 +157,10 @@ def verify(
     from rangecast.server.connectors.base import need
 
     need("kafka")
-    from rangecast.server.verify.workers import proved
+    from rangecast.server.verify.workers import verify_workers
     from rangecast.server.workers.worker import WorkerSettings
 
-    found = proved(WorkerSettings(log, space, events, matches, tenant))
+    found = verify_workers(WorkerSettings(log, space, events, matches, tenant))
     print(
         f"{found.events:,} events, {found.refused:,} refused, {found.waiting:,} not matched yet; "
         f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "

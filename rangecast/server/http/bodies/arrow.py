@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.errors import abbreviate
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 _CELL = 4
 """Bytes that a value takes at least."""
@@ -36,7 +36,7 @@ def lines_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[bytes]:
         batches = batches_of_arrow(body, max_rows, max_bytes)
         lines = [line for batch in batches for line in _lines(batch)]
     except UNREADABLE as error:
-        raise RefusedError(400, f"the body isn't an Arrow stream of events: {error}") from None
+        raise RequestError(400, f"the body isn't an Arrow stream of events: {error}") from None
     if sum(map(len, lines)) > max_bytes:
         raise _too_large(max_bytes)
     return lines
@@ -52,7 +52,7 @@ def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Reco
     table.validate(full=True)
     names = table.schema.names
     if len(set(names)) < len(names):
-        raise RefusedError(400, "two columns of the Arrow stream have the same name")
+        raise RequestError(400, "two columns of the Arrow stream have the same name")
     batches: list[pa.RecordBatch] = table.to_batches()
     check_expanded(batches, max_bytes)
     return batches
@@ -66,8 +66,8 @@ def check_expanded(batches: Iterable[pa.RecordBatch], max_bytes: int) -> int:
     return size
 
 
-def _too_large(max_bytes: int) -> RefusedError:
-    return RefusedError(
+def _too_large(max_bytes: int) -> RequestError:
+    return RequestError(
         413,
         f"the values of a table have at most {max_bytes:,} bytes\n  hint: send several requests",
     )
@@ -90,12 +90,12 @@ def _check_messages(body: bytes, max_rows: int, max_bytes: int) -> None:
         try:
             count, inflated = _extent(message)
         except (struct.error, IndexError):
-            raise RefusedError(400, "the body isn't an Arrow stream: damaged metadata") from None
+            raise RequestError(400, "the body isn't an Arrow stream: damaged metadata") from None
         if message.type == "record batch":
             rows += count
         size += inflated
         if rows > max_rows:
-            raise RefusedError(
+            raise RequestError(
                 413,
                 f"a request has at most {max_rows:,} rows; given: {rows:,} or more\n"
                 "  hint: send several requests",
@@ -189,7 +189,7 @@ def _expanded(array: Any) -> int:
         return size + _nulls_too(array.flatten())
     if pa.types.is_fixed_size_list(kind):
         return size + _nulls_too(array.flatten())
-    raise RefusedError(
+    raise RequestError(
         400,
         f"a column of the type {abbreviate(str(kind))} can't be read\n"
         "  hint: cast it to texts, numbers or lists of them",

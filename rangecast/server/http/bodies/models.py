@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from rangecast.server.http.bodies.read import off_loop, read_body
 from rangecast.server.json_text import DepthError, decode
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 MAX_BYTES = 1 << 20
 """Bytes of such a body: no object of known fields needs more."""
@@ -30,7 +30,7 @@ class _ModelRequest(Request):
         if not hasattr(self, "_body"):
             try:
                 self._body = await read_body(self, MAX_BYTES)
-            except RefusedError as error:  # FastAPI would say that something is wrong, not what
+            except RequestError as error:  # FastAPI would say that something is wrong, not what
                 raise HTTPException(error.status, str(error)) from None
         return self._body
 

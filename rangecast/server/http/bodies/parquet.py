@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from rangecast.errors import abbreviate
 from rangecast.server.http.bodies.arrow import check_expanded
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 _ROWS = 4096
 """Rows of a batch, after each of which the sizes are looked at."""
@@ -30,14 +30,14 @@ def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Re
     """
     metadata = pq.read_metadata(pa.BufferReader(body))
     if metadata.num_rows > max_rows:
-        raise RefusedError(
+        raise RequestError(
             413,
             f"a request has at most {max_rows:,} rows; given: {metadata.num_rows:,}\n"
             "  hint: send several requests",
         )
     columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     if lists := [one.path for one in columns if one.max_repetition_level]:
-        raise RefusedError(
+        raise RequestError(
             400,
             f"the column {abbreviate(lists[0])} has lists\n"
             "  hint: send columns of texts and numbers",
@@ -51,7 +51,7 @@ def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Re
     ) as file:
         names = file.schema_arrow.names
         if len(set(names)) < len(names):
-            raise RefusedError(400, "two columns of the Parquet file have the same name")
+            raise RequestError(400, "two columns of the Parquet file have the same name")
         for batch in file.iter_batches(_ROWS, use_threads=False):
             batch.validate(full=True)
             left -= check_expanded([batch], left)
@@ -67,7 +67,7 @@ def _check_pages(body: bytes, metadata: Any, max_bytes: int) -> None:
         for number in range(row_group.num_columns):
             column = row_group.column(number)
             if column.file_path:
-                raise RefusedError(400, "the Parquet file has columns in other files")
+                raise RequestError(400, "the Parquet file has columns in other files")
             at = column.data_page_offset
             if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
                 at = column.dictionary_page_offset
@@ -79,7 +79,7 @@ def _check_pages(body: bytes, metadata: Any, max_bytes: int) -> None:
                 inflated, packed = _size(head, 2), _size(head, 3)
                 size += max(inflated, packed)
                 if size > max_bytes:
-                    raise RefusedError(
+                    raise RequestError(
                         413,
                         f"the pages of a Parquet file have at most {max_bytes:,} bytes, inflated\n"
                         "  hint: send several requests",
@@ -101,15 +101,15 @@ def _check_encoding(head: dict[int, Any]) -> None:
     if isinstance(newer, dict):
         used = newer.get(4)
     if used in _UNBOUNDED:
-        raise RefusedError(
+        raise RequestError(
             400,
             f"the encoding {_UNBOUNDED[used]} isn't read\n"
             "  hint: write texts with a dictionary, or plain",
         )
 
 
-def _damaged() -> RefusedError:
-    return RefusedError(400, "the body isn't a Parquet file: damaged metadata")
+def _damaged() -> RequestError:
+    return RequestError(400, "the body isn't a Parquet file: damaged metadata")
 
 
 # ---- Thrift's compact protocol, as far as heads of pages need it
@@ -150,7 +150,7 @@ def _value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return None, at + length
     if kind == _STRUCT:
         return _struct(body, at, depth + 1)
-    raise RefusedError(
+    raise RequestError(
         400, f"the body isn't a Parquet file: {abbreviate(kind)} in the head of a page"
     )
 

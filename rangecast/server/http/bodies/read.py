@@ -15,12 +15,12 @@ from starlette.requests import ClientDisconnect
 from rangecast.errors import abbreviate
 from rangecast.server.encoding import CLOUDEVENTS
 from rangecast.server.http.bodies.arrow import lines_of_arrow
-from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.json_text import MAX_DEPTH, DepthError, decode
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 T = TypeVar("T")
-MOST_EVENTS = 10_000
+MAX_EVENTS = 10_000
 INLINE_BYTES = 16 << 10
 """Bytes that are read on the event loop: another thread would take longer to begin."""
 _PIECE = 64 << 10
@@ -30,11 +30,11 @@ _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
-async def read_body(request: Request, max_bytes: int = MOST_BYTES) -> bytes:
+async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Return the body of a request, inflated; refuse one that is too large before it is read."""
     coding = request.headers.get("content-encoding", "identity").lower()
     if coding not in ("gzip", "identity"):
-        raise RefusedError(415, f"Content-Encoding {abbreviate(coding)}: send gzip, or plain bytes")
+        raise RequestError(415, f"Content-Encoding {abbreviate(coding)}: send gzip, or plain bytes")
     parts: list[bytes] = []
     size = 0
     try:
@@ -44,13 +44,13 @@ async def read_body(request: Request, max_bytes: int = MOST_BYTES) -> bytes:
             if size > max_bytes:
                 raise _too_large(max_bytes)
     except ClientDisconnect:
-        raise RefusedError(400, "the connection ended within the body") from None
+        raise RequestError(400, "the connection ended within the body") from None
     body = b"".join(parts)
     return await asyncio.to_thread(_inflated, body, max_bytes) if coding == "gzip" else body
 
 
-def _too_large(max_bytes: int) -> RefusedError:
-    return RefusedError(
+def _too_large(max_bytes: int) -> RequestError:
+    return RequestError(
         413, f"a body has at most {max_bytes:,} bytes, inflated\n  hint: send several requests"
     )
 
@@ -66,13 +66,13 @@ def _inflated(body: bytes, max_bytes: int) -> bytes:
             if inflate is None:
                 members += 1
                 if members > _MAX_MEMBERS:
-                    raise RefusedError(400, f"gzip of more than {_MAX_MEMBERS:,} members")
+                    raise RequestError(400, f"gzip of more than {_MAX_MEMBERS:,} members")
                 inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 plain = inflate.decompress(rest, max_bytes - size + 1)
             except zlib.error as error:
                 where = "what follows its end isn't" if members > 1 else "the body isn't"
-                raise RefusedError(400, f"{where} gzip: {error}") from None
+                raise RequestError(400, f"{where} gzip: {error}") from None
             size += len(plain)
             if size > max_bytes:
                 raise _too_large(max_bytes)
@@ -81,7 +81,7 @@ def _inflated(body: bytes, max_bytes: int) -> bytes:
             if inflate.eof:
                 inflate = None
     if inflate is not None or not members:
-        raise RefusedError(400, "the body isn't gzip: it ends too early")
+        raise RequestError(400, "the body isn't gzip: it ends too early")
     return b"".join(parts)
 
 
@@ -92,7 +92,7 @@ async def off_loop(size: int, work: Callable[..., T], *given: Any) -> T:
 
 def weight(headers: Headers, body: bytes) -> int:
     """Return the bytes of a body for `off_loop`: an Arrow stream comes to more than it has."""
-    return MOST_BYTES if "arrow" in headers.get("content-type", "") else len(body)
+    return MAX_BODY_BYTES if "arrow" in headers.get("content-type", "") else len(body)
 
 
 def lines_in(body: bytes) -> list[bytes]:
@@ -107,13 +107,13 @@ def rows_of_body(body: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as whole:
         lines = lines_in(body)
         if len(lines) < 2 or isinstance(whole, DepthError):
-            raise RefusedError(400, f"the body isn't JSON: {whole}") from None
+            raise RequestError(400, f"the body isn't JSON: {whole}") from None
         rows = []
         for place, line in enumerate(lines):
             try:
                 rows.append(decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise RefusedError(
+                raise RequestError(
                     400, f"line {place + 1} of the body isn't JSON: {error}"
                 ) from None
         return rows
@@ -129,7 +129,7 @@ def lines_of(headers: Headers, body: bytes) -> tuple[list[bytes], str]:
     if kind == "application/cloudevents-batch+json":
         return _checked(_listed(body)), CLOUDEVENTS
     if kind == "application/vnd.apache.arrow.stream":
-        return lines_of_arrow(body, MOST_EVENTS, MOST_BYTES), ""
+        return lines_of_arrow(body, MAX_EVENTS, MAX_BODY_BYTES), ""
     if kind in ("application/x-ndjson", "application/jsonl", "application/x-jsonlines"):
         return _checked(lines_in(body)), ""
     if kind in ("application/json", "text/json", "application/x-www-form-urlencoded", ""):
@@ -138,7 +138,7 @@ def lines_of(headers: Headers, body: bytes) -> tuple[list[bytes], str]:
             return _checked(_listed(body)), ""
         lines = lines_in(body)
         return _checked(lines if len(lines) > 1 and _is_whole(lines[0]) else [body]), ""
-    raise RefusedError(
+    raise RequestError(
         415,
         f"events of the type {abbreviate(kind)} can't be read\n"
         "  hint: send application/json, application/x-ndjson, CloudEvents or an Arrow stream",
@@ -159,7 +159,7 @@ def _listed(body: bytes) -> list[bytes]:
         raws = decode(body, _raws, max_depth=MAX_DEPTH + 1)  # the list around them counts
         return [bytes(one) for one in raws]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(400, f"the body isn't a JSON list: {error}") from None
+        raise RequestError(400, f"the body isn't a JSON list: {error}") from None
 
 
 def _from_headers(headers: Headers, body: bytes) -> bytes:
@@ -169,10 +169,10 @@ def _from_headers(headers: Headers, body: bytes) -> bytes:
 
 
 def _checked(lines: list[bytes]) -> list[bytes]:
-    if len(lines) > MOST_EVENTS:
-        raise RefusedError(
+    if len(lines) > MAX_EVENTS:
+        raise RequestError(
             413,
-            f"a request has at most {MOST_EVENTS:,} events; given: {len(lines):,}\n"
+            f"a request has at most {MAX_EVENTS:,} events; given: {len(lines):,}\n"
             "  hint: send several requests",
         )
     return lines

@@ -11,7 +11,7 @@ from rangecast.model.io.batch import Batch, Broken
 from rangecast.model.io.files import read_csv
 from rangecast.server.http.bodies.arrow import UNREADABLE, batches_of_arrow
 from rangecast.server.http.bodies.parquet import batches_of_parquet
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 MAX_ROWS = 100_000
 """Rows of a table that is one request."""
@@ -43,13 +43,13 @@ def _csv(body: bytes, broken: Broken) -> Iterator[Batch]:
         for batch in read_csv(body, _BODY, broken):
             count += len(batch.rows)
             if count > MAX_ROWS:
-                raise RefusedError(
+                raise RequestError(
                     413,
                     f"a request has at most {MAX_ROWS:,} rows\n  hint: send several requests",
                 )
             yield batch
     except FileError as error:
-        raise RefusedError(400, str(error)) from None
+        raise RequestError(400, str(error)) from None
 
 
 def _columnar(
@@ -58,7 +58,7 @@ def _columnar(
     try:
         batches = read(body, MAX_ROWS, MAX_TABLE_BYTES)
     except UNREADABLE as error:
-        raise RefusedError(400, f"{_BODY} isn't {noun}: {error}") from None
+        raise RequestError(400, f"{_BODY} isn't {noun}: {error}") from None
     first = 0
     for one in batches:
         yield Batch.of(one, first)

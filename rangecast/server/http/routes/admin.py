@@ -11,15 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from rangecast.server.core import Core
 from rangecast.server.http.auth import SCOPES, allowed, digest_of, new_secret
 from rangecast.server.http.bodies.models import ModelRoute
-from rangecast.server.http.bodies.read import MOST_EVENTS
-from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.http.bodies.read import MAX_EVENTS
+from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.metrics import exposition
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.admission import check_name
 from rangecast.server.state.edits import DeleteToken, PutTenant, PutToken
 from rangecast.server.state.quotas import LIMITS
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from rangecast.server.status import status_of
 
 router = APIRouter(route_class=ModelRoute)
@@ -68,7 +68,7 @@ async def status(request: Request) -> Any:
     """Return the state of your tenant, or of all to an admin."""
     tenant = _whose(request)
     service: Service = request.app.state.service
-    limits = {"body_bytes": MOST_BYTES, "events_per_request": MOST_EVENTS}
+    limits = {"body_bytes": MAX_BODY_BYTES, "events_per_request": MAX_EVENTS}
     return status_of(service, tenant) | {"limits": limits}
 
 
@@ -103,16 +103,16 @@ async def make_token(request: Request, given: GivenToken) -> Response:
     core: Core = request.app.state.core
     check_name("tenant", given.tenant)
     if strange := set(given.scopes) - set(SCOPES):
-        raise RefusedError(422, f"unknown scope {min(strange)!r}; there is: {', '.join(SCOPES)}")
+        raise RequestError(422, f"unknown scope {min(strange)!r}; there is: {', '.join(SCOPES)}")
     if not core.registry.had_token and "admin" not in given.scopes:
-        raise RefusedError(
+        raise RequestError(
             409,
             "the first token needs the scope 'admin': without it nobody could make another one",
         )
     secret = new_secret()
     expires = 0 if given.ttl is None else core.clock.now() + int(given.ttl * 1e6)
     edit = PutToken(given.tenant, digest_of(secret), given.label, given.scopes, expires)
-    await answered(core.edit(edit))
+    await result_of(core.edit(edit))
     return JSONResponse({"token": secret, "id": edit.name[:16]}, 201)
 
 
@@ -123,8 +123,8 @@ async def delete_token(request: Request, token: str) -> Any:
     core: Core = request.app.state.core
     found = [one for one in core.registry.tokens if one[:16] == token]
     if not found:
-        raise RefusedError(404, "no such token")
-    await answered(core.edit(DeleteToken("", found[0])))
+        raise RequestError(404, "no such token")
+    await result_of(core.edit(DeleteToken("", found[0])))
     return {"id": token}
 
 
@@ -156,6 +156,6 @@ async def put_tenant(request: Request, tenant: str, limits: dict[str, int]) -> A
     check_name("tenant", tenant)
     for name, limit in limits.items():
         if name not in LIMITS or limit < 0:
-            raise RefusedError(422, f"a limit is one of {', '.join(LIMITS)}, and not negative")
-    await answered(request.app.state.core.edit(PutTenant("", tenant, limits)))
+            raise RequestError(422, f"a limit is one of {', '.join(LIMITS)}, and not negative")
+    await result_of(request.app.state.core.edit(PutTenant("", tenant, limits)))
     return {"name": tenant, "limits": limits}

@@ -24,12 +24,12 @@ from rangecast.server.http.routes.events import shown_accepted
 from rangecast.server.http.routes.selected import names_of
 from rangecast.server.http.routes.spaces import PAGE, condition, page_of
 from rangecast.server.pipeline.commands import Accepted, Outcome
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.board_index import BoardIndex
 from rangecast.server.state.boards import BoardEntry, Interest, check_interest, warm
 from rangecast.server.state.edits import DeleteBoard, DeleteInterest, PutBoard, PutInterest
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter(prefix="/v1/boards", route_class=ModelRoute)
 
@@ -89,7 +89,7 @@ async def put_board(request: Request, board: str, given: Given) -> Any:
         given.descending,
     )
     await asyncio.to_thread(warm, made)
-    seq = await answered(core.edit(made))
+    seq = await result_of(core.edit(made))
     return {"name": board, "position": position(core.epoch, seq)}
 
 
@@ -97,7 +97,7 @@ async def put_board(request: Request, board: str, given: Given) -> Any:
 async def delete_board(request: Request, board: str) -> Any:
     """End a board, with its objects and interests; its consumers must be deleted before."""
     caller, core = allowed(request, "admin"), _core(request)
-    seq = await answered(core.edit(DeleteBoard(caller.tenant, board)))
+    seq = await result_of(core.edit(DeleteBoard(caller.tenant, board)))
     return {"name": board, "position": position(core.epoch, seq)}
 
 
@@ -105,8 +105,8 @@ async def delete_board(request: Request, board: str) -> Any:
 async def list_interests(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
     """List interests by id, a page at a time: `after` is the last id of the page before."""
     _, core, entry = _board(request, board, "read")
-    most, live = max(1, min(limit, PAGE)), dict(entry.live)
-    page, more = await asyncio.to_thread(page_of, live, after, most)
+    limit, live = max(1, min(limit, PAGE)), dict(entry.live)
+    page, more = await asyncio.to_thread(page_of, live, after, limit)
     items = [_shown_interest(core, one) for one in page]
     return {"items": items, "next": more, "count": len(entry.live)}
 
@@ -129,7 +129,7 @@ async def put_interest(request: Request, board: str, name: str, given: GivenInte
     edit = _edit(caller, entry, name, given.model_dump())
     await asyncio.to_thread(_check, core, entry, edit)
     made = core.edit(edit, if_match=condition(request))
-    seq = await answered(made)
+    seq = await result_of(made)
     place = position(core.epoch, seq)
     return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
 
@@ -139,7 +139,7 @@ async def delete_interest(request: Request, board: str, name: str) -> Any:
     """End an interest."""
     caller, core, _ = _board(request, board, "subscribe")
     edit = DeleteInterest(caller.tenant, name, board)
-    seq = await answered(core.edit(edit, if_match=condition(request)))
+    seq = await result_of(core.edit(edit, if_match=condition(request)))
     return {"id": name, "position": position(core.epoch, seq)}
 
 
@@ -153,12 +153,12 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     body = await read_body(request)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
-        raise RefusedError(422, "of many interests, If-Match is * or left out")
+        raise RequestError(422, "of many interests, If-Match is * or left out")
     edits, refused = await asyncio.to_thread(_bulk_edits, core, caller, entry, body)
     taken = [] if strict and refused else edits
     seq, outcome = 0, Outcome()
     if taken:
-        seq = await answered(core.edit(*taken, if_match=wanted, outcome=outcome))
+        seq = await result_of(core.edit(*taken, if_match=wanted, outcome=outcome))
     return bulk_answer(core, refused, len(taken), seq, outcome)
 
 
@@ -170,7 +170,7 @@ async def delete_many(request: Request, board: str) -> Any:
     edits = [DeleteInterest(caller.tenant, name, board) for name in names]
     place = None
     if edits:
-        seq = await answered(core.edit(*edits))
+        seq = await result_of(core.edit(*edits))
         place = position(core.epoch, seq + len(edits) - 1)
     return {"deleted": len(edits), "position": place}
 
@@ -184,18 +184,18 @@ async def update(
     once. With `only`, all objects must be `new`, or `existing`.
     """
     if only not in ("", "new", "existing"):
-        raise RefusedError(422, f"'only' is 'new' or 'existing', or left out; given: {only[:80]!r}")
+        raise RequestError(422, f"'only' is 'new' or 'existing', or left out; given: {only[:80]!r}")
     caller, core, entry = _board(request, board, "publish")
     body, headers = await read_body(request), request.headers
 
     def work() -> Future[Accepted]:
         lines, form = lines_of(headers, body)
         if form:
-            raise RefusedError(415, "changes of objects are JSON or NDJSON")
+            raise RequestError(415, "changes of objects are JSON or NDJSON")
         core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
         return core.update(entry, lines, is_batch=batch, strict=strict, only=only)
 
-    accepted = await answered(await asyncio.to_thread(work))
+    accepted = await result_of(await asyncio.to_thread(work))
     is_refused = bool(accepted.refused) and not accepted.count
     return JSONResponse(
         shown_accepted(core, accepted),
@@ -225,8 +225,8 @@ async def best(
 async def list_objects(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
     """List objects by id, a page at a time: `after` is the last id of the page before."""
     _, _, entry = _board(request, board, "read")
-    objects, most = dict(entry.objects), max(1, min(limit, PAGE))
-    page, more = await asyncio.to_thread(page_of, {name: name for name in objects}, after, most)
+    objects, limit = dict(entry.objects), max(1, min(limit, PAGE))
+    page, more = await asyncio.to_thread(page_of, {name: name for name in objects}, after, limit)
     items = [entry.shown(name, objects[name]) for name in page]
     return _json({"items": items, "next": more, "count": len(objects)})
 
@@ -234,7 +234,7 @@ async def list_objects(request: Request, board: str, after: str = "", limit: int
 def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -> PutInterest:
     """Return the edit that makes an interest."""
     if not str(as_id(name, "interest")):
-        raise RefusedError(422, "an interest needs an id")
+        raise RequestError(422, "an interest needs an id")
     ends = [given.get(one) for one in ("position_lo", "position_hi")]
     lo, hi = (None if one is None else check_finite("position", one) for one in ends)
     text, consumer = given.get("filter") or "", given.get("consumer") or ""
@@ -294,7 +294,7 @@ def _core(request: Request) -> Core:
 def _index(core: Core, entry: BoardEntry) -> BoardIndex:
     found = core.board_indexes.get(entry)
     if found is None:  # created or deleted at this moment
-        raise RefusedError(404, f"no board {abbreviate(entry.name)}")
+        raise RequestError(404, f"no board {abbreviate(entry.name)}")
     return found
 
 

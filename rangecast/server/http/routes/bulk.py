@@ -31,10 +31,10 @@ from rangecast.server.http.routes.patches import merged_many, unless_changed
 from rangecast.server.http.routes.spaces import condition, edit_of
 from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.commands import Outcome
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import PutConsumer, PutSubscription
-from rangecast.server.state.registry import Read, RefusedError, SpaceEntry
+from rangecast.server.state.registry import Read, RequestError, SpaceEntry
 
 router = APIRouter(prefix="/v1/spaces")
 
@@ -91,7 +91,7 @@ async def bulk(
     entry = core.registry.space(caller.tenant, space)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
-        raise RefusedError(422, "of many subscriptions, If-Match is * or left out")
+        raise RequestError(422, "of many subscriptions, If-Match is * or left out")
     kind = _content_type(request)
     body = await read_body(request)
     found, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body)
@@ -129,7 +129,7 @@ async def patch_bulk(
 
     async def submit() -> int:
         whole, marks = merged_many(core.registry, space, taken, found.given)
-        return await answered(core.subscribe_many(whole, read, marks))
+        return await result_of(core.subscribe_many(whole, read, marks))
 
     seq = await unless_changed(submit) if taken else 0
     return bulk_answer(core, found.refused, len(taken), seq, Outcome())
@@ -208,7 +208,7 @@ def _content_type(request: Request) -> str:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _JSON or is_table(kind):
         return kind
-    raise RefusedError(
+    raise RequestError(
         415,
         f"subscriptions of the type {abbreviate(kind)} can't be read\n"
         "  hint: send application/json, application/x-ndjson, text/csv, "

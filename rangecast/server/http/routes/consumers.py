@@ -20,13 +20,13 @@ from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.tickets import grant_by_ticket
 from rangecast.server.links.broker_thread import KIND
 from rangecast.server.log.base import LogError
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.edits import DeleteConsumer, PutConsumer
-from rangecast.server.state.registry import Consumer, RefusedError
+from rangecast.server.state.registry import Consumer, RequestError
 
 router = APIRouter(prefix="/v1/consumers", route_class=ModelRoute)
-LONGEST = 60.0
+MAX_WAIT = 60.0
 """Seconds that a pull may wait."""
 HEARTBEAT = 15.0
 """Seconds without a message after which a comment is sent."""
@@ -85,11 +85,11 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
         not_linked(old)
         start = -1  # it stays where it is; `seek` moves it
     if bool(given.space) == bool(given.board):
-        raise RefusedError(422, "a consumer is of a space or of a board: give one of them")
+        raise RequestError(422, "a consumer is of a space or of a board: give one of them")
     if given.board and (given.max_per_event or given.max_per_second):
-        raise RefusedError(422, "'max_per_event' and 'max_per_second' are for consumers of a space")
+        raise RequestError(422, "'max_per_event' and 'max_per_second' are for consumers of a space")
     deliveries: Deliveries = request.app.state.deliveries
-    caller.need(deliveries.scope(given.delivery))
+    caller.require_scope(deliveries.scope(given.delivery))
     delivery, news = deliveries.checked(given.delivery, old)
     edit = PutConsumer(
         caller.tenant,
@@ -103,7 +103,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
         max_per_second=given.max_per_second,
     )
     before = given.max_per_second if old is None else old.max_per_second
-    await answered(core.edit(edit))
+    await result_of(core.edit(edit))
     if old is not None and before != given.max_per_second:
         core.hub.move(old)  # another reader takes over
     answer = _shown(request, core.registry.consumer(caller.tenant, name))
@@ -116,8 +116,8 @@ async def delete_consumer(request: Request, name: str) -> Any:
     """End a consumer, with its subscriptions."""
     caller, core = allowed(request, "subscribe"), _core(request)
     if core.registry.consumer(caller.tenant, name).delivery.get("kind") == KIND:
-        caller.need("admin")  # what waits for that server is given up
-    seq = await answered(core.edit(DeleteConsumer(caller.tenant, name)))
+        caller.require_scope("admin")  # what waits for that server is given up
+    seq = await result_of(core.edit(DeleteConsumer(caller.tenant, name)))
     return {"name": name, "position": position(core.epoch, seq)}
 
 
@@ -126,13 +126,15 @@ async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKE
     """Return the messages after what was acknowledged; wait for some if there are none yet."""
     grant, core = granted(request, "read"), _core(request)
     consumer = core.registry.consumer(grant.caller().tenant, name)
-    feed = core.pulls.feed(consumer)
+    listener = core.pulls.listener(consumer)
     grants: Grants = request.app.state.grants
     try:
-        with grants.watched(grant, lambda _error: core.hub.close(feed)):
-            batch = await feed.take(max(1, min(limit, 10 * TAKEN)), max(0.0, min(wait, LONGEST)))
+        with grants.watched(grant, lambda _error: core.hub.close(listener)):
+            batch = await listener.next_batch(
+                max(1, min(limit, 10 * TAKEN)), max(0.0, min(wait, MAX_WAIT))
+            )
     finally:
-        core.pulls.give_back(feed)
+        core.pulls.give_back(listener)
     grant.caller()  # it may have ended meanwhile
     return Response(_page(core, batch), media_type="application/json")
 
@@ -155,12 +157,12 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
     """
     caller, core = allowed(request, "subscribe"), _core(request)
     consumer = not_linked(core.registry.consumer(caller.tenant, name))
-    start = core.pump.durable if given.position == "now" else _seq(core, given.position)
+    start = core.pipeline.durable if given.position == "now" else _seq(core, given.position)
     is_current = given.subscriptions == "current"
     if is_current and isinstance(consumer.source, BoardEntry):
-        raise RefusedError(422, "'subscriptions' is for consumers of a space")
+        raise RequestError(422, "'subscriptions' is for consumers of a space")
     edit = msgspec.structs.replace(consumer.as_put(), start=start, current_subscriptions=is_current)
-    await answered(core.edit(edit))
+    await result_of(core.edit(edit))
     core.hub.move(consumer)
     return _shown(request, consumer)
 
@@ -173,7 +175,7 @@ async def stream(request: Request, name: str) -> Response:
     """
     grant, core = grant_by_ticket(request), _core(request)
     caller = grant.caller()
-    caller.need("read")
+    caller.require_scope("read")
     consumer = core.registry.consumer(caller.tenant, name)
     last = request.headers.get("last-event-id")
     after, gap = (None, None) if last is None else core.resumed(consumer, last)
@@ -193,26 +195,26 @@ async def _events(
     after: int | None,
     gap: Gap | None,
 ) -> AsyncIterator[bytes]:
-    feed, counted = core.hub.open(consumer, after, gap), ExitStack()
-    refused: list[RefusedError] = []
+    listener, counted = core.hub.open(consumer, after, gap), ExitStack()
+    refused: list[RequestError] = []
 
-    def end(error: RefusedError) -> None:
+    def end(error: RequestError) -> None:
         refused.append(error)
-        core.hub.close(feed)
+        core.hub.close(listener)
 
     try:
         counted.enter_context(core.quotas.session(consumer.tenant))
         counted.enter_context(grants.watched(grant, end))
-        yield b": %s\n\n" % position(core.epoch, feed.sent).encode()
-        while not feed.is_closed:
-            batch = await feed.take(wait=HEARTBEAT)
+        yield b": %s\n\n" % position(core.epoch, listener.sent).encode()
+        while not listener.is_closed:
+            batch = await listener.next_batch(wait=HEARTBEAT)
             epoch, lineage = core.epoch, core.lineage
             parts = []
             if batch.gap is not None:
                 parts.append(b"event: gap\ndata: %s\n\n" % batch.gap.json(epoch))
             for one, text in zip(batch.messages, lineage.shown(batch.messages), strict=True):
                 parts.append(b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), one.seq, text))
-            yield b"".join(parts) or b": %s\n\n" % position(epoch, feed.sent).encode()
+            yield b"".join(parts) or b": %s\n\n" % position(epoch, listener.sent).encode()
         if refused:
             told = {"status": refused[0].status, "detail": str(refused[0])}
             yield b"event: error\ndata: %s\n\n" % msgspec.json.encode(told)
@@ -220,7 +222,7 @@ async def _events(
         yield b"event: error\ndata: %s\n\n" % msgspec.json.encode({"detail": str(error)})
     finally:
         counted.close()
-        core.hub.close(feed)
+        core.hub.close(listener)
 
 
 def _page(core: Core, batch: Batch) -> bytes:
@@ -244,7 +246,7 @@ def _core(request: Request) -> Core:
 def not_linked(consumer: Consumer) -> Consumer:
     """Return a consumer; refuse one that another server moves."""
     if consumer.delivery.get("kind") == KIND:
-        raise RefusedError(409, f"the consumer {consumer.name!r} is a link to another server")
+        raise RequestError(409, f"the consumer {consumer.name!r} is a link to another server")
     return consumer
 
 
@@ -255,8 +257,8 @@ def _shown(request: Request, consumer: Consumer) -> dict[str, Any]:
         "name": consumer.name,
         kind: consumer.source.name,
         "position": position(core.epoch, consumer.cursor),
-        "lag": core.pump.durable - consumer.cursor,
-        "listeners": len(core.hub.feeds.get(consumer.number, ())),
+        "lag": core.pipeline.durable - consumer.cursor,
+        "listeners": len(core.hub.listeners.get(consumer.number, ())),
         "on_gap": consumer.on_gap,
         "max_per_event": consumer.max_per_event,
         "max_per_second": consumer.max_per_second,

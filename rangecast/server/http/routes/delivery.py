@@ -13,9 +13,9 @@ from rangecast.server.delivery.messages import position
 from rangecast.server.delivery.push import Deliveries
 from rangecast.server.delivery.webhook import Webhook, rotated
 from rangecast.server.http.auth import allowed
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import DropDeadLetters
-from rangecast.server.state.registry import Consumer, RefusedError
+from rangecast.server.state.registry import Consumer, RequestError
 
 router = APIRouter(prefix="/v1/consumers")
 REDRIVEN = 100
@@ -57,7 +57,7 @@ async def redrive(request: Request, name: str) -> Any:
     delivered, gone, error = [], [], ""
     try:
         for seq in sorted(consumer.dead_letters)[:REDRIVEN]:
-            durable = core.pump.durable
+            durable = core.pipeline.durable
             batch = await loop.run_in_executor(None, reader.read, seq - 1, durable, 1)
             if not batch.messages or batch.messages[0].seq != seq:
                 gone.append(seq)
@@ -71,7 +71,7 @@ async def redrive(request: Request, name: str) -> Any:
         await webhook.end()
     if delivered or gone:
         edit = DropDeadLetters(consumer.tenant, consumer.name, delivered + gone)
-        await answered(core.edit(edit))
+        await result_of(core.edit(edit))
     epoch = core.epoch
     return {
         "delivered": [position(epoch, one) for one in delivered],
@@ -86,7 +86,7 @@ async def rotate(request: Request, name: str) -> Any:
     """Give a webhook a new secret, shown this once; the old one also signs for 24 hours."""
     core, consumer = _asked(request, "subscribe", name)
     edit, secret = rotated(consumer)
-    await answered(core.edit(edit))
+    await result_of(core.edit(edit))
     return {"secret": secret}
 
 
@@ -116,5 +116,5 @@ def _webhook(request: Request, consumer: Consumer) -> Webhook:
     deliveries: Deliveries = request.app.state.deliveries
     delivery = deliveries.one_off(consumer)
     if not isinstance(delivery, Webhook):
-        raise RefusedError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
+        raise RequestError(409, f"the consumer {abbreviate(consumer.name)} has no webhook")
     return delivery

@@ -21,13 +21,13 @@ from rangecast.server.delivery.messages import position
 from rangecast.server.encoding import code_of, encoded
 from rangecast.server.http.auth import allowed, granted
 from rangecast.server.http.bodies.read import lines_of, off_loop, read_body, weight
-from rangecast.server.http.middleware import MOST_BYTES
+from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.http.problems import status_of
 from rangecast.server.pipeline.commands import Accepted
 from rangecast.server.pipeline.fanout import ids_by_event
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import EVENTS, events_of
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 from rangecast.server.state.space_index import SpaceIndex
 
 router = APIRouter(prefix="/v1/spaces")
@@ -56,7 +56,7 @@ async def publish(
     core: Core = request.app.state.core
     entry = core.registry.space(caller.tenant, space)
     if wait not in ("", "durable", "matches") or dedup not in ("", "id"):
-        raise RefusedError(422, "wait is 'durable' or 'matches'; dedup is 'id'")
+        raise RequestError(422, "wait is 'durable' or 'matches'; dedup is 'id'")
     body, headers = await read_body(request), request.headers
 
     def work() -> Future[Accepted]:
@@ -75,10 +75,10 @@ async def publish(
             digest=digest_for(key, body),
         )
 
-    accepted = await answered(await off_loop(weight(headers, body), work))
+    accepted = await result_of(await off_loop(weight(headers, body), work))
     status, kind = status_and_type(accepted)
     answer = shown_accepted(core, accepted)
-    size = 0 if accepted.matches is None else MOST_BYTES  # of matches there may be any number
+    size = 0 if accepted.matches is None else MAX_BODY_BYTES  # of matches there may be any number
     return Response(await off_loop(size, _encode, answer), status, media_type=kind)
 
 
@@ -164,8 +164,8 @@ def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
     return found
 
 
-def _too_many(given: str) -> RefusedError:
-    return RefusedError(
+def _too_many(given: str) -> RequestError:
+    return RequestError(
         413, f"an answer has at most {MAX_PAIRS:,} matches; {given}\n  hint: send fewer events"
     )
 
@@ -179,12 +179,12 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
     grant = granted(request, "read")
     core: Core = request.app.state.core
     entry = core.registry.space(grant.caller().tenant, space)
-    log, last, most = core.log, core.pump.durable, check_integer("limit", limit, 1)
+    log, last, limit = core.log, core.pipeline.durable, check_integer("limit", limit, 1)
     begin = core.seq_of(after) if after else log.first - 1
     prefix = f'{{"position":"{core.epoch}:'.encode()
 
     def lines() -> Iterator[bytes]:
-        at, left = begin, most
+        at, left = begin, limit
         while at < last and left:
             grant.caller()  # its token may have ended meanwhile
             units = log.read(at, 1 << 20)
@@ -216,7 +216,7 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
 def digest_for(key: str, body: bytes) -> str:
     """Return what tells the body of a request with an Idempotency-Key from others."""
     if len(key) > 200:
-        raise RefusedError(422, "an Idempotency-Key has at most 200 characters")
+        raise RequestError(422, "an Idempotency-Key has at most 200 characters")
     return hashlib.blake2b(body, digest_size=16).hexdigest() if key else ""
 
 

@@ -19,7 +19,7 @@ from rangecast.server.http.bodies.models import MAX_BYTES
 from rangecast.server.http.bodies.read import off_loop, read_body
 from rangecast.server.json_text import decode
 from rangecast.server.state.edits import NEVER
-from rangecast.server.state.registry import RefusedError, SpaceEntry
+from rangecast.server.state.registry import RequestError, SpaceEntry
 
 router = APIRouter(prefix="/v1/spaces")
 
@@ -41,7 +41,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     def explained(self) -> explain.Asked:
         """Return the event that is explained."""
         if self.event is None:
-            raise RefusedError(422, 'give {"event": {...}}')
+            raise RequestError(422, 'give {"event": {...}}')
         return explain.Asked(self.event, self.ignore_unknown, self.boxes)
 
 
@@ -56,7 +56,7 @@ async def why(request: Request, space: str) -> Any:
     """
     core, entry, asked = await _asked(request, space)
     if asked.event is None or asked.subscription is None:
-        raise RefusedError(422, 'give {"event": {...}, "subscription": "its id"}')
+        raise RequestError(422, 'give {"event": {...}, "subscription": "its id"}')
     version = core.registry.subscription(entry.tenant, space, str(asked.subscription))
     return await asyncio.to_thread(explain.why, entry.space, version, asked.explained())
 
@@ -71,7 +71,7 @@ async def why_not(request: Request, space: str) -> Any:
     nearest = check_integer("k", asked.k, 1, MAX_NEAREST)
     index = core.indexes[entry.number]
     return await asyncio.to_thread(
-        explain.who, index, asked.explained(), _passing(core, entry), nearest
+        explain.recipients, index, asked.explained(), _passing(core, entry), nearest
     )
 
 
@@ -97,7 +97,7 @@ async def find_covering(request: Request, space: str) -> Any:
     elif asked.filter is not None:
         wanted = await asyncio.to_thread(core.quotas.parsed, entry.tenant, asked.filter, own)
     else:
-        raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
+        raise RequestError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     passing = _passing(core, entry)
     return await asyncio.to_thread(explain.find_covering, index, wanted, number, passing)
 
@@ -112,7 +112,7 @@ async def plane(request: Request, space: str, x: str = "", y: str = "", limit: i
     entry = core.registry.space(allowed(request, "read").tenant, space)
     check_integer("limit", limit, 1, 2000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
-    return await asyncio.to_thread(explain.plane, index, x, y, passing, limit)
+    return await asyncio.to_thread(explain.boxes_on_axes, index, x, y, passing, limit)
 
 
 def _passing(core: Core, entry: SpaceEntry) -> set[int]:
@@ -133,5 +133,5 @@ async def _asked(request: Request, space: str) -> tuple[Core, SpaceEntry, Asked]
     try:
         asked = await off_loop(len(body), decode, body, _asked_of)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(422, f"the body isn't what is asked for: {error}") from None
+        raise RequestError(422, f"the body isn't what is asked for: {error}") from None
     return core, entry, asked

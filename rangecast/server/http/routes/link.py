@@ -12,7 +12,7 @@ from rangecast.server.http.auth import DEFAULT, Grant, grant_of
 from rangecast.server.links.connection import HEADER, REFUSED, Wire, refusal, refusal_of
 from rangecast.server.links.manager import Links
 from rangecast.server.state.admission import check_name
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter()
 _FIRST = 10.0
@@ -24,7 +24,7 @@ async def link(socket: WebSocket) -> None:
     """Carry one connection of another server."""
     try:
         links, grant = _admitted(socket)
-    except RefusedError as error:
+    except RequestError as error:
         await socket.accept()
         await socket.send_text(refusal(str(error)))
         await socket.close(REFUSED, "refused")
@@ -33,7 +33,7 @@ async def link(socket: WebSocket) -> None:
     wire = Wire(links, socket.headers[HEADER])
     revoked: list[str] = []
 
-    def revoke(error: RefusedError) -> None:
+    def revoke(error: RequestError) -> None:
         revoked.append(str(error))
         wire.cut()
 
@@ -60,15 +60,15 @@ async def link(socket: WebSocket) -> None:
 
 def _admitted(socket: WebSocket) -> tuple[Links, Grant]:
     if "origin" in socket.headers:
-        raise RefusedError(403, "this is for other servers, not for browsers")
+        raise RequestError(403, "this is for other servers, not for browsers")
     grant = grant_of(socket)
     caller = grant.caller()
-    caller.need("link")
+    caller.require_scope("link")
     if caller.tenant != DEFAULT:
-        raise RefusedError(403, f"links are of the tenant {DEFAULT!r}; given: {caller.tenant!r}")
+        raise RequestError(403, f"links are of the tenant {DEFAULT!r}; given: {caller.tenant!r}")
     links: Links | None = socket.app.state.links
     if links is None:
-        raise RefusedError(
+        raise RequestError(
             404, "this server takes no links\n  hint: start it with --server-name NAME"
         )
     check_name("broker", socket.headers.get(HEADER, ""))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ConsumerExistsError
 from rangecast.server.state.edits import PutConsumer, PutSubscription
-from rangecast.server.state.registry import RefusedError, Registry
+from rangecast.server.state.registry import Registry, RequestError
 
 _ATTEMPTS = 5
 """Lookups of missing consumers, if other requests create them at the same time."""
@@ -26,14 +26,14 @@ async def subscribed(
     submit   submits these consumers and then the subscriptions, as one unit
     """
     if not create_consumer:
-        return await answered(submit([]))
+        return await result_of(submit([]))
     for _ in range(_ATTEMPTS):
         missing = _missing(registry, edits)
         try:
-            return await answered(submit(missing)) + len(missing)
+            return await result_of(submit(missing)) + len(missing)
         except ConsumerExistsError:
             continue  # another request created it meanwhile
-    raise RefusedError(503, "a consumer is created and deleted all the time\n  hint: try again")
+    raise RequestError(503, "a consumer is created and deleted all the time\n  hint: try again")
 
 
 def _missing(registry: Registry, edits: Sequence[PutSubscription]) -> list[PutConsumer]:

@@ -19,10 +19,10 @@ from rangecast.server.http.auth import allowed
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.routes.spaces import condition, edit_of, etag, shown_put
 from rangecast.server.pipeline.commands import Outcome
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW, ChangedError
 from rangecast.server.state.edits import PutSubscription
-from rangecast.server.state.registry import RefusedError, Registry, Version
+from rangecast.server.state.registry import Registry, RequestError, Version
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 _ATTEMPTS = 20
@@ -53,7 +53,7 @@ async def patch_subscription(request: Request, space: str, name: str, given: Giv
     entry = core.registry.space(caller.tenant, space)
     values, if_match = given.model_dump(), condition(request)
     if if_match == ONLY_NEW:
-        raise RefusedError(422, "to change a subscription, it must exist: leave out If-None-Match")
+        raise RequestError(422, "to change a subscription, it must exist: leave out If-None-Match")
     edit = edit_of(caller, entry, name, values | {"filter": given.filter or ""}, core.clock)
     made: list[PutSubscription] = []
 
@@ -61,7 +61,7 @@ async def patch_subscription(request: Request, space: str, name: str, given: Giv
         version = core.registry.subscription(caller.tenant, space, name)
         made[:] = [merged(core.registry, version, edit, values)]
         mark = etag(version.born) if if_match in (None, "*") else if_match
-        return await answered(core.edit(*made, if_match=mark))
+        return await result_of(core.edit(*made, if_match=mark))
 
     is_fixed = if_match not in (None, "*")
     seq = await submit() if is_fixed else await unless_changed(submit)
@@ -76,7 +76,7 @@ async def unless_changed(submit: Callable[[], Awaitable[int]]) -> int:
             return await submit()
         except ChangedError:
             continue
-    raise RefusedError(503, "others change it all the time\n  hint: try again")
+    raise RequestError(503, "others change it all the time\n  hint: try again")
 
 
 def merged_many(

@@ -22,7 +22,7 @@ async def log(request: Request, after: int, wait: float = 0.0) -> Response:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(wait, WAIT)
     hub = core.hub
-    while core.pump.durable <= after and loop.time() < deadline and not hub.is_ended:
+    while core.pipeline.durable <= after and loop.time() < deadline and not hub.is_ended:
         await asyncio.sleep(_LOOK)
         grant.caller()
     body = await asyncio.to_thread(piece_of, core.log, max(0, after))

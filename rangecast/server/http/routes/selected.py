@@ -14,9 +14,9 @@ from rangecast.server.http.auth import allowed
 from rangecast.server.http.bodies.read import off_loop, read_body
 from rangecast.server.http.routes.spaces import shown
 from rangecast.server.json_text import decode
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import DeleteSubscription
-from rangecast.server.state.registry import RefusedError
+from rangecast.server.state.registry import RequestError
 
 router = APIRouter(prefix="/v1/spaces")
 MAX_IDS = 10_000
@@ -54,7 +54,7 @@ async def delete(request: Request, space: str) -> Any:
     place = None
     if names:
         edits = [DeleteSubscription(caller.tenant, name, space) for name in names]
-        seq = await answered(core.edit(*edits))
+        seq = await result_of(core.edit(*edits))
         place = position(core.epoch, seq + len(names) - 1)
     return {"deleted": len(names), "position": place}
 
@@ -65,9 +65,9 @@ async def names_of(request: Request) -> list[str]:
     try:
         given = await off_loop(len(body), decode, body, _ids)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(422, f'give {{"ids": ["an id", ...]}}: {error}') from None
+        raise RequestError(422, f'give {{"ids": ["an id", ...]}}: {error}') from None
     if len(given.ids) > MAX_IDS:
-        raise RefusedError(
+        raise RequestError(
             413,
             f"a request has at most {MAX_IDS:,} ids; given: {len(given.ids):,}\n"
             "  hint: send several requests",

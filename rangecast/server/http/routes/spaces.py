@@ -26,7 +26,7 @@ from rangecast.server.http.bodies.read import off_loop, read_body, rows_of_body
 from rangecast.server.http.routes.new_consumers import subscribed
 from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.commands import Outcome
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import (
     DeleteSubscription,
@@ -34,7 +34,7 @@ from rangecast.server.state.edits import (
     PutSpace,
     PutSubscription,
 )
-from rangecast.server.state.registry import RefusedError, SpaceEntry, Version
+from rangecast.server.state.registry import RequestError, SpaceEntry, Version
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 PAGE = 1000
@@ -118,7 +118,7 @@ async def list_subscriptions(
     number = None
     if consumer is not None:
         number = _registry(request).consumer(caller.tenant, consumer).number
-    text, most = contains.casefold(), max(1, min(limit, PAGE))
+    text, limit = contains.casefold(), max(1, min(limit, PAGE))
     first = _arrival_after(after)
 
     def work() -> bytes:
@@ -131,8 +131,8 @@ async def list_subscriptions(
             wanted = [one for one in wanted if one.consumer == number]
         if text:
             wanted = [one for one in wanted if text in f"{one.name}\n{one.filter}".casefold()]
-        page = wanted[:most]
-        more = str(page[-1].number) if len(wanted) > most else None
+        page = wanted[:limit]
+        more = str(page[-1].number) if len(wanted) > limit else None
         items = [shown(request, one) for one in page]
         return msgspec.json.encode({"items": items, "next": more, "count": count})
 
@@ -153,10 +153,10 @@ def _arrival_after(after: str) -> int:
     return int(after) + 1
 
 
-def page_of(named: Mapping[str, Item], after: str, most: int) -> tuple[list[Item], str | None]:
+def page_of(named: Mapping[str, Item], after: str, limit: int) -> tuple[list[Item], str | None]:
     """Return the first of those whose names come after this one, and the last name if more do."""
     names = [name for name in named if name > after]
-    page = heapq.nsmallest(most, names)
+    page = heapq.nsmallest(limit, names)
     return [named[name] for name in page], page[-1] if len(names) > len(page) else None
 
 
@@ -228,7 +228,7 @@ async def preview(request: Request, space: str) -> Any:
     body = await read_body(request, MAX_BYTES)
     given = await off_loop(len(body), rows_of_body, body)
     if not isinstance(given, dict) or not isinstance(given.get("filter"), str):
-        raise RefusedError(422, 'give a JSON object {"filter": "..."}')
+        raise RequestError(422, 'give a JSON object {"filter": "..."}')
     from rangecast.server.explain import preview_filter
 
     core = _core(request)
@@ -253,15 +253,15 @@ def edit_of(
         raise UsageError("a subscription needs an id\n  hint: give a text, or an integer")
     weights = given.get("weights") or {}
     if not isinstance(weights, dict):
-        raise RefusedError(422, "weights are an object: attribute to weight")
+        raise RequestError(422, "weights are an object: attribute to weight")
     if weights:
         weights_of(entry.space, weights, None)
     consumer = given.get("consumer") or ""
     if not isinstance(consumer, str):
-        raise RefusedError(422, f"a consumer is given by its name; given: {consumer!r}")
+        raise RequestError(422, f"a consumer is given by its name; given: {consumer!r}")
     ttl = given.get("ttl")
     if ttl is not None and (not isinstance(ttl, int | float) or not 0 < ttl < 1e9):
-        raise RefusedError(422, f"ttl is a number of seconds; given: {ttl!r}")
+        raise RequestError(422, f"ttl is a number of seconds; given: {ttl!r}")
     return PutSubscription(
         caller.tenant,
         name,
@@ -278,13 +278,13 @@ def edit_of(
 async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
     """Return whether all servers know of an edit, if that is asked for."""
     if wait not in ("", "propagated"):
-        raise RefusedError(422, f"'wait' is 'propagated', or left out; given: {wait[:80]!r}")
+        raise RequestError(422, f"'wait' is 'propagated', or left out; given: {wait[:80]!r}")
     links = request.app.state.links
     if not wait or links is None:
         return {"propagated": True} if wait else {}
     try:
         async with asyncio.timeout(MAX_PROPAGATION):
-            return {"propagated": await answered(links.propagated(seq))}
+            return {"propagated": await result_of(links.propagated(seq))}
     except TimeoutError:
         return {"propagated": False}
 
@@ -297,7 +297,7 @@ def condition(request: Request) -> str | None:
 
 
 async def _edited(request: Request, edit: Any, if_match: str | None = None) -> int:
-    return await answered(_core(request).edit(edit, if_match=if_match))
+    return await result_of(_core(request).edit(edit, if_match=if_match))
 
 
 def _core(request: Request) -> Core:

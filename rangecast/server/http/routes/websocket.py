@@ -35,11 +35,11 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.errors import RangecastError
 from rangecast.server.core import Core
-from rangecast.server.delivery.hub import TAKEN, Feed
+from rangecast.server.delivery.hub import TAKEN, Listener
 from rangecast.server.delivery.messages import Gap, Message, position
 from rangecast.server.http.auth import Caller, Grant, Grants, digest_of, peer_of
-from rangecast.server.http.bodies.read import MOST_EVENTS, off_loop
-from rangecast.server.http.middleware import MOST_BYTES, TENANT
+from rangecast.server.http.bodies.read import MAX_EVENTS, off_loop
+from rangecast.server.http.middleware import MAX_BODY_BYTES, TENANT
 from rangecast.server.http.problems import code_of_status, status_of
 from rangecast.server.http.routes.consumers import not_linked
 from rangecast.server.http.routes.events import shown_accepted
@@ -47,11 +47,11 @@ from rangecast.server.http.routes.spaces import edit_of
 from rangecast.server.http.tickets import grant_by_ticket
 from rangecast.server.json_text import MAX_DEPTH, decode
 from rangecast.server.pipeline.commands import Accepted
-from rangecast.server.pipeline.futures import answered
+from rangecast.server.pipeline.futures import result_of
 from rangecast.server.security.hosts import Peer
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.edits import DeleteConsumer, DeleteSubscription, PutConsumer
-from rangecast.server.state.registry import Consumer, RefusedError
+from rangecast.server.state.registry import Consumer, RequestError
 
 router = APIRouter()
 logger = logging.getLogger("rangecast.server")
@@ -82,10 +82,10 @@ class Session:
         self._grant: Grant | None = None
         self._limit = asyncio.timeout(None)
         """When the connection ends by itself."""
-        self._refusal = RefusedError(
+        self._refusal = RequestError(
             401, f"no token came within {MAX_SILENCE:g} seconds, and one is needed"
         )
-        self._sending: dict[str, tuple[Feed, asyncio.Task[None]]] = {}
+        self._sending: dict[str, tuple[Listener, asyncio.Task[None]]] = {}
         self._own: list[tuple[str, str]] = []
         """Consumers that end with the connection: tenant and name."""
         self._counted = contextlib.ExitStack()
@@ -114,7 +114,7 @@ class Session:
     async def _serve(self) -> None:
         try:
             self._admit(grant_by_ticket(self._socket))
-        except RefusedError as error:
+        except RequestError as error:
             if error.status == 429:
                 await self._close(error, 1008, "too many connections")
                 return
@@ -126,14 +126,14 @@ class Session:
                 return
             await self._received(text.get("bytes") or (text.get("text") or "").encode())
 
-    async def _close(self, why: RefusedError, code: int, reason: str) -> None:
+    async def _close(self, why: RequestError, code: int, reason: str) -> None:
         """Say why the connection ends, if the client reads it."""
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
             async with asyncio.timeout(_GOODBYE):
                 await self._send({"type": "error", "status": why.status, "detail": str(why)})
                 await self._socket.close(code, reason)
 
-    def _revoke(self, error: RefusedError) -> None:
+    def _revoke(self, error: RequestError) -> None:
         """End the connection: its token has ended."""
         if not self._limit.expired():
             self._refusal = error
@@ -143,21 +143,21 @@ class Session:
         ref: Any = None
         self._frame_bytes = len(text)
         try:
-            most = MOST_BYTES if self._grant is not None else MAX_STRANGER
-            if len(text) > most:
-                raise RefusedError(413, f"a frame has at most {most:,} bytes")
+            limit = MAX_BODY_BYTES if self._grant is not None else MAX_STRANGER
+            if len(text) > limit:
+                raise RequestError(413, f"a frame has at most {limit:,} bytes")
             try:
                 frame = await off_loop(len(text), _decode, text)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise RefusedError(400, f"a frame is JSON: {error}") from None
+                raise RequestError(400, f"a frame is JSON: {error}") from None
             if not isinstance(frame, dict):
-                raise RefusedError(400, "a frame is a JSON object with a 'type'")
+                raise RequestError(400, "a frame is a JSON object with a 'type'")
             ref = frame.get("ref")
             kind = frame.get("type")
             handle = _HANDLERS.get(kind) if isinstance(kind, str) else None
             if handle is None:
                 known = ", ".join(_HANDLERS)
-                raise RefusedError(400, f"unknown type {str(kind)[:80]!r}; there is: {known}")
+                raise RequestError(400, f"unknown type {str(kind)[:80]!r}; there is: {known}")
             answer = await handle(self, frame)
             if answer is not None:
                 await self._send({"type": "ok", "ref": ref} | answer)
@@ -203,20 +203,20 @@ class Session:
         """End the connection if its token has ended."""
         try:
             grant.caller()
-        except RefusedError as error:
+        except RequestError as error:
             self._revoke(error)
 
     def _may(self, scope: str) -> Caller:
         if self._grant is None:
-            raise RefusedError(401, 'send {"type": "auth", "token": ...} first')
+            raise RequestError(401, 'send {"type": "auth", "token": ...} first')
         caller = self._grant.caller()
-        caller.need(scope)
+        caller.require_scope(scope)
         return caller
 
     async def _auth(self, frame: dict[str, Any]) -> dict[str, Any]:
         grant = Grant(self._core, digest_of(_text(frame, "token")), Peer(None, ()))
         if self._sending and self._grant is not None and self._grant.digest != grant.digest:
-            raise RefusedError(
+            raise RequestError(
                 409, "consumers are attached by another token\n  hint: open another connection"
             )
         self._admit(grant)
@@ -243,7 +243,7 @@ class Session:
         own = caller.tenant, name
         self._own.append(own)  # before the answer: the connection may end while it is awaited
         try:
-            await answered(core.edit(made, wanted))
+            await result_of(core.edit(made, wanted))
         except RangecastError:
             self._own.remove(own)
             raise
@@ -260,30 +260,30 @@ class Session:
         is_batched: bool,
     ) -> None:
         if name in self._sending:
-            raise RefusedError(409, f"{name!r} is attached already on this connection")
-        feed = self._core.hub.open(consumer, after, gap)
-        place = position(self._core.epoch, feed.sent)
+            raise RequestError(409, f"{name!r} is attached already on this connection")
+        listener = self._core.hub.open(consumer, after, gap)
+        place = position(self._core.epoch, listener.sent)
         await self._send({"type": "attached", "consumer": name, "position": place})
-        task = asyncio.create_task(self._messages(name, feed, is_batched=is_batched))
-        self._sending[name] = feed, task
+        task = asyncio.create_task(self._messages(name, listener, is_batched=is_batched))
+        self._sending[name] = listener, task
 
-    async def _messages(self, name: str, feed: Feed, *, is_batched: bool) -> None:
+    async def _messages(self, name: str, listener: Listener, *, is_batched: bool) -> None:
         lineage = self._core.lineage
-        kind = b"lists" if isinstance(feed.consumer.source, BoardEntry) else b"match"
+        kind = b"lists" if isinstance(listener.consumer.source, BoardEntry) else b"match"
         mine = b'"consumer":%s,' % _encode(name)
         async with self._told():
-            while not feed.is_closed:
+            while not listener.is_closed:
                 await self._has_credit.wait()
-                most = TAKEN if self._credit is None else min(TAKEN, self._credit)
-                batch = await feed.take(max(1, most), wait=HEARTBEAT)
+                limit = TAKEN if self._credit is None else min(TAKEN, self._credit)
+                batch = await listener.next_batch(max(1, limit), wait=HEARTBEAT)
                 if batch.gap is not None:
                     gap = b'{"type":"gap",' + mine
                     await self._send_bytes(gap + batch.gap.json(lineage.epoch)[1:])
                 place = 0
                 while place < len(batch.messages):
                     await self._has_credit.wait()  # given or used up since they were taken
-                    most = (self._credit or TAKEN) if is_batched else 1
-                    some = _sized(batch.messages[place : place + most])
+                    limit = (self._credit or TAKEN) if is_batched else 1
+                    some = _sized(batch.messages[place : place + limit])
                     said = b",".join(lineage.shown(some))
                     if is_batched:
                         said = b'{"type":"batch","item_type":"%s",%s"messages":[%s]}' % (
@@ -321,8 +321,8 @@ class Session:
         caller, core = self._may("publish"), self._core
         entry = core.registry.space(caller.tenant, _text(frame, "space"))
         events = frame.get("events")
-        if not isinstance(events, list) or len(events) > MOST_EVENTS:
-            raise RefusedError(422, f"'events' is a list of at most {MOST_EVENTS:,} objects")
+        if not isinstance(events, list) or len(events) > MAX_EVENTS:
+            raise RequestError(422, f"'events' is a list of at most {MAX_EVENTS:,} objects")
 
         def work() -> Future[Accepted]:
             lines = [_encode(one) for one in events]
@@ -334,7 +334,7 @@ class Session:
                 ignore_unknown=frame.get("ignore_unknown") is True,
             )
 
-        accepted = await answered(await off_loop(self._frame_bytes, work))
+        accepted = await result_of(await off_loop(self._frame_bytes, work))
         return shown_accepted(core, accepted)
 
     async def _subscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
@@ -342,19 +342,19 @@ class Session:
         entry = core.registry.space(caller.tenant, _text(frame, "space"))
         _text(frame, "filter")
         edit = edit_of(caller, entry, _name(frame), frame, core.clock)
-        seq = await answered(core.edit(edit))
+        seq = await result_of(core.edit(edit))
         return {"position": position(core.epoch, seq)}
 
     async def _unsubscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
         caller, core = self._may("subscribe"), self._core
         edit = DeleteSubscription(caller.tenant, _name(frame), _text(frame, "space"))
-        seq = await answered(core.edit(edit))
+        seq = await result_of(core.edit(edit))
         return {"position": position(core.epoch, seq)}
 
     async def _ack(self, frame: dict[str, Any]) -> None:
         caller, core = self._may("subscribe"), self._core
         if "consumer" not in frame and len(self._sending) != 1:
-            raise RefusedError(422, "say which consumer acknowledges: 'consumer'")
+            raise RequestError(422, "say which consumer acknowledges: 'consumer'")
         name = _text(frame, "consumer") if "consumer" in frame else next(iter(self._sending))
         consumer = not_linked(core.registry.consumer(caller.tenant, name))
         core.acknowledge(consumer, core.seq_of(_text(frame, "position")))
@@ -362,21 +362,21 @@ class Session:
     async def _give_credit(self, frame: dict[str, Any]) -> None:
         given = frame.get("messages")
         if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-            raise RefusedError(422, "'messages' is how many more may come: a whole number")
+            raise RequestError(422, "'messages' is how many more may come: a whole number")
         self._credit = max(self._credit or 0, 0) + given
         self._has_credit.set()
 
     async def _heartbeat(self, _frame: dict[str, Any]) -> dict[str, Any]:
         if self._grant is None:
             return {}
-        return {"position": position(self._core.epoch, self._core.pump.durable)}
+        return {"position": position(self._core.epoch, self._core.pipeline.durable)}
 
     async def _end(self) -> None:
         self._counted.close()
         sending, self._sending = self._sending, {}
         own, self._own = self._own, []
-        for feed, task in sending.values():
-            self._core.hub.close(feed)
+        for listener, task in sending.values():
+            self._core.hub.close(listener)
             task.cancel()
         await asyncio.gather(*(task for _, task in sending.values()), return_exceptions=True)
         for tenant, name in own:
@@ -415,7 +415,7 @@ def _decode(text: bytes) -> Any:
 def _text(frame: dict[str, Any], name: str) -> str:
     value = frame.get(name)
     if not isinstance(value, str):
-        raise RefusedError(422, f"{frame.get('type')!r} needs {name!r}, a text")
+        raise RequestError(422, f"{frame.get('type')!r} needs {name!r}, a text")
     return value
 
 

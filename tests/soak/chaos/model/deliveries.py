@@ -34,7 +34,7 @@ class Deliveries:
         self._lines.append(line)
 
     def check(self, state: State, first: int, findings: Findings) -> None:
-        """Judge what has come since the last check; the log begins at `first` now."""
+        """DeliveryOracle what has come since the last check; the log begins at `first` now."""
         lines, self._lines = self._lines, []
         wanted: dict[tuple[str, int], dict[int, tuple[Match, int]]] = {}
         ordered: dict[tuple[str, int], list[int]] = {}
