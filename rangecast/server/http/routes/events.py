@@ -23,8 +23,8 @@ from rangecast.server.http.auth import allowed, granted
 from rangecast.server.http.bodies.read import lines_of, off_loop, read_body, weight
 from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.http.problems import status_of
+from rangecast.server.pipeline.apply import ids_by_event
 from rangecast.server.pipeline.commands import Accepted
-from rangecast.server.pipeline.fanout import ids_by_event
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import EVENTS, events_of
 from rangecast.server.state.registry import RequestError
