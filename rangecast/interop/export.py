@@ -15,8 +15,10 @@ import numpy as np
 from rangecast.interop.result import Rejection
 from rangecast.interop.rules import UnsupportedRuleError
 from rangecast.model.attributes.base import Attribute
+from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.text import OTHER, String
-from rangecast.model.filters.regions import NULL, after, before, complement, joined
+from rangecast.model.filters.regions import NULL, Product, after, before, complement, joined
+from rangecast.model.filters.text import without_covers
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_boxes
 
@@ -59,6 +61,8 @@ def export(
     space: Space,
     rule_of: Callable[[list[list[Term]]], Any],
     write: Callable[[dict[str, Any]], str],
+    *,
+    takes_shapes: bool = False,
 ) -> ExportResult:
     """Write subscriptions as rules: `rule_of` makes one of alternatives, `write` a file of all."""
     boxes = as_boxes(given, space)
@@ -68,7 +72,10 @@ def export(
     for row, id_ in enumerate(boxes.ids.to_pylist()):
         part = slice(first[row], first[row + 1])
         try:
-            rules[str(id_)] = rule_of(alternatives(space, boxes.lo[part], boxes.hi[part]))
+            terms = alternatives(space, boxes.lo[part], boxes.hi[part])
+            if not takes_shapes:
+                _refuse_shapes(terms)
+            rules[str(id_)] = rule_of(terms)
         except UnsupportedRuleError as error:
             unsupported.append(Rejection(str(id_), error.place, error.reason))
         except OverflowError:
@@ -81,18 +88,29 @@ def export(
     return ExportResult(rules, write(rules), unsupported, notes)
 
 
+def _refuse_shapes(alternatives: list[list[Term]]) -> None:
+    for terms in alternatives:
+        for term in terms:
+            if isinstance(term.attribute, Place):
+                raise UnsupportedRuleError(term.attribute.name, "shapes have no counterpart there")
+
+
 def alternatives(space: Space, lo: Any, hi: Any) -> list[list[Term]]:
     """Return the alternatives of boxes; one without terms is always true."""
-    products = []
+    products: list[Product] = []
     for low, high in zip(lo.tolist(), hi.tolist(), strict=True):
         bounds = enumerate(zip(low, high, strict=True))
         mentioned = [(axis, both) for axis, both in bounds if both != (-np.inf, np.inf)]
         products.append(tuple((axis, (both,)) for axis, both in mentioned))
+    if any(isinstance(one, Place) for one in space):
+        products = without_covers(space, products)
     region = joined(space.attributes, products)
     return [[_term(space.attributes[axis], ranges) for axis, ranges in one] for one in region]
 
 
 def _term(attribute: Attribute, ranges: tuple[tuple[float, float], ...]) -> Term:
+    if isinstance(attribute, Place):
+        return Term(attribute, False, False, tuple(attribute.literal(lo) for lo, _ in ranges))
     missing = ranges[-1] == NULL
     known = ranges[:-1] if missing else ranges
     if known == (attribute.domain,):

@@ -1,18 +1,17 @@
-"""Shapes of GeoJSON as boxes of longitude and latitude: `read` and `write`.
+"""Shapes of GeoJSON as subscriptions: `read` and `write`.
 
-A point and a rectangle whose sides run along the meridians and parallels are exact; of any other
-shape, the box around it finds candidates, which a geometry library then decides.
+Polygons are exact, as `within(position, ...)`; their borders belong to them, unless the location
+says otherwise. A point is the place itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rangecast.errors import abbreviate
+from rangecast.errors import UsageError, abbreviate
 from rangecast.interop.export import ExportResult, Term, export, plain_number
 from rangecast.interop.result import (
     ImportResult,
@@ -22,29 +21,30 @@ from rangecast.interop.result import (
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError
-from rangecast.model.attributes.base import Number
+from rangecast.interop.rules import Either, Rule, UnsupportedRuleError, Written
+from rangecast.model.attributes.places import Location, Place
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.shapes.geometry import Polygons, ShapeError, from_geojson, number_text
+from rangecast.model.shapes.words import literals_of
 from rangecast.model.space import Space
 
-LONGITUDE, LATITUDE = "longitude", "latitude"
-_DEPTHS = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineString": 2}
-_DEPTHS |= {"Polygon": 2, "MultiPolygon": 3}
-"""Levels of lists around the positions of a shape."""
+_KINDS = ("Point", "MultiPoint", "Polygon", "MultiPolygon", "LineString", "MultiLineString")
 _EXPECTED = "give a FeatureCollection, whose features have ids"
 
 
 def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
-    """Carry the features of a collection over, as boxes of `longitude` and `latitude`.
+    """Import the features of a collection.
 
     given    a GeoJSON file or its data: a FeatureCollection
-    space    a space with these two attributes, in degrees; there is one for it without
+    space    a space with a location; without, it is one called `position`, whose coordinates are
+             `longitude` and `latitude`
 
     A subscription's id is the `id` of its feature, else the `id` or the `name` of its properties,
     else the position in the list. Features that share a name get the name and the position,
     `park (3)`; of features with the same id only the first is imported.
-
-    The notes name the features whose box is larger than their shape: those are candidates.
     """
+    space = space or Space([Location("position")])
+    location = _location(space)
     data = load_json(given, "a FeatureCollection")
     features = data.get("features") if isinstance(data, Mapping) else None
     if not isinstance(features, list):
@@ -52,18 +52,7 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> I
     ids, shared = _ids(features)
     named = iter(ids)
     rules = rules_listed(features, lambda one: _identified(one, next(named)), _EXPECTED, "features")
-    degrees = [Number(LONGITUDE, min=-180, max=180), Number(LATITUDE, min=-90, max=90)]
-    imported = import_rules(rules, _rule, space or Space(degrees))
-    shapes: dict[str, Any] = {}
-    for id_, shape in rules:
-        shapes.setdefault(id_, shape)  # of features with one id the first is imported
-    larger = [one["id"] for one in imported.subscriptions if not _is_exact(shapes[one["id"]])]
-    if larger:
-        shown_ids = ", ".join(larger[:10]) + (", ..." if len(larger) > 10 else "")
-        imported.notes.append(
-            f"{len(larger):,} of {len(rules):,} are candidates: their boxes are larger than the "
-            f"shapes, which must be checked on what matches ({shown_ids})"
-        )
+    imported = import_rules(rules, lambda geometry: _rule(geometry, location), space)
     if shared:
         listed = ", ".join(shared[:10]) + (", ..." if len(shared) > 10 else "")
         imported.notes.append(
@@ -71,6 +60,17 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> I
             f"name and the position in the list ({listed})"
         )
     return imported
+
+
+def _location(space: Space) -> Location:
+    """Return the location of a space."""
+    for one in space:
+        if isinstance(one, Location):
+            return one
+    raise UsageError(
+        f"shapes of GeoJSON need a location; given: {space}\n"
+        "  hint: add an attribute of the type 'location' to the space"
+    )
 
 
 def _ids(features: Sequence[Any]) -> tuple[list[Any], list[str]]:
@@ -111,103 +111,118 @@ def _identified(feature: Any, id_: Any) -> tuple[Any, Any] | None:
     return (id_, feature.get("geometry")) if isinstance(feature, Mapping) else None
 
 
-def _shapes(geometry: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a geometry that get a box each: kind and coordinates."""
+def _shapes(geometry: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the geometries of a collection, or the one that it is."""
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
     if kind == "GeometryCollection" and isinstance(geometry.get("geometries"), list):
         for one in geometry["geometries"]:
             yield from _shapes(one)
-    elif (
-        isinstance(kind, str) and kind in _DEPTHS and isinstance(geometry.get("coordinates"), list)
-    ):
-        coordinates = geometry["coordinates"]
-        if kind.startswith("Multi"):
-            yield from ((kind.removeprefix("Multi"), one) for one in coordinates)
-        else:
-            yield kind, coordinates
+    elif isinstance(kind, str) and kind in _KINDS:
+        yield geometry
     else:
         raise UnsupportedRuleError(
             "geometry", f"is no shape of GeoJSON; given: {abbreviate(geometry)}"
         )
 
 
-def _positions(coordinates: Any, depth: int) -> Iterator[tuple[float, float]]:
-    if depth and isinstance(coordinates, list):
-        for one in coordinates:
-            yield from _positions(one, depth - 1)
-        return
-    good = not depth and isinstance(coordinates, list) and len(coordinates) >= 2
-    for number, limit in zip(coordinates[:2] if good else [None], (180, 90), strict=False):
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise UnsupportedRuleError("geometry", f"not a position: {abbreviate(coordinates)}")
-        if not abs(number) <= limit:  # nor is it NaN
-            reason = f"not a longitude and a latitude in degrees: {abbreviate(coordinates)}"
-            raise UnsupportedRuleError("geometry", reason)
-    yield coordinates[0], coordinates[1]
-
-
-def _rule(geometry: Any) -> Rule:
-    boxes = []
-    for kind, coordinates in _shapes(geometry):
-        found = [*_positions(coordinates, _DEPTHS[kind])]
-        if not found:
-            raise UnsupportedRuleError("geometry", "a shape without positions")
-        sides = []
-        for name, numbers in zip((LONGITUDE, LATITUDE), zip(*found, strict=True), strict=True):
-            bounds = ((">=", min(numbers)), ("<=", max(numbers)))
-            sides.append(Test(name, "geometry", "number", bounds=bounds))
-        boxes.append(All(tuple(sides)))
-    if not boxes:
+def _rule(geometry: Any, location: Location) -> Rule:
+    parts: list[Rule] = []
+    for one in _shapes(geometry):
+        if "Point" in one["type"]:
+            listed = one.get("coordinates")
+            points = [listed] if one["type"] == "Point" else listed
+            if not isinstance(points, list):
+                raise UnsupportedRuleError("geometry", f"not positions: {abbreviate(points)}")
+            parts += [_point(point, location) for point in points]
+        else:
+            parts.append(_polygons(one, location))
+    if not parts:
         raise UnsupportedRuleError("geometry", "a geometry without shapes")
-    return Either(tuple(boxes))
+    return Either(tuple(parts))
 
 
-def _is_exact(geometry: Any) -> bool:
-    """Whether every shape is a point or a rectangle along the axes; its border belongs to it."""
-    return all(
-        kind == "Point" or (kind == "Polygon" and _is_rectangle(coordinates))
-        for kind, coordinates in _shapes(geometry)
-    )
+def _point(given: Any, location: Location) -> Rule:
+    good = isinstance(given, list) and len(given) >= 2
+    for number, limit in zip(given[:2] if good else [None], (180, 90), strict=False):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise UnsupportedRuleError("geometry", f"not a position: {abbreviate(given)}")
+        if not abs(number) <= limit:  # nor is it NaN
+            reason = f"not a longitude and a latitude in degrees: {abbreviate(given)}"
+            raise UnsupportedRuleError("geometry", reason)
+    longitude, latitude = (name_text(axis.name) for axis in location.coordinates)
+    x, y = (number_text(float(number)) for number in given[:2])
+    return Written(f"{longitude} = {x} and {latitude} = {y}")
 
 
-def _is_rectangle(rings: Any) -> bool:
-    if len(rings) != 1 or len(rings[0]) != 5:
-        return False
-    ring = [(one[0], one[1]) for one in rings[0]]
-    same = [(a[0] == b[0], a[1] == b[1]) for a, b in pairwise(ring)]
-    upright = [(True, False), (False, True)] * 2
-    return ring[0] == ring[-1] and same in (upright, upright[::-1])
+def _polygons(geometry: Mapping[str, Any], location: Location) -> Rule:
+    try:
+        shape = from_geojson(dict(geometry))
+    except ShapeError as error:
+        raise UnsupportedRuleError("geometry", error.reason) from None
+    if not isinstance(shape, Polygons):
+        raise UnsupportedRuleError(
+            "geometry", "a line has no inside; write a corridor: buffer('LINESTRING ...', 200 m)"
+        )
+    return Written(f"within({name_text(location.name)}, '{shape.text}')")
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Say subscriptions as features with rectangles, as a FeatureCollection.
+    """Write subscriptions as features with polygons, as a FeatureCollection.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
 
-    Their filters bound `longitude` and `latitude`, on both sides, and nothing else.
+    Their filters are polygons of a location, or ranges of its two coordinates with bounds that
+    belong to them, and nothing else.
     """
-    return export(subscriptions, space, _feature, _collection)
+    location = _location(space)
+
+    def feature(alternatives: list[list[Term]]) -> dict[str, Any]:
+        return _feature(alternatives, location)
+
+    return export(subscriptions, space, feature, _collection, takes_shapes=True)
 
 
-def _feature(alternatives: list[list[Term]]) -> dict[str, Any]:
-    polygons = [
-        [[[x, y] for x, y in ((w, s), (e, s), (e, n), (w, n), (w, s))]]
-        for terms in alternatives
-        for w, e in _sides(terms, LONGITUDE)
-        for s, n in _sides(terms, LATITUDE)
-    ]
-    if any(a == b for ring in polygons for a, b in zip(ring[0][0], ring[0][2], strict=True)):
-        raise UnsupportedRuleError("", "it is a line or a point, and no rectangle")
+def _feature(alternatives: list[list[Term]], location: Location) -> dict[str, Any]:
+    polygons: list[Any] = []
+    for terms in alternatives:
+        shapes = [term for term in terms if isinstance(term.attribute, Place)]
+        if not shapes:
+            polygons += _rectangles(terms, location)
+            continue
+        if len(terms) > 1 or shapes[0].attribute.name != location.name:
+            other = next(term for term in terms if term is not shapes[0])
+            raise UnsupportedRuleError(other.attribute.name, "a feature has a shape alone")
+        for word in shapes[0].values:
+            for literal in literals_of(location, word):
+                if literal.negated or not isinstance(literal.shape, Polygons) or " and " in word:
+                    raise UnsupportedRuleError(location.name, "GeoJSON has polygons alone")
+                rings = (_rings(one) for one in literal.shape.polygons)
+                polygons += rings
     if len(polygons) == 1:
         return {"type": "Polygon", "coordinates": polygons[0]}
     return {"type": "MultiPolygon", "coordinates": polygons}
 
 
-def _sides(terms: list[Term], name: str) -> list[tuple[float, float]]:
-    limits = {LONGITUDE: 180, LATITUDE: 90}
-    others = [term.attribute.name for term in terms if term.attribute.name not in limits]
+def _rings(rings: Any) -> list[Any]:
+    return [[[plain_number(x), plain_number(y)] for x, y in ring.tolist()] for ring in rings]
+
+
+def _rectangles(terms: list[Term], location: Location) -> list[Any]:
+    x, y = (axis.name for axis in location.coordinates)
+    others = [term.attribute.name for term in terms if term.attribute.name not in (x, y)]
     if others:
         raise UnsupportedRuleError(others[0], "a shape has a longitude and a latitude alone")
+    found = [
+        [[[lon, lat] for lon, lat in ((w, s), (e, s), (e, n), (w, n), (w, s))]]
+        for w, e in _sides(terms, x, 180)
+        for s, n in _sides(terms, y, 90)
+    ]
+    if any(a == b for ring in found for a, b in zip(ring[0][0], ring[0][2], strict=True)):
+        raise UnsupportedRuleError("", "it is a line or a point, and no rectangle")
+    return found
+
+
+def _sides(terms: list[Term], name: str, limit: int) -> list[tuple[float, float]]:
     for term in terms:
         if term.attribute.name == name and not term.missing and not term.excluded:
             sides = [(value, value) for value in term.values]
@@ -215,7 +230,7 @@ def _sides(terms: list[Term], name: str) -> list[tuple[float, float]]:
                 ends = {sign[0]: (sign, value) for sign, value in bounds}
                 low = ends.get(">", (">=", term.attribute.domain[0]))
                 high = ends.get("<", ("<=", term.attribute.domain[1]))
-                if (low[0], high[0]) != (">=", "<=") or max(-low[1], high[1]) > limits[name]:
+                if (low[0], high[0]) != (">=", "<=") or max(-low[1], high[1]) > limit:
                     raise UnsupportedRuleError(name, "the border of a shape belongs to it")
                 sides.append((plain_number(low[1]), plain_number(high[1])))
             return sides

@@ -20,7 +20,16 @@ from rangecast.errors import (
     abbreviate,
     did_you_mean,
 )
-from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, tests_of, text_of
+from rangecast.interop.rules import (
+    All,
+    Either,
+    Rule,
+    Test,
+    UnsupportedRuleError,
+    Written,
+    tests_of,
+    text_of,
+)
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.column_names import RESERVED
 from rangecast.model.attributes.text import Category, Hierarchy, String
@@ -209,6 +218,8 @@ class _Attributes:
         return attribute
 
     def _settled(self, rule: Rule, known: Mapping[str, Attribute]) -> Rule:
+        if isinstance(rule, Written):
+            return rule
         if not isinstance(rule, Test):
             parts = tuple(self._settled(part, known) for part in rule.parts)
             return All(parts) if isinstance(rule, All) else Either(parts)

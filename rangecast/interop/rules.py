@@ -60,7 +60,14 @@ class Either:
     parts: tuple[Rule, ...]
 
 
-Rule = Test | All | Either
+@dataclass(frozen=True)
+class Written:
+    """A condition that is a filter's text already, such as a shape."""
+
+    text: str
+
+
+Rule = Test | All | Either | Written
 
 
 def present(name: str, place: str) -> Test:
@@ -82,6 +89,8 @@ def negated(rule: Rule) -> Rule:
     """Return the rule that holds where this one doesn't."""
     if isinstance(rule, Test):
         return negated_test(rule)
+    if isinstance(rule, Written):
+        raise UnsupportedRuleError("", "a shape can't be negated here")
     parts = tuple(negated(part) for part in rule.parts)
     return Either(parts) if isinstance(rule, All) else All(parts)
 
@@ -90,7 +99,7 @@ def tests_of(rule: Rule) -> Iterator[Test]:
     """Yield every test of a rule."""
     if isinstance(rule, Test):
         yield rule
-    else:
+    elif not isinstance(rule, Written):
         for part in rule.parts:
             yield from tests_of(part)
 
@@ -99,6 +108,8 @@ def text_of(rule: Rule) -> str | bool:
     """Return a filter's text, or whether the rule holds always or never."""
     if isinstance(rule, Test):
         return _test_text(rule)
+    if isinstance(rule, Written):
+        return rule.text
     stops = isinstance(rule, Either)  # the truth of a part that decides all
     texts = [text_of(part) for part in rule.parts]
     if any(text is stops for text in texts):

@@ -44,6 +44,7 @@ c,"{[1,3),(7.5,9]}","(,)"
 d,,
 """
 SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]
+TRIANGLE = [[1, 2], [3, 4], [1, 5], [1, 2]]
 SHAPES = {
     "type": "FeatureCollection",
     "features": [
@@ -52,7 +53,7 @@ SHAPES = {
         {
             "type": "Feature",
             "id": "r",
-            "geometry": {"type": "LineString", "coordinates": [[1, 2], [3, 4]]},
+            "geometry": {"type": "MultiPolygon", "coordinates": [[TRIANGLE]]},
         },
         {
             "type": "Feature",
@@ -363,13 +364,6 @@ def test_a_hostile_shape_is_rejected_alone(geometry) -> None:
     found = geojson.read({"features": features})
     assert [one["id"] for one in found.subscriptions] == ["p", "q", "r", "7"]
     assert [one.id for one in found.rejected] == ["bad", "features[5]"]
-
-
-def test_the_note_of_a_candidate_stays_when_its_id_comes_again() -> None:
-    line = {"id": "x", "geometry": {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}}
-    found = geojson.read({"features": [line, line | {"geometry": {"type": "Point"}}]})
-    assert [one.reason for one in found.rejected] == ["duplicate id"]
-    assert "1 of 2 are candidates" in found.notes[0]
 
 
 def test_an_export_of_damaged_ids_comes_back(tmp_path) -> None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rangecast import Category, Filter, Integer, Number, Space, String, Timestamp, interop
+from rangecast import Category, Integer, Number, Space, String, Timestamp, interop
 from rangecast.cli.commands.data.import_export import System
 from rangecast.errors import FileError, UsageError
 from rangecast.interop import geojson, postgres, vespa
@@ -204,7 +204,7 @@ def box(west, south, east, north):
     return [[[west, south], [east, south], [east, north], [west, north], [west, south]]]
 
 
-def test_shapes_become_boxes_and_say_which_are_candidates():
+def test_shapes_are_exact():
     features = [
         feature("square", "Polygon", box(0, 0, 10, 5)),
         feature("triangle", "Polygon", [[[0, 0], [10, 0], [0, 5.5], [0, 0]]]),
@@ -214,17 +214,22 @@ def test_shapes_become_boxes_and_say_which_are_candidates():
         feature("hole", "Polygon", [*box(0, 0, 4, 4), *box(1, 1, 2, 2)]),
         feature("far", "Point", [200, 0]),
         feature("none", "Polygon", []),
+        feature("crossed", "Polygon", [[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]]),
         {"type": "Feature", "geometry": None},
     ]
     imported = geojson.read({"type": "FeatureCollection", "features": features})
-    assert [one.id for one in imported.rejected] == ["far", "none", "8"]
-    (note,) = imported.notes
-    assert "3 of 9 are candidates" in note
-    assert "(triangle, line, hole)" in note
-    points = [{"longitude": x, "latitude": y} for x, y in ((3, 4), (10, 5), (175, 0), (-175, 5.5))]
+    rejected = ["line", "far", "none", "9", "crossed"]
+    assert [one.id for one in imported.rejected] == rejected
+    assert imported.notes == []
+    assert [one.name for one in imported.space] == ["longitude", "latitude", "position"]
+    places = (3, 4), (1, 1), (1.5, 1.5), (10, 5), (8, 4), (175, 0), (-175, 5.5)
+    points = [{"longitude": x, "latitude": y} for x, y in places]
     assert matches(imported, [*points, {}]) == [
-        ["square", "triangle", "point", "hole"],
+        ["square", "point", "hole"],
+        ["square", "triangle", "hole"],
         ["square", "triangle"],
+        ["square"],
+        ["square"],
         ["two"],
         [],
         [],
@@ -235,14 +240,23 @@ def test_shapes_become_boxes_and_say_which_are_candidates():
     assert (again.rejected, again.notes) == ([], [])
     before = {one["id"]: one["filter"] for one in imported.subscriptions}
     for one in again.subscriptions:
-        assert Filter.parse(one["filter"], imported.space) == Filter.parse(
-            before[one["id"]], imported.space
-        )
-    filters = ["longitude > 5 and latitude < 3", "latitude >= 3", "longitude is null"]
+        assert one["filter"] == before[one["id"]]
+    filters = [
+        *("longitude > 5 and latitude < 3", "latitude >= 3", "longitude is null"),
+        *("within(position, circle(1, 2, 3 km))", f"not {before['triangle']}"),
+        f"{before['triangle']} and longitude > 3",
+    ]
     asked = [{"id": i, "filter": one} for i, one in enumerate(filters)]
     assert geojson.write(asked, imported.space).rules == {}
+    rectangle = "longitude between 1 and 2 and latitude between 3 and 4"
+    (written,) = geojson.write([{"id": 1, "filter": rectangle}], imported.space).rules.values()
+    assert written["coordinates"] == [[[1, 3], [2, 3], [2, 4], [1, 4], [1, 3]]]
+    (refused,) = vespa.write(imported.subscriptions[:1], imported.space).unsupported
+    assert refused.reason == "shapes have no counterpart there"
     with pytest.raises(UsageError, match="FeatureCollection"):
         geojson.read({"type": "Point"})
+    with pytest.raises(UsageError, match="need a location"):
+        geojson.read({"features": []}, Space([Number("longitude")]))
 
 
 def test_names_of_features_become_ids():

@@ -42,7 +42,7 @@ class Place(String):
         self.read: dict[str, Any] = {}
         """Literals that were read already, by their text, until their programs are made."""
         self.border = border
-        """What a point on the border is: inside ("closed"), outside, or in one neighbour only."""
+        """A point on the border is inside ("closed"), outside, or in one neighbour ("once")."""
 
     def coordinate(self, value: Any) -> float:
         if value is None:

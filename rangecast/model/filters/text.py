@@ -22,6 +22,7 @@ from rangecast.model.filters.regions import (
     NULL,
     Product,
     Ranges,
+    absorbed,
     after,
     before,
     complement,
@@ -38,7 +39,7 @@ def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -
     """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention."""
     products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
     if any(isinstance(one, Place) for one in space):
-        products = _without_covers(space, products)
+        products = without_covers(space, products)
     alternatives = []
     for product in joined(space.attributes, products):
         several = len(product) > 1
@@ -47,7 +48,7 @@ def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -
     return " or ".join(alternatives)
 
 
-def _without_covers(space: Space, products: list[Product]) -> list[Product]:
+def without_covers(space: Space, products: list[Product]) -> list[Product]:
     """Return products without the bounds that a shape implies: they are the boxes of its cover."""
     left = dict.fromkeys(products)
     for product in products:
@@ -59,10 +60,10 @@ def _without_covers(space: Space, products: list[Product]) -> list[Product]:
             rest = tuple(part for part in product if part[0] not in (*sides, axis))
             for cells in _implied(space, place, ranges, sides):
                 number = ranges[0][0]
-                implied = [
+                implied = absorbed(
                     tuple(sorted([*rest, *cell, (axis, ((number, number + FULL * full),))]))
                     for cell, full in cells
-                ]
+                )
                 if all(one in left for one in implied):
                     for one in implied:
                         left.pop(one, None)
