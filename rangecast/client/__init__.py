@@ -29,7 +29,6 @@ from rangecast.client.results import (
     Published,
     PublishError,
     Ranked,
-    RejectedRow,
     SubscribeError,
 )
 from rangecast.client.watch import Watch
@@ -46,7 +45,6 @@ __all__ = [
     "PublishError",
     "Published",
     "Ranked",
-    "RejectedRow",
     "ServerError",
     "SubscribeError",
     "Watch",

@@ -59,7 +59,7 @@ def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -
     rejected   as the server says it: `reason` and `code`
     values     of the row, if it is a dict
     """
-    code, text = rejected["code"], from_interface(rejected["reason"], "http")
+    code, text = rejected.get("code"), from_interface(rejected["reason"], "http")
     reason, _, remedy = text.rpartition(_HINT) if _HINT in text else (text, "", _REMEDY)
     reason, _, value = reason.rstrip().partition("\n  given: ")
     given = values if isinstance(values, Mapping) else {}

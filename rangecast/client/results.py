@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.client.errors import ServerError
+from rangecast.errors import RejectedRow
 from rangecast.kernels.arrays import I64, AnyArray
 from rangecast.match.result import MatchRows
 from rangecast.model.boxes import Boxes
@@ -19,14 +20,6 @@ from rangecast.model.sets.rowstore import RowArrays, no_rows
 from rangecast.model.space import Space
 from rangecast.rank.result import Best
 from rangecast.results import Matches, Rankings
-
-
-class RejectedRow(NamedTuple):
-    """A row that the server can't use."""
-
-    row: int
-    """Its number, counted from 0."""
-    reason: str
 
 
 class Published(NamedTuple):

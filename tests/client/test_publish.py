@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from rangecast import Space
-from rangecast.client import AsyncClient, Client, PublishError, RejectedRow, ServerError
+from rangecast.client import AsyncClient, Client, PublishError, ServerError
 from rangecast.client.operations import parts
-from rangecast.errors import FileError
+from rangecast.errors import FileError, RejectedRow
 from tests.server.http.test_http import Served
 
 pytestmark = pytest.mark.xdist_group("client_publish")
@@ -75,7 +75,7 @@ def test_rejected_events_are_an_error_with_both_parts(client: Client) -> None:
         client.publish(events)
     error = caught.value
     assert (error.accepted, error.status, error.unpublished_from) == (2, 422, None)
-    assert [row for row, _ in error.rejected] == [1, 3]
+    assert [one.row for one in error.rejected] == [1, 3]
     assert "2 of 4 events are rejected, 2 published; row 1: " in str(error)
     assert "'x' is not a number" in error.rejected[0].reason
     assert len(events_of(client)) == before + 2

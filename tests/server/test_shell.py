@@ -114,7 +114,7 @@ def test_a_file_of_subscriptions(cli: Cli, client: Client, tmp_path: Path) -> No
     done = cli(*load, "--rejected", "no.csv", "--json")
     assert json.loads(done.stdout) == {"saved": 1, "rejected": 1, "rejected_file": "no.csv"}
     rows = (tmp_path / "no.csv").read_text().splitlines()
-    assert (rows[0], rows[1][:2]) == ("row,reason", "0,")
+    assert (rows[0], rows[1][:2]) == ("row,column,value,reason,remedy", "0,")
     assert "saved in" in cli(*load, "--rejected", "no.jsonl").stdout
     assert cli(*load, "--rejected", "no.jsonl", "--quiet").stdout == ""
     assert "d" in client

@@ -24,14 +24,13 @@ from rangecast.client.operations.requests import Call, Condition
 from rangecast.client.results import (
     Published,
     PublishError,
-    RejectedRow,
     SubscribeError,
 )
-from rangecast.errors import RangecastError
+from rangecast.errors import RangecastError, RejectedRow
 from rangecast.kernels.arrays import I64
 from rangecast.model.encoding.subscriptions import exact_columns
 from rangecast.model.io.kept_columns import identified
-from rangecast.model.io.records import Source, file_source, pass_over, table_source
+from rangecast.model.io.records import REMEDY, Source, file_source, pass_over, table_source
 from rangecast.model.sets.base import UpsertResult
 from rangecast.model.sets.ids import as_ids, id_type
 from rangecast.model.sets.members import Id
@@ -79,7 +78,8 @@ class Publishing:
     def add(self, answer: Mapping[str, Any]) -> None:
         """Take the answer to the last request."""
         for one in answer["refused"]:
-            self._rejected.append(RejectedRow(self._answered + one["row"], one["reason"]))
+            error = row_error("events", one, self._answered + one["row"], None)
+            self._rejected.append(error.rejected)
         self._accepted += answer["accepted"]
         self._ends = self._ends[0] or answer["first"], answer["last"] or self._ends[1]
         if self._matches is not None:
@@ -160,6 +160,7 @@ class Subscribing:
         """The numbers of the last request's rows."""
         self.accepted = self._inserted = 0
         self.rejected: list[RejectedRow] = []
+        self._source = str(given) if is_file(given) else "subscriptions"
 
     def _named(self, rows: list[Any]) -> list[Any]:
         """Return rows with their ids under `id`."""
@@ -217,7 +218,9 @@ class Subscribing:
                 yield self._call(body, _ARROW)
 
     def _broken(self, row: int, text: str, why: str) -> None:
-        self.rejected.append(RejectedRow(row, f"the row {why}\n  given: {text[:200]}"))
+        self.rejected.append(
+            RejectedRow(self._source, row, "(all)", text[:200], f"the row {why}", REMEDY)
+        )
 
     def _call(self, body: bytes, headers: dict[str, str]) -> Call:
         headers = headers | self._condition
@@ -231,11 +234,13 @@ class Subscribing:
         if self._is_strict and refused and not self.accepted:
             row = int(self._rows[refused[0]["row"]])
             values = self._given[row] if isinstance(self._given, list) else None
-            source = str(self._given) if is_file(self._given) else "subscriptions"
-            raise row_error(source, refused[0], row, values)
+            raise row_error(self._source, refused[0], row, values)
         self.accepted += answer["accepted"]
         self._inserted += answer["inserted"]
-        found = [RejectedRow(int(self._rows[one["row"]]), one["reason"]) for one in refused]
+        found = [
+            row_error(self._source, one, int(self._rows[one["row"]]), None).rejected
+            for one in refused
+        ]
         self.rejected += found
         if self._is_strict and found:
             before = f"{self.accepted:,} are saved, by requests before; " if self.accepted else ""
@@ -248,7 +253,7 @@ class Subscribing:
     def result(self) -> UpsertResult:
         """Return how many are saved: new ones, and those in place of others."""
         if self._options.rejected is not None:
-            self._options.rejected.extend(sorted(self.rejected))
+            self._options.rejected.extend(sorted(self.rejected, key=lambda one: one.row or 0))
         return UpsertResult(self._inserted, self.accepted - self._inserted)
 
     def failed(self, error: RangecastError) -> RangecastError:

@@ -7,8 +7,8 @@ from typing import Any
 
 from rangecast.client.operations.base import Operation
 from rangecast.client.operations.calls import Calls
-from rangecast.client.results import Messages, Published, RejectedRow
-from rangecast.errors import RangecastError
+from rangecast.client.results import Messages, Published
+from rangecast.errors import RangecastError, RejectedRow
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 

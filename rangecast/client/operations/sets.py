@@ -10,8 +10,8 @@ from rangecast.client.operations.calls import Calls, wanted_of
 from rangecast.client.operations.event_parts import EventParts, checked_event
 from rangecast.client.operations.many import BulkOptions, is_file
 from rangecast.client.operations.requests import IS_NEW, Condition
-from rangecast.client.results import RejectedRow, explanation, matches_of, rankings_of, selected
-from rangecast.errors import RangecastError, UnknownIdError
+from rangecast.client.results import explanation, matches_of, rankings_of, selected
+from rangecast.errors import RangecastError, RejectedRow, UnknownIdError
 from rangecast.kernels.arrays import I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.explain import Explanation

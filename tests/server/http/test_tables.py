@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast import Engine, Space
-from rangecast.client import Client, RejectedRow, SubscribeError
-from rangecast.errors import FileError, RejectedRowError
+from rangecast.client import Client, SubscribeError
+from rangecast.errors import FileError, RejectedRow, RejectedRowError
 from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.server.http.bodies.parquet import batches_of_parquet
 from rangecast.server.http.bodies.tables import MAX_ROWS, MAX_TABLE_BYTES

@@ -19,7 +19,7 @@ from rangecast.cli.shared.connection import (
 )
 
 if TYPE_CHECKING:
-    from rangecast.client import RejectedRow
+    from rangecast.errors import RejectedRow
 
 
 def publish(
@@ -53,6 +53,7 @@ def publish(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.tasks.event_batches import batches_of
+    from rangecast.errors import for_interface
 
     to = Connection(server, token, ca_file, client_cert, client_key)
     accepted = rejected = row = 0
@@ -63,9 +64,13 @@ def publish(
                 found = client.publish(some, ignore_unknown=ignore_unknown, rejected=bad)
                 accepted += found.accepted
                 rejected += len(bad)
-                for place, reason in bad:
-                    said = reason.replace("?ignore_unknown=true", "--ignore-unknown")
-                    print(f"row {row + place} is rejected: {said}", file=sys.stderr)
+                for one in bad:
+                    given = f"\n  given: {one.value}" if one.value else ""
+                    text = f"{one.column!r}: {one.reason}{given}\n  hint: {one.remedy}"
+                    number = row + (one.row or 0)
+                    print(
+                        f"row {number} is rejected: {for_interface(text, 'shell')}", file=sys.stderr
+                    )
                 row += len(some)
     finally:  # also of what came before an error
         if as_json:

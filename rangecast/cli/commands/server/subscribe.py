@@ -21,7 +21,8 @@ from rangecast.cli.shared.connection import (
 from rangecast.cli.shared.options import Quiet
 
 if TYPE_CHECKING:
-    from rangecast.client import Client, RejectedRow
+    from rangecast.client import Client
+    from rangecast.errors import RejectedRow
 
 WAIT = 1.0
 """Seconds that a request for messages waits; also how long Ctrl-C may take."""
@@ -175,7 +176,8 @@ def _load(
     began = time.monotonic()
     bad: list[RejectedRow] | None = None if rejected is None else []
     with ExitStack() as open_files:
-        schema = pa.schema([("row", pa.int64()), ("reason", pa.string())])
+        texts = ("column", "value", "reason", "remedy")
+        schema = pa.schema([("row", pa.int64()), *((name, pa.string()) for name in texts)])
         writer = None if rejected is None else TableWriter(rejected, schema)
         if writer is not None:  # an error comes before anything is saved
             open_files.enter_context(writer)
@@ -195,7 +197,7 @@ def _load(
             where = "" if isinstance(error, RejectedRowError) else f"{file}: "
             raise UsageError(f"{where}{error}, or pass --rejected FILE and go on") from None
         if writer is not None:
-            rows = [one._asdict() for one in bad or []]
+            rows = [{name: getattr(one, name) for name in schema.names} for one in bad or []]
             writer.write(pa.RecordBatch.from_pylist(rows, schema))
     count = sum(saved)
     if as_json:
