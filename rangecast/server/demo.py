@@ -1,4 +1,4 @@
-"""Something to look at: the market example, as it would come in, with saved searches."""
+"""The demo: the market example with saved searches, published at a steady rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Core], Awaitable[None]]:
-    """Return what makes searches, then publishes so many quotes per second until it is stopped."""
+    """Return a task that creates searches, then publishes `rate` quotes per second."""
 
     async def run(core: Core) -> None:
         made = await asyncio.to_thread(

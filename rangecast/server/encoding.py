@@ -52,7 +52,7 @@ class Encoded:
     points: F64
     space: Space
     words: int
-    """How many words the space knew when the points were made."""
+    """Words in the space when the points were encoded."""
 
     def take(self, places: Sequence[int]) -> Encoded:
         """Return some of the events."""

@@ -70,7 +70,7 @@ def why(space: Space, version: Version, asked: Asked) -> dict[str, Any]:
 def recipients(
     index: SpaceIndex, asked: Asked, passing: Collection[int] = (), nearest: int = 10
 ) -> dict[str, Any]:
-    """Return who gets an event, and of the others those that lack least, with what they lack.
+    """Return the subscriptions that match an event, and the nearest misses with their reasons.
 
     passing   subscriptions that end with a connection: they don't count
     """

@@ -1,4 +1,4 @@
-"""What a server says to its operator: lines of text, or of JSON for machines.
+"""Log lines of a server: text, or JSON for machines.
 
 A line never has the body of a request, a query or a token.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 FIELDS = ("request", "method", "path", "status", "seconds", "tenant", "seq", "consumer")
-"""What a line may have beside its message."""
+"""Fields that a line may have beside its message."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -57,7 +57,7 @@ class TextLines(logging.Formatter):
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """Return the line itself; what follows its first line is indented, whoever wrote it."""
+        """Return a line; text after its first line is indented."""
         first, *more = _lines(record.message) or [""]
         record.message = first
         return "\n".join([super().formatMessage(record), *("    " + one for one in more)])

@@ -1,4 +1,4 @@
-"""What can be done with a server's folder while the server is down: check, dump, export, repair."""
+"""Tools for a data folder while the server is down: check, dump, export, repair."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True)
 class Settings:
-    """How to serve."""
+    """Settings of a server process."""
 
     data: Path | None
     host: str = "127.0.0.1"
@@ -95,7 +95,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     """Names that it may be called by without tokens, beside loopback and `host`."""
     shutdown_seconds: float = SHUTDOWN
-    """What connections have to end when the server stops; then they are cut."""
+    """Seconds that connections have to end when the server stops; then they are cut."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def check(self) -> None:
@@ -149,7 +149,7 @@ class Settings:
     def load_certificate(self, context: ssl.SSLContext) -> None:
         """Load the certificate and its key into a context."""
         assert self.certificate is not None
-        try:  # a key with a password isn't asked for it: nobody may be there
+        try:  # no prompt for the password of a key: the process may have no terminal
             context.load_cert_chain(self.certificate, self.key, password=lambda: b"")
         except (OSError, ssl.SSLError) as error:
             raise UsageError(
@@ -199,7 +199,7 @@ class Server(uvicorn.Server):
         seconds = self.settings.shutdown_seconds
         for one in self.servers:
             one.close()
-        self.servers.clear()  # nor is a TLS handshake waited for that nobody goes on with
+        self.servers.clear()  # nor is a TLS handshake that does not go on waited for
         deliveries = asyncio.create_task(self.service.deliveries.stop())
         await asyncio.sleep(0)  # they are cancelled now, so that none listens again
         self.service.core.hub.end()
@@ -361,7 +361,7 @@ def spare_the_collector() -> None:
     """Keep the garbage collector of this process from what stays: call it once all is loaded.
 
     Modules and what was loaded are some 200,000 objects. To go through them takes the collector
-    0.1 s and more, during which nobody is answered.
+    0.1 s and more, during which no request is answered.
     """
     import numba  # noqa: F401 - a third of them, and the first filter would load it
 

@@ -1,4 +1,4 @@
-"""What NATS and Kafka have in common: how what they bring gets into the log."""
+"""Common parts of NATS and Kafka: publishing the messages of a source to the log."""
 
 from __future__ import annotations
 

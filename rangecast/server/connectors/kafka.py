@@ -41,7 +41,7 @@ STUCK = 2 * LIMIT + 5
 LOOK = 30.0
 """Seconds after which a source that gets nothing looks for new partitions."""
 _NO_ID = "A" * 22
-"""What brokers answer that have no ids of topics."""
+"""Answer of brokers that have no ids of topics."""
 
 
 class KafkaDelivery(PushDelivery):

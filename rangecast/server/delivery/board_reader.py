@@ -1,4 +1,4 @@
-"""What a consumer of a board missed: the board as it was at its cursor, then the log from there.
+"""Read the log for a consumer of a board: the board as of its cursor, then the log from there.
 
 Every change in the log says what its object was before. So the objects at a place of the log are
 those of now, but for those that were changed since: they were what their first change says.
@@ -65,7 +65,7 @@ class BoardReader:
                     break
                 if unit.first > self._carried + 1:  # retention was quicker, or a part is missing
                     if self._found:
-                        break  # told when it is read next
+                        break  # reported by the next read
                     gap = Gap(after if gap is None else gap.after, unit.first - 1)
                     after = gap.upto
                     self._begin(after)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WINDOW = 500
 WINDOW_BYTES = 1 << 20
-"""What may wait for a live listener."""
+"""Messages, and their bytes, that may wait for a live listener."""
 _READERS = 256
 _IDLE = 30.0
 """Seconds after which a listener without a pull is closed."""
@@ -37,7 +37,7 @@ TAKEN = 500
 
 
 class Hub:
-    """All listeners, by consumer."""
+    """Open listeners, by consumer."""
 
     def __init__(self) -> None:
         self.listeners: dict[int, list[Listener]] = {}
@@ -87,8 +87,9 @@ class Hub:
     def open(
         self, consumer: Consumer, after: int | None = None, gap: Gap | None = None
     ) -> Listener:
-        """Listen to a consumer, after a seq or after what it has acknowledged; `gap`: what the
-        listener is told first.
+        """Open a listener of a consumer, after a seq or after its acknowledged position.
+
+        gap   a gap to report first
         """
         self._want(
             consumer.number, not consumer.max_per_second
@@ -102,7 +103,7 @@ class Hub:
         return listener
 
     def reader(self, consumer: Consumer) -> Reader | BoardReader:
-        """Return who reads the log for a consumer; the last few are kept, with what they know."""
+        """Return the log reader of a consumer; those used last are kept, with their caches."""
         found = self._readers.pop(consumer.number, None)
         if found is None or isinstance(found, RateLimitReader) != (consumer.max_per_second > 0):
             log, source = self.pipeline.log, consumer.source
@@ -166,7 +167,7 @@ class Listener:
         self.overflows = 0
         self._hub = hub
         self._gap = gap
-        """To be told before all else."""
+        """A gap to report before any message."""
         self._window: deque[Message] = deque()
         self._window_bytes = 0
         self._joined = hub.pipeline.batches
@@ -206,11 +207,11 @@ class Listener:
             self._whole_after = self._hub.matched
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Wake the task that waits for messages."""
         self._wakeup.set()
 
     async def next_batch(self, limit: int = TAKEN, wait: float | None = None) -> Batch:
-        """Return the next messages; wait for them if there are none, at most so many seconds.
+        """Return the next messages; wait for them if there are none, up to `wait` seconds.
 
         An empty answer tells how far there is nothing for this consumer.
         """

@@ -1,4 +1,4 @@
-"""What a consumer missed: its part of the log, matched with its subscriptions of that time."""
+"""Read the log for a consumer: its events, matched with its subscriptions of that time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 4 << 20
 TOGETHER = 2_000
 """Events that are matched at a time, if the units are smaller."""
 MAX_BATCH_BYTES = 1 << 20
-"""Bytes of messages that are returned at a time: somebody who doesn't take them holds no more."""
+"""Bytes of messages that are returned at a time: a slow listener holds no more."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Group:
     upto: int
     lines: list[bytes] = field(default_factory=list)
     forms: list[tuple[str, int]] = field(default_factory=list)
-    """What the lines are, and how many of these follow one another."""
+    """Forms of the lines, each with the number of lines that follow one another."""
     seqs: list[I64] = field(default_factory=list)
 
     def add(self, lines: list[bytes], form: str, first: int) -> None:
@@ -94,7 +94,7 @@ class Reader:
             after = gap.upto
         for place, unit in enumerate(units):
             if self._is_after_loss(unit, after):
-                if place:  # told when it is read next
+                if place:  # reported by the next read
                     units = units[:place]
                     break
                 gap = gap or Gap(after, after, "link")

@@ -1,4 +1,4 @@
-"""What a consumer gets: an event that its subscriptions match, once, with their ids."""
+"""Messages to consumers: an event, once, with the ids of the subscriptions that match it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Gap(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a consumer gets at a time."""
+    """Messages of one read, and the seq up to which it went."""
 
     messages: list[Message]
     upto: int

@@ -63,7 +63,7 @@ class RateLimitReader(Reader):
         durable: Callable[[], int],
     ):
         super().__init__(log, consumer)
-        self._least_at = min_next_time
+        self._min_next_time = min_next_time
         """No unit to come is of an earlier time."""
         self._durable = durable
         """The last seq that is durable now."""
@@ -75,7 +75,7 @@ class RateLimitReader(Reader):
     def _read(self, after: int, durable: int, limit: int) -> Batch:
         # In this order: what is written between the two lies in a second that isn't over, or is
         # read. The caller's end of the log may be older than the time.
-        self._over_before = self._least_at() // SECOND
+        self._over_before = self._min_next_time() // SECOND
         return super()._read(after, max(durable, self._durable()), limit)
 
     def _read_after(self, after: int, durable: int, limit: int) -> Batch:
@@ -88,7 +88,7 @@ class RateLimitReader(Reader):
             is_lost = self._is_after_loss(unit, after)
             if unit.first > last + 1 or is_lost:  # retention was quicker, or a part is missing
                 if last > begin:
-                    is_cut = True  # told when it is read next
+                    is_cut = True  # reported by the next read
                     break
                 if unit.first > after + 1:
                     gap = Gap(after, unit.first - 1)

@@ -1,7 +1,7 @@
 """Names to addresses, for webhooks: a name that hangs holds up its own tenant at most.
 
 The system's resolver can't be interrupted, and a lookup may take half a minute. So each runs in a
-thread of its own, a tenant has `MAX_LOOKUPS` of them at a time, and whoever asks waits `TIMEOUT`
+thread of its own, a tenant has `MAX_LOOKUPS` of them at a time, and a request waits `TIMEOUT`
 seconds at most. Meanwhile the same name is looked up once. Answers are kept for a short time, those
 that there is no address as well; whether an address may be called is judged anew at each attempt.
 """
@@ -43,7 +43,7 @@ def _addresses(host: str, flags: int) -> list[str]:
 
 
 class _Answer:
-    """What a lookup brings; `addresses` is `None` until then."""
+    """Result of a lookup; `addresses` is `None` until it is there."""
 
     def __init__(self) -> None:
         self.begun = time.monotonic()

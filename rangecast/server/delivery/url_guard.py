@@ -1,6 +1,6 @@
 """Addresses that a server may be asked to call: those that everybody could call, and no others.
 
-Whoever makes a webhook chooses an address that the server connects to. So a name is resolved once
+The creator of a webhook chooses an address that the server connects to. So a name is resolved once
 per attempt, every address that it has must be global, and the connection goes to the very address
 that was judged: a name that means another address a moment later gains nothing. Nor are ports of
 other protocols called: a request there could mean something to a mail server or a database.
@@ -79,7 +79,7 @@ def target_of(url: str) -> Target:
         if parts.scheme not in ("http", "https"):
             wrong = "begins with http:// or https://"
         elif "@" in parts.netloc:
-            wrong = "has no name and password: the signature says who calls"
+            wrong = "has no name and password: the signature authenticates the server"
         elif not host or "%" in host or port == 0:
             wrong = "names a host, and a port of 1 to 65535 if any"
     if wrong:

@@ -58,7 +58,7 @@ DELAYS = (
 JITTER = 0.1
 """A delay is longer by up to this part of it, so that not all come back at once."""
 LONGEST_WAIT = 24 * HOUR
-"""What `Retry-After` may ask for."""
+"""Seconds that `Retry-After` may ask for, at most."""
 LIMIT = 15.0
 """Seconds that one attempt may take, from the name's address to the answer."""
 ANSWER, DRAIN = 16 << 10, 0.5
@@ -71,7 +71,7 @@ _PREFIX = "whsec_"
 
 
 class Answer(NamedTuple):
-    """What became of an attempt."""
+    """Outcome of an attempt."""
 
     status: int | None
     """The HTTP status; `None`: there was no answer."""
@@ -121,7 +121,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     batch: int = 1
     """Messages of one request; more than one come as a CloudEvents batch."""
     on_dead: Literal["skip", "stop"] = "skip"
-    """What happens after the last attempt: the next message, or none."""
+    """After the last attempt: go on with the next message, or stop."""
     old_secret: str = ""
     old_until: float = 0.0
 
@@ -157,7 +157,7 @@ class Webhook(PushDelivery):
             raise RequestError(
                 403,
                 "this server doesn't call private addresses\n"
-                "  hint: whoever runs it can start it with --allow-private-webhooks",
+                "  hint: its operator can start it with --allow-private-webhooks",
             )
         if not options.allow_private:
             check_port(target)
@@ -213,7 +213,7 @@ class Webhook(PushDelivery):
 
     async def _carry(self, name: str, kind: str, body: bytes) -> Verdict:
         """Make attempts until one arrives, or none is left."""
-        # By a clock that nobody sets: a step of the other one must not delay an attempt.
+        # By the monotonic clock: a step of the wall clock must not delay an attempt.
         self.delivery = delivery = Delivery(time.monotonic(), DELAYS)
         verdict: Verdict = "later"
         while verdict == "later":

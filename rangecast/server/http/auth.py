@@ -33,7 +33,7 @@ LOOK = 0.25
 """Seconds after which a token that has ended is noticed, where nothing else asks for it."""
 _FORMS = ("multipart/form-data", "text/plain")
 _CURL = "application/x-www-form-urlencoded"
-"""What `curl -d` says, whatever it sends."""
+"""Content type that `curl -d` sends for any body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _ANYBODY = Caller(DEFAULT, SCOPES)
 
 
 class Grant:
-    """What a connection may do, by its token or without one."""
+    """Rights of a connection, by its token or without one."""
 
     __slots__ = ("_caller", "_core", "_expires", "_version", "digest", "peer")
 
@@ -67,7 +67,7 @@ class Grant:
         self._look_up()
 
     def caller(self) -> Caller:
-        """Return who may do what now; refuse it if the token has ended."""
+        """Return the caller, with its scopes as of now; raise 401 if the token has ended."""
         is_same = self._version == self._core.registry.token_version
         if not is_same or 0 < self._expires <= self._core.clock.now():
             self._look_up()
@@ -90,7 +90,7 @@ class Grant:
 
 
 def local_caller(core: Core, address: str | None) -> Caller:
-    """Return who calls from an address without a token; its headers are checked elsewhere."""
+    """Return the caller at an address without a token; headers are checked elsewhere."""
     if core.registry.had_token:
         raise RequestError(
             401, "a token is needed\n  hint: send the header `Authorization: Bearer TOKEN`"
@@ -101,7 +101,7 @@ def local_caller(core: Core, address: str | None) -> Caller:
 
 
 def token_caller(core: Core, secret: str) -> Caller:
-    """Return who has a token; refuse a stranger."""
+    """Return the caller that owns a token, or raise 401."""
     token = _token(core, digest_of(secret))
     return Caller(token.tenant, token.scopes)
 
@@ -199,7 +199,7 @@ def bearer_token(given: str | None) -> str | None:
 
 
 def known(request: Request) -> Caller:
-    """Return who asks; refuse a stranger."""
+    """Return the caller of a request, or raise 401."""
     caller = grant_of(request).caller()
     if request.method not in ("GET", "HEAD"):
         _check_type(request)
@@ -207,7 +207,7 @@ def known(request: Request) -> Caller:
 
 
 def allowed(request: Request, scope: str) -> Caller:
-    """Return who asks, if that is allowed."""
+    """Return the caller of a request, or raise 401 or 403."""
     caller = known(request)
     caller.require_scope(scope)
     return caller

@@ -117,7 +117,7 @@ class BoundedProtocol(BatchingProtocol):
         if self._phase != _ANSWER or self.scheme == "https" or cycle is None:
             return None
         if getattr(cycle, "response_started", False):
-            return None  # of a stream nobody knows whether the client still reads
+            return None  # whether the client of a stream still reads is not known
         cycle.keep_alive = False
         self._wait_for(_END)
         return True

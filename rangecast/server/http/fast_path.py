@@ -1,4 +1,4 @@
-"""The requests that come most often, taken past ASGI.
+"""Fast path of frequent requests, past ASGI.
 
 A task per request, its scope, the layers of the application and finding a path take several times
 as long as all that the server does for one event. So the plain forms of two requests, few events
@@ -69,7 +69,7 @@ class _Held:
     """A request that is answered here, as uvicorn sees it: what it calls a cycle."""
 
     message_event: ClassVar[asyncio.Event] = asyncio.Event()
-    """Nobody waits for it."""
+    """Unused: nothing waits for it."""
 
     def __init__(self) -> None:
         self.response_complete = self.disconnected = False
@@ -77,13 +77,13 @@ class _Held:
 
 
 class FastPathProtocol(BoundedProtocol):
-    """HTTP, with a short way for what comes most often."""
+    """HTTP with a fast path for frequent requests."""
 
     def __init__(self, *args: Any, core: Core, **more: Any):
         super().__init__(*args, **more)
         self._core = core
         self._work: _Work | None = None
-        """What is done with the body that comes, if it is for here."""
+        """Handler of the body, if the request is handled here."""
         self._body = b""
 
     # ---- what the parser finds
@@ -129,7 +129,7 @@ class FastPathProtocol(BoundedProtocol):
             or b"#" in url
             or not url.isascii()
             or not (self.cycle is None or self.cycle.response_complete)
-            or self.flow.write_paused  # who doesn't read is waited for by the usual way
+            or self.flow.write_paused  # back-pressure: slow readers take the normal path
             or not self.parser.should_keep_alive()
             or middleware.logger.isEnabledFor(logging.INFO)
         ):

@@ -1,4 +1,4 @@
-"""Around every request: its body is bounded, and a line of the server's log says what it was."""
+"""Middleware around every request: bounds its body and logs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REQUEST = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 
 class Middleware:
-    """The outermost part of the application that is ours."""
+    """Outermost ASGI application: bounds bodies, and logs requests."""
 
     def __init__(self, app: ASGIApp, core: Core):
         self._app = app
@@ -67,7 +67,7 @@ class Middleware:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Refuse a body that is too large as soon as that is known, whoever reads it."""
+    """Reject a body that is too large as soon as that is known."""
     left = MAX_BODY_BYTES
 
     async def bounded() -> Message:

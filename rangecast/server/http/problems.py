@@ -25,7 +25,7 @@ from rangecast.server.state.lineage import LostPositionError
 from rangecast.server.state.registry import RequestError
 
 _NO_SUCH_PATH = (HTTPStatus.NOT_FOUND.phrase, HTTPStatus.METHOD_NOT_ALLOWED.phrase)
-"""What the router says of a path that it doesn't have."""
+"""Detail of the router's answer to an unknown path."""
 
 
 def status_of(error: RangecastError) -> int:

@@ -1,6 +1,6 @@
 """Connections whose peers don't read: what waits for them is given up after a while.
 
-Whoever writes to a connection waits while its peer doesn't read, and so does the end of the
+A task that writes to a connection waits while its peer doesn't read, and so does the end of the
 connection, which comes after what was written. Neither has a limit of its own.
 """
 

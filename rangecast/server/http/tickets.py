@@ -25,7 +25,7 @@ router = APIRouter()
 
 
 class Tickets:
-    """Tickets that nobody has used."""
+    """Tickets that are not used yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock

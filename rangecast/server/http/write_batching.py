@@ -13,7 +13,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _MOST = 64 << 10
-"""Bytes that wait at most: the connection must notice if nobody reads."""
+"""Bytes that wait at most: the connection must notice a peer that stops reading."""
 
 
 class BatchingProtocol(HttpToolsProtocol):

@@ -39,7 +39,7 @@ from rangecast.server.state.registry import RequestError, SpaceEntry, Version
 TENANT = "default"
 """Whose space is linked."""
 REFUSALS = ("links refused", "links refused there", "names that are taken")
-"""What of a broker's counts are links that can't be."""
+"""Counts of a broker that are refused links."""
 KIND = "link"
 """Delivery kind of a consumer that is a link."""
 SETTINGS = Settings(is_reliable=True, silence_timeout=30.0, max_burst_bytes=4 << 20)
@@ -54,7 +54,7 @@ def consumer_name(peer: str) -> str:
 
 
 def _routed(version: Version) -> str:
-    """Return the filter that others are told of; one that is too long for a frame is everything, as
+    """Return the filter that is advertised; one that is too long for a frame becomes `true`, as
     events are matched here in any case.
     """
     return version.filter if len(version.filter) <= MAX_EVENT_BYTES else "true"
@@ -411,7 +411,7 @@ class Driver:
             "dialled": wire.url or None if wire is not None else None,
             "lag": self._core.pipeline.durable - link.floor,
             "in_flight": link.in_flight,
-            "told": len(link.advertised.items),
+            "advertised": len(link.advertised.items),
             "wants": len(link.received.items) if link.is_known else None,
             "form": None if link.out is None else link.out.form,
             "reach": list(link.reach),

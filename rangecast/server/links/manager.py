@@ -40,7 +40,7 @@ _ALARMS = 20
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """How a server is linked to others."""
+    """Options of the links of a server."""
 
     broker: str
     """Its name among them."""
@@ -83,7 +83,7 @@ class Links:
         self._upto = 0
         self._asked: list[tuple[int, Future[bool]]] = []
         self._unanswered: set[Future[bool]] = set()
-        """What the broker is asked now."""
+        """Questions that the broker answers now."""
         self._failed = ""
         """Why this life of the broker has to end."""
         self._open: set[Wire] = set()

@@ -1,4 +1,4 @@
-"""How far the log is acknowledged, beside it: a log that ends earlier has lost something.
+"""The acknowledged end of the log, kept beside it: a log that ends earlier has lost entries.
 
     data/log.mark    two records, written in turn: epoch, last seq, its checksum, and their own
 

@@ -35,16 +35,16 @@ class Draft(NamedTuple):
     """A unit that has no place yet."""
 
     kind: str
-    """What the body is; the log doesn't care."""
+    """Kind of the body; opaque to the log."""
     length: int
-    """How many seqs it takes."""
+    """Number of seqs that it takes."""
     at: int
     """When it came, in microseconds since 1970."""
     body: bytes
 
 
 class Unit(NamedTuple):
-    """What one request brought, in its place."""
+    """A unit at its place in the log: the entries of one request."""
 
     first: int
     length: int
@@ -72,14 +72,14 @@ class Log(Protocol):
     chain: bytes
     """The checksum of the last unit."""
     damage: dict[int, str]
-    """What was found damaged when it was read, by seq."""
+    """Damage found when reading, by seq."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Unit]:
         """Write units; they are durable, all of them, when this returns. A full disk changes
         nothing and raises `LogFullError`.
         """
 
-    def read(self, after: int, most_bytes: int) -> list[Unit]:
+    def read(self, after: int, max_bytes: int) -> list[Unit]:
         """Return the units with seqs after this one, up to this many bytes; at least one, if there
         is one. The first may begin earlier. Any thread may read.
 
@@ -134,12 +134,12 @@ class MemoryLog:
             added.append(unit)
         return added
 
-    def read(self, after: int, most_bytes: int) -> list[Unit]:
+    def read(self, after: int, max_bytes: int) -> list[Unit]:
         """Return the units after a seq."""
         found: list[Unit] = []
         size = 0
         for unit in self._units[bisect_right(self._units, after, key=lambda one: one.last) :]:
-            if found and size + len(unit.body) > most_bytes:
+            if found and size + len(unit.body) > max_bytes:
                 break
             found.append(unit)
             size += len(unit.body)

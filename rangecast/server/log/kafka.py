@@ -99,7 +99,7 @@ class KafkaPlace(NamedTuple):
 
 
 def is_fence(error: Any) -> bool:
-    """Whether somebody else has taken the transactional id."""
+    """Whether another producer has taken the transactional id."""
     from confluent_kafka import KafkaError
 
     fences = KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH
@@ -112,7 +112,7 @@ def connecting(servers: str) -> dict[str, Any]:
 
 
 def reading(group: str) -> dict[str, Any]:
-    """Return the settings of who reads units. No group is joined: places are given."""
+    """Return the settings of a reader of units. It joins no group: offsets are given."""
     return {
         "group.id": group,
         "enable.auto.commit": False,
@@ -141,7 +141,7 @@ def patiently(call: Callable[[], T]) -> T:
 
 
 def arrived(reader: Any, limit: int, seconds: float) -> list[Any]:
-    """Return the next record and what has come with it; wait for one, at most so long."""
+    """Return the next record and those that came with it; wait up to `seconds` for one."""
     first = reader.poll(seconds)
     return [] if first is None else [first, *reader.consume(limit - 1, 0)]
 
@@ -170,7 +170,7 @@ def make_topic(
 
 
 class KafkaLog:
-    """A log in a topic. Opening it fences off whoever wrote it before."""
+    """A log in a topic. Opening it fences off the previous writer."""
 
     def __init__(self, url: str):
         self._place = place = KafkaPlace.parse(url)
@@ -190,10 +190,10 @@ class KafkaLog:
 
         self._make_topic()
         name = f"{self._place.prefix}-writer"
-        # Should it be killed, those who read wait for the end of what it has begun.
+        # Should it be killed, readers wait for the end of its open transaction.
         patience = {"transaction.timeout.ms": int(LIMIT * 1000)}
         writing = self._settings | patience | {"transactional.id": name, "acks": "all"}
-        # From here on nobody else writes; what another one has begun is undone.
+        # From here on no other producer writes; an open transaction of another one is aborted.
         self._producer = Producer(writing, logger=quiet)
         self._producer.init_transactions(LIMIT)
         self._reader = Consumer(self._settings | reading(name), logger=quiet)
@@ -269,7 +269,7 @@ class KafkaLog:
 
     # ---- reading
 
-    def read(self, after: int, most_bytes: int) -> list[Unit]:
+    def read(self, after: int, max_bytes: int) -> list[Unit]:
         """Return the units after a seq."""
         if after >= self.last:
             return []
@@ -281,7 +281,7 @@ class KafkaLog:
             if end < 0:
                 end = offset_after(self._place, after)
             for offset, _, unit in self._records(end):
-                if units and size + len(unit.body) > most_bytes:
+                if units and size + len(unit.body) > max_bytes:
                     break
                 # Of the first one after a jump, the brokers' own checksum has to do.
                 is_next = unit.first == (units[-1].last if units else after) + 1
@@ -321,7 +321,7 @@ class KafkaLog:
 
     def close(self) -> None:
         """Let go of the connections, within a bounded time."""
-        # Whoever reads has the reader: closed under its hands, it would fail in odd ways.
+        # A thread that reads holds the reader: closed meanwhile, it would fail in odd ways.
         is_free = self._one.acquire(timeout=CLOSE_SECONDS)
         close_within(self._reader)
         if is_free:

@@ -82,7 +82,7 @@ class KafkaTail:
             return patiently(self._end_now)
 
     def some(self, seconds: float) -> list[Unit]:
-        """Return the next units; wait for one, at most so long."""
+        """Return the next units; wait up to `seconds` for one."""
         with self._place.said("can't be read"):
             units = []
             for _, epoch, unit in self._records(seconds):

@@ -32,14 +32,14 @@ CREATE TABLE units (
 """
 _COLUMNS = "first, count, kind, at, body, chain"
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
-"""What reading a damaged file may raise."""
+"""Errors that reading a damaged file may raise."""
 _NAME = re.compile(r"log-(\d{20})\.db")
 _KINDS = [int, int, str, int, bytes, bytes]
 _REPAIR = "restore a backup, or cut the log there with `rangecast log repair {} --force`"
 
 
 class Head:
-    """What a segment is a part of."""
+    """Head of a segment: its format, epoch and place in the log."""
 
     def __init__(self, path: Path, reader: sqlite3.Connection):
         row = reader.execute("SELECT epoch, version, first, chain, mark FROM head").fetchone()

@@ -48,7 +48,7 @@ logger = logging.getLogger("rangecast.server")
 SEGMENT = 256 << 20
 """Bytes of units after which a new segment begins."""
 DURABILITIES = {"fsync": "FULL", "interval": "NORMAL", "none": "OFF"}
-"""What an answer carries: on disk; on disk within `INTERVAL`; in the hands of the system."""
+"""Durability of an answer: on disk; on disk within `INTERVAL`; with the operating system."""
 INTERVAL = 0.05
 _ROWS = 100
 """Units that one statement writes."""
@@ -91,7 +91,7 @@ class SqliteLog:
         self._newest: dict[int, float] = {}
         """When segments that are full were last written, by their first seq."""
         self.damage: dict[int, str] = {}
-        """What was found damaged when it was read, by seq."""
+        """Damage found when reading, by seq."""
         if self._firsts:
             self._open_last()
         else:
@@ -315,7 +315,7 @@ class SqliteLog:
 
     # ---- reading
 
-    def read(self, after: int, most_bytes: int) -> list[Unit]:
+    def read(self, after: int, max_bytes: int) -> list[Unit]:
         """Return the units after a seq, of one segment, as they were written.
 
         Where one isn't, those before it are returned; without any, a `LogError` names it.
@@ -326,7 +326,7 @@ class SqliteLog:
                 break
         for first in firsts[place:]:
             try:
-                found = self._read_segment(first, after, most_bytes)
+                found = self._read_segment(first, after, max_bytes)
             except (LogError, *UNREADABLE) as error:
                 path = self._path(first)
                 if not path.exists():
@@ -337,13 +337,13 @@ class SqliteLog:
             if found:
                 return found
         if self._firsts is not firsts:
-            return self.read(after, most_bytes)
+            return self.read(after, max_bytes)
         after = max(after, firsts[0] - 1)
         if after < last:
             raise self._damaged(after + 1, damaged(self._path(firsts[-1]), after + 1))
         return []
 
-    def _read_segment(self, first: int, after: int, most_bytes: int) -> list[Unit]:
+    def _read_segment(self, first: int, after: int, max_bytes: int) -> list[Unit]:
         reader, head = self._reader(first)
         found: list[Unit] = []
         size = 0
@@ -351,7 +351,7 @@ class SqliteLog:
         with contextlib.closing(units):
             try:
                 for unit in units:
-                    if found and size + len(unit.body) > most_bytes:
+                    if found and size + len(unit.body) > max_bytes:
                         break
                     found.append(unit)
                     size += len(unit.body)
@@ -398,7 +398,7 @@ class SqliteLog:
 
     @property
     def bytes(self) -> int:
-        """What the segments take on the disk."""
+        """Bytes of the segments on the disk."""
         return sum(one.stat().st_size for one in self.folder.glob("log-*.db*"))
 
     def segment_sizes(self) -> list[tuple[int, int, float]]:

@@ -1,4 +1,4 @@
-// One event: who gets it, and what the nearest others lack.
+// One event: the subscriptions that match it, and near misses.
 
 import { $, ask, el, inSpace, isTail, many, post, run } from "./api.js";
 
@@ -8,7 +8,7 @@ export function begin(given) {
   state = given;
   $("event-form").addEventListener("submit", (submitted) => {
     submitted.preventDefault();
-    run(submitted.submitter, $("event-answer"), who);
+    run(submitted.submitter, $("event-answer"), recipients);
   });
   $("event-latest").addEventListener("click", (click) => run(click.target, $("event-answer"), take));
   $("event-publish").addEventListener("click", (click) => run(click.target, $("event-answer"), publish));
@@ -45,7 +45,7 @@ async function take() {
   const last = await latest();
   if (!last) throw new Error("There was no event lately. Publish one, or write one.");
   $("event").value = written(last);
-  await who();
+  await recipients();
 }
 
 function given() {
@@ -57,7 +57,7 @@ function given() {
   }
 }
 
-async function who() {
+async function recipients() {
   const event = given();
   const found = await post(inSpace(state.space.name, "/why-not"), { event });
   $("why-form").hidden = false;
@@ -68,7 +68,7 @@ async function who() {
   });
   const rest = found.count - found.matches.length;
   $("event-answer").replaceChildren(
-    el("p", { class: "big" }, found.count ? `${many(found.count, "subscription")} ${found.count === 1 ? "gets" : "get"} it${found.count ? ":" : ""}` : "Nobody gets it."),
+    el("p", { class: "big" }, found.count ? `${many(found.count, "subscription")} ${found.count === 1 ? "gets" : "get"} it${found.count ? ":" : ""}` : "No subscription gets it."),
     el("p", { class: "row" }, ...buttons, rest > 0 ? `and ${rest.toLocaleString("en")} more` : null),
     ...near(found));
 }

@@ -91,7 +91,7 @@ function showConsumers(consumers) {
   consumers.forEach((one, at) => {
     const [, , lag, listeners, delivery, error] = body.rows[at].cells;
     lag.textContent = one.lag.toLocaleString("en");
-    listeners.textContent = one.listeners || "nobody";
+    listeners.textContent = one.listeners || "none";
     delivery.textContent = one.delivery.kind || "pull or stream";
     const wrong = [one.state === "stopped" ? "stopped" : null, one.error, one.dead_letters ? many(one.dead_letters, "dead letter") : null];
     error.textContent = wrong.filter(Boolean).join("; ") || "none";

@@ -90,9 +90,9 @@ function draw() {
     const body = $("tail").tBodies[0];
     body.prepend(...waiting.reverse().map(({ event, position }) => {
       const values = event.specversion && event.data ? event.data : event;
-      const who = el("td", { class: "note" }, "…");
-      unknown.push([event, who]);
-      return el("tr", {}, who, ...attributes.map(({ name, type }) => {
+      const names = el("td", { class: "note" }, "…");
+      unknown.push([event, names]);
+      return el("tr", {}, names, ...attributes.map(({ name, type }) => {
         const text = shownValue(values[name]);
         const short = type === "timestamp" ? text.replace(/^.*T(\d\d:\d\d(:\d\d(\.\d{1,3})?)?).*$/, "$1") : text;
         return el("td", { title: short !== text || text.length > 20 ? text : null }, short);
@@ -105,7 +105,7 @@ function draw() {
   if (seen) note();
 }
 
-// Say who matches the events that are shown: those that still are, in one request at a time.
+// Find the subscriptions of the events that are shown: those that still are, in one request at a time.
 async function nameMatches() {
   if (isAsking || !state.space) return;
   isAsking = true;

@@ -26,7 +26,7 @@ export function chosen() { $("save-form").hidden = true; }
 export function ticked({ consumers, space }) {
   if ($("save-form").hidden || !space) return;
   const mine = consumers.filter((one) => one.space === space.name);
-  const values = [["", "nobody yet"], ...mine.map((one) => [one.name, one.name])];
+  const values = [["", "none yet"], ...mine.map((one) => [one.name, one.name])];
   if ($("save-consumer").length !== values.length) options($("save-consumer"), values, mine[0]?.name);
 }
 

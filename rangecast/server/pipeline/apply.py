@@ -36,7 +36,7 @@ class Written:
 
 @dataclass(slots=True)
 class Done:
-    """What was done since the start."""
+    """Work done since the start."""
 
     events: int = 0
     edits: int = 0
@@ -82,7 +82,7 @@ class Matching:
         return self._done[tenant]
 
     def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
-        """Carry out and match units; return what those consumers get that somebody waits for."""
+        """Apply and match units; return the messages of consumers that have a listener."""
         found: Mailboxes = {}
         place = 0
         while place < len(batch):
@@ -189,7 +189,7 @@ def fan_out(
     seqs: I64,
     messages: dict[int, list[Message]],
 ) -> None:
-    """Add a message for each event and consumer that somebody waits for."""
+    """Add a message for each event and matching consumer that has a listener."""
     owners = index.owners[found.numbers]
     mine = owners >= 0
     mine[mine] = wanted[np.minimum(owners[mine], len(wanted) - 1)] & (owners[mine] < len(wanted))

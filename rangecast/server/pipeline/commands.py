@@ -1,4 +1,4 @@
-"""What somebody wants of the server, on its way through the pipeline, and what becomes of it."""
+"""Requests in the commit pipeline, and their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rangecast.server.state.registry import Read, SpaceEntry
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """What edits came to, once they are answered."""
+    """Outcome of edits, known with their answer."""
 
     inserted: int = 0
     """Subscriptions or interests that are new, of those that were put."""
@@ -24,7 +24,7 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class Edits:
-    """Edits that somebody wants to be made, all of them or none."""
+    """Edits to apply, all of them or none."""
 
     edits: Sequence[AnyEdit]
     read: Read = None
@@ -47,7 +47,7 @@ class Edits:
 
 @dataclass(slots=True, eq=False)
 class Accepted:
-    """What became of events."""
+    """Result of publishing events."""
 
     first: int
     count: int
@@ -64,7 +64,7 @@ class Accepted:
 
 @dataclass(slots=True, eq=False)
 class Events:
-    """Events that somebody publishes."""
+    """Events to publish."""
 
     entry: SpaceEntry
     encoded: Encoded
@@ -88,7 +88,7 @@ class Events:
 
 @dataclass(slots=True, eq=False)
 class Updates:
-    """Changes of a board's objects that somebody wants to be made."""
+    """Changes of the objects of a board."""
 
     entry: BoardEntry
     changes: list[tuple[int, ObjectChange]]

@@ -16,7 +16,7 @@ _Then = Callable[[Future[Any]], None]
 
 
 class _Mailbox:
-    """What waits on one event loop and whose answers came, called together.
+    """Callbacks of answers that came, called together on one event loop.
 
     Waking a loop from another thread is a system call; the answers of a group share it.
     """
@@ -30,11 +30,11 @@ class _Mailbox:
         self._answered.append((then, answer))
         if not self._is_called:
             self._is_called = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 loop.call_soon_threadsafe(self._call)
 
     def _call(self) -> None:
-        self._is_called = False  # before the first is taken: who comes after calls again
+        self._is_called = False  # before the first is taken: a later one calls again
         while self._answered:
             then, answer = self._answered.popleft()
             then(answer)

@@ -1,4 +1,4 @@
-"""From a request to its answer: admitted, written, carried out, matched, handed out.
+"""The commit pipeline: admits, writes, applies and matches requests, and dispatches messages.
 
     requests --> committer --> log --> matcher --> hand out
                  (a thread)            (a thread)
@@ -40,7 +40,7 @@ from rangecast.server.state.edits import (
 from rangecast.server.state.registry import AnyChange, Consumer, Registry, RequestError
 
 MAX_QUEUE_BYTES = 64 << 20
-"""Bytes that may wait to be written; more is answered by: later."""
+"""Queue limit in bytes; beyond it requests get 503."""
 GROUP = 16 << 20
 """Bytes that are written as one group."""
 _FULL_PAUSE = 0.2
@@ -62,7 +62,7 @@ Dispatch = Callable[[int, dict[int, list[Message]], int], None]
 
 
 class CommitPipeline:
-    """The way of every request. Any thread may submit."""
+    """Commits and matches requests. Any thread may submit."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class CommitPipeline:
         self.matching = matching
         self.groups = self.batches = 0
         self.wanted: Bool = np.zeros(64, bool)
-        """The consumers that somebody waits for, by number."""
+        """Consumers that have a listener, by number."""
         self.is_copy, self._refusal = False, ""
         self.begins: Callable[[], BeginEpoch] | None = None
         """Makes the edit that is written before all else, if an epoch of the log has ended."""
         self.links: Callable[[Sequence[Written]], None] | None = None
-        """Who is told of all that is matched, to tell it to other servers."""
+        """Callback for matched batches; feeds linked servers."""
         self.reread: Callable[[int], None] = lambda _: None
         """Lets all listeners read the log up to a seq: it has something that isn't handed out."""
         self._dispatch = dispatch
@@ -135,7 +135,7 @@ class CommitPipeline:
                 thread.join()
 
     def refuse(self, why: str) -> None:
-        """Take no requests: the log is a copy of another one, which somebody else writes."""
+        """Reject requests: the log is a copy of the log of another server."""
         self.is_copy, self._refusal = True, why
 
     def check_open(self) -> None:
@@ -195,7 +195,7 @@ class CommitPipeline:
                 self._to_commit.notify()
 
     def min_next_time(self) -> int:
-        """Return a time before which nothing more is written; of a copy of a log nobody knows."""
+        """Return a lower bound for future timestamps (0 on a follower)."""
         with self._change:
             if self.is_copy:
                 return 0
@@ -229,7 +229,7 @@ class CommitPipeline:
     def fail(self, error: BaseException, taken: Iterable[Request] = ()) -> None:
         """Stop by an error that can't be mended here. `taken`: the requests it has met.
 
-        They are told last: whoever is told and tries again is refused.
+        They are answered last: a client that retries then is rejected.
         """
         with self._change:
             self._failure = error

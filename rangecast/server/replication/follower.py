@@ -217,7 +217,7 @@ class Follower:
                 self._has_doubt = False
                 continue
             except HistoryError as error:
-                # Told once, it may be a proxy's mistake; told again, it is so.
+                # The first time it may be a proxy's mistake; the second time it is so.
                 self._is_stopped, self._has_doubt = self._has_doubt, True
                 self._failed(str(error))
             except RangecastError as error:

@@ -1,7 +1,7 @@
 """Names that a server is called by, as long as it asks for no token.
 
 A page of another site may get a browser on this machine to send requests here: by a name of its own
-that resolves to this address (DNS rebinding), or across sites. Both are told by headers that a page
+that resolves to this address (DNS rebinding), or across sites. Both show in headers that a page
 can't set: `Host`, `Origin` and `Sec-Fetch-Site`.
 """
 

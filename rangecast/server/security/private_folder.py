@@ -20,7 +20,7 @@ _OURS = re.compile(r"lock|\.?(log|snapshot|damaged)[-.].*")
 
 
 def make_private(folder: Path) -> None:
-    """Make a data folder if there is none; let nobody else read our files in it."""
+    """Create a data folder if there is none; make its files private to this user."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=FOLDER)
@@ -42,7 +42,7 @@ def make_private(folder: Path) -> None:
 
 
 def tighten(path: Path) -> None:
-    """Let nobody else read a file, or a folder and all that is in it."""
+    """Make a file, or a folder and its contents, private to this user."""
     if path.is_symlink():
         return
     if path.is_dir():
@@ -57,7 +57,7 @@ def tighten(path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    """Make an empty file that nobody else can read; what is there is left as it is."""
+    """Create an empty file that is private to this user; keep an existing one."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE))
 
 

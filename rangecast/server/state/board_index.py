@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 Addressed = tuple[int, BoardMessage]
 """The number of a consumer, and what it gets."""
 Listened = Callable[[int], bool]
-"""Whether somebody waits for what a consumer gets."""
+"""Whether a consumer has a listener."""
 
 
 class BoardIndex:

@@ -58,7 +58,7 @@ class ObjectChange(msgspec.Struct, omit_defaults=True):
 
 
 class UpdatesHead(msgspec.Struct, omit_defaults=True):
-    """What is said of all changes of a unit."""
+    """Head of a unit: common to all its changes."""
 
     tenant: str
     board: str
@@ -78,7 +78,7 @@ class Interest(msgspec.Struct, eq=False, array_like=True):
     position_lo: float | None
     position_hi: float | None
     k: int
-    """How many objects it wants; 0: as many as the board has."""
+    """Length of its list; 0: that of the board."""
 
     @property
     def where(self) -> tuple[Any, ...]:
@@ -104,17 +104,17 @@ class BoardEntry:
 
     @property
     def tenant(self) -> str:
-        """Whose it is."""
+        """Tenant of the board."""
         return self.made.tenant
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the board."""
         return self.made.name
 
     @property
     def label(self) -> str:
-        """What tells it from a space of the same name."""
+        """Label, which differs from that of a space of the same name."""
         return board_label(self.name)
 
     def shown(self, name: str, one: Placed) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class BoardEntry:
 
 @dataclass(slots=True)
 class InterestChange:
-    """What an edit means for the lists of a board."""
+    """Effect of an edit on the lists of a board."""
 
     entry: BoardEntry
     seq: int

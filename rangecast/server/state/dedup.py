@@ -35,7 +35,7 @@ class Deduplicator:
         self.requests: OrderedDict[str, PreviousRequest] = OrderedDict()
         self.ids: OrderedDict[str, None] = OrderedDict()
         self.offsets: dict[str, int] = {}
-        """How far the server has read each source of events."""
+        """Position up to which each source was read."""
         self.marks: dict[str, str] = {}
         """The checksum that came with the last of them, if it is another server."""
         self._old_offsets: dict[str, tuple[int | None, str]] = {}

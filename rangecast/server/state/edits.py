@@ -1,4 +1,4 @@
-"""What the units of the log are made of: events as they came, and edits.
+"""Contents of the units of the log: events as they came, and edits.
 
     events   a head, a line of JSON; then one event per line, as it was given
     edits    a list of JSON objects, each with its `op`
@@ -24,7 +24,7 @@ NEVER = 1 << 62
 
 
 class EventsHead(msgspec.Struct, omit_defaults=True):
-    """What is said of all events of a unit."""
+    """Head of a unit: common to all its events."""
 
     tenant: str
     space: str
@@ -33,13 +33,13 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     digest: str = ""
     """Of the request's body: the same key with another body is an error."""
     form: str = ""
-    """What a line is: an event, or `cloudevents`: an envelope with the event as its data."""
+    """Form of a line: an event, or `cloudevents`: an envelope with the event as its data."""
     dedup: bool = False
     """The events' ids were compared with those before."""
     source: str = ""
     """Where the events were read from, if the server reads them itself: see `buses`."""
     upto: int = 0
-    """How far that was read, these events included."""
+    """Position up to which the source was read, these events included."""
     refused: list[tuple[int, str]] = []
     """The rows that were refused, for an answer to the same key again."""
     numbers: list[int] = []

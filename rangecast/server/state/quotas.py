@@ -1,4 +1,4 @@
-"""What a tenant may use, by the limits that an administrator has set. Without a limit: anything."""
+"""Quotas of tenants: the limits that an administrator has set, and rates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIMITS = {
     "retained_bytes": "bytes of events and edits that the log keeps",
 }
 DEFAULTS = {"filter_length": 64 << 10, "filter_boxes": MAX_BOXES}
-"""What holds without a limit of the tenant's own, which may be higher or lower."""
+"""Limits that apply to a tenant without its own, which may be higher or lower."""
 INLINE_LENGTH = 2 << 10
 """Characters of a filter that is read on the event loop: another thread would take longer."""
 
@@ -44,7 +44,7 @@ class Quotas:
         self._registry = registry
         self._clock = clock
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
-        """What may be used of a rate, and when that was so; below 0 after a large request."""
+        """Tokens left of a rate, and since when; below 0 after a large request."""
         self._one = threading.Lock()
         self._sessions: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""What there is: spaces, boards, subscriptions, consumers, tokens, tenants: a function of the log.
+"""The registry of spaces, boards, subscriptions, consumers, tokens, tenants: follows from the log.
 
 `Registry.apply` carries out what was written (`admission` has judged it before); it can't fail, and
 gives the same on every machine. What it means for the index of a space comes back as a `Change`,
@@ -51,11 +51,11 @@ MAX_EPOCHS = 1_000
 NOBODY = -1
 """The consumer of a subscription that has none."""
 Name = tuple[str, str]
-"""A tenant, and the name of something of his."""
+"""Registry key: (tenant, name)."""
 
 
 class RequestError(RangecastError):
-    """A request that can't be carried out, with the HTTP status that says so."""
+    """A request that cannot be fulfilled, with its HTTP status."""
 
     def __init__(self, status: int, text: str):
         super().__init__(text)
@@ -105,7 +105,7 @@ class SpaceEntry:
 
     @property
     def label(self) -> str:
-        """What tells it from a board of the same name."""
+        """Label, which differs from that of a board of the same name."""
         return self.name
 
     def __post_init__(self) -> None:
@@ -123,13 +123,13 @@ class DeadLetter(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """Who gets messages: a cursor in the log, and subscriptions or interests."""
+    """A receiver of messages: a cursor in the log, and subscriptions or interests."""
 
     tenant: str
     name: str
     number: int
     source: SpaceEntry | BoardEntry
-    """What its messages are of."""
+    """Space or board of its messages."""
     since: int
     cursor: int
     """All up to this seq has been acknowledged."""
@@ -150,7 +150,7 @@ class Consumer:
     interests: list[Interest] = field(default_factory=list)
     """All that it has had on its board, as `versions`."""
     max_per_second: int = 0
-    """It gets at most so many messages per second, those of the highest scores; 0: all."""
+    """Messages per second at most, highest scores first; 0: all."""
 
     @property
     def is_session(self) -> bool:
@@ -191,7 +191,7 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What somebody who knows a secret may do."""
+    """A token: the scopes of the caller that knows its secret."""
 
     tenant: str
     digest: str
@@ -202,12 +202,12 @@ class Token:
 
 
 Read = Filter | BoxesRead | None
-"""What filters mean, if that was read already: that of one subscription, or those of several."""
+"""Filters that were parsed already: of one subscription, or of several."""
 
 
 @dataclass(slots=True)
 class Change:
-    """What an edit means for the index of a space."""
+    """Effect of an edit on the index of a space."""
 
     entry: SpaceEntry
     put: Sequence[Version] = ()
@@ -222,7 +222,7 @@ AnyChange = Change | InterestChange
 
 
 class Registry:
-    """All that has a name. Only the committer changes it; anybody may look."""
+    """All named entities. Only the committer changes it; any thread may read."""
 
     def __init__(self) -> None:
         self.spaces: dict[Name, SpaceEntry] = {}

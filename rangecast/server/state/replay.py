@@ -1,4 +1,4 @@
-"""What a log says: its units carried out one after the other, after a snapshot if there is one."""
+"""Replay a log: apply its units in order, from a snapshot if there is one."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class Retained:
 
     def __init__(self, parts: dict[str, list[tuple[int, int]]] | None = None):
         self.parts = parts or {}
-        """By tenant: pieces of the log, each as the last seq and the bytes of his events."""
+        """By tenant: pieces of the log, each as the last seq and the bytes of its events."""
         self._sums = {name: sum(size for _, size in some) for name, some in self.parts.items()}
 
     def note(self, tenant: str, last: int, size: int) -> None:

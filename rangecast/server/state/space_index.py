@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 class SpaceIndex:
-    """The live subscriptions of one space, and to whom they belong."""
+    """The live subscriptions of one space, and their consumers."""
 
     def __init__(self, entry: SpaceEntry, engine: Engine | None = None):
         self.entry = entry
@@ -58,7 +58,7 @@ class SpaceIndex:
         return found
 
     def carry_out(self, changes: Sequence[Change]) -> None:
-        """Bring the index to where all these changes lead; nobody matches in between."""
+        """Apply changes to the index; no event is matched in between."""
         if any(change.space is not None for change in changes):
             self._make_anew()
             return
@@ -122,7 +122,7 @@ class SpaceIndex:
         return bounds_of([one.filter for one in change.put], space)
 
     def _note(self, versions: Collection[Version]) -> None:
-        """Note to whom subscriptions belong, their scores and their names."""
+        """Note the consumers, scores and names of subscriptions."""
         if not versions:
             return
         numbers = [one.number for one in versions]

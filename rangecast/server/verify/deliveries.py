@@ -58,7 +58,7 @@ class _Delivered(msgspec.Struct):
 
 @dataclass
 class Report:
-    """What was found."""
+    """Result of a verification."""
 
     expected: int = 0
     """Messages that the consumer had to get."""

@@ -1,4 +1,4 @@
-"""Who has to get an event, by the edits of a log: what proofs of deliveries compare with.
+"""The delivery oracle: recipients of an event by the edits of a log, without an index.
 
 It is plain, and apart from what it judges: subscriptions are known by their ids, filters and events
 are read one by one, and every event is compared with each box. Time is events x boxes.
@@ -30,7 +30,7 @@ from rangecast.server.state.edits import (
 )
 
 Wanted = dict[str, list[str]]
-"""Who gets an event: by consumer, the ids of the subscriptions, the best first."""
+"""Recipients of an event: by consumer, the ids of its subscriptions, best score first."""
 
 
 class DeliveryOracle:
@@ -52,7 +52,7 @@ class DeliveryOracle:
                 self._apply(edit, seq)
 
     def wanted(self, space: str, events: Sequence[object]) -> list[Wanted | None]:
-        """Return who has to get each event; `None`: it can't be used."""
+        """Return the recipients of each event; `None`: it is rejected."""
         if space not in self._sets:
             raise UsageError(
                 f"the log has no space {abbreviate(space)} of the tenant {self._tenant}: "
@@ -114,7 +114,7 @@ class _Set:
         self.known: dict[str, _Known] = {}
         self._space = space
         self._unread: dict[str, PutSubscription] = {}
-        """Those that are asked for, and whose filters nobody has needed yet."""
+        """Subscriptions whose filters are not parsed yet."""
         self._rows: dict[str, list[int]] = {}
         """The rows of the arrays that are a subscription's; the others are free."""
         self._free: list[int] = []
@@ -183,7 +183,7 @@ class _Set:
             return None
 
     def _make_room(self, count: int) -> None:
-        """Have so many free rows."""
+        """Make room for this many more rows."""
         if len(self._free) < count:
             size = len(self._names)
             more = max(count, size, 64)

@@ -37,12 +37,12 @@ class _Match(msgspec.Struct):
 
 @dataclass
 class WorkerReport(Report):
-    """What was found."""
+    """Result of a verification."""
 
     events: int = 0
     refused: int = 0
     waiting: int = 0
-    """Events that nobody has matched yet."""
+    """Events that no worker has matched yet."""
 
     @property
     def holds(self) -> bool:

@@ -29,7 +29,7 @@ logger = logging.getLogger("rangecast.server")
 SESSION = 10.0
 """Seconds of silence after which a member is thought dead, and others get its partitions."""
 OPEN = 10.0
-"""Seconds that a transaction may be open: so long readers wait for one whose writer was killed."""
+"""Seconds that a transaction may stay open, and that readers wait for one of a killed writer."""
 
 
 STUCK = 2 * LIMIT + 15
@@ -37,15 +37,15 @@ STUCK = 2 * LIMIT + 15
 
 
 class FencedError(RangecastError):
-    """Somebody else does this member's work."""
+    """Another process does the work of this member."""
 
 
 class AbortedError(RangecastError):
-    """A batch came to nothing: it has to be fetched again, by whoever has its partitions now."""
+    """A transaction was aborted: its batch is fetched again by the new owner of its partitions."""
 
 
 class Record(NamedTuple):
-    """What is written."""
+    """A record to write."""
 
     topic: str
     key: str
@@ -96,7 +96,7 @@ class Member:
         self._is_closing = False
         self._generation: Any = None
         self.times_given = 0
-        """How often the group gave it partitions, or none."""
+        """Assignments of partitions by the group."""
         self._next: dict[int, int] = {}
         """Of each partition that it has: what comes next."""
         self._seen_end: dict[int, int] = {}
@@ -192,7 +192,7 @@ class Member:
     # ---- batches
 
     def fetch(self, limit: int, seconds: float) -> Batch:
-        """Return the next events, and no more than these; wait for one, at most so long."""
+        """Return at most `limit` next events; wait up to `seconds` for one."""
         begins: dict[int, int] = {}
         events = []
         for one in self._told(lambda: self._fetched(limit, seconds)):
@@ -275,7 +275,7 @@ class Member:
             error = failure.args[0]
             is_known = not is_ending or error.txn_requires_abort()
             if error.fatal() or is_fence(error) or not is_known:
-                raise  # what became of it isn't known: whoever is started next sees what is there
+                raise  # its outcome isn't known: the next process reads what is there
             producer.abort_transaction(LIMIT)
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise UsageError(

@@ -1,4 +1,4 @@
-"""What a worker knows and answers, without Kafka: units of a log in, records for a batch out."""
+"""The matcher of a worker, without Kafka: units of a log in, records of a batch out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Match(NamedTuple):
 
 @dataclass
 class Answer:
-    """All that is to be told of a batch."""
+    """Result of a batch."""
 
     edits: str
     """The place of the log that it was matched with."""
@@ -94,7 +94,7 @@ class Matcher:
 
     @property
     def seq(self) -> int:
-        """How far the log has been carried out."""
+        """Position up to which the log was applied."""
         return self._replay.seq
 
     @property
@@ -103,7 +103,7 @@ class Matcher:
         return position(self._epoch, self.seq)
 
     def match(self, events: Sequence[Event]) -> Answer:
-        """Return what is to be told of events, all by the subscriptions of this moment."""
+        """Match events with the subscriptions of this moment; return the result."""
         entry = self.entry()
         self._settle(entry)
         index, registry = self._replay.indexes[entry.number], self._replay.registry

@@ -41,7 +41,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker does."""
+    """Settings of a worker."""
 
     log: str
     """The server's log: kafka://HOST:PORT/PREFIX."""
@@ -75,7 +75,7 @@ class WorkerSettings:
 
 
 class BatchRecord(msgspec.Struct):
-    """What is said of a batch, for each of its partitions."""
+    """Record of a batch, one for each of its partitions."""
 
     topic: str
     partition: int
@@ -92,7 +92,7 @@ class BatchRecord(msgspec.Struct):
 
 @dataclass
 class Totals:
-    """What a worker has done."""
+    """Totals of a worker."""
 
     events: int = 0
     matches: int = 0
@@ -104,7 +104,7 @@ class Totals:
     """That batches took, together."""
     rebalances: int = 0
     lags: dict[int, int] = field(default_factory=dict)
-    """How much of each partition that it has isn't matched yet; replaced, never changed."""
+    """Unmatched events of each assigned partition; replaced, never changed."""
 
 
 class Worker:
@@ -121,7 +121,7 @@ class Worker:
         self.name = settings.name or secrets.token_hex(4)
         self.totals = Totals()
         self.subscriptions = 0
-        """How many there were when it had read the log."""
+        """Subscriptions when it had read the log."""
         self._tail = KafkaTail(settings.log)
         self._matcher = Matcher(place, settings.tenant, settings.space, settings.events)
         self._member: Member | None = None
@@ -166,7 +166,7 @@ class Worker:
 
     @property
     def seq(self) -> int:
-        """How far the log has been carried out."""
+        """Position up to which the log was applied."""
         return self._matcher.seq
 
     @property

@@ -43,8 +43,8 @@ def lines_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[bytes]:
 
 
 def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of an Arrow stream, all of whose values together have at most so many
-    bytes; one that isn't an Arrow stream is an error of Arrow.
+    """Return the batches of an Arrow stream, with at most `max_bytes` of values in all; one
+    that isn't an Arrow stream is an error of Arrow.
     """
     _check_messages(body, max_rows, max_bytes)
     with pa.ipc.open_stream(body) as stream:

@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 20
 
 
 _FORM = "application/x-www-form-urlencoded"
-"""What curl -d says that it sends; what is meant is JSON, as where there is no type."""
+"""Content type that `curl -d` sends: taken for JSON, as is a missing one."""
 
 
 class _ModelRequest(Request):

@@ -25,8 +25,8 @@ _MAX_DEPTH = 8
 
 
 def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of a Parquet file, all of whose values together have at most so many
-    bytes; one that isn't a Parquet file is an error of Arrow.
+    """Return the batches of a Parquet file, with at most `max_bytes` of values in all; one
+    that isn't a Parquet file is an error of Arrow.
     """
     metadata = pq.read_metadata(pa.BufferReader(body))
     if metadata.num_rows > max_rows:

@@ -79,7 +79,7 @@ def _whose(request: Request) -> str | None:
 
 @router.get("/v1/tokens")
 async def list_tokens(request: Request) -> Any:
-    """List the tokens: not their secrets, which nobody knows."""
+    """List the tokens, without their secrets."""
     allowed(request, "admin")
     core: Core = request.app.state.core
     return {
@@ -107,7 +107,7 @@ async def make_token(request: Request, given: GivenToken) -> Response:
     if not core.registry.had_token and "admin" not in given.scopes:
         raise RequestError(
             409,
-            "the first token needs the scope 'admin': without it nobody could make another one",
+            "the first token needs the scope 'admin': without it no other token could be created",
         )
     secret = new_secret()
     expires = 0 if given.ttl is None else core.clock.now() + int(given.ttl * 1e6)

@@ -29,7 +29,7 @@ MAX_NEAREST = 100
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """What a question is about."""
+    """Body of a request."""
 
     event: dict[str, Any] | None = None
     subscription: str | int | None = None
@@ -63,7 +63,7 @@ async def why(request: Request, space: str) -> Any:
 
 @router.post("/{space}/why-not")
 async def why_not(request: Request, space: str) -> Any:
-    """Say who gets an event, and what the k others that lack least lack: `{"event": {}, "k": 5}`.
+    """Return the subscriptions that match an event, and k near misses: `{"event": {}, "k": 5}`.
 
     `k` is 10 if it isn't given, and at most 100.
     """

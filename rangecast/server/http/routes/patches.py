@@ -30,7 +30,7 @@ _ATTEMPTS = 20
 
 
 class Given(BaseModel):
-    """What changes of a subscription."""
+    """Changed fields of a subscription."""
 
     model_config = ConfigDict(extra="forbid")
 

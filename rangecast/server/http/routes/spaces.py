@@ -39,7 +39,7 @@ from rangecast.server.state.registry import RequestError, SpaceEntry, Version
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 PAGE = 1000
 _ROW = 64
-"""What a row of a list that is looked through takes, as bytes that are read: see `off_loop`."""
+"""Cost of one row of a searched list, as bytes of a body: see `off_loop`."""
 Item = TypeVar("Item")
 SPACE_BYTES = 1 << 20
 """Bytes of the definition of a space."""
