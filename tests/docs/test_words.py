@@ -33,8 +33,8 @@ def test_the_prose_of_a_page_but_not_its_code():
     assert found == [(1, "he"), (1, "told"), (7, "nobody")]
 
 
-def test_folders_have_no_more_findings_than_before():
-    assert not words.over(words.findings()), "hint: python -m tests.tools.words"
+def test_package_and_pages_keep_the_rules():
+    assert not words.findings(), "hint: python -m tests.tools.words"
 
 
 def test_what_is_allowed_is_needed():

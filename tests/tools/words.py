@@ -1,7 +1,5 @@
 """Find words that break the writing rules: `python -m tests.tools.words` lists them, and fails.
 
-Folders that aren't clean yet may have as many as `_LEFT` grants; `--all` lists these, too.
-
 It reads the names, docstrings, comments and texts of the package, and the prose of the pages.
 `words_allowed.txt` has the phrases that are right all the same: a file's path, a colon, the phrase.
 """
@@ -109,10 +107,6 @@ _NAMES = Rules(
 _AROUND = 60
 _SUFFIXES = {".py", ".pyi", ".js", ".html", ".md"}
 _HISTORY = {"CHANGELOG.md"}
-_LEFT = {
-    "rangecast/model": 1,
-}
-"""Findings that a folder may still have; the numbers only go down."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -180,22 +174,9 @@ def allowed() -> dict[str, list[str]]:
     return phrases
 
 
-def over(found: list[Finding]) -> list[Finding]:
-    """Return the findings of folders that have more of them than `_LEFT` grants."""
-    by_folder: dict[str, list[Finding]] = {}
-    for each in found:
-        by_folder.setdefault("/".join(each.path.split("/")[:2]), []).append(each)
-    return [
-        each
-        for folder, some in by_folder.items()
-        if len(some) > _LEFT.get(folder, 0)
-        for each in some
-    ]
-
-
 def main() -> None:
-    """Print the findings: of the folders that have too many, or, with `--all`, of all folders."""
-    found = findings() if "--all" in sys.argv else over(findings())
+    """Print the findings."""
+    found = findings()
     for each in found:
         print(each)
     sys.exit(bool(found))
