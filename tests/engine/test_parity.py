@@ -367,8 +367,8 @@ class ByHttp:
         found = answer.json()
         if answer.is_success:
             return found
-        code = found["code"] if "code" in found else found["refused"][0]["code"]
-        code = RejectedRowError.code if "refused" in found and code == FilterError.code else code
+        code = found["code"] if "code" in found else found["rejected"][0]["code"]
+        code = RejectedRowError.code if "rejected" in found and code == FilterError.code else code
         raise next(one for one in KINDS if one.code == code)(found.get("detail", ""))
 
     def call(self, method: str, *args: Any, **options: Any) -> Any:
@@ -436,7 +436,7 @@ class ByHttp:
 
     def match_each(self, events: Any) -> Any:
         found = self._ask("POST", "/events:match", events)
-        wrong = {one["row"]: one["code"] for one in found["refused"]}
+        wrong = {one["row"]: one["code"] for one in found["rejected"]}
         matches = iter(found["matches"])
         kinds = {one.code: one for one in KINDS}
         return [kinds[wrong[at]] if at in wrong else next(matches) for at in range(len(events))]
@@ -475,8 +475,8 @@ def _params(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raise_refused(found: Any, *, is_row: bool) -> None:
-    if found["refused"]:
-        code = found["refused"][0]["code"]
+    if found["rejected"]:
+        code = found["rejected"][0]["code"]
         code = RejectedRowError.code if is_row and code == InvalidValueError.code else code
         raise next(one for one in KINDS if one.code == code)("")
 

@@ -81,7 +81,7 @@ class BoardCalls:
         params = {"batch": is_batch, "strict": True, "only": only}
         call = Call("POST", self._path("/updates"), _same, body, params=params, repeatable=False)
         answer = yield call
-        for one in answer["refused"]:
+        for one in answer["rejected"]:
             problem = {"code": "usage", "detail": f"row {one['row']}: {one['reason']}"}
             raise error_of(problem | ({"code": one["code"]} if "code" in one else {}), 422)
         last: str = answer["last"]
@@ -212,7 +212,7 @@ def _put_many(
     saved = inserted = done = 0
     for part in split_rows(rows, BULK):
         answer = yield board._bulk([body for _, body in part], condition)
-        for one in answer["refused"]:
+        for one in answer["rejected"]:
             raise row_error("interests", one, done + one["row"], part[one["row"]][0])
         saved, inserted = saved + answer["accepted"], inserted + answer["inserted"]
         done += len(part)

@@ -242,7 +242,7 @@ class Calls:
                     f"{self.url}: the answer isn't JSON: {found['detail']}\n"
                     "  hint: give the address of a rangecast server"
                 ) from None
-        is_told = answer.status_code == 422 and "refused" in found
+        is_told = answer.status_code == 422 and "rejected" in found
         if answer.is_success or is_told or answer.status_code in call.answers:
             return call.read(found)
         if answer.status_code == 401:

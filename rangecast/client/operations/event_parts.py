@@ -119,7 +119,7 @@ class EventParts:
 
         is_strict   raise the first error, as for a row of a table
         """
-        wrong = {one["row"]: one for one in answer["refused"]}
+        wrong = {one["row"]: one for one in answer["rejected"]}
         found = iter(answer[name])
         results: list[Any] = []
         sent = 0

@@ -77,7 +77,7 @@ class Publishing:
 
     def add(self, answer: Mapping[str, Any]) -> None:
         """Take the answer to the last request."""
-        for one in answer["refused"]:
+        for one in answer["rejected"]:
             error = row_error("events", one, self._answered + one["row"], None)
             self._rejected.append(error.rejected)
         self._accepted += answer["accepted"]
@@ -230,16 +230,16 @@ class Subscribing:
 
     def add(self, answer: Mapping[str, Any]) -> None:
         """Take the answer to the last request."""
-        refused = answer["refused"]
-        if self._is_strict and refused and not self.accepted:
-            row = int(self._rows[refused[0]["row"]])
+        rejected = answer["rejected"]
+        if self._is_strict and rejected and not self.accepted:
+            row = int(self._rows[rejected[0]["row"]])
             values = self._given[row] if isinstance(self._given, list) else None
-            raise row_error(self._source, refused[0], row, values)
+            raise row_error(self._source, rejected[0], row, values)
         self.accepted += answer["accepted"]
         self._inserted += answer["inserted"]
         found = [
             row_error(self._source, one, int(self._rows[one["row"]]), None).rejected
-            for one in refused
+            for one in rejected
         ]
         self.rejected += found
         if self._is_strict and found:

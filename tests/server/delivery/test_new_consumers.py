@@ -30,7 +30,7 @@ def test_it_gets_what_comes_after(tmp_path: Path) -> None:
             assert made["position"].endswith(f":{consumer.cursor + 1}")
             rows = [{"id": f"b{n}", "filter": "price < 7", "consumer": f"c{n % 2}"} for n in (1, 2)]
             made = await client("POST", BULK, [*rows, {"id": "b3", "filter": "price < 7"}])
-            assert (made["accepted"], made["refused"]) == (3, [])
+            assert (made["accepted"], made["rejected"]) == (3, [])
             assert made["position"].endswith(f":{service.core.log.last}")
             await publish(service, 5)
         async with serving(tmp_path) as service:

@@ -237,7 +237,7 @@ def test_what_was_accepted_is_read_again_after_a_crash(tmp_path: Path, seed: int
 
 def places_of(events: list[str], answer: Any) -> dict[str, Any]:
     """Return the events that an answer says are in the log, by position."""
-    refused = {one["row"] for one in answer["refused"]}
+    refused = {one["row"] for one in answer["rejected"]}
     rows = range(answer["accepted"] + len(refused))
     epoch, _, first = answer["first"].partition(":")
     taken = [msgspec.json.decode(events[row]) for row in rows if row not in refused]
@@ -391,7 +391,7 @@ def test_a_log_with_deep_events_starts_and_is_read(tmp_path: Path) -> None:
                 "accepted": 0,
                 "first": None,
                 "last": None,
-                "refused": [],
+                "rejected": [],
                 "durability": "fsync",
                 "skipped": 1,
             }

@@ -151,8 +151,8 @@ attribute = [{ name = "price", type = "number" }, { name = "at", type = "timesta
                 )
                 answer = json.loads(content)
                 assert status == 200, name
-                assert [one["row"] for one in answer["refused"]] == [1, 2, 3, 5], content
-                assert "NaN" in answer["refused"][0]["reason"]
+                assert [one["row"] for one in answer["rejected"]] == [1, 2, 3, 5], content
+                assert "NaN" in answer["rejected"][0]["reason"]
                 assert answer["accepted"] == 2
             lengths = pa.array([1, 2], pa.int64()).cast(pa.duration("ns"))
             for given in (

@@ -95,7 +95,7 @@ def test_bulk_and_single_edits_of_one_group(
         body = "\n".join(map(json.dumps, rows)) if form == "lines" else json.dumps(rows)
         answer = (await http.post(PATH, content=body)).json()
         assert answer["accepted"] == len(names)
-        assert [one["row"] for one in answer["refused"]] == (
+        assert [one["row"] for one in answer["rejected"]] == (
             [0, len(names) + 1] if form == "bad" else again
         )
         first = int(answer["position"].partition(":")[2]) - len(names) + 1
@@ -164,7 +164,7 @@ def test_a_consumer_that_is_no_text_is_refused() -> None:
             client = Client(service)
             row = {"id": "x", "filter": "price < 5", "consumer": [1]}
             answer = await client("POST", "spaces/s/subscriptions:bulk", [row], 422)
-            assert answer["refused"][0]["reason"].startswith("a consumer is given by its name")
+            assert answer["rejected"][0]["reason"].startswith("a consumer is given by its name")
             await client("PUT", "spaces/s/subscriptions/x", {"filter": "price < 5"})
 
     run(work)

@@ -127,8 +127,8 @@ def test_filters_have_a_length_everywhere() -> None:
             for path in ("spaces/s/subscriptions:bulk", "boards/b/interests:bulk"):
                 status, answer = await spoken.ask("POST", f"/v1/{path}", rows)
                 found = json.loads(answer)
-                assert (found["accepted"], [one["row"] for one in found["refused"]]) == (1, [0])
-                assert "at most 65,536 characters" in found["refused"][0]["reason"]
+                assert (found["accepted"], [one["row"] for one in found["rejected"]]) == (1, [0])
+                assert "at most 65,536 characters" in found["rejected"][0]["reason"]
             # a tenant may have more, or less
             await spoken.json("PUT", f"/v1/tenants/{T}", {"filter_length": 10})
             status, _ = await spoken.ask(

@@ -97,7 +97,7 @@ def test_a_server_saves_what_a_file_means(
 ) -> None:
     body = packed(pa.table(columns), form)
     answer = posted(client.url, form, body).json()
-    assert (answer["accepted"], answer["refused"]) == (len(columns["id"]), [])
+    assert (answer["accepted"], answer["rejected"]) == (len(columns["id"]), [])
     path = tmp_path / f"subscriptions.{form}"
     path.write_bytes(body)
     space = Space.from_definition(SPACE.definition())
@@ -140,8 +140,8 @@ def test_rejected_rows_are_named(client: Client, tmp_path: Path) -> None:
     )
     answer = posted(client.url, "csv", path.read_bytes()).json()
     assert answer["accepted"] == 1
-    assert [one["row"] for one in answer["refused"]] == [1, 2, 3, 4]
-    said = [one["reason"] for one in answer["refused"]]
+    assert [one["row"] for one in answer["rejected"]] == [1, 2, 3, 4]
+    said = [one["reason"] for one in answer["rejected"]]
     for text, words in zip(said, ["prise", "'score': ", "an id is", "has 2 columns"], strict=True):
         assert words in text
     rejected: list[RejectedRow] = []

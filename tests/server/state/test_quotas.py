@@ -103,7 +103,7 @@ def test_limits_over_http() -> None:
                 {"id": "a", "filter": "price > 3"},
             ]
             found = await client("POST", f"{path}:bulk", rows)
-            assert (found["accepted"], [one["row"] for one in found["refused"]]) == (1, [0])
+            assert (found["accepted"], [one["row"] for one in found["rejected"]]) == (1, [0])
             await client("POST", "spaces/s/events", [{"price": 1}] * 9)
             found = await client("POST", "spaces/s/events", [{"price": 1}], 429)
             assert "2 events per second" in found["detail"]

@@ -61,7 +61,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Make or replace many interests",
         Body(
             ref("BulkResult"),
-            {"accepted": 1, "inserted": 1, "refused": [], "position": POSITION},
+            {"accepted": 1, "inserted": 1, "rejected": [], "position": POSITION},
         ),
         (
             Body(listed(ref("BulkInterest")), [{"id": "far", "position_lo": 5, "position_hi": 50}]),
@@ -90,7 +90,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
                 "accepted": 2,
                 "first": POSITION,
                 "last": "1f0c5a2e:43",
-                "refused": [],
+                "rejected": [],
                 "durability": "fsync",
             },
         ),

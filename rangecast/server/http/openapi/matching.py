@@ -169,7 +169,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Make or replace many subscriptions",
         Body(
             ref("BulkResult"),
-            {"accepted": 1, "inserted": 1, "refused": [], "position": POSITION},
+            {"accepted": 1, "inserted": 1, "rejected": [], "position": POSITION},
         ),
         _BULK_BODIES,
         query=STRICT | {"consumer": text("Gets the matches of those that name none.")} | _CREATE,
@@ -184,7 +184,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Change what is given of many subscriptions",
         Body(
             ref("BulkResult"),
-            {"accepted": 1, "inserted": 0, "refused": [], "position": POSITION},
+            {"accepted": 1, "inserted": 0, "rejected": [], "position": POSITION},
         ),
         _BULK_BODIES,
         query=STRICT | {"consumer": text("Gets the matches of those that name none.")},
@@ -245,7 +245,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
                 "accepted": 1,
                 "first": POSITION,
                 "last": POSITION,
-                "refused": [],
+                "rejected": [],
                 "durability": "fsync",
             },
         ),
@@ -279,7 +279,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "matchEvents",
         "events",
         "Return the subscriptions that match events",
-        Body(ref("Matches"), {"matches": [["cheap"]], "refused": []}),
+        Body(ref("Matches"), {"matches": [["cheap"]], "rejected": []}),
         _EVENT_BODIES,
         query=_UNKNOWN,
     ),
@@ -289,7 +289,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Return the k best subscriptions of events",
         Body(
             ref("Ranking"),
-            {"best": [[{"subscription": "cheap", "score": 0.0}]], "refused": []},
+            {"best": [[{"subscription": "cheap", "score": 0.0}]], "rejected": []},
         ),
         _EVENT_BODIES,
         query={

@@ -142,7 +142,7 @@ def bulk_answer(
     answer = {
         "accepted": count,
         "inserted": outcome.inserted,
-        "refused": [one._asdict() for one in refused],
+        "rejected": [one._asdict() for one in refused],
         "position": position(core.epoch, seq + count - 1) if count else None,
     }
     return JSONResponse(answer, 200 if count or not refused else 422)

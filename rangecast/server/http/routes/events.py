@@ -136,14 +136,14 @@ async def _asked(
         ]
         points = given.points_in(index.engine.space)
         if k is None:
-            return _encode({"matches": _matches(index, points), "refused": wrong})
+            return _encode({"matches": _matches(index, points), "rejected": wrong})
         if k * len(points) > MAX_PAIRS:
             raise _too_many(f"k is {k:,}, of {len(points):,} events")
         best = [
             [{"subscription": index.name(int(number)), "score": score} for number, score in one]
             for one in index.engine.rank_points(points, k, **options)
         ]
-        return _encode({"best": best, "refused": wrong})
+        return _encode({"best": best, "rejected": wrong})
 
     return Response(await asyncio.to_thread(work), media_type="application/json")
 
@@ -235,7 +235,7 @@ def shown_accepted(core: Core, accepted: Accepted) -> dict[str, Any]:
         "accepted": count,
         "first": position(epoch, accepted.first) if count else None,
         "last": position(epoch, accepted.first + count - 1) if count else None,
-        "refused": [
+        "rejected": [
             {"row": row, "reason": reason}
             | ({"code": accepted.codes[row]} if row in accepted.codes else {})
             for row, reason in refused
