@@ -64,7 +64,7 @@ _SAVED = ("k", "algorithm", "epsilon", "sketch", "descending", "upper_bound_attr
 
 
 class Board(InterestSet):
-    """Objects and interests, and what subscribers must hear when an object changes.
+    """Objects and interests; a change of an object returns the messages for subscribers.
 
     The board is a set of interests: len, `in`, iteration and `board[id]` are about them.
     `board.objects` are its objects.

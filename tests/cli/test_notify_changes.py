@@ -84,9 +84,9 @@ def test_changes_are_the_difference_of_the_lists(cli, tmp_path, case, options, b
         if "--algorithm" in options:
             return
         more += ["--algorithm", "batch", "--batch-size", batch]
-    command = ("notify", *NAMES, "-k", 2, *options, *more, "--check", "-o", "messages.csv")
+    command = ("notify", *NAMES, "-k", 2, *options, *more, "--verify", "-o", "messages.csv")
     done = cli(*command, "--changes", "-", "--json")
-    assert json.loads(done.stderr)["wrong_lists"] == 0
+    assert json.loads(done.stderr)["mismatches"] == 0
     header, *rows = done.stdout.replace('"', "").splitlines()
     assert header == HEAD
     board = Board(2, objects=tmp_path / NAMES[0], interests=tmp_path / NAMES[2], **how)

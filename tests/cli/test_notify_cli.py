@@ -54,9 +54,9 @@ def rows(text):
     ],
 )
 def test_applying_the_file_gives_the_right_lists(cli, data, options):
-    done = cli("notify", *FILES, "-k", 2, *options, "--check", "--json")
+    done = cli("notify", *FILES, "-k", 2, *options, "--verify", "--json")
     facts = json.loads(done.stderr)
-    assert (facts["updates"], facts["checked"], facts["wrong_lists"]) == (6, True, 0)
+    assert (facts["updates"], facts["verified"], facts["mismatches"]) == (6, True, 0)
     given = rows(done.stdout)
     assert list(given[0]) == COLUMNS
     assert facts["messages"] == len(given)
@@ -89,7 +89,7 @@ def test_applying_the_file_gives_the_right_lists(cli, data, options):
 
 @pytest.mark.parametrize("algorithm", ["dense", "sparse", "batch", "batch-dense"])
 def test_highest_first_is_lowest_first_with_the_sign_turned(cli, data, algorithm):
-    options = ("-k", 2, "--algorithm", algorithm, "--check", "--json")
+    options = ("-k", 2, "--algorithm", algorithm, "--verify", "--json")
     low = cli("notify", *FILES, *options)
     for name in FILES[:2]:
         columns, *values = [line.split(",") for line in (data / name).read_text().splitlines()]
@@ -100,7 +100,7 @@ def test_highest_first_is_lowest_first_with_the_sign_turned(cli, data, algorithm
         (data / name).write_text(text + "\n")
     high = cli("notify", *FILES, *options, "--descending")
     facts = [json.loads(done.stderr) for done in (low, high)]
-    assert [one["wrong_lists"] for one in facts] == [0, 0]
+    assert [one["mismatches"] for one in facts] == [0, 0]
     assert facts[0]["calls"] == facts[1]["calls"]
     turned = [one | {"value": str(-float(one["value"]) + 0.0)} for one in rows(high.stdout)]
     given = [one | {"value": str(float(one["value"]))} for one in rows(low.stdout)]
@@ -131,7 +131,7 @@ def test_arrivals_of_objects_rank_equal_values(cli, data):
     (data / "objects.csv").write_text("id,position,value,arrival\na,1,5,3\nb,2,5,1\n")
     (data / "updates.csv").write_text("id,value,position\nc,1,9\nc,6,\n")
     (data / "interests.csv").write_text("id,position_lo,position_hi\n0,0,9\n")
-    given = rows(cli("notify", *FILES, "-k", 1, "--check").stdout)
+    given = rows(cli("notify", *FILES, "-k", 1, "--verify").stdout)
     assert [row["object"] for row in given] == ["c", "c", "b"]
 
 
@@ -198,7 +198,7 @@ def test_rejected_rows_are_named_and_can_be_written(cli, data, name, text, place
     done = cli("notify", *FILES, code=2)
     assert f"{name}, {place}" in done.stderr
     if "no" not in text.split(","):
-        cli("notify", *FILES, "--rejected", "bad.csv", "--check")
+        cli("notify", *FILES, "--rejected", "bad.csv", "--verify")
         assert rows((data / "bad.csv").read_text())[0]["file"] == name
 
 
@@ -271,10 +271,10 @@ LISTS = [
 
 @pytest.mark.parametrize("algorithm", ["dense", "sparse", "batch"])
 def test_several_attributes_and_the_lists_at_the_end(cli, flats, algorithm):
-    options = ("--algorithm", algorithm, "--lists", "lists.csv", "--check", "--json")
+    options = ("--algorithm", algorithm, "--lists", "lists.csv", "--verify", "--json")
     done = cli("notify", *FLAT_FILES, *options)
     facts = json.loads(done.stderr)
-    assert (facts["updates"], facts["checked"], facts["wrong_lists"]) == (6, True, 0)
+    assert (facts["updates"], facts["verified"], facts["mismatches"]) == (6, True, 0)
     given = rows(done.stdout)
     bounds = [
         f"{name}_{bound}"
@@ -313,7 +313,7 @@ def test_lists_at_the_end_of_one_attribute(cli, data):
 
 def test_bounds_instead_of_filters_and_the_plan(cli, flats):
     (flats / "wishes.csv").write_text("id,distance_lo,distance_hi,city_lo,city_hi\n0,20,35,,\n")
-    done = cli("notify", *FLAT_FILES, "--check", "--explain-plan", "-o", "messages.csv")
+    done = cli("notify", *FLAT_FILES, "--verify", "--explain-plan", "-o", "messages.csv")
     assert "plan: lists: an object lies in 1 interests" in done.stderr
     assert "all lists equal a recomputation" in done.stderr
 
@@ -341,7 +341,7 @@ def test_rejected_rows_and_columns_of_a_space_are_named(cli, flats, name, text, 
     assert says in cli("notify", *FLAT_FILES, code=2).stderr
     if "line 2" in says:
         (flats / "rents.csv").write_text("id,value\nb,1\n")
-        cli("notify", *FLAT_FILES, "--rejected", "bad.csv", "--check")
+        cli("notify", *FLAT_FILES, "--rejected", "bad.csv", "--verify")
         assert rows((flats / "bad.csv").read_text())[0]["file"] == name
 
 

@@ -377,9 +377,9 @@ def test_the_shell_takes_an_upper_bound(cli, tmp_path):
         ("--upper-bound-attribute", "z"),
         ("--upper-bound-attribute", "z", "--algorithm", "dense"),
     ):
-        options = ("--check", "--json", "--lists", "lists.csv", "-o", "messages.csv")
+        options = ("--verify", "--json", "--lists", "lists.csv", "-o", "messages.csv")
         facts = json.loads(cli("notify", *files, *upper, *options).stdout)
-        assert (facts["updates"], facts["wrong_lists"]) == (40, 0)
+        assert (facts["updates"], facts["mismatches"]) == (40, 0)
         lists.append((tmp_path / "lists.csv").read_text())
     assert len(set(lists)) == 1
     assert "snap" in facts["calls"]

@@ -71,7 +71,7 @@ def test_lists_are_read_as_they_were_written_last(tmp_path, most):
         now.arrivals[reached, 0], now.ys[reached, 0] = 100 + changed, best
         before = names(tmp_path / LISTS)
         opened = OpenBucket(tmp_path, bucket, K)
-        bucket, work = opened.tell(np.array([100 + changed]), np.array([best]), tile)
+        bucket, work = opened.deliver(np.array([100 + changed]), np.array([best]), tile)
         again = OpenBucket(tmp_path, bucket, K).entries(everywhere)
         assert (again.arrivals == now.arrivals).all()
         assert (again.ys == now.ys).all()
@@ -97,7 +97,7 @@ def test_a_bucket_that_no_message_changes_writes_nothing(tmp_path):
         tmp_path, interests(range(5), range(5)), entries_of(np.random.default_rng(1), 5)
     )
     before = names(tmp_path / LISTS)
-    told = OpenBucket(tmp_path, bucket, K).tell(np.array([1]), np.array([0.0]), NOWHERE)
+    told = OpenBucket(tmp_path, bucket, K).deliver(np.array([1]), np.array([0.0]), NOWHERE)
     assert told == (bucket, Work())
     assert names(tmp_path / LISTS) == before
 
@@ -182,10 +182,10 @@ def test_a_bucket_that_is_passed_over_is_reached_by_no_message(ranges, tiles):
     none, names = np.zeros(len(tile)), np.full(len(tile), "o", object)
     messages = Messages(none, none, names, none, none, none, none, tile)
     reached = any(one.reaches(lo, hi) for one in messages for lo, hi in ranges)
-    hears = bucket.may_hear(messages.bounds).any()
-    assert hears or not reached
+    is_reached = bucket.reached_by(messages.bounds).any()
+    assert is_reached or not reached
     if len(ranges) == 1:
-        assert hears == reached
+        assert is_reached == reached
 
 
 def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_path):

@@ -13,7 +13,7 @@ from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.notify.line.tables import LineTables
 from rangecast.spark.steps.match import match as on_spark
-from rangecast.spark.steps.notify.check_lists import Sent, wrong_lists
+from rangecast.spark.steps.notify.verify_lists import Sent, mismatches
 from rangecast.workloads import generate
 
 SPACE = """
@@ -207,12 +207,12 @@ def board(tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["sparse", "batch-dense"])
 def test_the_same_messages_and_the_workers_check_them(cli, spark, board, tmp_path, algorithm):
-    given = ("--check", "-k", 4, "--algorithm", algorithm, "--descending")
+    given = ("--verify", "-k", 4, "--algorithm", algorithm, "--descending")
     messages, bad = by_both(cli, tmp_path, "notify", board, "csv", *given)
     assert messages.count("\n") > 50
     assert bad.count(b"updates.csv,120,") == 1
     facts = cli("notify", *board, *given, "--engine", "spark", "--rejected", "b.csv", "--json")
-    assert '"wrong_lists": 0' in facts.stderr
+    assert '"mismatches": 0' in facts.stderr
 
 
 def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
@@ -224,12 +224,12 @@ def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
     for _, some in tables.read_updates(changes, pa.string(), table.objects.__contains__, bad):
         sent = table.update_many(some)
     right = Sent(None, 4, False, things, table.table(), wanted, [sent])
-    assert wrong_lists(spark, right) == 0
+    assert mismatches(spark, right) == 0
     lost = Sent(None, 4, False, things, table.table(), wanted, [])
-    assert wrong_lists(spark, lost) == lost.mismatches(0, 60) > 10
+    assert mismatches(spark, lost) == lost.mismatches(0, 60) > 10
 
 
-def test_workers_check_lists_over_a_space(cli, spark, tmp_path):
+def test_workers_verify_lists_over_a_space(cli, spark, tmp_path):
     attribute = '[[attribute]]\nname = "{}"\ntype = "number"\n'
     (tmp_path / "space.toml").write_text(attribute.format("a") + attribute.format("b"))
     random = np.random.default_rng(7)
@@ -247,7 +247,7 @@ def test_workers_check_lists_over_a_space(cli, spark, tmp_path):
         for row, (lo, hi) in enumerate(random.random((30, 2)))
     ]
     (tmp_path / "i.csv").write_text("\n".join(["id,filter", *lines]) + "\n")
-    given = ("--space", "space.toml", "--check", "-k", 3)
+    given = ("--space", "space.toml", "--verify", "-k", 3)
     messages, _ = by_both(cli, tmp_path, "notify", ("o.csv", "u.csv", "i.csv"), "csv", *given)
     assert messages.count("\n") > 20
 

@@ -1,8 +1,8 @@
-"""Batches over boxes: many changes at once; a subscriber hears only what the end needs.
+"""Batches over boxes: many changes at once; a subscriber gets only what the end needs.
 
-What an interest must hear of a batch is what `line/batch.py` says. Its list changes only if an
+`line/batch.py` defines the messages that an interest gets of a batch. Its list changes only if an
 object that changed was in it, or is in it now: those interests are found as for single changes.
-Then both lists of each of them, before and after, say what it must hear.
+Then both lists of each of them, before and after, determine its messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def find_needs(
     what: I32,
     work: I64,
 ) -> int:
-    """Write pairs of an entry and the row of an object that it must hear of; return how many.
+    """Write pairs of an entry and the row of an object that is sent to it; return how many.
 
     `olds` are the old values of objects that changed, by row, and NaN where nothing did. There is
     room for 2k pairs per entry.

@@ -27,7 +27,7 @@ OWN = -1
 
 @edited
 class Tiles(NamedTuple):
-    """Regions of interests, each with the row of the object that they must hear of, or `OWN`.
+    """Regions of interests, each with the row of the object that is sent to them, or `OWN`.
 
     While a region is taken apart, it is the number of a rival instead.
     """

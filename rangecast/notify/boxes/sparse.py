@@ -1,4 +1,4 @@
-"""Paint-Sparse over boxes: the interests that must hear of a change, in as few tiles as we find.
+"""Paint-Sparse over boxes: the interests that a change affects, in as few tiles as we find.
 
 The tree of interests is walked from its root. A node whose interests all agree (see `regions.py`)
 becomes a tile, or is left; only where they don't its children are looked at. So only regions that
@@ -308,7 +308,7 @@ def find_tiles(
     """Write the tiles of a change of y, not yet made; return how many, -1 if there is no room.
 
     Up to `few` interests that hold the object are asked one by one. Without `exposes` only those
-    are looked for that hear of the object itself.
+    are looked for that the object itself affects.
     """
     objects, tree = opened(objects_table, KdTree), opened(tree_table, KdTree)
     rivals, tiles = opened(rivals_table, Rivals), opened(tiles_table, Tiles)

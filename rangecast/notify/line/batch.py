@@ -1,7 +1,7 @@
-"""Paint-Batch: many changes at once; a subscriber hears only what the end of the batch needs.
+"""Paint-Batch: many changes at once; a subscriber gets only what the end of the batch needs.
 
 Changes of one object count as one, from its first value to its last. With the values of before
-and after, an interest must hear of
+and after, an interest gets messages of
 
     an object that got worse     if it is in its list after; or was in it before, and with its old
                                  value still would be: else the old value would stay there
@@ -123,7 +123,7 @@ def _tiles(
     scratch: Scratch,
     work: I64,
 ) -> int:
-    """Tile the interests that must hear of an object; return how many tiles there are."""
+    """Tile the interests that an object is sent to; return how many tiles there are."""
     p = after.place[slot]
     x, y, arrival = after.x[p], after.y[p], after.arrival[p]
     old = before.y[before.place[slot]]

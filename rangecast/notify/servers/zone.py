@@ -50,18 +50,18 @@ class Zone:
         x, y, arrival = self._objects.of(slot)
         return Thing(y, arrival, x, self._names[slot])
 
-    def add(self, one: Thing) -> None:
+    def add(self, thing: Thing) -> None:
         """Let an object enter."""
-        slot = self._objects.add(one.x, one.y, one.arrival)
-        self._names[slot], self._slots[one.object] = one.object, slot
+        slot = self._objects.add(thing.x, thing.y, thing.arrival)
+        self._names[slot], self._slots[thing.object] = thing.object, slot
 
-    def change(self, one: Id, y: float) -> None:
+    def change(self, object_id: Id, y: float) -> None:
         """Give an object a new value."""
-        self._objects.change_many([self._slots[one]], [y])
+        self._objects.change_many([self._slots[object_id]], [y])
 
-    def remove(self, one: Id) -> Thing:
+    def remove(self, object_id: Id) -> Thing:
         """Let an object leave, and return it."""
-        slot = self._slots.pop(one)
+        slot = self._slots.pop(object_id)
         thing = self._thing(slot)
         del self._names[slot]
         self._objects.remove(slot)
@@ -80,9 +80,9 @@ class Zone:
 
     # ---- interests
 
-    def meets(self, one: Range) -> bool:
+    def meets(self, interest: Range) -> bool:
         """Whether an interest holds a place of the zone."""
-        return self.lo < self.hi and one.lo < self.hi and one.hi >= self.lo
+        return self.lo < self.hi and interest.lo < self.hi and interest.hi >= self.lo
 
     def watch(self, ranges: Iterable[Range]) -> None:
         """Take the interests that meet the zone and aren't known."""

@@ -228,7 +228,7 @@ class Journal(Protocol):
     def drop(self, before: int) -> None:
         """Note that events before a place are needed no longer."""
 
-    def before_last(self, most: int) -> int:
+    def before_last(self, count: int) -> int:
         """Return a place of a block after which at most this many events on disk lie."""
 
 
@@ -275,7 +275,7 @@ class Log:
         if cut > _CUT or cut == len(self._places):
             del self._blocks[:cut], self._places[:cut]
 
-    def before_last(self, most: int) -> int:
+    def before_last(self, count: int) -> int:
         """Return a place of a block after which at most this many events on disk lie."""
-        at = bisect_left(self._places, self.durable - most)
+        at = bisect_left(self._places, self.durable - count)
         return self._places[at] if at < len(self._places) else self.end

@@ -121,7 +121,7 @@ class InterestHandlers(BrokerState):
         self._spread(now, link.name, (come, go))
 
     def _spread(self, now: float, source: str, change: tuple[list[Wanted], list[int]]) -> None:
-        """Let all links but one hear of items that come and go at a source."""
+        """Advertise over all links but one the items that come and go at a source."""
         for name, (come, go) in self._sources.change(source, *change, self.links).items():
             link = self.links[name]
             if link.out is None or not (len(come) or len(go)):

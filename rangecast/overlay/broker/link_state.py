@@ -269,22 +269,22 @@ class Link:
         if not self.has_lost:
             self.has_lost, self._lost_from = True, self.scanned
 
-    def scan(self, log: Journal, space: Space, most: int, enough: int | None) -> None:
-        """Look which events on disk the neighbour wants, until `enough` of them wait, and at `most`
-        events (or a block more) at a time.
+    def scan(self, log: Journal, space: Space, max_scanned: int, enough: int | None) -> None:
+        """Look which events on disk the neighbour wants, until `enough` of them wait; at most
+        `max_scanned` events (or a block more) at a time.
         """
         self.is_behind = False
         for place, block in log.between(self.scanned, log.durable):
             if enough is not None and self.waiting >= enough:
                 return
-            if most <= 0:
+            if max_scanned <= 0:
                 self.is_behind = True
                 return
             if block is None:
                 self.lose()
                 self.scanned = place
                 continue
-            most -= len(block)
+            max_scanned -= len(block)
             sent = self.sent.get(block.origin, 0)
             is_new = block.came_over != self.name and block.numbers[-1] > sent
             if block.lost and is_new:
@@ -303,9 +303,9 @@ class Link:
                 self.waiting += len(rows)
         self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
 
-    def drop(self, most: int) -> list[Dropped]:
+    def drop(self, max_waiting: int) -> list[Dropped]:
         """Keep the best events that wait, by priority, of equals the earliest; return the rest."""
-        if self.waiting <= most:
+        if self.waiting <= max_waiting:
             return []
         rated = [
             (-(one.block.priorities[row] if one.block.priorities else 0.0), at, row)
@@ -313,7 +313,7 @@ class Link:
             for row in one.rows
         ]
         kept: dict[int, list[int]] = {}
-        for _, at, row in sorted(rated)[:most]:
+        for _, at, row in sorted(rated)[:max_waiting]:
             kept.setdefault(at, []).append(row)
         left = [(one, sorted(kept.get(at, []))) for at, one in enumerate(self.ready)]
         dropped = []
@@ -324,7 +324,7 @@ class Link:
         if any(one.lost and not rows for one, rows in left):
             self.lose()
         self.ready = deque(one._replace(rows=rows) for one, rows in left if rows)
-        self.waiting = most
+        self.waiting = max_waiting
         return dropped
 
     def give_up(self, log: Journal, before: int) -> list[Dropped]:
@@ -341,11 +341,11 @@ class Link:
         self.scanned = max(self.scanned, before)
         return dropped
 
-    def next_events(self, window: int, window_bytes: int, most: int) -> Iterable[Events]:
+    def next_events(self, window: int, window_bytes: int, max_events: int) -> Iterable[Events]:
         """Yield events that can be sent, within the window of unconfirmed ones."""
         while self.ready and self.in_flight < window and self.bytes_in_flight < window_bytes:
             place, block, rows, lost = self.ready.popleft()
-            room = min(window - self.in_flight, most, len(rows))
+            room = min(window - self.in_flight, max_events, len(rows))
             room = block.fitting(rows[:room])
             if len(rows) > room:
                 self.ready.appendleft(Ready(place, block, rows[room:]))

@@ -40,9 +40,9 @@ class _Open:
 class Propagation:
     """Questions on their way, by the token that they have on the links of this broker."""
 
-    def __init__(self, prefix: str, most: int):
+    def __init__(self, prefix: str, max_questions: int):
         self._prefix = prefix
-        self._most = most
+        self._max_questions = max_questions
         """Questions of one asker that may wait."""
         self._waiting: Counter[str] = Counter()
         """By asker."""
@@ -53,9 +53,9 @@ class Propagation:
 
     def ask(self, token: str, links: Iterable[Link]) -> tuple[list[Question], list[Answer]]:
         """A client asks."""
-        if self._waiting[CLIENTS] >= self._most:
+        if self._waiting[CLIENTS] >= self._max_questions:
             raise UsageError(
-                f"{self._most:,} questions wait for an answer, as many as may\n"
+                f"{self._max_questions:,} questions wait for an answer, as many as may\n"
                 "  hint: wait for some IsPropagated, or raise Settings.max_questions"
             )
         self._count += 1
@@ -67,7 +67,7 @@ class Propagation:
         """A neighbour asks, for the first time or again; `None`: not now, too many wait."""
         if token in self._open:
             return [], []
-        if self._waiting[asker] >= self._most:
+        if self._waiting[asker] >= self._max_questions:
             return None
         return self._begin(token, asker, token, (link for link in links if link.name != asker))
 

@@ -176,9 +176,9 @@ class BrokerState:
             if link.new and not link.is_clogged:
                 self._tell(now, link)
 
-    def _hold(self, now: float, most: int) -> None:
+    def _hold(self, now: float, max_held: int) -> None:
         """Let links go on behind which the log is longer than it may be."""
-        before = self.log.before_last(most)
+        before = self.log.before_last(max_held)
         for link in self.links.values():
             if link.floor < before:
                 self._drop(link.give_up(self.log, before))

@@ -88,7 +88,7 @@ class Plain:
         """Whether the neighbour has the same cells, so that it understands ranges."""
 
     def change(self, come: Batch, go: Batch) -> Change:
-        """Let items come and go; return which the neighbour must hear of, and which not any more.
+        """Let items come and go; return which are advertised, and which are withdrawn.
 
         What comes is new, and what goes is there.
         """

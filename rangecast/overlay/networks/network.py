@@ -75,7 +75,7 @@ _FINE = 16
 
 
 def chosen_for(
-    strategy: str, space: Space, boxes: Boxes, points: F64, most: int = 3, bits: int = 8
+    strategy: str, space: Space, boxes: Boxes, points: F64, max_attributes: int = 3, bits: int = 8
 ) -> Chosen:
     """Return the cells that a strategy needs, by subscriptions and events like those to come.
 
@@ -86,7 +86,7 @@ def chosen_for(
         return Chosen()
     names = chosen_attributes(boxes, space, len(space), points if len(points) else None)
     if strategy == "subsumption":
-        return Chosen(Cells.uniform(space, bits, names[:most]))
+        return Chosen(Cells.uniform(space, bits, names[:max_attributes]))
     strings = [name for name in names if isinstance(space[name], String)]
     numbers = [name for name in names if not isinstance(space[name], String)]
     if not numbers:
@@ -99,7 +99,7 @@ def chosen_for(
     taken: list[str] = []
     for name in (*strings, *numbers):
         together = bound & boxes.mentions[:, space.axis(name)]
-        if 2 * together.sum() < len(together) or len(taken) == most:
+        if 2 * together.sum() < len(together) or len(taken) == max_attributes:
             continue
         if name in numbers:
             taken.append(name)
@@ -181,7 +181,7 @@ class Network:
     def do_all(self, given: Iterable[tuple[int, ports.Input]]) -> None:
         """Let brokers handle inputs at one time, and everybody what comes of them.
 
-        What a broker hears at one time, it tells at once.
+        A broker handles all inputs of one time before it advertises.
         """
         todo, later = deque(given), dict[int, None]()
         while todo or later:

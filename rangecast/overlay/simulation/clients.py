@@ -57,7 +57,7 @@ class Clients:
                 if rng.random() < 0.5:  # one that probably covers others
                     one, name = max(live, key=self._size)
                 self._world.client(name, ports.Unsubscribe([one]))
-                # What others hear of it comes after a while: publish just then.
+                # It is advertised after a while: publish just then.
                 settings, delay = self._world.parameters.settings, self._world.parameters.delay
                 after = max(settings.withdraw_delay, settings.batch_delay)
                 for _ in range(rng.choice([4, 8, 16])):

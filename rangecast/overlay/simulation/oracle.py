@@ -129,7 +129,7 @@ class Oracle:
                 del self._missing[pair]
 
     def report_loss(self, broker: str) -> None:
-        """A broker hears that events are gone on their way: its clients hear of it, too."""
+        """Note that a broker and its clients know of events that are gone on their way."""
         self._missing = {pair: None for pair in self._missing if self._broker[pair[1]] != broker}
 
     def restored(self, broker: str) -> None:

@@ -1,6 +1,6 @@
 """A simulated world: time, brokers and their disks, the links between them, and their clients.
 
-What happens in it is drawn elsewhere (`clients`, `faults`); the oracle hears of all that counts.
+What happens in it is drawn elsewhere (`clients`, `faults`); the oracle gets all that counts.
 """
 
 from __future__ import annotations

@@ -88,13 +88,13 @@ def item_size(item: Item) -> int:
     return _HEAD + text_size(item.text) if isinstance(item, TextItem) else _HEAD
 
 
-def cut_items(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+def cut_items(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:
     """Yield items in lists that fit into frames: at most this many, and not too many bytes."""
     part: list[Item] = []
     size = 0
     for item in items:
         size += item_size(item)
-        if part and (len(part) >= most or size > MAX_CONTENT):
+        if part and (len(part) >= max_items or size > MAX_CONTENT):
             yield part
             part, size = [], item_size(item)
         part.append(item)

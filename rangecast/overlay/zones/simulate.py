@@ -7,7 +7,7 @@
     network.check()
 
 It owns time and the network: between two brokers frames arrive in order, after random delays; what
-a failed broker sent last may be lost, and others hear of its failure at different times.
+a failed broker sent last may be lost, and others notice its failure at different times.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _PASSES = 8
 """Number of times that a join is passed on to a neighbour with more interests."""
 PATIENCE = 3
 """Ticks after which the next candidate for a take-over steps in, or a broker gives up its zones
-because it hears of no neighbour."""
+because it knows no neighbour."""
 
 
 class Territory:

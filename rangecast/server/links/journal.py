@@ -91,7 +91,7 @@ class ServerJournal:
     def drop(self, before: int) -> None:
         """Do nothing: retention drops."""
 
-    def before_last(self, limit: int) -> int:
+    def before_last(self, count: int) -> int:
         """Return the end: nothing is held in memory for links."""
         return self.durable
 

@@ -116,10 +116,10 @@ def notify(
     descending: Annotated[
         bool, typer.Option("--descending", help="The highest value ranks first; else the lowest.")
     ] = False,
-    check: Annotated[
+    verify: Annotated[
         bool,
         typer.Option(
-            "--check", help="Apply all messages, and compare every list with a recomputation."
+            "--verify", help="Apply all messages, and compare every list with a recomputation."
         ),
     ] = False,
     explain_plan: ExplainPlan = False,
@@ -144,11 +144,11 @@ def notify(
     or moves in the list of an interest, or changes its value there.
 
     One update depends on those before it, so one process makes the messages. With --engine spark
-    and --check, the workers apply them to the lists, and compare these.
+    and --verify, the workers apply them to the lists, and compare these.
 
     \b
     Examples:
-      rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
+      rangecast notify objects.csv updates.csv interests.csv --top 5 --verify -o messages.csv
       rangecast notify objects.csv updates.csv interests.csv -o messages.csv --changes -
       rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
       rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
@@ -168,10 +168,10 @@ def notify(
     from rangecast.notify.tables import common_id_type, message_rows
 
     check_master(engine, master)
-    if engine == Engine.SPARK and not check:
+    if engine == Engine.SPARK and not verify:
         raise UsageError(
             "--engine spark would do nothing: one process makes the messages, and the workers "
-            "check lists\n  hint: pass --check, or leave out --engine; "
+            "verify lists\n  hint: pass --verify, or leave out --engine; "
             "rangecast.spark.TopKLists keeps lists on Spark"
         )
     in_batches = algorithm in (Algorithm.BATCH, Algorithm.BATCH_DENSE)
@@ -230,10 +230,10 @@ def notify(
         plan, why = board.plan
         if explain_plan:
             run.say(f"plan: {plan}: {why}")
-        told = None if changes is None else ListChanges(board, kind)
+        list_changes = None if changes is None else ListChanges(board, kind)
         kept = None
-        if check and engine == Engine.LOCAL:
-            kept = board.lists() if told is None else told.lists
+        if verify and engine == Engine.LOCAL:
+            kept = board.lists() if list_changes is None else list_changes.lists
         sent: list[Messages] = []
         schema = files.message_schema(kind)
         steps = files.read_updates(
@@ -246,14 +246,16 @@ def notify(
         count = batches = 0
         with ExitStack() as open_files, run.task("painting updates") as advance:
             writer = open_files.enter_context(run.writer(schema))
-            if told is not None:
-                change_writer = open_files.enter_context(TableWriter(str(changes), told.schema))
+            if list_changes is not None:
+                change_writer = open_files.enter_context(
+                    TableWriter(str(changes), list_changes.schema)
+                )
             for updates_done, messages, seq in _painted(board, steps, size):
-                if told is not None:
-                    change_writer.write(told.apply(messages, seq, updates_done))
+                if list_changes is not None:
+                    change_writer.write(list_changes.apply(messages, seq, updates_done))
                 elif kept is not None:
                     kept.deliver(messages)
-                if check and kept is None:
+                if verify and kept is None:
                     sent.append(messages)
                 if len(messages):
                     writer.write(message_rows(messages, schema, seq))
@@ -264,11 +266,11 @@ def notify(
         if lists is not None:
             run.write(board.list_table(), lists)
         if engine == Engine.SPARK:
-            from rangecast.spark.steps.notify.check_lists import Sent, wrong_lists
+            from rangecast.spark.steps.notify.verify_lists import Sent, mismatches
 
             all_sent = Sent(where, board.k, descending, things, board.table(), wanted, sent)
-            with run.task("checking lists on Spark"):
-                wrong = wrong_lists(run.spark(master), all_sent)
+            with run.task("verifying lists on Spark"):
+                wrong = mismatches(run.spark(master), all_sent)
         facts = {
             "updates": count,
             "objects": len(board.objects),
@@ -278,19 +280,19 @@ def notify(
             "descending": descending,
             "plan": f"{plan}: {why}",
             "messages": writer.rows,
-            "changes": None if told is None else change_writer.rows,
+            "changes": None if list_changes is None else change_writer.rows,
             "batches": batches,
-            "checked": check,
-            "wrong_lists": wrong,
+            "verified": verify,
+            "mismatches": wrong,
             "calls": board.work._asdict(),
         }
         text = (
             f"{counted(count, 'update')} of {counted(len(board.objects), 'object')} for "
             f"{counted(len(board), 'interest')}: {counted(writer.rows, 'message')}"
         )
-        if told is not None:
+        if list_changes is not None:
             text += f", {counted(change_writer.rows, 'change')} of lists"
-        right = ["all lists equal a recomputation"] if check and not wrong else []
+        right = ["all lists equal a recomputation"] if verify and not wrong else []
         run.done(text, count, facts, right)
     if wrong:
         raise RuntimeError(f"{wrong:,} lists differ from a recomputation")

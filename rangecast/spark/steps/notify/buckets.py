@@ -68,12 +68,12 @@ class Bucket(NamedTuple):
         members, lists = ([FilePart(*one) for one in parts] for parts in files)
         return cls(start, bounds, places, interests, members, lists)
 
-    def may_hear(self, tile: F64) -> Bool:
+    def reached_by(self, tile: F64) -> Bool:
         """Return of each message, given by its bounds, whether it may reach one of the boxes."""
         least, largest = np.split(np.array(self.bounds), 2)
         first, last = np.split(tile, 2, axis=1)
-        hears: Bool = np.all((first <= largest) & (least <= last), axis=1)
-        return hears
+        reached: Bool = np.all((first <= largest) & (least <= last), axis=1)
+        return reached
 
 
 class Work(NamedTuple):

@@ -127,10 +127,10 @@ class OpenBucket:
             left = left[~here]
         return found
 
-    def tell(self, arrival: I64, y: F64, tile: F64) -> tuple[Bucket, Work]:
+    def deliver(self, arrival: I64, y: F64, tile: F64) -> tuple[Bucket, Work]:
         """Apply messages, `tile` their bounds, and write the lists that are others than before."""
-        heard = self.bucket.may_hear(tile)
-        arrival, y, tile = arrival[heard], y[heard], tile[heard]
+        affects = self.bucket.reached_by(tile)
+        arrival, y, tile = arrival[affects], y[affects], tile[affects]
         points = points_of(self.table)
         reached = Points(points).within_any(tile)
         places = self.places[reached]

@@ -282,7 +282,7 @@ class TopKLists:
             self._board = None  # until the batch is committed the folder alone is right
             messages = board.update_batch(changes)
             self._send(messages, batch, kind)
-            state = self._told(state._replace(batch=batch), messages)
+            state = self._delivered(state._replace(batch=batch), messages)
             self._commit(state, board, pa.array([change.id for change in changes], kind))
             self._board = board
 
@@ -332,21 +332,21 @@ class TopKLists:
     def _messages(self, batch: int) -> Path:
         return self.folder / "messages" / f"batch={batch:09}"
 
-    def _told(self, state: State, messages: Messages) -> State:
+    def _delivered(self, state: State, messages: Messages) -> State:
         """Return the state after the workers applied messages to the lists that they reach."""
         arrival, y, tile = messages.arrival, self._signed(messages.value), messages.bounds
-        hear = [at for at, one in enumerate(state.buckets) if one.may_hear(tile).any()]
+        reached = [at for at, bucket in enumerate(state.buckets) if bucket.reached_by(tile).any()]
         folder, k = self.folder, self._k
 
-        def tell(number: int) -> list[Any]:
-            return [number, *OpenBucket(folder, state.buckets[number], k).tell(arrival, y, tile)]
+        def deliver(number: int) -> list[Any]:
+            return [number, *OpenBucket(folder, state.buckets[number], k).deliver(arrival, y, tile)]
 
         buckets, works = list(state.buckets), [Work()]
-        for row in self._on_each(hear, _done(tell), "done string").collect():
+        for row in self._on_each(reached, _done(deliver), "done string").collect():
             number, bucket, work = json.loads(row["done"])
             buckets[number] = Bucket.of(bucket)
             works.append(work)
-        self._check_shared([buckets[number] for number in hear])
+        self._check_shared([buckets[number] for number in reached])
         return state._replace(buckets=buckets, work=Work.total(works))
 
     def _check_shared(self, buckets: Sequence[Bucket]) -> None:

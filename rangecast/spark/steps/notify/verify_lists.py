@@ -1,4 +1,4 @@
-"""Top-k lists checked by the workers: each keeps the lists of some interests.
+"""Top-k lists verified by the workers: each keeps the lists of some interests.
 
 A worker makes the lists of its interests from the objects as they were, applies all messages to
 them, and compares them with the lists that the objects as they are now give.
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
         return len(Board(self.k, objects=self.after, **how).mismatches(lists))
 
 
-def wrong_lists(session: SparkSession, sent: Sent) -> int:
+def mismatches(session: SparkSession, sent: Sent) -> int:
     """Return how many lists differ from a recomputation, counted by the workers."""
     count = len(sent.interests.ids)
     slices = max(1, min(count, _SLICES * parallelism(session)))
@@ -58,8 +58,8 @@ def wrong_lists(session: SparkSession, sent: Sent) -> int:
         for batch in batches:
             for part in batch.column("id").to_pylist():
                 begin, end = count * part // slices, count * (part + 1) // slices
-                yield pa.record_batch({"wrong": [shipped.open().mismatches(begin, end)]})
+                yield pa.record_batch({"mismatches": [shipped.open().mismatches(begin, end)]})
 
-    counted = session.range(0, slices, 1, slices).mapInArrow(check, "wrong long").collect()
+    counted = session.range(0, slices, 1, slices).mapInArrow(check, "mismatches long").collect()
     shipped.release()
-    return sum(row["wrong"] for row in counted)
+    return sum(row["mismatches"] for row in counted)
