@@ -10,7 +10,7 @@ import pytest
 from rangecast.cli.commands.spark import demo_ahead
 from rangecast.cli.commands.spark.demo import _Demo, demo
 from rangecast.cli.commands.spark.demo_ahead import Compiler
-from rangecast.cli.commands.spark.demo_rank import K, prove
+from rangecast.cli.commands.spark.demo_rank import K, verify_ranks
 from rangecast.errors import FileError
 from rangecast.match.scan import Scan
 from rangecast.model.encoding.events import encode_events
@@ -121,7 +121,7 @@ def test_ranks_that_are_damaged_are_found(out):
 
     def proof(changed):
         pq.write_table(changed, part)
-        return prove(out / "data/events.parquet", boxes, space, out / "best.parquet")[0]
+        return verify_ranks(out / "data/events.parquet", boxes, space, out / "best.parquet")[0]
 
     scores = table["score"].to_numpy() + (np.arange(len(table)) == 2)
     moved = table.set_column(3, "score", pa.array(scores))

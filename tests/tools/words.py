@@ -57,6 +57,7 @@ _TEXT = Rules(
         r"[Ss]o (?:many|long|much)(?! as\b)": "write 'at most N', 'up to N seconds'",
         r"told": "write 'advertised', 'reported', 'notified', 'given'",
         rf"(?:a|one) (?:{_THINGS}) an? \w+": "write 'one line per batch'",
+        r"[Pp]roves?": "a result is verified; settings are checked",
         r"to do(?=:)": "an error ends with 'hint:'",
     }
 )
@@ -86,6 +87,11 @@ _NOW = {
     "way out": "push delivery",
     "ways out": "push deliveries",
     "keeping house": "maintenance",
+    "set aside": "rejected",
+    "holds_many": "may_match_many",
+    "chances": "probabilities",
+    "sieve": "prefilter",
+    "shed": "dropped",
     "subscriptions:check": "filters:preview",
     "subscriptions:covered": "subscriptions:find-covering",
     "from-nats": "nats-source",

@@ -44,7 +44,7 @@ def verify(
     result: Annotated[
         Path,
         typer.Argument(
-            help="The result to prove: a file or a folder of files with event and subscription, "
+            help="The result to verify: a file or a folder of files with event and subscription, "
             "or event and subscriptions (lists); - is stdin."
         ),
     ],
@@ -74,9 +74,9 @@ def verify(
 
     The exit code is 1 if it is not; the first differences are shown.
 
-    If the subscriptions are a folder of versions, each event is judged by the version that answered
-    it: the folder of a stream's result says so for each batch, other results in a column `version`.
-    A result that names no version is judged by the newest, or by --version.
+    If the subscriptions are a folder of versions, each event is verified with the version that
+    answered it: the folder of a stream's result names it for each batch, other results in a column
+    `version`. A result that names no version is verified with the newest, or with --version.
 
     \b
     Examples:
@@ -139,7 +139,7 @@ def verified(
 def _judges(
     run: Run, path: Path, space: Space, result: Path, version: int | None
 ) -> tuple[dict[int, tuple[Boxes, Space]], Iterator[pa.RecordBatch]]:
-    """Return the sets that a result is judged by, by version, and its rows."""
+    """Return the sets that a result is verified with, by version, and its rows."""
     from itertools import chain, islice
 
     from rangecast.cli.shared.subscription_sets import check_version, one_set, versions_of

@@ -144,7 +144,7 @@ def verify(
 ) -> None:
     """Verify that workers wrote every match, each once and no other, by the log of the server.
 
-    Each event is judged by the subscriptions of the place in the log that its batch was matched
+    Each event is verified with the subscriptions of the place in the log that its batch was matched
     with. The exit code is 1 if something differs; the first differences are shown.
 
     \b

@@ -65,7 +65,7 @@ def demo(
     ),
     master: Master = None,
 ) -> None:
-    """Generate the market example on Spark; match it as batch and stream, rank, cover, prove all.
+    """Generate the market example on Spark; match it as batch and stream, rank, cover, verify all.
 
     The result is shown in a page, report.html. What an earlier demo wrote there is replaced.
 
@@ -155,9 +155,9 @@ class _Demo:
         self.run.say(f"   {self.stages[-1].seconds:.1f} s")
 
     def all(self, session: SparkSession, beside: Executor) -> None:
-        """Do every step; `beside` proves and counts in another thread while Spark works."""
+        """Do every step; `beside` verifies and counts in another thread while Spark works."""
         from rangecast.cli.commands.spark.demo_ahead import Searches
-        from rangecast.cli.commands.spark.demo_rank import K, prove, rank_batch, some_best
+        from rangecast.cli.commands.spark.demo_rank import K, rank_batch, some_best, verify_ranks
         from rangecast.cli.commands.spark.demo_verify import prove_matches
 
         with self.step("Generate", f"{self.events:,} quotes, {self.subscriptions:,} searches"):
@@ -181,7 +181,7 @@ class _Demo:
         with self.step("Rank", f"the {K} best searches of every quote", events=self.events):
             self.compiler.wait()
             rank_batch(session, self.quotes, boxes, space, self.best)
-        ranks = beside.submit(prove, self.quotes, boxes, space, self.best)
+        ranks = beside.submit(verify_ranks, self.quotes, boxes, space, self.best)
         with self.step("Verify", "all of it against the local engine, event by event"):
             stream = matches("Stream", self.output / "versions", self.output / "stream")
             for proof, said in (batch.result(), stream, ranks.result()):

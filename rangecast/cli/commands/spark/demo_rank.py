@@ -37,7 +37,7 @@ def rank_batch(
     rank(events, prepared, space, K).write.parquet(str(result))
 
 
-def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tuple[Proof, str]:
+def verify_ranks(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tuple[Proof, str]:
     """Sort all matches of every quote by score, and compare place by place with what was written.
 
     No ranking is used for that. The outcome is also returned as text.

@@ -1,4 +1,4 @@
-"""The part of `rangecast demo` that proves what was matched and what is covered."""
+"""The part of `rangecast demo` that verifies matches and covering."""
 
 from __future__ import annotations
 
