@@ -31,7 +31,7 @@ class Tags(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.seen: set[str] = set()
-        self.listener(text)
+        self.feed(text)
         self.close()
 
     def handle_starttag(self, tag, attrs):

@@ -29,12 +29,12 @@ def early_repeats() -> None:
     """A repeat is answered while its group is admitted, before it is on disk."""
     from rangecast.server.state.dedup import Deduplicator
 
-    fresh = Deduplicator.fresh
+    unseen = Deduplicator.unseen
 
     def hasty(self: Deduplicator, *given: Any) -> Any:
-        return fresh(self, *given)[0], False
+        return unseen(self, *given)[0], False
 
-    Deduplicator.fresh = hasty  # type: ignore[method-assign]
+    Deduplicator.unseen = hasty  # type: ignore[method-assign]
     Deduplicator.is_pending = lambda self, head: False  # type: ignore[method-assign]
 
 

@@ -9,13 +9,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/healthz"): Operation(
         "getHealth",
         "server",
-        "Say that the process is there",
+        "Return liveness",
         Body(ref("Health"), {"status": "ok"}),
     ),
     ("get", "/readyz"): Operation(
         "getReadiness",
         "server",
-        "Say whether events can be published",
+        "Return readiness for events",
         Body(ref("Health"), {"status": "ok"}),
     ),
     ("get", "/metrics"): Operation(
@@ -27,7 +27,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/v1"): Operation(
         "getLinks",
         "server",
-        "Say where to look",
+        "Return links to the documentation and the status",
         Body(
             ref("Links"),
             {"docs": "/docs", "openapi": "/v1/openapi.json", "status": "/v1/status"},
@@ -36,7 +36,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/v1/status"): Operation(
         "getStatus",
         "server",
-        "Return how the server does",
+        "Return the server status",
         Body(
             ref("Status"),
             {
@@ -53,7 +53,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/tickets"): Operation(
         "makeTicket",
         "access",
-        "Make a ticket for one WebSocket or stream",
+        "Create a ticket for one WebSocket or stream",
         Body(ref("Ticket"), {"ticket": "UTEthk92...", "seconds": 30}),
     ),
     ("put", "/v1/tenants/{tenant}"): Operation(
@@ -85,7 +85,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/tokens"): Operation(
         "makeToken",
         "access",
-        "Make a token",
+        "Create a token",
         Body(ref("MadeToken"), {"token": "rc_...", "id": "94144d0e99789095"}),
         (Body(ref("NewToken"), {"label": "the operator", "scopes": ["admin"]}),),
         status=201,
@@ -110,6 +110,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
     ),
     ("delete", "/v1/tokens/{token}"): Operation(
-        "deleteToken", "access", "End a token", Body(ref("Deleted"), {"id": "94144d0e99789095"})
+        "deleteToken", "access", "Delete a token", Body(ref("Deleted"), {"id": "94144d0e99789095"})
     ),
 }

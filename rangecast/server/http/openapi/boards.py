@@ -36,7 +36,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("put", "/v1/boards/{board}"): Operation(
         "putBoard",
         "boards",
-        "Make a board",
+        "Create a board",
         Body(ref("MadeSpace"), {"name": "flats", "position": POSITION}),
         (Body(ref("NewBoard"), {"k": 2}),),
     ),
@@ -49,7 +49,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("put", "/v1/boards/{board}/interests/{name}"): Operation(
         "putInterest",
         "boards",
-        "Make or replace an interest",
+        "Create or replace an interest",
         Body(ref("Edited"), {"id": "near", "position": POSITION}),
         (Body(ref("NewInterest"), {"position_lo": 1, "position_hi": 5}),),
         headers=CONDITION,
@@ -58,7 +58,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/boards/{board}/interests:bulk"): Operation(
         "putInterests",
         "boards",
-        "Make or replace many interests",
+        "Create or replace many interests",
         Body(
             ref("BulkResult"),
             {"accepted": 1, "inserted": 1, "rejected": [], "position": POSITION},
@@ -76,7 +76,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/boards/{board}/interests:delete"): Operation(
         "deleteInterests",
         "boards",
-        "End the interests of a list of ids, all or none",
+        "Delete the interests of a list of ids, all or none",
         Body(ref("DeletedSubscriptions"), {"deleted": 1, "position": POSITION}),
         (Body(ref("Ids"), {"ids": ["far"]}),),
     ),
@@ -105,9 +105,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             Body({"type": "string"}, '{"id": "f1", "value": 690}\n', LINES),
         ),
         query={
-            "batch": flag("All at once: messages say what it comes to."),
+            "batch": flag("Apply all changes at once: lists are compared before and after."),
             **STRICT,
-            "only": text("What all objects must be.", enum=["", "new", "existing"]),
+            "only": text(
+                "Require that all objects are new, or that all exist.", enum=["", "new", "existing"]
+            ),
         },
     ),
     ("get", "/v1/boards/{board}/interests"): Operation(
@@ -130,10 +132,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Return the k best objects of a range or a filter",
         Body(ref("RankedObjects"), {"items": [_OBJECT]}),
         query={
-            "filter": text("Of a board over a space."),
-            "position_lo": number("Of a board without a space.", example=1),
-            "position_hi": number("Of a board without a space.", example=5),
-            "k": whole("How many.", minimum=1),
+            "filter": text("Filter, for a board over a space."),
+            "position_lo": number("Lower bound, for a board without a space.", example=1),
+            "position_hi": number("Upper bound, for a board without a space.", example=5),
+            "k": whole("Length of the list.", minimum=1),
         },
     ),
     ("get", "/v1/boards/{board}/objects"): Operation(
@@ -149,7 +151,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("delete", "/v1/boards/{board}/interests/{name}"): Operation(
         "deleteInterest",
         "boards",
-        "End an interest",
+        "Delete an interest",
         Body(ref("Edited"), {"id": "near", "position": POSITION}),
         headers={"If-Match": CONDITION["If-Match"]},
         path={"name": "near"},
@@ -157,7 +159,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("delete", "/v1/boards/{board}"): Operation(
         "deleteBoard",
         "boards",
-        "End a board, with its objects and interests",
+        "Delete a board, with its objects and interests",
         Body(ref("MadeSpace"), {"name": "flats", "position": POSITION}),
     ),
 }

@@ -21,7 +21,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("put", "/v1/consumers/{name}"): Operation(
         "putConsumer",
         "consumers",
-        "Make a consumer, or change its options",
+        "Create a consumer, or change its options",
         Body(ref("Consumer"), _CONSUMER),
         (Body(ref("NewConsumer"), {"space": "market", "start_at": "start"}),),
     ),
@@ -37,7 +37,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/v1/consumers/{name}/messages"): Operation(
         "pullMessages",
         "consumers",
-        "Return the messages after what was acknowledged",
+        "Return the messages after the acknowledged position",
         Body(
             ref("Messages"),
             {
@@ -53,7 +53,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             },
         ),
         query={
-            "wait": number("Seconds to wait for some.", minimum=0, maximum=60, example=0),
+            "wait": number("Seconds to wait for messages.", minimum=0, maximum=60, example=0),
             "limit": whole("Messages at most.", minimum=1, maximum=5000),
         },
     ),
@@ -67,7 +67,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/consumers/{name}/seek"): Operation(
         "seekConsumer",
         "consumers",
-        "Move a consumer, back or forth",
+        "Move a consumer to a position",
         Body(ref("Consumer"), _CONSUMER),
         (Body(ref("Seek"), {"position": "start"}),),
     ),
@@ -86,13 +86,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("delete", "/v1/consumers/{name}"): Operation(
         "deleteConsumer",
         "consumers",
-        "End a consumer, with its subscriptions",
+        "Delete a consumer, with its subscriptions",
         Body(ref("MadeSpace"), {"name": "alerts", "position": POSITION}),
     ),
     ("get", "/v1/consumers/{name}/dead-letters"): Operation(
         "listDeadLetters",
         "push",
-        "List messages that couldn't be delivered",
+        "List dead letters",
         Body(
             ref("DeadLetters"),
             {
@@ -114,21 +114,21 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/consumers/{name}/dead-letters:redrive"): Operation(
         "redriveDeadLetters",
         "push",
-        "Try again to deliver dead letters, up to 100",
+        "Retry up to 100 dead letters",
         Body(ref("Redriven"), {"delivered": [], "gone": [], "left": 0, "error": None}),
         path={"name": "hook"},
     ),
     ("post", "/v1/consumers/{name}/secret:rotate"): Operation(
         "rotateSecret",
         "push",
-        "Give a webhook a new secret",
+        "Rotate the secret of a webhook",
         Body(ref("Secret"), {"secret": "whsec_..."}),
         path={"name": "hook"},
     ),
     ("post", "/v1/consumers/{name}:test"): Operation(
         "testDelivery",
         "push",
-        "Deliver a test to a webhook",
+        "Deliver a test message to a webhook",
         Body(ref("TestResult"), {"delivered": True, "status": 204, "error": None}),
         path={"name": "hook"},
     ),

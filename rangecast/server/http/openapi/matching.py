@@ -99,7 +99,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("put", "/v1/spaces/{space}"): Operation(
         "putSpace",
         "spaces",
-        "Make a space, or add attributes to it",
+        "Create a space, or add attributes to it",
         Body(ref("MadeSpace"), {"name": "market", "position": POSITION}),
         (
             Body(ref("SpaceDefinition"), _SPACE),
@@ -127,7 +127,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("put", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
         "putSubscription",
         "subscriptions",
-        "Make or replace a subscription",
+        "Create or replace a subscription",
         Body(ref("Edited"), {"id": "cheap", "position": POSITION, "created": True}),
         (Body(ref("NewSubscription"), {"filter": "price < 20", "consumer": "alerts"}),),
         query=_WAIT | _CREATE,
@@ -166,7 +166,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/spaces/{space}/subscriptions:bulk"): Operation(
         "putSubscriptions",
         "subscriptions",
-        "Make or replace many subscriptions",
+        "Create or replace many subscriptions",
         Body(
             ref("BulkResult"),
             {"accepted": 1, "inserted": 1, "rejected": [], "position": POSITION},
@@ -199,14 +199,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/spaces/{space}/subscriptions:delete"): Operation(
         "deleteSubscriptions",
         "subscriptions",
-        "End the subscriptions of a list of ids, all or none",
+        "Delete the subscriptions of a list of ids, all or none",
         Body(ref("DeletedSubscriptions"), {"deleted": 1, "position": POSITION}),
         (Body(ref("Ids"), {"ids": ["dear"]}),),
     ),
     ("delete", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
         "deleteSubscription",
         "subscriptions",
-        "End a subscription",
+        "Delete a subscription",
         Body(ref("Edited"), {"id": "cheap", "position": POSITION}),
         headers={"If-Match": CONDITION["If-Match"]},
         path={"name": "cheap"},
@@ -214,7 +214,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/v1/spaces/{space}/filters:preview"): Operation(
         "previewFilter",
         "explain",
-        "Show what a filter means and would have matched",
+        "Preview a filter: its boxes and its past matches",
         Body(
             ref("FilterPreview"),
             {
@@ -293,10 +293,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         _EVENT_BODIES,
         query={
-            "k": whole("How many.", minimum=1, maximum=10_000),
+            "k": whole("Length of the list.", minimum=1, maximum=10_000),
             "relaxed": flag("Also those that match in part, by their weights."),
             "combine": text(
-                "What of the weights a relaxed ranking is by.",
+                "How a relaxed ranking combines the weights.",
                 enum=["sum", "product", "min", "max"],
             ),
             **_UNKNOWN,
@@ -328,7 +328,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/v1/spaces/{space}/explain"): Operation(
         "explainSet",
         "explain",
-        "Say what the live set is made of",
+        "Return the structures of the live set",
         Body(ref("SetExplanation"), {"text": "<Engine: 1 subscription over ...>, 1,024 bytes"}),
     ),
     ("get", "/v1/spaces/{space}/plane"): Operation(

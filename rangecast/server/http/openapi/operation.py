@@ -35,8 +35,8 @@ class Operation(NamedTuple):
 
 TAGS = {
     "events": "Publish events, and ask what they would match.",
-    "subscriptions": "Filters that are saved.",
-    "consumers": "Messages, and where consumers are.",
+    "subscriptions": "Saved filters.",
+    "consumers": "Messages and positions of consumers.",
     "push": "Webhooks and other deliveries: dead letters, secrets, a test.",
     "spaces": "The attributes that events have.",
     "boards": "Top-k lists that are kept up to date.",
@@ -54,10 +54,10 @@ PATH_EXAMPLES = {
 BINARY: Schema = {"type": "string", "format": "binary"}
 POSITION = "1f0c5a2e:42"
 EVENT = {"price": 12.5, "sector": "tech"}
-STRICT = {"strict": flag("If one can't be used, none is.")}
+STRICT = {"strict": flag("Reject all rows if one is rejected.")}
 PAGE = {
     "after": text("The last id of the page before.", example=""),
-    "limit": whole("Of a page.", minimum=1, maximum=1000),
+    "limit": whole("Length of a page.", minimum=1, maximum=1000),
 }
 CONDITION = {
     "If-Match": text("The ETag that it must have, or `*`: it must exist."),

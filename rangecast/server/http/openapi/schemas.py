@@ -75,8 +75,8 @@ def page(items: Schema, about: str) -> Schema:
     return record(
         about,
         items=listed(items),
-        next=maybe(text("What to give as `after` for the next page; null: this is the last.")),
-        count=whole("Of all pages.", minimum=0),
+        next=maybe(text("Value of `after` for the next page; null: this is the last.")),
+        count=whole("Items of all pages.", minimum=0),
     )
 
 
@@ -99,11 +99,11 @@ _BOUNDS = {
 
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
-        "An error, as of RFC 9457.",
+        "A problem (RFC 9457).",
         {
-            "reason": text("Of a filter: what is wrong, in one line."),
-            "hint": text("Of a filter: what to do about it."),
-            "span": listed(whole(), "Of a filter: where it is wrong, from and to."),
+            "reason": text("Of a filter: the fault, in one line."),
+            "hint": text("Of a filter: how to correct it."),
+            "span": listed(whole(), "Of a filter: start and end of the fault."),
         },
         type=text(),
         title=text("The name of the status."),
@@ -113,7 +113,7 @@ SCHEMAS: dict[str, Schema] = {
             "`invalid_value`, `usage`, or the name of the status.",
             examples=["filter", "unknown_id", "not_found"],
         ),
-        detail=text("What was given, what was expected, and a hint."),
+        detail=text("The given and the expected value, and a hint."),
     ),
     "RejectedRow": record(
         "A row that can't be used.",
@@ -121,10 +121,10 @@ SCHEMAS: dict[str, Schema] = {
         row=whole("Its number, counted from 0.", minimum=0),
         reason=text(),
     ),
-    "Health": record("Whether it is well.", status=text("`ok`, or what is wrong.")),
-    "Links": record("Where to look.", docs=text(), openapi=text(), status=text()),
+    "Health": record("Health.", status=text("`ok`, or the reason why not.")),
+    "Links": record("Links.", docs=text(), openapi=text(), status=text()),
     "Status": record(
-        "How the server does.",
+        "Server status.",
         epoch=text("The history that positions belong to."),
         durability=text(),
         spaces=whole(),
@@ -135,13 +135,13 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "NewToken": closed(
         record(
-            "A token as it is asked for.",
+            "Request for a token.",
             {
                 "scopes": listed(text(enum=list(SCOPES))),
                 "tenant": text(),
                 "ttl": maybe(number("Seconds until it expires.", exclusiveMinimum=0)),
             },
-            label=text("What it is for.", maxLength=200),
+            label=text("Purpose of the token.", maxLength=200),
         )
     ),
     "MadeToken": record("A token; it isn't shown again.", token=text(), id=text()),
@@ -154,11 +154,11 @@ SCHEMAS: dict[str, Schema] = {
         expires=maybe(number("Seconds since 1970.")),
     ),
     "Tokens": record("The tokens.", items=listed(ref("Token"))),
-    "Deleted": record("What was deleted.", id=text()),
+    "Deleted": record("A deleted token.", id=text()),
     "Limits": closed(
         {
             "type": "object",
-            "description": "Limits of a tenant; those that are left out don't hold.",
+            "description": "Limits of a tenant; missing ones are unlimited.",
             "properties": {name: whole(about, minimum=0) for name, about in LIMITS.items()},
         }
     ),
@@ -185,7 +185,7 @@ SCHEMAS: dict[str, Schema] = {
     "MadeSpace": record("A space or a board that was made.", name=text(), position=POSITION),
     "NewSubscription": closed(
         record(
-            "A subscription as it is put.",
+            "Request for a subscription.",
             {
                 "id": {**ID, "description": "That of the path; an integer, if the id is one."},
                 "score": number("For ranking.", default=0),
@@ -198,7 +198,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "SubscriptionPatch": closed(
         record(
-            "What changes of a subscription; the rest stays.",
+            "Changed fields of a subscription; the others stay.",
             {
                 "id": {**ID, "description": "That of the path; an integer, if the id is one."},
                 "filter": FILTER,
@@ -215,7 +215,7 @@ SCHEMAS: dict[str, Schema] = {
         items=listed(ref("Subscription")),
     ),
     "DeletedSubscriptions": record(
-        "How many subscriptions were ended.", deleted=whole(), position=maybe(POSITION)
+        "Number of deleted subscriptions.", deleted=whole(), position=maybe(POSITION)
     ),
     "SetExplanation": record("The structures of a set, in words.", text=text()),
     "BulkSubscription": closed(
@@ -235,7 +235,7 @@ SCHEMAS: dict[str, Schema] = {
     "Edited": record(
         "A subscription or an interest that was made, replaced or ended.",
         {
-            "propagated": flag("Whether all linked servers know of it, if that was asked for."),
+            "propagated": flag("With `wait=propagated`: whether all linked servers know of it."),
             "created": flag("Whether a subscription is new."),
         },
         id=ID,
@@ -244,7 +244,7 @@ SCHEMAS: dict[str, Schema] = {
     "Subscription": record(
         "A subscription.",
         {
-            "propagated": flag("Whether all linked servers know of it, if that was asked for."),
+            "propagated": flag("With `wait=propagated`: whether all linked servers know of it."),
             "arrival": whole("Its place in the order of arrival, where that is asked for."),
         },
         id=ID,
@@ -257,7 +257,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Subscriptions": page(ref("Subscription"), "A page of subscriptions, in order of arrival."),
     "BulkResult": record(
-        "What became of many subscriptions or interests.",
+        "Result of a bulk request.",
         {"inserted": whole("Subscriptions that are new.")},
         accepted=whole(),
         rejected=_REJECTED,
@@ -265,10 +265,10 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Filter": record("A filter that isn't saved.", filter=FILTER),
     "FilterPreview": record(
-        "What a filter means, and what it would have matched.",
+        "Boxes of a filter, and its matches among past events.",
         filter=text(),
         boxes=listed(text(), "The boxes that it is made of."),
-        looked_at=whole("Events of the past that were looked at."),
+        looked_at=whole("Past events that were examined."),
         matched=whole(),
         by_minute=listed(listed(whole()), "Matches by minute: seconds since 1970, and how many."),
         examples=listed(ref("LoggedEvent")),
@@ -278,7 +278,7 @@ SCHEMAS: dict[str, Schema] = {
         "A filter, or the id of a subscription.", {"filter": FILTER, "subscription": ID}
     ),
     "Cover": record(
-        "A subscription that asks for all that is asked for, if there is one.",
+        "A covering subscription, if there is one.",
         covered_by=maybe(ID),
         looked_at=whole(),
         subscriptions=whole(),
@@ -288,7 +288,7 @@ SCHEMAS: dict[str, Schema] = {
         "description": "One event, or a list of at most 10,000.",
     },
     "PublishResult": record(
-        "What became of events.",
+        "Result of publishing events.",
         {
             "matches": listed(listed(ID), "With `wait=matches`: the subscriptions of each."),
             "repeated": flag("The same Idempotency-Key had come before; this is its answer."),
@@ -355,7 +355,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "NewConsumer": closed(
         record(
-            "A consumer as it is put: of a space, or of a board.",
+            "Request for a consumer, of a space or of a board.",
             {
                 "space": text("The space whose matches it gets."),
                 "board": text("The board whose lists it gets."),
@@ -380,9 +380,9 @@ SCHEMAS: dict[str, Schema] = {
         {
             "space": text(),
             "board": text(),
-            "state": text("Of a push: running, failing or stopped."),
+            "state": text("State of the push delivery: running, failing or stopped."),
             "error": maybe(text()),
-            "dead_letters": whole("Messages that couldn't be delivered."),
+            "dead_letters": whole("Number of dead letters."),
         },
         name=text(),
         position=POSITION,
@@ -407,14 +407,14 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Messages": record(
         "Messages, and the position to acknowledge once they have arrived.",
-        {"gap": mapped(text(), "What is gone from the log before it was read.")},
+        {"gap": mapped(text(), "Events removed from the log before they were read.")},
         items=listed(ref("Message")),
         position=POSITION,
     ),
     "Position": closed(record("A position.", position=POSITION)),
     "Seek": closed(
         record(
-            "Where a consumer goes.",
+            "Target of a seek.",
             {
                 "subscriptions": text(
                     "Subscriptions to match with: those of that time, or those of now.",
@@ -427,10 +427,10 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "DeadLetters": page(
         record("", position=POSITION, reason=text(), at=number(), is_kept=flag()),
-        "A page of messages that couldn't be delivered.",
+        "A page of dead letters.",
     ),
     "Redriven": record(
-        "What became of dead letters.",
+        "Result of a redrive.",
         delivered=listed(POSITION),
         gone=listed(POSITION),
         left=whole(),
@@ -438,11 +438,11 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Secret": record("The secret of a webhook; it isn't shown again.", secret=text()),
     "TestResult": record(
-        "What came of a test.", delivered=flag(), status=maybe(whole()), error=maybe(text())
+        "Result of a test.", delivered=flag(), status=maybe(whole()), error=maybe(text())
     ),
     "NewBoard": closed(
         record(
-            "A board as it is put.",
+            "Request for a board.",
             {
                 "space": text("The space whose attributes objects have; none: a position."),
                 "upper_bound_attribute": text("The one of two attributes without lower bounds."),
