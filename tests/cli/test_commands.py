@@ -148,7 +148,13 @@ def test_merge_writes_ranges_that_follow_the_commands(cli, data):
     facts = json.loads(cli("merge", *given, *options, *files, cwd=folder).stdout)
     end = Summary.open(folder / "summary")
     assert facts["cells_digest"] == end.cells.digest
-    neighbour = Summary.of(first, made.space, cells=end.cells, limit=end.limit, gap=end.gap)
+    neighbour = Summary.of(
+        first,
+        made.space,
+        cells=end.cells,
+        max_ranges_per_subscription=end.max_ranges_per_subscription,
+        gap=end.gap,
+    )
     neighbour = Summary.of_ranges(neighbour.ranges(), made.space, cells=end.cells)
     for row in pq.read_table(folder / "messages.parquet").to_pylist():
         both = [np.array([row[side]], np.uint64) for side in ("start", "end")]
@@ -158,7 +164,7 @@ def test_merge_writes_ranges_that_follow_the_commands(cli, data):
         pa.table({"id": [*live], "filter": [*live.values()]}),
         end.space,
         cells=end.cells,
-        limit=end.limit,
+        max_ranges_per_subscription=end.max_ranges_per_subscription,
         gap=end.gap,
     )
     written = pq.read_table(folder / "ranges.parquet")
@@ -247,6 +253,9 @@ def test_options_that_make_no_sense_are_refused(cli, data):
         (("cover", "subscriptions.csv", *SPACE, "-k", 2), "-k is for --commands"),
         (("cover", "subscriptions.csv", *SPACE, *COMMANDS, "-k", "x"), "k is a number from 1"),
         (("cover", *SPACE, *COMMANDS, "--plot", "p.png"), "--plot isn't for --commands"),
-        (("merge", *SPACE, *COMMANDS, "--max-ranges", 9, "--weigh", "e.csv"), "--weigh isn't"),
+        (
+            ("merge", *SPACE, *COMMANDS, "--max-ranges", 9, "--weighting-events", "e.csv"),
+            "--weighting-events isn't",
+        ),
     ]:
         assert said in cli(*command, cwd=folder, code=2).stderr

@@ -304,7 +304,7 @@ def versions(tmp_path):
     pq.write_table(EVENTS, tmp_path / "events.parquet")
     boxes, fixed = subscriptions(**FIRST)
     kept = Versions(tmp_path / "versions")
-    kept.publish(boxes, fixed)
+    kept.commit(boxes, fixed)
     edits = tmp_path / "edits"
     edits.mkdir()
     lines = [{"op": "unsubscribe", "id": "ann"}, {"op": "replace", "id": "low", "filter": "x < 1"}]
