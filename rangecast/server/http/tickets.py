@@ -53,7 +53,7 @@ class Tickets:
 
 @router.post("/v1/tickets")
 async def make_ticket(request: Request) -> Any:
-    """Make a ticket: `?ticket=` opens one WebSocket or stream, within 30 seconds."""
+    """Create a ticket: `?ticket=` opens one WebSocket or stream, within 30 seconds."""
     known(request)
     made = request.app.state.tickets.made(grant_of(request).digest)
     return {"ticket": made, "seconds": SECONDS}

@@ -302,7 +302,7 @@ class KafkaLog:
         return units
 
     def _damaged(self, seq: int, offset: int) -> LogError:
-        """Note what reading has met, for the readiness and the status."""
+        """Note damage found when reading, for the readiness and the status."""
         self.damage[seq] = f"the unit at seq {seq}, offset {offset}, is damaged or follows another"
         return LogError(self.damage[seq])
 

@@ -61,7 +61,7 @@ class Head:
 
 
 def write_head(segment: sqlite3.Connection, epoch: str, first: int, chain: bytes) -> None:
-    """Say what a segment is a part of."""
+    """Write the head of a segment."""
     segment.execute("DELETE FROM head")
     head = (epoch, VERSION, first, chain)
     segment.execute("INSERT INTO head VALUES (?, ?, ?, ?, ?)", (*head, _digest(*head)))

@@ -362,7 +362,7 @@ class SqliteLog:
         return found
 
     def _damaged(self, seq: int, error: LogError) -> LogError:
-        """Note what reading has met, for the readiness and the status."""
+        """Note damage found when reading, for the readiness and the status."""
         if seq not in self.damage:
             self.damage[seq] = str(error)
             logger.error("%s", error)

@@ -93,7 +93,7 @@ def answering(worker: Worker, host: str, port: int) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *_said: object) -> None:
-            """Say nothing: it is asked every few seconds."""
+            """Log nothing: probes come every few seconds."""
 
     class Answering(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

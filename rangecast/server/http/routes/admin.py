@@ -26,7 +26,7 @@ router = APIRouter(route_class=ModelRoute)
 
 
 class GivenToken(BaseModel):
-    """A token as it is asked for."""
+    """Request for a token."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,13 +38,13 @@ class GivenToken(BaseModel):
 
 @router.get("/healthz")
 async def alive() -> Any:
-    """Say that the process is there."""
+    """Return liveness: the process runs."""
     return {"status": "ok"}
 
 
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """Say whether events can be published: recovered, matching, and space on the disk."""
+    """Return readiness: recovered, matching, and space on the disk."""
     service: Service = request.app.state.service
     why = service.why_not_ready()
     return JSONResponse({"status": why or "ok"}, 503 if why else 200)
@@ -59,7 +59,7 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/v1")
 async def links() -> Any:
-    """Say where to look: the page of the API, its description, the status."""
+    """Return links to the API page, its description, and the status."""
     return {"docs": "/docs", "openapi": "/v1/openapi.json", "status": "/v1/status"}
 
 
@@ -98,7 +98,7 @@ async def list_tokens(request: Request) -> Any:
 
 @router.post("/v1/tokens")
 async def make_token(request: Request, given: GivenToken) -> Response:
-    """Make a token. Its secret is shown this once. From the first one on, a token is needed."""
+    """Create a token. Its secret is shown this once. From the first one on, a token is needed."""
     allowed(request, "admin")
     core: Core = request.app.state.core
     check_name("tenant", given.tenant)
@@ -118,7 +118,7 @@ async def make_token(request: Request, given: GivenToken) -> Response:
 
 @router.delete("/v1/tokens/{token}")
 async def delete_token(request: Request, token: str) -> Any:
-    """End a token, by its id."""
+    """Delete a token, by its id."""
     allowed(request, "admin")
     core: Core = request.app.state.core
     found = [one for one in core.registry.tokens if one[:16] == token]
@@ -130,7 +130,7 @@ async def delete_token(request: Request, token: str) -> Any:
 
 @router.get("/v1/tenants")
 async def list_tenants(request: Request) -> Any:
-    """List the tenants that have something, with their limits."""
+    """List the tenants, with their usage and limits."""
     allowed(request, "admin")
     registry = request.app.state.core.registry
     names = {one.tenant for one in registry.tokens.values()} | set(registry.tenants)

@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1/boards", route_class=ModelRoute)
 
 
 class Given(BaseModel):
-    """A board as it is put."""
+    """Request for a board."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,7 +48,7 @@ class Given(BaseModel):
 
 
 class GivenInterest(BaseModel):
-    """An interest as it is put: bounds of the position, or a filter over the board's space."""
+    """Request for an interest: bounds of the position, or a filter over the board's space."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -75,7 +75,7 @@ async def get_board(request: Request, board: str) -> Any:
 
 @router.put("/{board}")
 async def put_board(request: Request, board: str, given: Given) -> Any:
-    """Make a board. Its space is taken as it is now; what is added to it later, isn't here."""
+    """Create a board. Its space is copied: later additions to the space do not apply."""
     caller, core = allowed(request, "admin"), _core(request)
     definition = None
     if given.space:
@@ -95,7 +95,7 @@ async def put_board(request: Request, board: str, given: Given) -> Any:
 
 @router.delete("/{board}")
 async def delete_board(request: Request, board: str) -> Any:
-    """End a board, with its objects and interests; its consumers must be deleted before."""
+    """Delete a board, with its objects and interests; its consumers must be deleted before."""
     caller, core = allowed(request, "admin"), _core(request)
     seq = await result_of(core.edit(DeleteBoard(caller.tenant, board)))
     return {"name": board, "position": position(core.epoch, seq)}
@@ -124,7 +124,7 @@ async def get_interest(request: Request, board: str, name: str) -> Response:
 
 @router.put("/{board}/interests/{name:path}")
 async def put_interest(request: Request, board: str, name: str, given: GivenInterest) -> Response:
-    """Make an interest, or replace it; its consumer gets its list, and each list after it."""
+    """Create or replace an interest; its consumer gets its list, and each changed list."""
     caller, core, entry = _board(request, board, "subscribe")
     edit = _edit(caller, entry, name, given.model_dump())
     await asyncio.to_thread(_check, core, entry, edit)
@@ -136,7 +136,7 @@ async def put_interest(request: Request, board: str, name: str, given: GivenInte
 
 @router.delete("/{board}/interests/{name:path}")
 async def delete_interest(request: Request, board: str, name: str) -> Any:
-    """End an interest."""
+    """Delete an interest."""
     caller, core, _ = _board(request, board, "subscribe")
     edit = DeleteInterest(caller.tenant, name, board)
     seq = await result_of(core.edit(edit, if_match=condition(request)))
@@ -145,7 +145,7 @@ async def delete_interest(request: Request, board: str, name: str) -> Any:
 
 @router.post("/{board}/interests:bulk")
 async def bulk(request: Request, board: str, strict: bool = False) -> Response:
-    """Make or replace many: NDJSON or a JSON list; those that can't be used are refused one by one,
+    """Create or replace many: NDJSON or a JSON list; invalid ones are rejected one by one,
     or (`?strict=true`) all are. With `If-None-Match: *` all of them must be new, with
     `If-Match: *` none may be.
     """
@@ -164,7 +164,7 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
 
 @router.post("/{board}/interests:delete")
 async def delete_many(request: Request, board: str) -> Any:
-    """End these interests, all of them or none. An id that is given twice counts once."""
+    """Delete these interests, all of them or none; a repeated id counts once."""
     caller, core, _ = _board(request, board, "subscribe")
     names = list(dict.fromkeys(await names_of(request)))
     edits = [DeleteInterest(caller.tenant, name, board) for name in names]

@@ -58,7 +58,7 @@ class BulkEdits(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A row that can't be used."""
+    """A rejected row."""
 
     row: int
     reason: str
@@ -78,7 +78,7 @@ async def bulk(
     consumer: str = "",
     create_consumer: bool = False,
 ) -> Response:
-    """Make or replace many: NDJSON or a JSON list of `{"id", "filter", "score", ...}`, or a table:
+    """Create or replace many: NDJSON or a JSON list of `{"id", "filter", ...}`, or a table:
     CSV, Parquet or an Arrow stream with the columns of a file of subscriptions, and `consumer` and
     `ttl`. Those that can't be used are refused one by one, or (`?strict=true`) all are. With
     `If-None-Match: *` all of them must be new, with `If-Match: *` none may be.

@@ -33,7 +33,7 @@ HEARTBEAT = 15.0
 
 
 class Given(BaseModel):
-    """A consumer as it is put."""
+    """Request for a consumer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -47,7 +47,7 @@ class Given(BaseModel):
 
 
 class Position(BaseModel):
-    """A place in the log."""
+    """A position in the log."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,7 +55,7 @@ class Position(BaseModel):
 
 
 class Seek(Position):
-    """A place in the log to go to."""
+    """Target of a seek."""
 
     subscriptions: str = Field("historical", pattern="^(historical|current)$")
 
@@ -77,7 +77,7 @@ async def get_consumer(request: Request, name: str) -> Any:
 
 @router.put("/{name}")
 async def put_consumer(request: Request, name: str, given: Given) -> Any:
-    """Make a consumer, or give it other options."""
+    """Create a consumer, or change its options."""
     caller, core = allowed(request, "subscribe"), _core(request)
     start = -1 if given.start_at == "now" else _seq(core, given.start_at)
     old = core.registry.consumers.get((caller.tenant, name))
@@ -113,7 +113,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
 
 @router.delete("/{name}")
 async def delete_consumer(request: Request, name: str) -> Any:
-    """End a consumer, with its subscriptions."""
+    """Delete a consumer, with its subscriptions."""
     caller, core = allowed(request, "subscribe"), _core(request)
     if core.registry.consumer(caller.tenant, name).delivery.get("kind") == KIND:
         caller.require_scope("admin")  # what waits for that server is given up
@@ -123,7 +123,7 @@ async def delete_consumer(request: Request, name: str) -> Any:
 
 @router.get("/{name}/messages")
 async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKEN) -> Response:
-    """Return the messages after what was acknowledged; wait for some if there are none yet."""
+    """Return unacknowledged messages, waiting up to `wait` seconds for the first."""
     grant, core = granted(request, "read"), _core(request)
     consumer = core.registry.consumer(grant.caller().tenant, name)
     listener = core.pulls.listener(consumer)
@@ -141,7 +141,7 @@ async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKE
 
 @router.post("/{name}/ack")
 async def acknowledge(request: Request, name: str, given: Position) -> Any:
-    """Note that all messages up to a position have arrived: they don't come again."""
+    """Acknowledge all messages up to a position: they are not delivered again."""
     caller, core = allowed(request, "subscribe"), _core(request)
     consumer = not_linked(core.registry.consumer(caller.tenant, name))
     core.acknowledge(consumer, _seq(core, given.position))
@@ -169,7 +169,7 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
 
 @router.get("/{name}/stream")
 async def stream(request: Request, name: str) -> Response:
-    """Follow a consumer as server-sent events; `Last-Event-ID` is where to go on.
+    """Follow a consumer as server-sent events; `Last-Event-ID` is the position to resume after.
 
     A page gives `?ticket=` instead of a token.
     """

@@ -24,7 +24,7 @@ REDRIVEN = 100
 
 @router.get("/{name}/dead-letters")
 async def list_dead(request: Request, name: str, after: str = "", limit: int = 1000) -> Any:
-    """List the dead letters: messages that couldn't be delivered, by position."""
+    """List the dead letters, messages that could not be delivered, by position."""
     core, consumer = _asked(request, "read", name)
     epoch = core.epoch
     begin = core.seq_of(after) if after else 0
@@ -47,7 +47,7 @@ async def list_dead(request: Request, name: str, after: str = "", limit: int = 1
 
 @router.post("/{name}/dead-letters:redrive")
 async def redrive(request: Request, name: str) -> Any:
-    """Try once more to deliver dead letters, oldest first, up to 100 or the first failure.
+    """Retry dead letters, oldest first, up to 100 or the first failure.
 
     Those that arrive, and those whose events are gone from the log, are dead letters no more.
     """
@@ -83,7 +83,7 @@ async def redrive(request: Request, name: str) -> Any:
 
 @router.post("/{name}/secret:rotate")
 async def rotate(request: Request, name: str) -> Any:
-    """Give a webhook a new secret, shown this once; the old one also signs for 24 hours."""
+    """Rotate the secret of a webhook, shown this once; the old one also signs for 24 hours."""
     core, consumer = _asked(request, "subscribe", name)
     edit, secret = rotated(consumer)
     await result_of(core.edit(edit))

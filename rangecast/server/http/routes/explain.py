@@ -50,7 +50,7 @@ _asked_of = msgspec.json.Decoder(Asked)
 
 @router.post("/{space}/why")
 async def why(request: Request, space: str) -> Any:
-    """Say why a subscription matches an event, or doesn't: `{"event": {}, "subscription": ""}`.
+    """Explain why a subscription matches an event, or doesn't: `{"event": {}, "subscription": ""}`.
 
     With `"boxes": true`, all alternatives of its filter are in the answer.
     """
@@ -77,7 +77,7 @@ async def why_not(request: Request, space: str) -> Any:
 
 @router.get("/{space}/explain")
 async def explain_set(request: Request, space: str) -> Any:
-    """Say what the live set is made of: its structures, why these, and their memory."""
+    """Return the structures of the live set, the reasons for them, and their memory."""
     core: Core = request.app.state.core
     entry = core.registry.space(allowed(request, "read").tenant, space)
     return {"text": await asyncio.to_thread(core.indexes[entry.number].engine.explain)}

@@ -44,7 +44,7 @@ class Given(BaseModel):
 
 @router.patch("/{space}/subscriptions/{name:path}")
 async def patch_subscription(request: Request, space: str, name: str, given: Given) -> Response:
-    """Change what is given of a subscription: its filter, score, weights, consumer or ttl.
+    """Change the given fields of a subscription: its filter, score, weights, consumer or ttl.
 
     It keeps its place in ties. Weights that aren't given stay, too.
     """

@@ -46,7 +46,7 @@ async def select(request: Request, space: str) -> Response:
 
 @router.post("/{space}/subscriptions:delete")
 async def delete(request: Request, space: str) -> Any:
-    """End these subscriptions, all of them or none. An id that is given twice counts once."""
+    """Delete these subscriptions, all of them or none; a repeated id counts once."""
     caller = allowed(request, "subscribe")
     core: Core = request.app.state.core
     names = list(dict.fromkeys(await names_of(request)))

@@ -48,7 +48,7 @@ MAX_PROPAGATION = 30.0
 
 
 class Given(BaseModel):
-    """A subscription as it is put."""
+    """Request for a subscription."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -80,7 +80,7 @@ async def get_space(request: Request, space: str) -> Response:
 
 @router.put("/{space}")
 async def put_space(request: Request, space: str) -> Any:
-    """Make a space, or add attributes and categories to it: TOML, or JSON of the same shape."""
+    """Create a space, or add attributes and categories to it: TOML, or JSON of the same shape."""
     caller = allowed(request, "admin")
     body = await read_body(request, SPACE_BYTES)
     is_json = "json" in request.headers.get("content-type", "")
@@ -178,7 +178,7 @@ async def put_subscription(
     wait: str = "",
     create_consumer: bool = False,
 ) -> Response:
-    """Make a subscription, or replace it; every event after the answer is matched with it.
+    """Create or replace a subscription; every event after the answer is matched with it.
 
     `create_consumer=true`: its consumer is created with it, if there is none of this name.
 
@@ -213,7 +213,7 @@ def etag(seq: int) -> str:
 
 @router.delete("/{space}/subscriptions/{name:path}")
 async def delete_subscription(request: Request, space: str, name: str) -> Any:
-    """End a subscription; no event after the answer is matched with it."""
+    """Delete a subscription; no event after the answer is matched with it."""
     caller = allowed(request, "subscribe")
     edit = DeleteSubscription(caller.tenant, name, space)
     seq = await _edited(request, edit, if_match=condition(request))

@@ -127,7 +127,7 @@ class Session:
             await self._received(text.get("bytes") or (text.get("text") or "").encode())
 
     async def _close(self, why: RequestError, code: int, reason: str) -> None:
-        """Say why the connection ends, if the client reads it."""
+        """Send the reason and close the connection."""
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
             async with asyncio.timeout(_GOODBYE):
                 await self._send({"type": "error", "status": why.status, "detail": str(why)})
