@@ -34,11 +34,11 @@ from rangecast.model.space import Space
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
-from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
-from rangecast.rank.combine import Combine
 from rangecast.rank.live import Query, best_live
 from rangecast.rank.rate_limit import limited, seconds_of, time_axis
 from rangecast.rank.result import Best
+from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain, check_adjusted
+from rangecast.rank.scores.combine import Combine
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.results import Matches, Rankings, by_arrival, separated
 

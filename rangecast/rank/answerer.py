@@ -15,12 +15,12 @@ from rangecast.model.answers.answerer import Answers, Choice
 from rangecast.model.answers.merge_parts import ARRIVAL, arrivals_of, dead_rows
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.event_columns import EventColumns
-from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.choose import Index, build, choose
-from rangecast.rank.factors import Factors, FactorTable
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.rate_limit import WINDOW, seconds_of
 from rangecast.rank.result import Best
+from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain, check_adjusted
+from rangecast.rank.scores.factors import Factors, FactorTable
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.rank.warmup import begin
 

@@ -18,7 +18,6 @@ from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
 from rangecast.model.shapes.verify import without_places
-from rangecast.rank.combine import check_combine
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
 from rangecast.rank.papers.ir import ir
@@ -28,6 +27,7 @@ from rangecast.rank.papers.sopt import sopt
 from rangecast.rank.papers.trees import Trees
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
+from rangecast.rank.scores.combine import check_combine
 from rangecast.rank.slabs.index import Slabs
 from rangecast.rank.verified import Verified, VerifiedScan
 

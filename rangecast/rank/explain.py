@@ -8,8 +8,8 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
-from rangecast.rank.combine import check_combine
 from rangecast.rank.scan import Scan
+from rangecast.rank.scores.combine import check_combine
 
 
 @dataclass(frozen=True)

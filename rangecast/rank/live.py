@@ -20,10 +20,10 @@ from rangecast.model.sets.live_view import LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index
-from rangecast.rank.combine import check_combine, joined, nothing, number_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
+from rangecast.rank.scores.combine import check_combine, joined, nothing, number_of
 from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.rank.top import insert
 from rangecast.rank.verified import Verified, VerifiedScan

@@ -18,9 +18,9 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds
 from rangecast.model.shapes.programs import Programs, holds
 from rangecast.model.shapes.verify import are_held, bounds_of_boxes, places_of
-from rangecast.rank.combine import joined, nothing, number_of
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best
+from rangecast.rank.scores.combine import joined, nothing, number_of
 from rangecast.rank.top import insert
 
 _MORE = 4

@@ -26,7 +26,7 @@ from rangecast.model.io.files import SUFFIXES
 from rangecast.model.space import Space
 from rangecast.notify.board import ALGORITHMS
 from rangecast.rank.choose import INDEXES as RANK
-from rangecast.rank.combine import COMBINATIONS
+from rangecast.rank.scores.combine import COMBINATIONS
 from rangecast.store.versions import Versions
 
 SPACE = """

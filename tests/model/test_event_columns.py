@@ -12,7 +12,7 @@ from rangecast import Category, Engine, Integer, Number, RejectedRowError, Space
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import encode_events
 from rangecast.model.io.records import table_source
-from rangecast.rank.factors import read_factors
+from rangecast.rank.scores.factors import read_factors
 
 SPACE = Space([Integer("age", min=0, max=120), Number("credit"), Category("sex", ["f", "m"])])
 SUBSCRIPTIONS = """id,filter,score

@@ -14,8 +14,8 @@ from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.rank.choose import INDEXES, build
-from rangecast.rank.combine import COMBINATIONS, check_combine
 from rangecast.rank.scan import Scan
+from rangecast.rank.scores.combine import COMBINATIONS, check_combine
 from tests.rank.test_structures import RANKERS, answers, many
 from tests.support import strategies
 from tests.support.examples import examples

@@ -16,12 +16,12 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.rank import rate_limit as shedding
-from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.choose import INDEXES
 from rangecast.rank.explain import explain_rank
 from rangecast.rank.rate_limit import TIMELESS, WINDOW, RateLimiter, limited, seconds_of
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
+from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.slabs.index import Slabs
 from tests.rank.test_structures import answers, many, oracle
 from tests.support.examples import examples

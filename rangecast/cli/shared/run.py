@@ -47,7 +47,7 @@ from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.io.writer import TableWriter, write_table
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
-from rangecast.rank.factors import FactorTable, read_factors
+from rangecast.rank.scores.factors import FactorTable, read_factors
 from rangecast.report.plots import need_matplotlib
 
 if TYPE_CHECKING:

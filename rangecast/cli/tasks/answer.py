@@ -23,8 +23,8 @@ from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import PLAIN, Events
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
-from rangecast.rank.factors import FactorTable
 from rangecast.rank.rate_limit import WINDOW
+from rangecast.rank.scores.factors import FactorTable
 
 _SAMPLE = 1000
 """Events that a plan is explained by."""

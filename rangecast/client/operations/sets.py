@@ -22,7 +22,7 @@ from rangecast.model.sets.members import Id, Members, as_id
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.model.validation.inputs import as_filter
-from rangecast.rank.combine import Combine
+from rangecast.rank.scores.combine import Combine
 from rangecast.results import Matches, Rankings
 
 _MAX_IDS = 10_000

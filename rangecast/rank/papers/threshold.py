@@ -39,10 +39,10 @@ from rangecast.kernels.arrays import F64, I32, I64, offsets_of
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
-from rangecast.rank.combine import PRODUCT, SUM, joined, limit_of, nothing
 from rangecast.rank.liveness import is_live, live_rows
 from rangecast.rank.papers.cursor import Walks, begin, getnext, walks_of, worth
 from rangecast.rank.result import TESTED
+from rangecast.rank.scores.combine import PRODUCT, SUM, joined, limit_of, nothing
 from rangecast.rank.top import insert
 
 _SLACK = 1.0 + 1e-9

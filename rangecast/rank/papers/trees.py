@@ -8,13 +8,13 @@ from typing import Any
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.model.boxes import Boxes
-from rangecast.rank.combine import number_of
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.cursor import Shape, Walk, fetch_rounds
 from rangecast.rank.papers.exact import best_exact
 from rangecast.rank.papers.source import Source
 from rangecast.rank.papers.threshold import best_relaxed, lookup_of, new_seen
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
+from rangecast.rank.scores.combine import number_of
 
 Build = Callable[..., Source]
 

@@ -30,9 +30,9 @@ from rangecast.kernels.arrays import F64, readonly
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import direct
 from rangecast.model.boxes import Boxes
-from rangecast.rank.combine import number_of
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
+from rangecast.rank.scores.combine import number_of
 from rangecast.rank.slabs.exact import search_exact, search_exact_one
 from rangecast.rank.slabs.layout import lay_out
 from rangecast.rank.slabs.lists import Fineness

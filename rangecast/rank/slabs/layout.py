@@ -33,7 +33,7 @@ from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import SLOT_BYTES
 from rangecast.model.boxes import Boxes, frozen
-from rangecast.rank.combine import limits_of
+from rangecast.rank.scores.combine import limits_of
 from rangecast.rank.slabs.lists import Fineness, lists_of, no_lists
 
 FIRST_BAND = 8

@@ -18,9 +18,9 @@ from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.kernels.lanes import SLOT_BYTES
-from rangecast.rank.combine import joined, nothing
 from rangecast.rank.liveness import is_live
 from rangecast.rank.result import TESTED, WORDS
+from rangecast.rank.scores.combine import joined, nothing
 from rangecast.rank.slabs.pointers import LayoutPointers, TermPointers, encode, open_layout
 from rangecast.rank.top import insert, insert_once
 

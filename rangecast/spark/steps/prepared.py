@@ -26,7 +26,7 @@ from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_boxes
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
-from rangecast.rank.combine import check_combine
+from rangecast.rank.scores.combine import check_combine
 from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ShippedObject, ship

@@ -22,13 +22,13 @@ from rangecast.errors import UsageError
 from rangecast.model.io.records import file_source, table_source
 from rangecast.model.sets.ids import Places
 from rangecast.model.space import Space
-from rangecast.rank.adjusted import check_adjusted
 from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.choose import check_index
-from rangecast.rank.combine import check_combine
-from rangecast.rank.factors import FactorTable, read_factors
 from rangecast.rank.rate_limit import WINDOW, time_axis
 from rangecast.rank.result import check_k
+from rangecast.rank.scores.adjusted import check_adjusted
+from rangecast.rank.scores.combine import check_combine
+from rangecast.rank.scores.factors import FactorTable, read_factors
 from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
 from rangecast.spark.lifetime import release_with_frame

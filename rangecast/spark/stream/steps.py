@@ -25,9 +25,9 @@ from rangecast.match.choose import check_index as check_match_index
 from rangecast.model.space import Space
 from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
-from rangecast.rank.combine import check_combine
 from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.result import check_k
+from rangecast.rank.scores.combine import check_combine
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.filter import Passing
 from rangecast.spark.steps.match import OUTPUTS, match_query

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rangecast.cli.tasks.answer import Pieces
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
-    from rangecast.rank.factors import FactorTable
+    from rangecast.rank.scores.factors import FactorTable
 
 
 def rank(
@@ -119,10 +119,10 @@ def rank(
     from rangecast.cli.tasks.answer import answer_events
     from rangecast.cli.tasks.limit import in_order, per_second
     from rangecast.errors import UsageError
-    from rangecast.rank.adjusted import check_adjusted
     from rangecast.rank.answerer import Asked, RankAnswerer
-    from rangecast.rank.combine import check_combine
     from rangecast.rank.rate_limit import RateLimiter, time_axis
+    from rangecast.rank.scores.adjusted import check_adjusted
+    from rangecast.rank.scores.combine import check_combine
 
     if time_attribute is not None and max_per_second is None:
         raise UsageError(

@@ -27,8 +27,8 @@ from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.model.space import Space
 from rangecast.notify.line.tables import POSITION
 from rangecast.rank.choose import check_index as check_rank_index
-from rangecast.rank.combine import check_combine
 from rangecast.rank.rate_limit import time_axis
+from rangecast.rank.scores.combine import check_combine
 from rangecast.spark.session import need_classic
 from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.prepared import gathered_set

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, field
 
-from rangecast.rank.combine import Combine
+from rangecast.rank.scores.combine import Combine
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource

@@ -1,0 +1,1 @@
+"""Scores: combined weights of relaxed ranking, and factors that depend on the event."""
