@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,16 @@ def test_a_part_of_the_log_that_can_t_be_read_ends_the_link_that_needs_it(
             client.subscribe("low", "x < 5", consumer="c")
             until(lambda: client.wait_until_propagated("low"))
         until(lambda: links_up(hub) == [])
+        read, has_read = ServerJournal.between, threading.Event()
+
+        def noted(journal: ServerJournal, begin: int, end: int) -> Any:
+            yield from read(journal, begin, end)
+            has_read.set()
+
+        monkeypatch.setattr(ServerJournal, "between", noted)
         with Client(hub, space="s") as client:
             client.publish([{"id": 1, "x": 1}])
-        read = ServerJournal.between
+        until(has_read.is_set)  # the hub's own broker has seen it
 
         def damaged(journal: ServerJournal, begin: int, end: int) -> Any:
             for place, block in read(journal, begin, end):
