@@ -399,7 +399,7 @@ class SqliteLog:
     @property
     def bytes(self) -> int:
         """Bytes of the segments on the disk."""
-        return sum(one.stat().st_size for one in self.folder.glob("log-*.db*"))
+        return sum(map(_size_of, self.folder.glob("log-*.db*")))
 
     def segment_sizes(self) -> list[tuple[int, int, float]]:
         """Return of each segment but the last: its last seq, its bytes, when it was last written,
@@ -450,3 +450,11 @@ def _has_space(folder: Path) -> bool:
     except OSError as error:
         return error.errno not in _FULL_ERRNOS
     return True
+
+
+def _size_of(path: Path) -> int:
+    """Return the size of a file; 0 if retention or a checkpoint has removed it meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

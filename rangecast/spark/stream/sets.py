@@ -180,7 +180,7 @@ class ReadySets:
     ):
         self._of = subscriptions
         self._make = make
-        self._worker_bytes = max_worker_memory
+        self._max_worker_memory = max_worker_memory
         self._held: OrderedDict[int, Prepared] = OrderedDict()
         self._bases: dict[int, Prepared] = {}
         self._layers: dict[int, Shard] = {}
@@ -207,7 +207,7 @@ class ReadySets:
                 found.base if isinstance(found, LayeredSet) else found,
                 found.space if isinstance(found, LayeredSet) else self._of.space,
                 self._make,
-                self._worker_bytes,
+                self._max_worker_memory,
             )
         if not isinstance(found, LayeredSet):
             return self._bases[base]

@@ -70,6 +70,22 @@ def test_retention_drops_whole_segments(tmp_path: Path) -> None:
     assert checked(tmp_path).startswith(f"{tmp_path}: the log is whole: seqs {ends[1] + 1:,} to")
 
 
+def test_the_size_of_a_log_is_known_while_retention_removes_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SqliteLog(tmp_path)
+    filled(log)
+    size, glob = log.bytes, Path.glob
+    gone = tmp_path / "log-00000000000000000000.db-wal"
+
+    def listed(folder: Path, pattern: str) -> list[Path]:
+        return [*glob(folder, pattern), gone]  # listed, and removed before it is looked at
+
+    monkeypatch.setattr(Path, "glob", listed)
+    assert log.bytes == size
+    log.close()
+
+
 def test_a_damaged_log_is_recognised_wherever_it_is_damaged(tmp_path: Path) -> None:
     folder = tmp_path / "whole"
     folder.mkdir()

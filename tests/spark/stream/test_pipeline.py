@@ -274,7 +274,7 @@ def test_a_stream_follows_a_file_that_is_changed_between_runs(spark, folder):
     for size in (1000, 1 << 30):
         (folder / "events.csv").rename(folder / "events" / f"{size}.csv")
         shutil.copy(folder / "events" / f"{size}.csv", folder / "events.csv")
-        load(folder, text.replace("[[step]]", f"[[step]]\nworker_bytes = {size}")).run(spark)
+        load(folder, text.replace("[[step]]", f"[[step]]\nmax_worker_memory = {size}")).run(spark)
         (folder / "subs.csv").write_text("id,filter\ndear,price > 10\n")
     marks = commits(folder / "out")
     assert [(mark["version"], mark["matches"]) for mark in marks] == [(1, 7), (2, 1)]
