@@ -78,7 +78,7 @@ def test_the_shell(data, engine, cli):
 
 
 def test_spark(data, engine, spark):
-    from rangecast.spark import match, rank
+    from rangecast.spark import match, prepare_match, rank
 
     space = Space.load(data / "space.toml")
     events = spark.read.csv(str(data / "events.csv"), header=True, inferSchema=True)
@@ -88,6 +88,10 @@ def test_spark(data, engine, spark):
     assert {(row.event, row.subscription) for row in found} == {
         (row["event"], row["subscription"]) for row in expected
     }
+    prepared = prepare_match(spark, subscriptions, space, max_worker_memory=2_000)
+    assert len(prepared.answerer.shards) > 1
+    in_shards = match(events, prepared, space).collect()
+    assert {tuple(row) for row in in_shards} == {tuple(row) for row in found}
     best = rank(events, subscriptions, space, k=2).collect()
     ranked = engine.rank_many(data / "events.csv", 2).table().to_pylist()
     assert {(row.event, row["rank"], row.subscription) for row in best} == {
