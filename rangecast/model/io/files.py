@@ -11,12 +11,14 @@ attribute's business, not the reader's. `model/io/writer.py` writes them.
 
 from __future__ import annotations
 
+import atexit
 import csv
 import glob
 import io
+import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,9 @@ _MARK = "\ufdd0\ufdef"
 """Stands for such bytes: two characters that no text has."""
 _CSV_BLOCKS = (1 << 22, 1 << 26, 1 << 30)
 """Bytes that are parsed at a time; the larger ones only where a row takes more than a block."""
+_READING: dict[_Utf8, pacsv.CSVStreamingReader] = {}
+"""CSV streams that are read at the moment, and who reads them."""
+os.register_at_fork(after_in_child=_READING.clear)  # a child has none of Arrow's threads
 
 
 def format_of(path: str | Path) -> str:
@@ -337,13 +342,36 @@ def _csv_blocks(
                 check_utf8=False,
             ),
         )
+        _READING[stream] = reader
         following = _numbers_except(unsplit)
-        for data in reader:
+        try:
+            for data in reader:
+                report()
+                reading.reached(tell(), whole)
+                rows = np.fromiter(islice(following, data.num_rows), np.int64, data.num_rows)
+                yield _undamaged(rows, data, broken) if stream.is_damaged else (rows, data)
             report()
-            reading.reached(tell(), whole)
-            rows = np.fromiter(islice(following, data.num_rows), np.int64, data.num_rows)
-            yield _undamaged(rows, data, broken) if stream.is_damaged else (rows, data)
-        report()
+        finally:
+            _finish(stream)
+
+
+def _finish(stream: _Utf8) -> None:
+    """Wait for Arrow's thread that reads ahead.
+
+    It runs Python code; if it still does when the interpreter exits, the process aborts.
+    """
+    stream.is_ended = True
+    reader = _READING.pop(stream, None)
+    with suppress(StopIteration, pa.ArrowException):
+        while reader is not None:
+            reader.read_next_batch()
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Finish what was not closed: an exception that ends the process may keep readers alive."""
+    for stream in list(_READING):
+        _finish(stream)
 
 
 class _Utf8:
@@ -353,10 +381,13 @@ class _Utf8:
 
     def __init__(self, raw: pa.NativeFile):
         self.is_damaged = False
+        self.is_ended = False
         self._raw = raw
         self._rest = b""
 
     def read(self, size: int) -> bytes:
+        if self.is_ended:
+            return b""
         read: bytes = self._raw.read(size)
         data, self._rest = self._rest + read, b""
         try:
