@@ -56,7 +56,7 @@ _MARK = "\ufdd0\ufdef"
 _CSV_BLOCKS = (1 << 22, 1 << 26, 1 << 30)
 """Bytes that are parsed at a time; the larger ones only where a row takes more than a block."""
 _READING: dict[_Utf8, pacsv.CSVStreamingReader] = {}
-"""CSV streams that are read at the moment, and who reads them."""
+"""CSV streams that are being read, and their readers."""
 os.register_at_fork(after_in_child=_READING.clear)  # a child has none of Arrow's threads
 
 
