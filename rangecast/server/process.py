@@ -30,6 +30,7 @@ from rangecast.server.http.app import make_app
 from rangecast.server.http.auth import DEFAULT
 from rangecast.server.http.connections import ConnectionLimits, check_times
 from rangecast.server.http.fast_path import FastPathProtocol
+from rangecast.server.http.page import tile_origin
 from rangecast.server.http.stalled import Stalled
 from rangecast.server.http.websocket_protocol import LINGER, BoundedWebSocket
 from rangecast.server.links.dialer import checked_url
@@ -97,6 +98,8 @@ class Settings:
     shutdown_seconds: float = SHUTDOWN
     """Seconds that connections have to end when the server stops; then they are cut."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    map_tiles: str | None = None
+    """The address of tiles, under the map of the page."""
 
     def check(self) -> None:
         """Refuse what would let strangers in."""
@@ -108,6 +111,8 @@ class Settings:
             )
         if self.broker is not None:
             self._check_broker(self.broker)
+        if self.map_tiles is not None:
+            tile_origin(self.map_tiles)
         if self.follow is not None and self.log is not None:
             raise UsageError("--follow keeps its copy in --data: it goes without --log")
         if (self.certificate is None) != (self.key is None):
@@ -312,7 +317,7 @@ def serve(
     sys.setswitchinterval(_SWITCH)
     limits = settings.limits.with_room()
     config = uvicorn.Config(
-        make_app(service),
+        make_app(service, map_tiles=settings.map_tiles),
         log_config=None,
         access_log=False,
         http=cast(Any, partial(FastPathProtocol, core=service.core, limits=limits)),

@@ -265,7 +265,7 @@ def test_headers_and_files(url: str) -> None:
 
 
 def _scripts() -> str:
-    return "".join(one.read_text() for one in FOLDER.glob("*.js"))
+    return "".join(one.read_text() for one in FOLDER.rglob("*.js"))
 
 
 def test_a_narrow_screen_needs_no_scrolling_sideways(page: Page) -> None:

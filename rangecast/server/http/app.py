@@ -53,8 +53,11 @@ PARTS = (
 )
 
 
-def make_app(service: Service) -> ASGIApp:
-    """Return the application; it starts the service and stops it."""
+def make_app(service: Service, *, map_tiles: str | None = None) -> ASGIApp:
+    """Return the application; it starts the service and stops it.
+
+    map_tiles   the address of tiles, under the map of the page
+    """
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
@@ -85,6 +88,7 @@ def make_app(service: Service) -> ASGIApp:
     app.state.deliveries = service.deliveries
     app.state.links = service.links
     app.state.tickets = tickets.Tickets()
+    app.state.map_tiles = map_tiles
     app.state.grants = Grants(service.core)
     problems.install(app)
     document.install(app)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 
+from rangecast.errors import UsageError
 from rangecast.server.state.registry import RequestError
 
 router = APIRouter(include_in_schema=False)
 FOLDER = Path(__file__).parents[1] / "page"
-FILES = frozenset(one.name for one in FOLDER.iterdir())
+FILES = frozenset(one.relative_to(FOLDER).as_posix() for one in FOLDER.rglob("*") if one.is_file())
 POLICY = {
     "default-src": "'none'",
     "script-src": "'self'",
     "style-src": "'self'",
-    "img-src": "'self'",
     "connect-src": "'self'",
     "base-uri": "'none'",
     "form-action": "'none'",
@@ -24,7 +25,6 @@ POLICY = {
     "require-trusted-types-for": "'script'",
 }
 HEADERS = {
-    "Content-Security-Policy": "; ".join(f"{what} {who}" for what, who in POLICY.items()),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -33,23 +33,46 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-cache",
 }
+_TILES = re.compile(
+    r"(https?://(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?)/[!-~]*", re.IGNORECASE
+)
+
+
+def tile_origin(url: str) -> str:
+    """Return the origin that the map loads its tiles from; refuse what is no address of tiles."""
+    found = _TILES.fullmatch(url)
+    if found is None or not all(part in url for part in ("{z}", "{x}", "{y}")):
+        raise UsageError(
+            f"--map-tiles is an address with {{z}}, {{x}} and {{y}} in it; given: {url!r}\n"
+            "  hint: https://tiles.example.org/{z}/{x}/{y}.png"
+        )
+    return found[1]
+
+
+def _headers(images: str = "") -> dict[str, str]:
+    """Return the headers of a file; `images`: another origin that images may come from."""
+    policy = POLICY | {"img-src": f"'self' {images}".rstrip()}
+    text = "; ".join(f"{what} {who}" for what, who in policy.items())
+    return {"Content-Security-Policy": text, **HEADERS}
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
-async def page() -> Response:
+async def page(request: Request) -> Response:
     """Return the page."""
-    return await file("index.html")
+    tiles = request.app.state.map_tiles
+    headers = _headers("" if tiles is None else tile_origin(tiles))
+    return FileResponse(FOLDER / "index.html", headers=headers)
 
 
 @router.api_route("/docs", methods=["GET", "HEAD"])
 async def docs() -> Response:
     """Return the page of the API."""
-    return await file("docs.html")
+    return await file("docs/docs.html")
 
 
-@router.api_route("/page/{name}", methods=["GET", "HEAD"])
+@router.api_route("/page/{name:path}", methods=["GET", "HEAD"])
 async def file(name: str) -> Response:
     """Return a file of the page."""
     if name not in FILES:
         raise RequestError(404, "the page has no such file")
-    return FileResponse(FOLDER / name, headers=HEADERS)
+    return FileResponse(FOLDER / name, headers=_headers())

@@ -1,15 +1,15 @@
 // The page: what is where, and the one clock that everything follows.
 
 import { $, ask, exampleOf, many, onRefused, options, setToken } from "./api.js";
-import * as boards from "./boards.js";
-import * as event from "./event.js";
-import * as links from "./links.js";
-import * as lists from "./lists.js";
-import * as plane from "./plane.js";
-import * as status from "./status.js";
-import * as tail from "./tail.js";
-import * as tenants from "./tenants.js";
-import * as trial from "./trial.js";
+import * as boards from "./parts/boards.js";
+import * as event from "./parts/event.js";
+import * as links from "./parts/links.js";
+import * as lists from "./parts/lists.js";
+import * as plane from "./parts/plane.js";
+import * as status from "./parts/status.js";
+import * as tail from "./parts/tail.js";
+import * as tenants from "./parts/tenants.js";
+import * as trial from "./parts/trial.js";
 
 const state = { space: null, spaces: [], status: null, consumers: [] };
 const parts = [trial, plane, event, tail, lists, boards, links, tenants];

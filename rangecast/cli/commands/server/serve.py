@@ -159,6 +159,13 @@ def serve(
         int,
         typer.Option("--max-connections", min=1, help="Connections open at once; more get 503."),
     ] = 10_000,
+    map_tiles: Annotated[
+        str | None,
+        typer.Option(
+            "--map-tiles",
+            help="Tiles under the page's map: https://HOST/{z}/{x}/{y}.png; none by default.",
+        ),
+    ] = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: Annotated[
         LogLevel,
@@ -220,6 +227,7 @@ def serve(
         tuple(allowed_host or ()),
         shutdown_seconds,
         ConnectionLimits(header_seconds, max_connections=max_connections),
+        map_tiles,
     )
 
     def ready(url: str, server: Server) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rangecast.server.http.openapi.operation import Body, Operation
-from rangecast.server.http.openapi.schemas import ref
+from rangecast.server.http.openapi.types import ref
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/healthz"): Operation(

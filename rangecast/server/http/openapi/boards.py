@@ -11,7 +11,7 @@ from rangecast.server.http.openapi.operation import (
     Body,
     Operation,
 )
-from rangecast.server.http.openapi.schemas import flag, listed, number, ref, text, whole
+from rangecast.server.http.openapi.types import flag, listed, number, ref, text, whole
 
 _OBJECT = {"object": "f2", "value": 650.0, "position": 4.0}
 _INTEREST = {

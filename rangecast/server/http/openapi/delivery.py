@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rangecast.server.http.openapi.operation import EVENT, PAGE, POSITION, Body, Operation
-from rangecast.server.http.openapi.schemas import number, ref, text, whole
+from rangecast.server.http.openapi.types import number, ref, text, whole
 
 _CONSUMER = {
     "name": "alerts",

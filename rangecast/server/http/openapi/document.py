@@ -8,7 +8,8 @@ from fastapi import FastAPI
 
 from rangecast.server.http.openapi.operation import PATH_EXAMPLES, TAGS, Body, Operation
 from rangecast.server.http.openapi.operations import OPERATIONS
-from rangecast.server.http.openapi.schemas import SCHEMAS, ref
+from rangecast.server.http.openapi.schemas import SCHEMAS
+from rangecast.server.http.openapi.types import ref
 
 _ERRORS = {
     400: "The request can't be read.",

@@ -16,7 +16,7 @@ from rangecast.server.http.openapi.operation import (
     Body,
     Operation,
 )
-from rangecast.server.http.openapi.schemas import flag, listed, ref, text, whole
+from rangecast.server.http.openapi.types import flag, listed, ref, text, whole
 
 _SPACE = {"attribute": [{"name": "price", "type": "number"}, {"name": "sector", "type": "string"}]}
 _SUBSCRIPTION = {
@@ -352,6 +352,27 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             "x": text("An attribute; by default, what most subscriptions bound.", example="price"),
             "y": text("Another one.", example="sector"),
             "limit": whole("Boxes at most.", minimum=1, maximum=2000),
+        },
+    ),
+    ("get", "/v1/spaces/{space}/shapes"): Operation(
+        "listShapes",
+        "explain",
+        "Return the shapes of subscriptions as GeoJSON",
+        Body(
+            ref("Shapes"),
+            {
+                "type": "FeatureCollection",
+                "features": [],
+                "place": None,
+                "next": None,
+                "tiles": None,
+            },
+            media="application/geo+json",
+        ),
+        query={
+            "place": text("A location or point of the space; by default its first.", example=""),
+            "after": text("The `next` of the page before.", example=""),
+            "limit": whole("Subscriptions at most.", minimum=1, maximum=10_000),
         },
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rangecast.server.http.openapi.schemas import Schema, flag, text, whole
+from rangecast.server.http.openapi.types import Schema, flag, text, whole
 
 JSON, LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rangecast.server.http.auth import SCOPES
+from rangecast.server.http.openapi.types import (
+    Schema,
+    closed,
+    flag,
+    listed,
+    mapped,
+    maybe,
+    number,
+    page,
+    record,
+    ref,
+    text,
+    whole,
+)
 from rangecast.server.state.quotas import LIMITS
-
-Schema = dict[str, Any]
-
-
-def ref(name: str) -> Schema:
-    """Return a reference to a schema."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def text(about: str = "", **more: Any) -> Schema:
-    """Return the schema of a text."""
-    return _about({"type": "string", **more}, about)
-
-
-def number(about: str = "", **more: Any) -> Schema:
-    """Return the schema of a number."""
-    return _about({"type": "number", **more}, about)
-
-
-def whole(about: str = "", **more: Any) -> Schema:
-    """Return the schema of a whole number."""
-    return _about({"type": "integer", **more}, about)
-
-
-def flag(about: str = "") -> Schema:
-    """Return the schema of true or false."""
-    return _about({"type": "boolean"}, about)
-
-
-def listed(items: Schema, about: str = "", **more: Any) -> Schema:
-    """Return the schema of a list."""
-    return _about({"type": "array", "items": items, **more}, about)
-
-
-def mapped(values: Schema, about: str = "") -> Schema:
-    """Return the schema of an object with any keys."""
-    return _about({"type": "object", "additionalProperties": values}, about)
-
-
-def maybe(given: Schema) -> Schema:
-    """Return the schema of something that may be null."""
-    if "$ref" in given:
-        return {"anyOf": [given, {"type": "null"}]}
-    kinds = given["type"]
-    return {**given, "type": [*([kinds] if isinstance(kinds, str) else kinds), "null"]}
-
-
-def record(about: str, optional: dict[str, Schema] | None = None, **needed: Schema) -> Schema:
-    """Return the schema of an object with these keys."""
-    properties = {name.rstrip("_"): one for name, one in needed.items()} | (optional or {})
-    required = [name.rstrip("_") for name in needed]
-    return {
-        "type": "object",
-        "description": about,
-        "properties": properties,
-        **({"required": required} if required else {}),
-    }
-
-
-def closed(given: Schema) -> Schema:
-    """Return the schema of an object that has no other keys."""
-    return {**given, "additionalProperties": False}
-
-
-def page(items: Schema, about: str) -> Schema:
-    """Return the schema of a page of a list."""
-    return record(
-        about,
-        items=listed(items),
-        next=maybe(text("Value of `after` for the next page; null: this is the last.")),
-        count=whole("Items of all pages.", minimum=0),
-    )
-
-
-def _about(schema: Schema, about: str) -> Schema:
-    return {**schema, "description": about} if about else schema
-
 
 POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
 EVENT = mapped({}, "An event: a value for each attribute, and an `id` if it has one.")
@@ -352,6 +287,25 @@ SCHEMAS: dict[str, Schema] = {
         bounded=whole(),
         looked_at=whole(),
         subscriptions=whole(),
+    ),
+    "Shapes": record(
+        "Shapes of subscriptions, as GeoJSON.",
+        type=text(enum=["FeatureCollection"]),
+        features=listed(ref("ShapeFeature")),
+        place=maybe(mapped({}, "The place: its name and type, and the columns of x and y.")),
+        next=maybe(text("Value of `after` for the next page; null: this is the last.")),
+        tiles=maybe(text("The `--map-tiles` of the server.")),
+    ),
+    "ShapeFeature": record(
+        "One shape of a subscription.",
+        type=text(enum=["Feature"]),
+        properties=record(
+            "What it belongs to.",
+            subscription=ID,
+            negated=flag("It is what lies outside of the shape."),
+            radius=maybe(number("Of a circle or a corridor; on the earth in metres.")),
+        ),
+        geometry=mapped({}, "A polygon, the centre of a circle, or the line of a corridor."),
     ),
     "NewConsumer": closed(
         record(

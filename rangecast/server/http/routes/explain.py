@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
@@ -17,7 +17,9 @@ from rangecast.server.core import Core
 from rangecast.server.http.auth import allowed
 from rangecast.server.http.bodies.models import MAX_BYTES
 from rangecast.server.http.bodies.read import off_loop, read_body
+from rangecast.server.http.routes.spaces import arrival_after
 from rangecast.server.json_text import decode
+from rangecast.server.shapes import shapes_of
 from rangecast.server.state.edits import NEVER
 from rangecast.server.state.registry import RequestError, SpaceEntry
 
@@ -113,6 +115,25 @@ async def plane(request: Request, space: str, x: str = "", y: str = "", limit: i
     check_integer("limit", limit, 1, 2000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
     return await asyncio.to_thread(explain.boxes_on_axes, index, x, y, passing, limit)
+
+
+@router.get("/{space}/shapes")
+async def list_shapes(
+    request: Request, space: str, place: str = "", after: str = "", limit: int = 1000
+) -> Any:
+    """Return the shapes of subscriptions as GeoJSON, a page at a time, to draw them.
+
+    `place`: a location or point of the space, by default its first; `after`: the `next` of the page
+    before. Longitudes beyond 180 are those of a shape that crosses the antimeridian.
+    """
+    core: Core = request.app.state.core
+    entry = core.registry.space(allowed(request, "read").tenant, space)
+    check_integer("limit", limit, 1, 10_000)
+    index, passing = core.indexes[entry.number], _passing(core, entry)
+    first = arrival_after(after)
+    found = await asyncio.to_thread(shapes_of, index, place, passing, first, limit)
+    found["tiles"] = request.app.state.map_tiles
+    return Response(msgspec.json.encode(found), media_type="application/geo+json")
 
 
 def _passing(core: Core, entry: SpaceEntry) -> set[int]:

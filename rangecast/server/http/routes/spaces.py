@@ -119,7 +119,7 @@ async def list_subscriptions(
     if consumer is not None:
         number = _registry(request).consumer(caller.tenant, consumer).number
     text, limit = contains.casefold(), max(1, min(limit, PAGE))
-    first = _arrival_after(after)
+    first = arrival_after(after)
 
     def work() -> bytes:
         # A subscription that is replaced keeps its number, and its place in the dict.
@@ -141,7 +141,7 @@ async def list_subscriptions(
     return Response(found, media_type="application/json")
 
 
-def _arrival_after(after: str) -> int:
+def arrival_after(after: str) -> int:
     """Return the least number of a subscription that comes after the end of a page."""
     if not after:
         return 0

@@ -1,6 +1,6 @@
 // The state in one line: numbers, each with what it was in the last minute.
 
-import { $, ask, el, svg } from "./api.js";
+import { $, ask, el, svg } from "../api.js";
 
 const KEPT = 60;
 const tiles = {};

@@ -1,6 +1,6 @@
 // Links to other servers.
 
-import { $, el, many } from "./api.js";
+import { $, el, many } from "../api.js";
 
 export function begin() {}
 

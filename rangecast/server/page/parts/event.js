@@ -1,6 +1,6 @@
 // One event: the subscriptions that match it, and near misses.
 
-import { $, ask, el, inSpace, isTail, many, post, run } from "./api.js";
+import { $, ask, el, inSpace, isTail, many, post, run } from "../api.js";
 
 let state = null;
 

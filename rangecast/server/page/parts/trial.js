@@ -1,6 +1,6 @@
 // A filter that isn't saved yet: its fault at its place, its boxes, and its past.
 
-import { $, Problem, ask, el, inSpace, many, options, post, run, svg, shownValue } from "./api.js";
+import { $, Problem, ask, el, inSpace, many, options, post, run, svg, shownValue } from "../api.js";
 import * as lists from "./lists.js";
 
 let tried = null;

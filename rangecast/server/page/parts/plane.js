@@ -1,6 +1,6 @@
 // Two attributes: boxes of subscriptions, and the latest events as points.
 
-import { $, ask, inSpace, options } from "./api.js";
+import { $, ask, inSpace, options } from "../api.js";
 
 const KEPT = 600; // points
 const LATEST = 200; // events asked for at a time

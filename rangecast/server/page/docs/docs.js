@@ -1,6 +1,6 @@
 // The API page: what the OpenAPI document says, operation by operation.
 
-import { $, ask, el, say, setToken } from "./api.js";
+import { $, ask, el, say, setToken } from "../api.js";
 import { schemaOf, typeOf, words } from "./schema.js";
 import { tryIt } from "./request.js";
 

@@ -1,6 +1,6 @@
 // "Try it": a form that sends a request as the document describes it, and shows the answer.
 
-import { authorization, el, say } from "./api.js";
+import { authorization, el, say } from "../api.js";
 
 const LONGEST = 200_000;
 const pretty = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));

@@ -1,6 +1,6 @@
 // Boards: their interests, each with its list of the best objects as it is now.
 
-import { $, ask, el, many, options, say, shownValue } from "./api.js";
+import { $, ask, el, many, options, say, shownValue } from "../api.js";
 
 const SHOWN = 20; // interests of a board
 const EVERY = 3000; // milliseconds between two looks at the lists

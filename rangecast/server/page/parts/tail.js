@@ -1,6 +1,6 @@
 // Events that match a filter, as they come. The newest are at the top; the table never grows.
 
-import { $, el, follow, inSpace, isTail, many, post, shownValue } from "./api.js";
+import { $, el, follow, inSpace, isTail, many, post, shownValue } from "../api.js";
 
 const ROWS = 100;
 const RATE = 400; // messages per second that the server may send

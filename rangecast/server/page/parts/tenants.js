@@ -1,6 +1,6 @@
 // Tenants: what each has, and what it may have at most. Only an administrator sees them.
 
-import { $, ask, el } from "./api.js";
+import { $, ask, el } from "../api.js";
 import { bytes } from "./status.js";
 
 const EVERY = 5; // ticks

@@ -1,6 +1,6 @@
 // A JSON schema as a tree of names, types and texts.
 
-import { el } from "./api.js";
+import { el } from "../api.js";
 
 const DEEPEST = 6;
 

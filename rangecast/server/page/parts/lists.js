@@ -1,6 +1,6 @@
 // Subscriptions and consumers.
 
-import { $, ask, el, inSpace, isTail, many, post, run, say } from "./api.js";
+import { $, ask, el, inSpace, isTail, many, post, run, say } from "../api.js";
 
 const PAGE = 50;
 let state = null;

@@ -1,0 +1,130 @@
+"""Shapes of the live set as GeoJSON, to draw them.
+
+A feature is one shape of a subscription. A polygon is as it was given; a circle is a point, and a
+corridor a line, each with a `radius`, so that nothing is rounded to corners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import UsageError, did_you_mean
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.places import Location, Place
+from rangecast.model.boxes import Boxes
+from rangecast.model.shapes.geometry import Circle, Lines, Polygons, Shape
+from rangecast.model.shapes.words import literals_of
+from rangecast.model.space import Space
+from rangecast.server.explain import MAX_EXAMINED
+from rangecast.server.state.space_index import SpaceIndex
+
+MAX_CORNERS = 200_000
+"""Corners of one page; the shape that exceeds it is the last one."""
+
+
+def shapes_of(
+    index: SpaceIndex,
+    name: str = "",
+    passing: Collection[int] = (),
+    first: int = 0,
+    limit: int = 1000,
+) -> dict[str, Any]:
+    """Return a page of the shapes that subscriptions have of a place, in order of arrival.
+
+    name      the place; an empty one: the first of the space
+    passing   subscriptions that end with a connection: they are left out
+    first     the least number of a subscription
+    limit     subscriptions at most
+    """
+    space = index.engine.space
+    place = _place(space, name)
+    if place is None:
+        return {"type": "FeatureCollection", "features": [], "place": None, "next": None}
+    boxes = index.engine.boxes(MAX_EXAMINED)
+    axis = space.axes[place.name]
+    numbers = boxes.ids.to_numpy(zero_copy_only=False)
+    has_shape = np.zeros(boxes.rows, np.bool_)
+    has_shape[boxes.owner[boxes.mentions[:, axis]]] = True
+    wanted = np.flatnonzero(has_shape & (numbers >= first) & ~np.isin(numbers, list(passing)))
+    wanted = wanted[np.argsort(numbers[wanted], kind="stable")]
+    features: list[dict[str, Any]] = []
+    corners = done = 0
+    for row in wanted[:limit].tolist():
+        subscription = index.name(int(numbers[row]))
+        for shape, negated in _shapes(place, boxes, axis, row):
+            features.append(_feature(subscription, shape, negated))
+            corners += _corners(shape)
+        done += 1
+        if corners > MAX_CORNERS:
+            break
+    more = str(int(numbers[wanted[done - 1]])) if done < len(wanted) else None
+    return {
+        "type": "FeatureCollection",
+        "features": features,
+        "place": _described(place),
+        "next": more,
+    }
+
+
+def _place(space: Space, name: str) -> Place | None:
+    places = [one for one in space if isinstance(one, Place)]
+    if not name:
+        return places[0] if places else None
+    for one in places:
+        if one.name == name:
+            return one
+    raise UsageError(f"no place {name!r}: {did_you_mean(name, [one.name for one in places])}")
+
+
+def _described(place: Place) -> dict[str, Any]:
+    given = {key: value for key, value in place.definition().items() if key != "vocabulary"}
+    if isinstance(place, Location):
+        given["x"], given["y"] = given.pop("longitude"), given.pop("latitude")
+    return given
+
+
+def _shapes(place: Place, boxes: Boxes, axis: int, row: int) -> Iterator[tuple[Shape, bool]]:
+    """Yield each shape of a subscription once, and whether it is negated."""
+    part = slice(boxes.box_offsets[row], boxes.box_offsets[row + 1])
+    words = boxes.lo[part, axis][boxes.mentions[part, axis]]
+    seen: set[str] = set()
+    for word in np.unique(words.astype(np.int64)).tolist():
+        for one in literals_of(place, place.vocabulary[word]):
+            if one.text not in seen:
+                seen.add(one.text)
+                yield one.shape, one.negated
+
+
+def _feature(subscription: str | int, shape: Shape, negated: bool) -> dict[str, Any]:
+    properties = {"subscription": subscription, "negated": negated, "radius": None}
+    if isinstance(shape, Circle):
+        properties["radius"] = shape.radius
+        geometry = {"type": "Point", "coordinates": [shape.x, shape.y]}
+    elif isinstance(shape, Polygons):
+        geometry = _joined("Polygon", [_lists(rings) for rings in shape.polygons])
+    else:
+        properties["radius"] = shape.width
+        geometry = _joined("LineString", _lists(shape.along.lines))
+    return {"type": "Feature", "properties": properties, "geometry": geometry}
+
+
+def _joined(kind: str, parts: list[Any]) -> dict[str, Any]:
+    if len(parts) == 1:
+        return {"type": kind, "coordinates": parts[0]}
+    return {"type": f"Multi{kind}", "coordinates": parts}
+
+
+def _lists(arrays: tuple[F64, ...]) -> list[Any]:
+    return [one.tolist() for one in arrays]
+
+
+def _corners(shape: Shape) -> int:
+    if isinstance(shape, Circle):
+        return 1
+    if isinstance(shape, Polygons):
+        return sum(len(ring) for rings in shape.polygons for ring in rings)
+    along: Lines = shape.along
+    return sum(len(line) for line in along.lines)
