@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from experiments.experiment import Claim, Experiment, Line, Panel, Point, Results
-from experiments.notify.row_of_servers.servers import Servers
+from rangecast.notify.servers.servers import Servers
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 

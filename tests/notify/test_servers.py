@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.notify.row_of_servers.servers import Servers
-from experiments.notify.row_of_servers.wire import Ask, FirstK, Handover, MinY
 from rangecast.errors import UsageError
 from rangecast.notify.board import Board
+from rangecast.notify.servers.servers import Servers
+from rangecast.notify.servers.wire import Ask, FirstK, Handover, MinY
 from tests.support.notify_model import boards, changes
 
 MOST = 50_000

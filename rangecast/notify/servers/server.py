@@ -30,8 +30,10 @@ import math
 from collections import deque
 from typing import Any, NamedTuple
 
-from experiments.notify.row_of_servers.painting import Painting, Tiler
-from experiments.notify.row_of_servers.wire import (
+from rangecast.errors import UsageError
+from rangecast.notify.messages import Message
+from rangecast.notify.servers.painting import Painting, Tiler
+from rangecast.notify.servers.wire import (
     EAST,
     HOME,
     WEST,
@@ -51,9 +53,7 @@ from experiments.notify.row_of_servers.wire import (
     Thing,
     Wire,
 )
-from experiments.notify.row_of_servers.zone import Zone
-from rangecast.errors import UsageError
-from rangecast.notify.messages import Message
+from rangecast.notify.servers.zone import Zone
 
 _FULL, _RELIEVED = 1.5, 1.25
 """Shares that a server has at most, and that it keeps if it has more."""

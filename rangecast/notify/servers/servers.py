@@ -19,19 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.notify.row_of_servers.painting import Tiler
-from experiments.notify.row_of_servers.server import Server
-from experiments.notify.row_of_servers.wire import (
-    EAST,
-    Alter,
-    Done,
-    Edit,
-    Enter,
-    Range,
-    Thing,
-    Wire,
-)
-from experiments.notify.row_of_servers.zone import Zone
 from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.sets.members import Id, Members
 from rangecast.model.validation.arguments import check_finite, check_integer
@@ -41,6 +28,19 @@ from rangecast.notify.board import ALGORITHMS
 from rangecast.notify.line.tables import LineTables
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
 from rangecast.notify.plan import Places, Step, planned
+from rangecast.notify.servers.painting import Tiler
+from rangecast.notify.servers.server import Server
+from rangecast.notify.servers.wire import (
+    EAST,
+    Alter,
+    Done,
+    Edit,
+    Enter,
+    Range,
+    Thing,
+    Wire,
+)
+from rangecast.notify.servers.zone import Zone
 from rangecast.notify.tables import MAX_K, Change
 
 Link = tuple[int, int]

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from experiments.notify.row_of_servers.wire import EAST, Range, Thing
 from rangecast.kernels.arrays import I32
 from rangecast.model.sets.members import Id
 from rangecast.notify.line.interests import Interests
 from rangecast.notify.line.objects import Objects
+from rangecast.notify.servers.wire import EAST, Range, Thing
 
 
 class Zone:

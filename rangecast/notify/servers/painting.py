@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 
-from experiments.notify.row_of_servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, Thing
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.jit import jit
@@ -27,6 +26,7 @@ from rangecast.notify.line.staircase import (
 )
 from rangecast.notify.line.tree import Frontier, Tree
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
+from rangecast.notify.servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, Thing
 
 
 @jit
