@@ -100,7 +100,7 @@ class Lists(NamedTuple):
 
     position: str
     board: str
-    lists: dict[str, list[Ranked]]
+    lists: dict[Id, list[Ranked]]
     """The new list of each interest, the best first."""
 
 

@@ -24,7 +24,7 @@ _MAX_IDS = 10_000
 class ListedInterest(NamedTuple):
     """An interest of a board with its list."""
 
-    id: str
+    id: Id
     where: tuple[Any, ...]
     """Its bounds, or its filter."""
     k: int | None
@@ -56,7 +56,8 @@ class BoardCalls:
         consumer: str | None,
         condition: Condition,
     ) -> Call:
-        wanted = _bounds(where) | {"k": k, "consumer": consumer}
+        own = None if isinstance(name, str) else as_id(name, "interest")
+        wanted = {"id": own} | _bounds(where) | {"k": k, "consumer": consumer}
         body = encode({key: value for key, value in wanted.items() if value is not None})
         headers = dict([condition] if condition else [])
         path, repeatable = self._interest(name), condition is None
@@ -162,7 +163,7 @@ def replace_many(board: BoardCalls, interests: Any) -> Operation[int]:
     after: str | None = ""
     while after is not None:
         page = yield board._page(after)
-        before |= {one["id"]: one for one in page["items"]}
+        before |= {str(one["id"]): one for one in page["items"]}
         after = page["next"]
     rows = []
     for row in _rows(interests):

@@ -1,6 +1,6 @@
 """Ids at the edge: their type, and the search for duplicates.
 
-An id is an integer of 64 bits or a text. All ids of a source get one type: in CSV and JSON Lines
+An id is an integer of 64 bits or a text that isn't empty. All ids of a source get one type: in CSV and JSON Lines
 they are integers if every one of them is (`007` is a text), elsewhere if they have that type.
 
 Ids that count up, as row numbers do, cost nothing to check. Otherwise what was seen is kept as
@@ -25,7 +25,7 @@ from rangecast.model.encoding.casts import is_text
 from rangecast.model.io.batch import Batch, Values
 from rangecast.model.sets.members import Id, as_id
 
-NO_ID = "an id is an integer or a text, and never missing"
+NO_ID = "an id is an integer or a text, never missing and never empty"
 
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
@@ -60,6 +60,8 @@ def _cast(ids: pa.Array, kind: pa.DataType) -> pa.Array:
     elif is_text(ids.type):
         if pa.types.is_integer(kind):
             ids = pc.if_else(pc.match_substring_regex(ids, _WHOLE), ids, None)
+        elif pc.any(is_empty := pc.equal(ids, "")).as_py():
+            ids = pc.if_else(is_empty, None, ids)
     elif not pa.types.is_integer(ids.type):
         return pa.nulls(len(ids), kind)
     return ids.cast(kind)

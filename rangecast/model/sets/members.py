@@ -1,7 +1,7 @@
 """The ids of a set, and the dense row of each: one rule for every set that a user holds.
 
-An id is an integer of 64 bits or a text, and all ids of a set are of one kind, that of its first
-member. NumPy scalars are taken as what they hold; booleans, floats and texts that UTF-8 can't carry
+An id is an integer of 64 bits or a text that isn't empty, and all ids of a set are of one kind,
+that of its first member. NumPy scalars are taken as what they hold; booleans, floats and texts that UTF-8 can't carry
 are refused. Checks come first and change nothing; `bind` and `release` then can't fail.
 """
 
@@ -28,6 +28,11 @@ _HINTED = 1000
 def as_id(given: Any, noun: str = "subscription") -> Id:
     """Return an id as a Python integer or text."""
     if isinstance(given, str):
+        if not given:
+            raise UsageError(
+                f"the id of {_a(noun)} is an integer, or a text of at least one character\n"
+                "  given: ''\n  hint: give it an id"
+            )
         if not given.isascii():
             _check_text(given, noun)
         return str(given)

@@ -96,13 +96,13 @@ class BoardReader:
                 if head.is_batch and unit.first <= after:
                     self._carried = unit.first - 1  # all of it is made again, at once
                 for seq, change in enumerate(changes, unit.first):
-                    if seq > self._carried and change.id not in changed:
-                        changed.add(change.id)
+                    if seq > self._carried and change.name not in changed:
+                        changed.add(change.name)
                         was = was_of(change)
                         if was is None:
-                            objects.pop(change.id, None)
+                            objects.pop(change.name, None)
                         else:
-                            objects[change.id] = was
+                            objects[change.name] = was
         mine = [one for one in list(self._consumer.interests) if one.born <= after < one.died]
         self._index = BoardIndex(self._entry, objects, mine)
         self._at = after

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from rangecast.errors import RangecastError
+from rangecast.model.sets.members import Id
 
 _encode = msgspec.json.Encoder().encode
 
@@ -43,7 +45,7 @@ class BoardMessage(Message):
     """Lists of a board that have changed, for one consumer: the event; whose they are, with it."""
 
     @classmethod
-    def of(cls, seq: int, board: str, lists: dict[str, Any]) -> Self:
+    def of(cls, seq: int, board: str, lists: Mapping[Id, Any]) -> Self:
         """Return new lists, by interest."""
         items = [{"interest": name, "best": best} for name, best in lists.items()]
         return cls(seq, _encode({"board": board, "lists": items}), b",".join(map(_encode, lists)))

@@ -175,7 +175,7 @@ def board_messages(
             if listened(change.new.consumer):
                 yield indexes[entry].first_list(change.new, change.seq)
         elif change.old is not None:
-            indexes[entry].remove(change.old.id)
+            indexes[entry].remove(change.old.name)
         else:
             indexes[entry] = BoardIndex(entry, {}, ())
 

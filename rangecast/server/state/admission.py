@@ -299,8 +299,8 @@ class Admission:
         taken: list[ObjectChange] = []
         refused: list[tuple[int, RangecastError]] = []
         for row, change in changes:
-            key = entry, change.id
-            old = self._objects[key] if key in self._objects else entry.objects.get(change.id)
+            key = entry, change.name
+            old = self._objects[key] if key in self._objects else entry.objects.get(change.name)
             try:
                 check_object(change.id, only, exists=old is not None)
                 new = judged(change, old, entry.space, self.seq + len(taken))

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import UNSET
 
+from rangecast.model.sets.members import Id
 from rangecast.notify.tables import Change, ObjectColumns
 from rangecast.server.delivery.messages import BoardMessage
 from rangecast.server.state.boards import (
@@ -56,9 +57,9 @@ class BoardIndex:
     def put(self, interest: Interest) -> None:
         """Add an interest, or replace the one of this id."""
         with self._one:
-            self.remove(interest.id)
-            self._board.subscribe(interest.id, *interest.where, k=interest.k or None)
-            self._interests[interest.id] = interest
+            self.remove(interest.name)
+            self._board.subscribe(interest.name, *interest.where, k=interest.k or None)
+            self._interests[interest.name] = interest
 
     def remove(self, interest: str) -> None:
         """Remove an interest, if there is one."""
@@ -92,26 +93,26 @@ class BoardIndex:
 
     def _updated(
         self, changes: Sequence[ObjectChange], first: int, is_batch: bool, listened: Listened
-    ) -> dict[int, dict[str, Any]]:
+    ) -> dict[int, dict[Id, Any]]:
         """Make changes; return the lists that they changed, by consumer."""
         before: dict[str, Placed | None] = {}
         given = []
         for at, change in enumerate(changes):
-            old = self._objects.get(change.id)
-            before.setdefault(change.id, old)
+            old = self._objects.get(change.name)
+            before.setdefault(change.name, old)
             carried_out(self._objects, change, first + at, self._entry.space)
-            new = self._objects.get(change.id)
+            new = self._objects.get(change.name)
             position = None if change.position is UNSET else change.position
-            given.append(Change(change.id, None if new is None else new.value, position))
+            given.append(Change(change.name, None if new is None else new.value, position))
         make = self._board.update_batch if is_batch else self._board.update_many
-        lists: dict[int, dict[str, Any]] = {}
+        lists: dict[int, dict[Id, Any]] = {}
         for name in self._board.affected_interests(make(given)):
             interest = self._interests[name]
             if not listened(interest.consumer):
                 continue
             found = self._changed_list(interest, before)
             if found is not None:
-                lists.setdefault(interest.consumer, {})[name] = found
+                lists.setdefault(interest.consumer, {})[interest.id] = found
         return lists
 
     def _changed_list(self, interest: Interest, before: Mapping[str, Placed | None]) -> Any:
@@ -122,13 +123,16 @@ class BoardIndex:
         new = old[:k]
         old = [(name, one) for name, one in old if name not in before]
         d = 1 if self._entry.space is None else len(self._entry.space)
-        boxes = [(row[:d], row[d:]) for row in self._board.bounds(interest.id).tolist()]
+        boxes = [(row[:d], row[d:]) for row in self._board.bounds(interest.name).tolist()]
         for name, was in before.items():
             if was is not None and any(lies_in(was.place, lo, hi) for lo, hi in boxes):
                 old.append((name, was))
         sign = -1 if self._entry.made.descending else 1
         old.sort(key=lambda one: (sign * one[1].value, one[1].arrival))
-        if [(name, *one[1:]) for name, one in old[:k]] == [(name, *one[1:]) for name, one in new]:
+        before_and_after = (
+            [(one.id, one.value, one.place) for _, one in some] for some in (old[:k], new)
+        )
+        if next(before_and_after) == next(before_and_after):
             return None
         return self._shown(found[:k])
 
@@ -137,7 +141,11 @@ class BoardIndex:
 
     def _shown(self, entries: Sequence[Any]) -> list[dict[str, Any]]:
         return [
-            {"object": entry.object, "value": entry.value, "position": entry.position}
+            {
+                "object": self._objects[entry.object].id,
+                "value": entry.value,
+                "position": entry.position,
+            }
             for entry in entries
         ]
 

@@ -23,7 +23,7 @@ from rangecast.errors import (
     did_you_mean,
 )
 from rangecast.model.encoding.events import encode_event
-from rangecast.model.sets.members import as_id
+from rangecast.model.sets.members import Id, as_id
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import check_finite
 from rangecast.notify import Board
@@ -40,6 +40,8 @@ _encode = msgspec.json.Encoder().encode
 class Placed(NamedTuple):
     """Where an object lies, and what it is worth."""
 
+    id: Id
+    """As it was given when the object was added."""
     arrival: int
     value: float
     place: tuple[float, ...]
@@ -48,13 +50,19 @@ class Placed(NamedTuple):
 class ObjectChange(msgspec.Struct, omit_defaults=True):
     """A change of an object, as a line of the log has it: what was given, and what was before."""
 
-    id: str
+    id: Id
+    """As it was given when the object was added."""
     value: float | UnsetType | None = UNSET
     """Its new value; `None` removes it."""
     position: Any = UNSET
     """Its new position: a number, or over a space those values that change."""
     was: tuple[int, float, list[float | None]] | None = None
     """Arrival, value and place before; a missing value is null. Readers go back by it."""
+
+    @property
+    def name(self) -> str:
+        """Its id as a text, by which the board finds the object."""
+        return str(self.id)
 
 
 class UpdatesHead(msgspec.Struct, omit_defaults=True):
@@ -69,7 +77,7 @@ class UpdatesHead(msgspec.Struct, omit_defaults=True):
 class Interest(msgspec.Struct, eq=False, array_like=True):
     """An interest as it was from one edit to another."""
 
-    id: str
+    name: str
     consumer: int
     born: int
     """The seq of the edit that made it."""
@@ -79,6 +87,13 @@ class Interest(msgspec.Struct, eq=False, array_like=True):
     position_hi: float | None
     k: int
     """Length of its list; 0: that of the board."""
+    is_integer: bool = False
+    """Its id was given as an integer."""
+
+    @property
+    def id(self) -> Id:
+        """Its id as it was given."""
+        return int(self.name) if self.is_integer else self.name
 
     @property
     def where(self) -> tuple[Any, ...]:
@@ -117,12 +132,12 @@ class BoardEntry:
         """Label, which differs from that of a space of the same name."""
         return board_label(self.name)
 
-    def shown(self, name: str, one: Placed) -> dict[str, Any]:
+    def shown(self, one: Placed) -> dict[str, Any]:
         """Return an object as a change would put it."""
         values = (
             {"position": one.place[0]} if self.space is None else values_of(self.space, one.place)
         )
-        return {"id": name, **values, "value": one.value}
+        return {"id": one.id, **values, "value": one.value}
 
     def take(self, unit: Unit) -> list[ObjectChange]:
         """Carry out a unit of updates."""
@@ -197,7 +212,7 @@ def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
 def interest_of(edit: PutInterest, consumer: int, seq: int) -> Interest:
     """Return the interest that an edit makes."""
     bounds = edit.filter, edit.position_lo, edit.position_hi
-    return Interest(edit.name, consumer, seq, NEVER, *bounds, edit.k)
+    return Interest(edit.name, consumer, seq, NEVER, *bounds, edit.k, edit.is_integer)
 
 
 # ---- changes of objects
@@ -229,7 +244,7 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
     for name in given:
         if name not in known:
             raise UsageError(f"unknown field {name!r}: {did_you_mean(name, known)}")
-    change = ObjectChange(str(as_id(given["id"], "object")))
+    change = ObjectChange(as_id(given["id"], "object"))
     if "value" in given:
         change.value = None if given["value"] is None else check_finite("value", given["value"])
     rest = {name: value for name, value in given.items() if name not in ("id", "value")}
@@ -240,7 +255,7 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
     return change
 
 
-def check_object(name: str, only: str, *, exists: bool) -> None:
+def check_object(name: Id, only: str, *, exists: bool) -> None:
     """Refuse an object that isn't `new` or `existing`, where all must be."""
     if only == "new" and exists:
         raise DuplicateIdError(f"object {name!r} already exists\n  hint: update it, or move it")
@@ -261,10 +276,11 @@ def judged(
         )
     change.was = None
     if old is not None:
+        change.id = old.id
         change.was = old.arrival, old.value, [None if one == inf else one for one in old.place]
-    objects = {} if old is None else {change.id: old}
+    objects = {} if old is None else {change.name: old}
     carried_out(objects, change, seq, space)
-    return objects.get(change.id)
+    return objects.get(change.name)
 
 
 def carried_out(
@@ -272,15 +288,16 @@ def carried_out(
 ) -> None:
     """Make a change that was judged."""
     if change.value is None:
-        del objects[change.id]
+        del objects[change.name]
         return
-    old = objects.get(change.id)
+    old = objects.get(change.name)
     place = () if old is None else old.place
     if change.position is not UNSET:
         place = moved(space, change.position, old)
     value = old.value if old is not None and change.value is UNSET else change.value
     assert isinstance(value, float)
-    objects[change.id] = Placed(seq if old is None else old.arrival, value, place)
+    arrival = seq if old is None else old.arrival
+    objects[change.name] = Placed(change.id, arrival, value, place)
 
 
 def moved(space: Space | None, given: Any, old: Placed | None) -> tuple[float, ...]:
@@ -300,7 +317,7 @@ def was_of(change: ObjectChange) -> Placed | None:
     if change.was is None:
         return None
     arrival, value, place = change.was
-    return Placed(arrival, value, tuple(inf if one is None else one for one in place))
+    return Placed(change.id, arrival, value, tuple(inf if one is None else one for one in place))
 
 
 # ---- units of the log

@@ -175,6 +175,13 @@ class PutInterest(Edit, tag="put-interest", frozen=True):
     position_lo: float | None = None
     position_hi: float | None = None
     k: int = 0
+    is_integer: bool = False
+    """Its id was given as the integer that its name writes."""
+
+    @property
+    def id(self) -> str | int:
+        """Its id as it was given."""
+        return int(self.name) if self.is_integer else self.name
 
 
 class DeleteInterest(Edit, tag="delete-interest", frozen=True):

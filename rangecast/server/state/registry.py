@@ -390,7 +390,7 @@ class Registry:
 
     def _end_interest(self, entry: BoardEntry, interest: Interest, seq: int) -> InterestChange:
         interest.died = seq
-        del entry.live[interest.id]
+        del entry.live[interest.name]
         self.counts[entry.tenant] -= 1
         return InterestChange(entry, seq, interest)
 

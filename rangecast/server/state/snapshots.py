@@ -22,6 +22,7 @@ import msgspec
 from rangecast.engine import Engine
 from rangecast.errors import SnapshotError
 from rangecast.model.io.durable import sync_folder, write_bytes
+from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.server.security.private_folder import FOLDER, tighten
 from rangecast.server.state.boards import BoardEntry, Interest, Placed
@@ -59,7 +60,7 @@ class _Space(msgspec.Struct, array_like=True):
 class _Board(msgspec.Struct, array_like=True):
     made: PutBoard
     since: int
-    objects: list[tuple[str, int, float, list[float | None]]]
+    objects: list[tuple[Id, int, float, list[float | None]]]
     """Id, arrival, value and place of each; a missing value is null."""
     live: list[Interest]
 
@@ -201,8 +202,8 @@ def _fields(entry: SpaceEntry) -> tuple[str, str, int, int, int]:
 
 def _board(entry: BoardEntry) -> _Board:
     objects = [
-        (name, one.arrival, one.value, [None if at == inf else at for at in one.place])
-        for name, one in entry.objects.items()
+        (one.id, one.arrival, one.value, [None if at == inf else at for at in one.place])
+        for one in entry.objects.values()
     ]
     live = [msgspec.structs.replace(one) for one in entry.live.values()]
     return _Board(entry.made, entry.since, objects, live)
@@ -210,10 +211,10 @@ def _board(entry: BoardEntry) -> _Board:
 
 def _board_entry(board: _Board) -> BoardEntry:
     objects = {
-        name: Placed(arrival, value, tuple(inf if at is None else at for at in place))
-        for name, arrival, value, place in board.objects
+        str(one): Placed(one, arrival, value, tuple(inf if at is None else at for at in place))
+        for one, arrival, value, place in board.objects
     }
-    live = {one.id: one for one in board.live}
+    live = {one.name: one for one in board.live}
     return BoardEntry(board.made, board.since, objects, live)
 
 

@@ -355,7 +355,7 @@ SCHEMAS: dict[str, Schema] = {
             "subscriptions": listed(ID),
             "dropped": whole("Messages of its second that `max_per_second` dropped."),
             "board": text(),
-            "lists": listed(record("", interest=text(), best=listed(ref("RankedObject")))),
+            "lists": listed(record("", interest=ID, best=listed(ref("RankedObject")))),
         },
         position=POSITION,
     ),
@@ -419,19 +419,24 @@ SCHEMAS: dict[str, Schema] = {
     "NewInterest": closed(
         record(
             "An interest as it is put: bounds of the position, or a filter.",
-            {**_BOUNDS, "k": whole(minimum=0), "consumer": text()},
+            {
+                **_BOUNDS,
+                "id": {**ID, "description": "That of the path; an integer, if the id is one."},
+                "k": whole(minimum=0),
+                "consumer": text(),
+            },
         )
     ),
     "BulkInterest": closed(
         record(
             "An interest of many.",
             {**_BOUNDS, "k": whole(minimum=0), "consumer": text()},
-            id=text(minLength=1),
+            id=ID,
         )
     ),
     "RankedObject": record(
         "An object of a list.",
-        object=text(),
+        object=ID,
         value=number(),
         position={
             "type": ["number", "object"],
@@ -441,7 +446,7 @@ SCHEMAS: dict[str, Schema] = {
     "Interest": record(
         "An interest.",
         {**_BOUNDS, "best": listed(ref("RankedObject"), "Its list as it is now.")},
-        id=text(),
+        id=ID,
         k=maybe(whole()),
         consumer=maybe(text()),
         position=POSITION,
@@ -450,7 +455,7 @@ SCHEMAS: dict[str, Schema] = {
     "BoardObject": record(
         "An object of a board: position or the attributes of its space, and value.",
         {"position": number()},
-        id=text(),
+        id=ID,
         value=maybe(number("null: remove it.")),
     ),
     "BoardObjects": page(ref("BoardObject"), "A page of objects, by id."),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from rangecast.errors import RangecastError, UsageError, abbreviate
 from rangecast.model.sets.members import as_id
@@ -22,7 +22,7 @@ from rangecast.server.http.bodies.read import lines_of, read_body, rows_of_body
 from rangecast.server.http.routes.bulk import Refusal, bulk_answer
 from rangecast.server.http.routes.events import shown_accepted
 from rangecast.server.http.routes.selected import names_of
-from rangecast.server.http.routes.spaces import PAGE, condition, page_of
+from rangecast.server.http.routes.spaces import PAGE, condition, is_integer_id, page_of
 from rangecast.server.pipeline.commands import Accepted, Outcome
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
@@ -52,6 +52,7 @@ class GivenInterest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    id: StrictInt | StrictStr | None = Field(None, description="An integer, if the id is one.")
     position_lo: float | None = None
     position_hi: float | None = None
     filter: str = Field("", examples=["km between 20 and 35 and m2 <= 80"])
@@ -131,7 +132,7 @@ async def put_interest(request: Request, board: str, name: str, given: GivenInte
     made = core.edit(edit, if_match=condition(request))
     seq = await result_of(made)
     place = position(core.epoch, seq)
-    return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
+    return JSONResponse({"id": edit.id, "position": place}, headers={"ETag": f'"{seq}"'})
 
 
 @router.delete("/{board}/interests/{name:path}")
@@ -227,21 +228,20 @@ async def list_objects(request: Request, board: str, after: str = "", limit: int
     _, _, entry = _board(request, board, "read")
     objects, limit = dict(entry.objects), max(1, min(limit, PAGE))
     page, more = await asyncio.to_thread(page_of, {name: name for name in objects}, after, limit)
-    items = [entry.shown(name, objects[name]) for name in page]
+    items = [entry.shown(objects[name]) for name in page]
     return _json({"items": items, "next": more, "count": len(objects)})
 
 
 def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -> PutInterest:
     """Return the edit that makes an interest."""
-    if not str(as_id(name, "interest")):
-        raise RequestError(422, "an interest needs an id")
+    is_integer = is_integer_id(name, given.get("id"), "interest")
     ends = [given.get(one) for one in ("position_lo", "position_hi")]
     lo, hi = (None if one is None else check_finite("position", one) for one in ends)
     text, consumer = given.get("filter") or "", given.get("consumer") or ""
     if not isinstance(text, str) or not isinstance(consumer, str):
         raise UsageError("'filter' and 'consumer' are texts")
     k = 0 if not given.get("k") else check_integer("k", given["k"], max_value=entry.made.k)
-    return PutInterest(caller.tenant, name, entry.name, consumer, text, lo, hi, k)
+    return PutInterest(caller.tenant, name, entry.name, consumer, text, lo, hi, k, is_integer)
 
 
 def _check(core: Core, entry: BoardEntry, edit: PutInterest) -> None:
@@ -256,7 +256,7 @@ def _bulk_edits(
     rows, edits = rows_of_body(body), list[PutInterest]()
     refused: list[Refusal] = []
     seen: set[str] = set()
-    known = {"id", *GivenInterest.model_fields}
+    known = set(GivenInterest.model_fields)
     for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
         try:
             if not isinstance(row, dict) or "id" not in row:

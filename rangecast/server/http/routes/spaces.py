@@ -242,15 +242,7 @@ def edit_of(
     caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any], clock: Clock
 ) -> PutSubscription:
     """Return the edit that makes a subscription, after a check of all but its filter."""
-    as_id(name)
-    own = given.get("id")
-    if own is not None and str(as_id(own)) != name:
-        raise UsageError(
-            f"the id in the body isn't that of the path\n  given: {own!r} and {name!r}\n"
-            "  hint: leave it out, or give the same"
-        )
-    if not name:
-        raise UsageError("a subscription needs an id\n  hint: give a text, or an integer")
+    is_integer = is_integer_id(name, given.get("id"))
     weights = given.get("weights") or {}
     if not isinstance(weights, dict):
         raise RequestError(422, "weights are an object: attribute to weight")
@@ -271,8 +263,21 @@ def edit_of(
         score_of(given.get("score") or 0.0),
         {one: float(weight) for one, weight in weights.items()},
         0 if ttl is None else clock.now() + int(ttl * 1e6),
-        isinstance(own, int),
+        is_integer,
     )
+
+
+def is_integer_id(name: str, given: Any, noun: str = "subscription") -> bool:
+    """Return whether an id was given as an integer; refuse one that isn't that of the path."""
+    as_id(name, noun)
+    if given is None:
+        return False
+    if str(as_id(given, noun)) != name:
+        raise UsageError(
+            f"the id in the body isn't that of the path\n  given: {given!r} and {name!r}\n"
+            "  hint: leave it out, or give the same"
+        )
+    return isinstance(given, int)
 
 
 async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
