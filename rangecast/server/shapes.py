@@ -99,15 +99,16 @@ def _shapes(place: Place, boxes: Boxes, axis: int, row: int) -> Iterator[tuple[S
 
 
 def _feature(subscription: str | int, shape: Shape, negated: bool) -> dict[str, Any]:
-    properties = {"subscription": subscription, "negated": negated, "radius": None}
+    radius: float | None = None
     if isinstance(shape, Circle):
-        properties["radius"] = shape.radius
+        radius = shape.radius
         geometry = {"type": "Point", "coordinates": [shape.x, shape.y]}
     elif isinstance(shape, Polygons):
         geometry = _joined("Polygon", [_lists(rings) for rings in shape.polygons])
     else:
-        properties["radius"] = shape.width
+        radius = shape.width
         geometry = _joined("LineString", _lists(shape.along.lines))
+    properties = {"subscription": subscription, "negated": negated, "radius": radius}
     return {"type": "Feature", "properties": properties, "geometry": geometry}
 
 
