@@ -1,7 +1,8 @@
 """Ids at the edge: their type, and the search for duplicates.
 
-An id is an integer of 64 bits or a text that isn't empty. All ids of a source get one type: in CSV and JSON Lines
-they are integers if every one of them is (`007` is a text), elsewhere if they have that type.
+An id is an integer of 64 bits or a text that isn't empty. All ids of a source get one type: in CSV
+and JSON Lines they are integers if every one of them is (`007` is a text), elsewhere if they have
+that type.
 
 Ids that count up, as row numbers do, cost nothing to check. Otherwise what was seen is kept as
 sorted runs of 64-bit keys (the integer itself, or a text's hash), merged like a binary counter: 8

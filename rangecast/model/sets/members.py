@@ -1,8 +1,9 @@
 """The ids of a set, and the dense row of each: one rule for every set that a user holds.
 
 An id is an integer of 64 bits or a text that isn't empty, and all ids of a set are of one kind,
-that of its first member. NumPy scalars are taken as what they hold; booleans, floats and texts that UTF-8 can't carry
-are refused. Checks come first and change nothing; `bind` and `release` then can't fail.
+that of its first member. NumPy scalars are taken as what they hold; booleans, floats and texts that
+UTF-8 can't carry are refused. Checks come first and change nothing; `bind` and `release` then can't
+fail.
 """
 
 from __future__ import annotations
