@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.options import Engine, EngineOption, Json, Master, Quiet
+from rangecast.cli.shared.option_groups import App, EngineOptions, Said
 
-app = typer.Typer(
+app = App(
     name="experiments",
     help="The papers' tables and figures: what they print, and what comes out here.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -56,6 +54,8 @@ def run(
         list[str],
         typer.Argument(metavar="NAME", help="Experiments, papers (vcr or 002), or all."),
     ],
+    on: EngineOptions,
+    options: Said,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes: minutes for all, instead of hours.")
     ] = False,
@@ -68,10 +68,6 @@ def run(
     again: Annotated[
         bool, typer.Option("--again", help="Measure also the rows that are there already.")
     ] = False,
-    engine: EngineOption = Engine.LOCAL,
-    master: Master = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Run experiments and write their pages: RESULTS.md, and experiments/ with a page per paper.
 
@@ -87,18 +83,16 @@ def run(
     from experiments.run import run as run_experiments
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
-    from rangecast.cli.shared.spark_session import check_master
 
-    check_master(engine, master)
     wanted = chosen(names)
-    with Run.started(as_json=as_json, quiet=quiet) as frame:
+    with Run.started(options=options) as frame:
         pages = run_experiments(
             wanted,
             output,
             size="quick" if quick else "full",
             seed=seed,
             again=again,
-            spark=frame.spark(master) if engine is Engine.SPARK else None,
+            spark=frame.spark(on.master) if on.is_spark else None,
             say=frame.say,
         )
         text = f"{counted(len(wanted), 'experiment')}: {', '.join(map(str, pages))}"

@@ -20,6 +20,7 @@ from rangecast.cli.commands.sets import cover, merge, notify
 from rangecast.cli.commands.sets import filter as filtering
 from rangecast.cli.commands.spark import demo, pipeline
 from rangecast.cli.shared.number_options import reworded
+from rangecast.cli.shared.option_groups import App
 from rangecast.cli.signals import ending_on_sigterm
 from rangecast.errors import FULL, RangecastError, for_interface
 
@@ -90,12 +91,10 @@ class _Grouped(TyperGroup):
             raise
 
 
-app = typer.Typer(
+app = App(
     name="rangecast",
     cls=_Grouped,
     help="Content-based publish/subscribe over ranges: which subscriptions match an event?",
-    no_args_is_help=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rangecast.cli.main import app
+from rangecast.cli.shared.option_groups import RunOptions
 from rangecast.cli.shared.output import counted, progress, taken
 from rangecast.cli.shared.progress import StreamProgress
 from rangecast.cli.shared.run import Run
@@ -219,7 +220,7 @@ def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
         def facts(self):
             return {"events": 1}
 
-    with Run.started(output, as_json=True) as run:
+    with Run.started(output, options=RunOptions(as_json=True)) as run:
         StreamProgress(run).batch(Done())
     line = '{"events": 1}\n'
     assert tuple(capsys.readouterr()) == (("", line) if output else (line, ""))

@@ -61,11 +61,12 @@ def test_a_subscription_and_its_consumer_are_one_request(
         return send(self, call)
 
     from rangecast.cli.commands.server.subscribe import subscribe
+    from rangecast.cli.shared.connection import Connection
 
     with monkeypatch.context() as patch:
         patch.setattr(Client, "_send", cut)
         with pytest.raises(KeyboardInterrupt):
-            subscribe("price < 3", server=client.url, consumer="c")
+            subscribe(Connection(client.url), "price < 3", consumer="c")
     assert (client.consumers(), list(client)) == ([], [])
     assert send(client, calls[0])["created"]
     assert [one["name"] for one in client.consumers()] == ["c"]

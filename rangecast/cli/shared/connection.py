@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,17 +37,17 @@ ClientKey = Annotated[
     typer.Option("--client-key", help="TLS: its private key, if that is in another file."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-URL = "http://127.0.0.1:8080"
 
 
-class Connection(NamedTuple):
+@dataclass(frozen=True)
+class Connection:
     """A server, as options name it."""
 
-    server: str
-    token: str | None
-    ca_file: Path | None
-    client_cert: Path | None
-    client_key: Path | None
+    server: Server = "http://127.0.0.1:8080"
+    token: Secret = None
+    ca_file: CaFile = None
+    client_cert: ClientCert = None
+    client_key: ClientKey = None
 
     def client(self, space: str | None = None) -> Client:
         """Return a client, without a space or of this one."""

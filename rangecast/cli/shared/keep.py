@@ -65,12 +65,12 @@ class Kept(NamedTuple):
 
 def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> Kept:
     """Return the columns that a run keeps; refuse one that neither file has."""
-    names = run.columns.keep
+    names = run.options.kept
     if not names:
         return Kept(names, pa.schema([]), pa.table({}), boxes.ids)
     table = pa.table({})
     if not is_set(subscriptions):
-        source = identified(file_source(run.file(subscriptions)), run.columns.subscription_id)
+        source = identified(file_source(run.file(subscriptions)), run.options.subscription_id)
         schema = kept_schema(source, names)
         if len(schema):
             table = kept_rows(source, boxes.ids, schema)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rangecast.cli.shared.option_groups import RunOptions
 from rangecast.cli.shared.output import counted
 from rangecast.cli.shared.run import Run
 from rangecast.cli.shared.subscription_sets import one_set
@@ -39,13 +40,13 @@ def event_query(
     subscriptions: Path,
     space: Path,
     events: Path | None,
+    options: RunOptions,
     *,
     is_row: bool,
-    **options: Any,
 ) -> Iterator[EventQuery]:
-    """Read the event and the subscriptions; `options` are those of `Run.started`."""
+    """Read the event and the subscriptions."""
     reads = [event if event == "-" else None, subscriptions, space, events]
-    with Run.started(reads=reads, **options) as run:
+    with Run.started(reads=reads, options=options) as run:
         boxes, where = one_set(run, subscriptions, run.space(space), None)
         values, point = _event_of(run, event, where, events, is_row=is_row)
         yield EventQuery(run, where, boxes, values, point)
@@ -65,10 +66,11 @@ def _event_of(
 def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
     """Return an event that was given as JSON, its values and its point."""
     values = _values(run.file(Path(given)).read_text() if given == "-" else given)
-    unknown = {*values} - space.fields
-    passed_over = {run.columns.event_id or "id"} | (unknown if run.ignore_unknown else set())
-    values = {name: value for name, value in values.items() if name not in passed_over}
-    return values, encode_events([values], space, nan=run.nan).points[0]
+    ignored = {run.options.event_id or "id"}
+    if run.options.ignore_unknown:
+        ignored |= {*values} - space.fields
+    values = {name: value for name, value in values.items() if name not in ignored}
+    return values, encode_events([values], space, nan=run.options.nan).points[0]
 
 
 def _event_in_file(

@@ -53,7 +53,7 @@ class StreamProgress:
         self.totals["batches"] += 1
         if done.subscriptions or self.totals["version"] is None:
             self.totals["version"] = done.version
-        if self._run.as_json:
+        if self._run.options.as_json:
             self._run.print_json(done.facts())
         elif self._live:
             self._status.update(self._line(done))

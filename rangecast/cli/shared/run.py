@@ -1,6 +1,6 @@
 """The frame of every command: what it reads and writes, progress, rejected rows, time, the summary.
 
-    with Run.started(output, reads=[events, space], as_json=as_json, quiet=quiet) as run:
+    with Run.started(output, reads=[events, space], options=options) as run:
         where = run.space(space)
         for batch in run.batches("reading", run.events(events, where)):
             ...
@@ -26,13 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 from rich.progress import Progress
 
-from rangecast.cli.shared.output import (
-    compiling,
-    console,
-    counted,
-    progress,
-    taken,
-)
+from rangecast.cli.shared.option_groups import RunOptions
+from rangecast.cli.shared.output import compiling, console, counted, progress, taken
 from rangecast.cli.shared.stdin import NAME, copy_stdin, is_pipe
 from rangecast.cli.signals import held_back
 from rangecast.errors import FileError, RangecastError, RejectedRow, RejectedRowError, UsageError
@@ -83,36 +78,12 @@ class Advance(Protocol):
     def __call__(self, count: int, reading: Reading | None = None) -> None: ...
 
 
-class Columns(NamedTuple):
-    """Which columns of events and subscriptions have their ids, and which are kept in the result.
-
-    `None`: `id` has the ids.
-    """
-
-    event_id: str | None = None
-    subscription_id: str | None = None
-    keep: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls, event_id: str | None, subscription_id: str | None, keep: Sequence[str] | None = None
-    ) -> Columns:
-        """Return what options say; several names may be in one, with commas between them."""
-        names = [name.strip() for listed in keep or () for name in listed.split(",")]
-        return cls(event_id, subscription_id, tuple(dict.fromkeys(filter(None, names))))
-
-
 @dataclass
 class Run:
     """One run of a command, from its options to its summary."""
 
     output: File
-    rejected: File
-    as_json: bool
-    quiet: bool
-    ignore_unknown: bool
-    nan: str
-    columns: Columns
+    options: RunOptions
     rejected_rows: RejectedRows
     _on_stdout: bool
     """Whether results go to stdout."""
@@ -135,12 +106,7 @@ class Run:
         tables: Sequence[File] = (),
         pictures: Sequence[File] = (),
         texts: Sequence[File] = (),
-        rejected: File = None,
-        ignore_unknown: bool = False,
-        nan: str = "error",
-        columns: Columns | None = None,
-        as_json: bool = False,
-        quiet: bool = False,
+        options: RunOptions = RunOptions(),
     ) -> Iterator[Run]:
         """Check all files, open what the command needs, and close it at the end.
 
@@ -149,9 +115,8 @@ class Run:
         tables      what else is written as a table
         pictures    plots and pages that are written
         texts       other files that are written
-        columns     which columns have ids, and which are kept
         """
-        written = [output, rejected, *tables]
+        written = [output, options.rejected, *tables]
         _check_files([*written, *pictures, *texts], reads)
         for table in written:
             if table is not None and not is_pipe(table):
@@ -165,19 +130,17 @@ class Run:
         on_stdout = any(map(is_pipe, [*written, *pictures, *texts]))
         with held_back(), suppress(ImportError):  # Arrow would, where a signal can be lost
             import_module("pandas")
-        silent = quiet or as_json
+        silent = options.quiet or options.as_json
         copies: list[str] = []
         try:
             with (
-                _RejectedRows(rejected, copies) as bad,
+                _RejectedRows(options.rejected, copies) as bad,
                 compiling(quiet=silent) as compiled,
                 ExitStack() as closing,
             ):
                 bars = progress(quiet=silent, on_stdout=on_stdout)
                 closing.callback(bars.stop)
-                named = columns or Columns()
-                options = (output, rejected, as_json, quiet, ignore_unknown, nan, named)
-                run = cls(*options, bad, on_stdout, bars, compiled, closing, copies)
+                run = cls(output, options, bad, on_stdout, bars, compiled, closing, copies)
                 yield run
         except BrokenPipeError:  # the reader of stdout is gone, as with `head`: no fault
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -195,7 +158,7 @@ class Run:
     @property
     def is_silent(self) -> bool:
         """Whether nothing is said to a person."""
-        return self.quiet or self.as_json
+        return self.options.quiet or self.options.as_json
 
     def file(self, path: Path) -> Path:
         """Return the file to read for one that was given: of stdin, a copy."""
@@ -217,10 +180,10 @@ class Run:
                 self.file(path),
                 space,
                 rejected=self.rejected_rows,
-                ignore_unknown=self.ignore_unknown,
+                ignore_unknown=self.options.ignore_unknown,
                 progress=advance,
-                id=self.columns.subscription_id,
-                keep=self.columns.keep,
+                id=self.options.subscription_id,
+                keep=self.options.kept,
             )
 
     def events(
@@ -235,11 +198,11 @@ class Run:
             self.file(path),
             space,
             rejected=CollectedRows() if again else self.rejected_rows,
-            nan=self.nan,
-            ignore_unknown=self.ignore_unknown,
+            nan=self.options.nan,
+            ignore_unknown=self.options.ignore_unknown,
             columns=columns,
-            id=self.columns.event_id,
-            keep=self.columns.keep,
+            id=self.options.event_id,
+            keep=self.options.kept,
         )
         events.check()
         events.warnings = [] if again else self.warnings
@@ -339,8 +302,9 @@ class Run:
         seconds = time.perf_counter() - self._began if seconds is None else seconds
         compiled = self._compiled.seconds
         text = "; ".join([f"{text} {taken(seconds, compiled, count)}", *details])
-        if self.rejected is not None:
-            text += f"; {counted(self.rejected_rows.count, 'rejected row')} in {self.rejected}"
+        if self.options.rejected is not None:
+            rejected = counted(self.rejected_rows.count, "rejected row")
+            text += f"; {rejected} in {self.options.rejected}"
         common = {
             "rejected": self.rejected_rows.count,
             "seconds": round(seconds, 3),
@@ -354,9 +318,9 @@ class Run:
         if self._summary is None:
             return
         text, facts, is_loud = self._summary
-        if self.as_json:
+        if self.options.as_json:
             self.print_json(facts)
-        elif is_loud or not self.quiet:
+        elif is_loud or not self.options.quiet:
             for warning in self.warnings:
                 console.print(f"warning: {warning}", markup=False)
             console.print(text, markup=False)

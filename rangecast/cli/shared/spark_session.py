@@ -1,4 +1,4 @@
-"""--engine, and a Spark session for the time of a command."""
+"""A Spark session for the time of a command."""
 
 from __future__ import annotations
 
@@ -15,15 +15,6 @@ if TYPE_CHECKING:
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 _JAVA_FRAME = re.compile(r"\s+(at .*\(.*\)|\.\.\. \d+ more)$")
 _SHOWN = 12
-
-
-def check_master(engine: str, master: str | None) -> None:
-    """Refuse a master that nothing runs on."""
-    if master is not None and engine != "spark":
-        raise errors.UsageError(
-            f"--master {master} says where Spark runs, and --engine is {engine}\n"
-            "  hint: pass --engine spark, or leave out --master"
-        )
 
 
 @contextmanager

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.cli.shared.keep import kept_by
-from rangecast.cli.shared.options import Engine
+from rangecast.cli.shared.option_groups import PlannedEngine
 from rangecast.cli.shared.output import counted
 from rangecast.cli.shared.run import Run
-from rangecast.cli.shared.spark_session import check_master
 from rangecast.cli.shared.subscription_sets import one_set
 from rangecast.model.answers.answerer import Answerer
 from rangecast.model.boxes import Boxes
@@ -37,10 +36,8 @@ def answer_events(
     files: tuple[Path, Path, Path],
     make: Callable[[Boxes, Space, FactorTable | None], Any],
     facts: dict[str, Any],
+    on: PlannedEngine,
     *,
-    engine: Engine,
-    master: str | None,
-    explain_plan: bool,
     limit: Callable[[Pieces, Space], Pieces] = lambda pieces, _: pieces,
     columns: EventColumns = PLAIN,
     score_factors: Path | None = None,
@@ -53,7 +50,6 @@ def answer_events(
     columns         columns that events may have beside values
     score_factors   the file of a table of factors
     """
-    check_master(engine, master)
     where = run.space(files[2])
     source = run.events(files[0], where, columns=columns)
     boxes, known = one_set(run, files[1], where, None)
@@ -71,7 +67,7 @@ def answer_events(
             count += len(batch.points)
             yield batch
 
-    if engine == Engine.LOCAL:
+    if not on.is_spark:
         rows = pa.array(np.arange(boxes.rows))  # small, and turned into ids when they are written
         answerer = replace(make(boxes, where, table), ids=rows)
         choice, answers, pieces = answerer.choice, answerer.schema, _here(answerer, batches())
@@ -80,7 +76,7 @@ def answer_events(
         from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY, prepare_answers
         from rangecast.spark.steps.shards.explain import explain_shards
 
-        session = run.spark(master)
+        session = run.spark(on.master)
         prepared = prepare_answers(
             session,
             boxes,
@@ -91,14 +87,14 @@ def answer_events(
         )
         choice, answers = prepared.choice, prepared.answerer.schema
         given = batches()
-        if explain_plan:
+        if on.explain_plan:
             first = list(islice(given, 1))
             given = chain(first, given)
             points = first[0].points[:_SAMPLE] if first else None
             run.say(explain_shards(prepared.answerer, prepared.rows, points))
         pieces = answer_in_order(session, prepared, given)
     facts.update(index=choice.name, plan=choice.why)
-    if explain_plan:
+    if on.explain_plan:
         run.say(f"plan: {choice.name}: {choice.why}")
     types = {"event": source.id_type or pa.int64(), "subscription": boxes.ids.type}
     written = ["event", *(name for name in answers.names if name != WINDOW)]
@@ -107,7 +103,7 @@ def answer_events(
     with run.writer(schema) as writer:
         for piece in limit(pieces, where):
             rows = piece["subscription"]
-            if engine == Engine.LOCAL:
+            if not on.is_spark:
                 piece["subscription"] = boxes.ids.take(rows)
             else:
                 piece["subscription"] = rows.cast(boxes.ids.type)

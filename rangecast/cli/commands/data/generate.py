@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperGroup
 
-from rangecast.cli.shared.options import Format, Json, Quiet, Seed
+from rangecast.cli.shared.option_groups import App, Said
+from rangecast.cli.shared.options import Format, Seed
 
 if TYPE_CHECKING:
     from rangecast.workloads import Generator
@@ -34,11 +35,9 @@ class _Workloads(TyperGroup):
         return _command(named(cmd_name))
 
 
-app = typer.Typer(
+app = App(
     cls=_Workloads,
     help="Write a workload: its tables, and space.toml. The same seed gives the same files.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
@@ -54,7 +53,7 @@ def _command(generator: Generator) -> Any:
     where = [one for one in declared if one.kind is one.KEYWORD_ONLY]
     what = [_option(one) for one in generator.parameters.values()]
     run.__signature__ = inspect.Signature([*what, *where])  # type: ignore[attr-defined]
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    made = App(add_completion=False, no_args_is_help=False)
     example = f"rangecast generate {generator.name} --seed 1 -o data"
     text = f"{inspect.getdoc(generator.function)}\n\nFrom: {generator.source}."
     text += f"\n\n\b\nExamples:\n  {example}"
@@ -72,6 +71,7 @@ def _write(
     generator: Generator,
     settings: dict[str, Any],
     *,
+    options: Said,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
         "data"
     ),
@@ -82,8 +82,6 @@ def _write(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace also files that generate didn't write.")
     ] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write the tables and the space.
 
@@ -95,7 +93,7 @@ def _write(
     from rangecast.errors import FileError
     from rangecast.model.io.writer import write_table
 
-    with Run.started(as_json=as_json, quiet=quiet) as run:
+    with Run.started(options=options) as run:
         with run.task("generating"):
             made = generator.generate(seed=seed, **settings)
         try:

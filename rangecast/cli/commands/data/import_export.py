@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rangecast.cli.shared.options import (
-    IgnoreUnknown,
-    Json,
-    Output,
-    Overwrite,
-    Quiet,
-    RejectedFile,
-    SpaceFile,
-    SubscriptionId,
-    SubscriptionsFile,
-)
+from rangecast.cli.shared.option_groups import Said, SubscriptionOptions
+from rangecast.cli.shared.options import Output, Overwrite, SpaceFile, SubscriptionsFile
 
 if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
@@ -58,6 +49,7 @@ UnsupportedFile = Annotated[
 
 def import_(
     kind: SystemName,
+    options: Said,
     rules: Annotated[Path, typer.Argument(help="The rules, as their system writes them.")],
     output: Output = "-",
     space: Annotated[
@@ -70,8 +62,6 @@ def import_(
     ] = None,
     overwrite: Overwrite = False,
     rejected: RejectedRulesFile = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Make subscriptions of the rules of another system.
 
@@ -90,12 +80,7 @@ def import_(
 
     check_new(space_out, overwrite=overwrite)
     with Run.started(
-        output,
-        reads=[rules, space],
-        tables=[rejected],
-        texts=[space_out],
-        as_json=as_json,
-        quiet=quiet,
+        output, reads=[rules, space], tables=[rejected], texts=[space_out], options=options
     ) as run:
         where = None if space is None else run.space(space)
         done = import_module(f"rangecast.interop.{kind}").read(run.file(rules), where)
@@ -114,6 +99,7 @@ def export(
     kind: SystemName,
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
+    options: SubscriptionOptions,
     output: Annotated[
         str,
         typer.Option(
@@ -121,11 +107,6 @@ def export(
         ),
     ] = "-",
     unsupported: UnsupportedFile = None,
-    rejected: RejectedFile = None,
-    subscription_id: SubscriptionId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write subscriptions as rules of another system.
 
@@ -138,20 +119,13 @@ def export(
     import sys
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
     from rangecast.cli.shared.stdin import is_pipe
     from rangecast.model.io.atomic import write_whole
     from rangecast.model.io.writer import unwritable
 
     with Run.started(
-        reads=[subscriptions, space],
-        tables=[unsupported],
-        texts=[output],
-        rejected=rejected,
-        columns=Columns.of(None, subscription_id),
-        ignore_unknown=ignore_unknown,
-        as_json=as_json,
-        quiet=quiet,
+        reads=[subscriptions, space], tables=[unsupported], texts=[output], options=options
     ) as run:
         where = run.space(space)
         boxes = run.subscriptions(subscriptions, where)

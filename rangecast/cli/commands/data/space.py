@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.options import Json, Overwrite, Quiet
+from rangecast.cli.shared.option_groups import App, Said
+from rangecast.cli.shared.options import Overwrite
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = App()
 
 
 @app.callback()
@@ -22,6 +23,7 @@ def infer(
     events: Annotated[
         Path, typer.Argument(help="Events: .csv, .jsonl, .parquet, .arrow, or - for stdin.")
     ],
+    options: Said,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The TOML file to write; - is stdout.")
     ] = Path("-"),
@@ -32,8 +34,6 @@ def infer(
         ),
     ] = False,
     overwrite: Overwrite = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Guess the type of every column of a file, and write them as a space.
 
@@ -52,7 +52,7 @@ def infer(
     from rangecast.model.space import Space, commented
 
     check_new(output, overwrite=overwrite)
-    with Run.started(reads=[events], texts=[output], as_json=as_json, quiet=quiet) as run:
+    with Run.started(reads=[events], texts=[output], options=options) as run:
         with run.task("reading events"):
             space = Space.infer(run.file(events), bounds=bounds)
         if is_pipe(output):

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.shared.options import (
-    EventId,
-    IgnoreUnknown,
-    Json,
-    Nan,
-    Quiet,
-    RejectedFile,
-    SpaceFile,
-    SubscriptionId,
-)
-from rangecast.model.attributes.base import NanMeaning
+from rangecast.cli.shared.option_groups import BothOptions
+from rangecast.cli.shared.options import SpaceFile
 
 if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
@@ -31,6 +22,7 @@ _SHOWN = 10
 def check(
     text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, in quotes.")],
     space: SpaceFile,
+    options: BothOptions,
     events: Annotated[
         Path | None,
         typer.Option("--events", help="Events: how many would have matched; - is stdin."),
@@ -43,13 +35,6 @@ def check(
             "the filter; - is stdin.",
         ),
     ] = None,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Show the alternatives that a filter comes to, what covers it, and how often it would match.
 
@@ -62,19 +47,11 @@ def check(
       rangecast check "price < 10" --space space.toml --events events.csv
     """
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
     from rangecast.cli.shared.subscription_sets import one_set
     from rangecast.model.filters.filter import Filter
 
-    with Run.started(
-        reads=[space, events, subscriptions],
-        rejected=rejected,
-        columns=Columns.of(event_id, subscription_id),
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        as_json=as_json,
-        quiet=quiet,
-    ) as run:
+    with Run.started(reads=[space, events, subscriptions], options=options) as run:
         where = run.space(space)
         wanted = Filter.parse(text, where)
         alternatives = [str(Filter(where, (box,))) for box in wanted.boxes]
@@ -97,7 +74,7 @@ def check(
             said += [f"  {name}: {n:,} events hold" for name, n in found["holding"].items()]
             if found["first"]:
                 said.append(f"  the first: {', '.join(map(str, found['first']))}")
-        if not as_json:
+        if not options.as_json:
             print("\n".join(said))
         run.done("checked", None, facts)
 

@@ -6,32 +6,22 @@ from typing import Annotated
 
 import typer
 
+from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions
 from rangecast.cli.shared.options import (
-    Engine,
-    EngineOption,
-    EventId,
     EventsFile,
-    ExplainPlan,
-    IgnoreUnknown,
-    Json,
-    Keep,
-    Master,
     MatchIndexOption,
-    Nan,
     Output,
-    Quiet,
-    RejectedFile,
     SpaceFile,
-    SubscriptionId,
     SubscriptionsFile,
 )
-from rangecast.model.attributes.base import NanMeaning
 
 
 def match(
     events: EventsFile,
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
+    on: PlannedEngine,
+    options: RunOptions,
     output: Output = "-",
     index: MatchIndexOption = "auto",
     threads: Annotated[
@@ -43,17 +33,6 @@ def match(
             "small batches.",
         ),
     ] = None,
-    engine: EngineOption = Engine.LOCAL,
-    master: Master = None,
-    explain_plan: ExplainPlan = False,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    keep: Keep = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write every pair of an event and a subscription that matches it: event, subscription.
 
@@ -63,12 +42,12 @@ def match(
       rangecast match quotes.csv subscriptions.csv --space space.toml --id quote_id --keep venue
       cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
     """
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.answer import answer_events
     from rangecast.errors import UsageError
     from rangecast.match.answerer import MatchAnswerer
 
-    if threads is not None and engine == Engine.SPARK:
+    if threads is not None and on.is_spark:
         raise UsageError("--threads is for --engine local; for Spark, pass --master local[N]")
     if threads not in (None, "auto") and not (threads.isdecimal() and int(threads)):
         raise UsageError(
@@ -76,22 +55,11 @@ def match(
             "  hint: give a number, such as --threads 2, or auto for all cores"
         )
     workers = "auto" if threads == "auto" else int(threads or 1)
-    with Run.started(
-        output,
-        reads=[events, subscriptions, space],
-        rejected=rejected,
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        columns=Columns.of(event_id, subscription_id, keep),
-        as_json=as_json,
-        quiet=quiet,
-    ) as run:
+    with Run.started(output, reads=[events, subscriptions, space], options=options) as run:
         answer_events(
             run,
             (events, subscriptions, space),
             lambda boxes, _, __: MatchAnswerer.of(boxes, index, workers, at_once=True),
             {"threads": workers},
-            engine=engine,
-            master=master,
-            explain_plan=explain_plan,
+            on,
         )

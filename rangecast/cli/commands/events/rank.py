@@ -8,29 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions
 from rangecast.cli.shared.options import (
     Combine,
     CombineOption,
-    Engine,
-    EngineOption,
-    EventId,
     EventsFile,
-    ExplainPlan,
-    IgnoreUnknown,
-    Json,
-    Keep,
-    Master,
-    Nan,
     Output,
-    Quiet,
     RankIndexOption,
-    RejectedFile,
     SpaceFile,
     Span,
-    SubscriptionId,
     SubscriptionsFile,
 )
-from rangecast.model.attributes.base import NanMeaning
 
 if TYPE_CHECKING:
     from rangecast.cli.tasks.answer import Pieces
@@ -43,6 +31,8 @@ def rank(
     events: EventsFile,
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
+    on: PlannedEngine,
+    options: RunOptions,
     k: Annotated[
         int, typer.Option("--top", "-k", min=1, help="Number of subscriptions per event.")
     ] = 10,
@@ -94,18 +84,7 @@ def rank(
         ),
     ] = None,
     index: RankIndexOption = "auto",
-    engine: EngineOption = Engine.LOCAL,
-    master: Master = None,
-    explain_plan: ExplainPlan = False,
     output: Output = "-",
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    keep: Keep = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write the k best subscriptions of each event: event, rank, subscription, score.
 
@@ -115,7 +94,7 @@ def rank(
       rangecast rank events.csv subscriptions.csv --space space.toml --max-per-second 5000
       rangecast rank events.csv subscriptions.csv --space space.toml --span overlap
     """
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.answer import answer_events
     from rangecast.cli.tasks.limit import in_order, per_second
     from rangecast.errors import UsageError
@@ -150,7 +129,7 @@ def rank(
         axis = time_axis(where, max_per_second, time_attribute)
         wanted = replace(asked, time_axis=axis, factors=table)
         how: dict[str, Any] = {"relaxed": relaxed, "combine": combine, "asked": wanted}
-        return RankAnswerer.of(boxes, index, **how, at_once=engine == Engine.LOCAL)
+        return RankAnswerer.of(boxes, index, **how, at_once=not on.is_spark)
 
     def limit(pieces: Pieces, where: Space) -> Pieces:
         axis = time_axis(where, max_per_second, time_attribute)
@@ -164,23 +143,14 @@ def rank(
         return per_second(pieces, RateLimiter(max_per_second, in_order=ordered))
 
     with Run.started(
-        output,
-        reads=[events, subscriptions, space, score_factors],
-        rejected=rejected,
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        columns=Columns.of(event_id, subscription_id, keep),
-        as_json=as_json,
-        quiet=quiet,
+        output, reads=[events, subscriptions, space, score_factors], options=options
     ) as run:
         answer_events(
             run,
             (events, subscriptions, space),
             make,
             facts,
-            engine=engine,
-            master=master,
-            explain_plan=explain_plan,
+            on,
             limit=limit,
             columns=asked.columns,
             score_factors=score_factors,

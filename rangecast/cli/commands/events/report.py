@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rangecast.cli.shared.options import (
-    EventId,
-    EventsFile,
-    IgnoreUnknown,
-    Json,
-    Nan,
-    Quiet,
-    RejectedFile,
-    SpaceFile,
-    SubscriptionId,
-    Version,
-)
-from rangecast.model.attributes.base import NanMeaning
+from rangecast.cli.shared.option_groups import BothOptions
+from rangecast.cli.shared.options import EventsFile, SpaceFile, Version
 
 if TYPE_CHECKING:
     from rangecast.model.space import Space
@@ -38,6 +27,7 @@ def report(
         typer.Argument(help="The result: event and subscription, or subscriptions; - is stdin."),
     ],
     space: SpaceFile,
+    options: BothOptions,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page, replaced if it exists; - is stdout.")
     ] = Path("report.html"),
@@ -46,13 +36,6 @@ def report(
         str | None,
         typer.Option("--map", help="Two attributes to draw a map of, such as price,risk."),
     ] = None,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write a page: matches by subscription, events without a match, hot regions.
 
@@ -62,7 +45,7 @@ def report(
     Examples:
       rangecast report events.csv subscriptions.csv matches.csv --space space.toml -o page.html
     """
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
     from rangecast.cli.shared.stdin import is_pipe
     from rangecast.cli.shared.subscription_sets import check_version, one_set
     from rangecast.model.io.atomic import write_whole
@@ -74,14 +57,7 @@ def report(
 
     check_version(subscriptions, version)
     with Run.started(
-        reads=[events, subscriptions, result, space],
-        pictures=[output],
-        rejected=rejected,
-        columns=Columns.of(event_id, subscription_id),
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        as_json=as_json,
-        quiet=quiet,
+        reads=[events, subscriptions, result, space], pictures=[output], options=options
     ) as run:
         where = run.space(space)
         shown = _two(where, map_of)

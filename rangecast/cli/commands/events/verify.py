@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rangecast.cli.shared.options import (
-    EventId,
-    EventsFile,
-    IgnoreUnknown,
-    Json,
-    MatchIndexOption,
-    Nan,
-    Quiet,
-    RejectedFile,
-    SpaceFile,
-    SubscriptionId,
-)
-from rangecast.model.attributes.base import NanMeaning
+from rangecast.cli.shared.option_groups import BothOptions
+from rangecast.cli.shared.options import EventsFile, MatchIndexOption, SpaceFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +38,7 @@ def verify(
         ),
     ],
     space: SpaceFile,
+    options: BothOptions,
     version: Annotated[
         int | None,
         typer.Option(
@@ -62,13 +52,6 @@ def verify(
     show: Annotated[
         int, typer.Option("--show", min=0, help="Number of differing events to show.")
     ] = 5,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Verify that a result is right: all matches of all events, none else, none twice.
 
@@ -86,17 +69,9 @@ def verify(
     from dataclasses import asdict
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
 
-    with Run.started(
-        reads=[events, subscriptions, result, space],
-        rejected=rejected,
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        columns=Columns.of(event_id, subscription_id),
-        as_json=as_json,
-        quiet=quiet,
-    ) as run:
+    with Run.started(reads=[events, subscriptions, result, space], options=options) as run:
         where = run.space(space)
         verdict = verified(
             run, events, subscriptions, result, where, version=version, index=index, show=show

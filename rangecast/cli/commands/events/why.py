@@ -6,23 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rangecast.cli.shared.option_groups import BothOptions
 from rangecast.cli.shared.options import (
     Combine,
     CombineOption,
-    EventId,
     FileOfOneEvent,
-    IgnoreUnknown,
     IsRow,
-    Json,
-    Nan,
     OneEvent,
-    Quiet,
-    RejectedFile,
     SpaceFile,
-    SubscriptionId,
     SubscriptionsFile,
 )
-from rangecast.model.attributes.base import NanMeaning
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,20 +28,14 @@ def why(
     subscriptions: SubscriptionsFile,
     subscription: Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")],
     space: SpaceFile,
+    options: BothOptions,
     events: FileOfOneEvent = None,
     is_row: IsRow = False,
-    nan: Nan = NanMeaning.ERROR,
-    ignore_unknown: IgnoreUnknown = False,
     relaxed: Annotated[
         bool,
         typer.Option("--relaxed", help="Explain its rank by the weights that hold."),
     ] = False,
     combine: CombineOption = Combine.SUM,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Show, attribute by attribute, what a subscription wants and an event has, and its rank.
 
@@ -63,23 +50,10 @@ def why(
     from dataclasses import asdict
 
     from rangecast.cli.shared.one_event import event_query
-    from rangecast.cli.shared.run import Columns
     from rangecast.model.explain import explain_match
     from rangecast.rank.explain import explain_rank
 
-    with event_query(
-        event,
-        subscriptions,
-        space,
-        events,
-        is_row=is_row,
-        rejected=rejected,
-        columns=Columns.of(event_id, subscription_id),
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        as_json=as_json,
-        quiet=quiet,
-    ) as asked:
+    with event_query(event, subscriptions, space, events, options, is_row=is_row) as asked:
         row = _row_of(asked.boxes.ids, subscription)
         explanation = explain_match(asked.space, asked.boxes, row, asked.point, asked.values)
         place = explain_rank(asked.boxes, row, asked.point, relaxed=relaxed, combine=combine)
@@ -90,7 +64,7 @@ def why(
             "rank": asdict(place) | {"verdict": place.verdict},
             "boxes": [[asdict(line) for line in box] for box in explanation.boxes],
         }
-        if not as_json:
+        if not options.as_json:
             _show(explanation)
             print(f"rank: {place.verdict}")
         asked.done(facts)

@@ -6,37 +6,24 @@ from typing import Annotated
 
 import typer
 
+from rangecast.cli.shared.option_groups import BothOptions
 from rangecast.cli.shared.options import (
-    EventId,
     FileOfOneEvent,
-    IgnoreUnknown,
     IsRow,
-    Json,
-    Nan,
     OneEvent,
-    Quiet,
-    RejectedFile,
     SpaceFile,
-    SubscriptionId,
     SubscriptionsFile,
 )
-from rangecast.model.attributes.base import NanMeaning
 
 
 def why_not(
     event: OneEvent,
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
+    options: BothOptions,
     k: Annotated[int, typer.Option("-k", min=1, help="How many subscriptions to show.")] = 5,
     events: FileOfOneEvent = None,
     is_row: IsRow = False,
-    nan: Nan = NanMeaning.ERROR,
-    ignore_unknown: IgnoreUnknown = False,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Show the subscriptions that come nearest to an event without matching it, and what fails.
 
@@ -48,27 +35,14 @@ def why_not(
       rangecast why-not 1 subscriptions.csv --space space.toml --events events.csv --row -k 3
     """
     from rangecast.cli.shared.one_event import event_query
-    from rangecast.cli.shared.run import Columns
     from rangecast.model.explain import explain_match, nearest_misses
 
-    with event_query(
-        event,
-        subscriptions,
-        space,
-        events,
-        is_row=is_row,
-        rejected=rejected,
-        columns=Columns.of(event_id, subscription_id),
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        as_json=as_json,
-        quiet=quiet,
-    ) as asked:
+    with event_query(event, subscriptions, space, events, options, is_row=is_row) as asked:
         rows = nearest_misses(asked.space, asked.boxes, asked.point, k)
         found = [
             explain_match(asked.space, asked.boxes, row, asked.point, asked.values) for row in rows
         ]
-        if not as_json:
+        if not options.as_json:
             for one in found:
                 print(one.verdict)
             if not found:

@@ -9,31 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rangecast.cli.commands.networks.zones import zones
-from rangecast.cli.shared.options import (
-    Engine,
-    EngineOption,
-    EventId,
-    IgnoreUnknown,
-    Json,
-    Master,
-    Nan,
-    Output,
-    Plot,
-    Quiet,
-    RejectedFile,
-    SubscriptionId,
-)
-from rangecast.model.attributes.base import NanMeaning
+from rangecast.cli.shared.option_groups import App, BothOptions, EngineOptions, Said
+from rangecast.cli.shared.options import Output, Plot
 
 if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
     from rangecast.overlay.networks.network import Network
     from rangecast.overlay.networks.scenario import Given
 
-app = typer.Typer(
-    help="Networks of brokers: what they deliver, what a strategy saves, and what breaks them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = App(
+    help="Networks of brokers: what they deliver, what a strategy saves, and what breaks them."
 )
 app.command("zones", short_help="Compare the cost of messages in a network of zones.")(zones)
 
@@ -59,6 +44,7 @@ class Shape(StrEnum):
 
 @app.command("run", short_help="Send subscriptions and events through a network.")
 def run_(
+    options: BothOptions,
     events: Annotated[
         Path | None, typer.Argument(help="Events, one column per attribute; - is stdin.")
     ] = None,
@@ -98,13 +84,6 @@ def run_(
     ] = 0,
     output: Output = "-",
     plot: Plot = None,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write every delivery of a network: event, subscription. The same rows as `match` writes.
 
@@ -123,7 +102,7 @@ def run_(
       rangecast route run --workload market --brokers 50 -o deliveries.csv
     """
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
     from rangecast.errors import UsageError
     from rangecast.overlay.networks.scenario import Scenario, read_commands, table_of
     from rangecast.overlay.networks.tree import tree_of
@@ -135,15 +114,7 @@ def run_(
             "  hint: give the three files, or the name of a workload"
         )
     with Run.started(
-        output,
-        reads=[events, subscriptions, space, commands],
-        pictures=[plot],
-        rejected=rejected,
-        columns=Columns.of(event_id, subscription_id),
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        as_json=as_json,
-        quiet=quiet,
+        output, reads=[events, subscriptions, space, commands], pictures=[plot], options=options
     ) as run:
         if workload is not None:
             given = _generated(workload, seed)
@@ -154,9 +125,9 @@ def run_(
             given = _read(run, events, subscriptions, space)
         edits = read_commands(run.file(commands), given) if commands is not None else []
         scenario = Scenario(given, tree_of(str(shape), brokers, seed), brokers, seed)
-        options: dict[str, Any] = {"strategy": str(strategy), "max_ranges": max_ranges}
+        settings: dict[str, Any] = {"strategy": str(strategy), "max_ranges": max_ranges}
         with run.task("routing"):
-            network = scenario.through(edits, batch_size=batch_size, **options)
+            network = scenario.through(edits, batch_size=batch_size, **settings)
         run.write(table_of(given, network, edits), output)
         traffic, sizes = network.traffic, network.table_sizes
         if plot is not None:
@@ -169,7 +140,7 @@ def run_(
             "brokers": brokers,
             "tree": str(shape),
             "seed": seed,
-            **options,
+            **settings,
             "rows": traffic.deliveries,
             "control_messages": traffic.control_messages,
             "control_bytes": traffic.control_bytes,
@@ -237,6 +208,8 @@ def _generated(name: str, seed: int) -> Given:
 
 @app.command("simulate", short_help="Hunt for faults: seeds of a network that breaks.")
 def simulate_(
+    on: EngineOptions,
+    options: Said,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds.")] = 1000,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
     seed: Annotated[
@@ -248,10 +221,6 @@ def simulate_(
     processes: Annotated[
         int, typer.Option("--processes", min=0, help="Processes; 0 = one per core.")
     ] = 0,
-    engine: EngineOption = Engine.LOCAL,
-    master: Master = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Simulate small networks whose links, disks and brokers fail; verify their deliveries.
 
@@ -265,24 +234,22 @@ def simulate_(
       rangecast route simulate --seed 4711 --trace
     """
     from rangecast.cli.shared.run import Run
-    from rangecast.cli.shared.spark_session import check_master
     from rangecast.errors import UsageError
     from rangecast.overlay.simulation.sweep import outcomes, total
 
-    check_master(engine, master)
     if trace and seed is None:
         raise UsageError("--trace tells one history; give its --seed")
-    with Run.started(as_json=as_json, quiet=quiet) as run:
+    with Run.started(options=options) as run:
         if seed is not None:
             from rangecast.overlay.simulation.run import simulate
 
             found = [simulate(seed, trace=trace)]
             for line in found[0].trace:
                 print(line)
-        elif engine == Engine.SPARK:
+        elif on.is_spark:
             from rangecast.spark.steps.sweep import outcomes_on_spark
 
-            session = run.spark(master)
+            session = run.spark(on.master)
             with run.task("simulating on Spark"):
                 found = outcomes_on_spark(session, range(first, first + seeds))
         else:

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rangecast.cli.shared.options import (
-    IgnoreUnknown,
-    Json,
-    Output,
-    Plot,
-    Quiet,
-    RejectedFile,
-    Seed,
-)
+from rangecast.cli.shared.option_groups import RowOptions
+from rangecast.cli.shared.options import Output, Plot, Seed
 
 if TYPE_CHECKING:
     from rangecast.notify.messages import Messages
@@ -46,6 +39,7 @@ def zones(
             help="Interests: id, position_lo, position_hi and optionally k; null is unbounded."
         ),
     ],
+    options: RowOptions,
     k: Annotated[
         int,
         typer.Option("--top", "-k", min=1, max=1 << 16, help="Number of objects per list."),
@@ -72,10 +66,6 @@ def zones(
     seed: Seed = 0,
     plot: Plot = None,
     output: Output = "-",
-    rejected: RejectedFile = None,
-    ignore_unknown: IgnoreUnknown = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare ways to keep top-k lists up to date over a network of brokers.
 
@@ -106,13 +96,7 @@ def zones(
     from rangecast.overlay.zones.zonemap import ZoneMap
 
     with Run.started(
-        output,
-        reads=[objects, updates, interests],
-        pictures=[plot],
-        rejected=rejected,
-        ignore_unknown=ignore_unknown,
-        as_json=as_json,
-        quiet=quiet,
+        output, reads=[objects, updates, interests], pictures=[plot], options=options
     ) as run:
         tables = board_tables()
         given, changed, watched = (
@@ -120,16 +104,20 @@ def zones(
         )
         kind = common_id_type(given, changed)
         things = tables.read_objects(
-            given, run.rejected_rows, kind=kind, ignore_unknown=ignore_unknown
+            given, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
         )
         with run.task("reading interests") as advance:
             wanted = tables.read_interests(
-                watched, run.rejected_rows, advance, ignore_unknown=ignore_unknown
+                watched, run.rejected_rows, advance, ignore_unknown=options.ignore_unknown
             )
         most = max([k, *wanted.wanted.values()])
         ids = set(things.ids.to_pylist())
         steps = tables.read_updates(
-            changed, kind, ids.__contains__, run.rejected_rows, ignore_unknown=ignore_unknown
+            changed,
+            kind,
+            ids.__contains__,
+            run.rejected_rows,
+            ignore_unknown=options.ignore_unknown,
         )
         changes = [change for _, some in steps for change in some]
         _check(updates, changes)

@@ -6,33 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from rangecast.cli.shared.connection import (
-    URL,
-    AsJson,
-    CaFile,
-    ClientCert,
-    ClientKey,
-    Connection,
-    Secret,
-    Server,
-)
+from rangecast.cli.shared.connection import AsJson, Connection
 
 _HEADER = ["NAME", "OF", "LAG", "LISTENERS", "DELIVERY", "STATE"]
 
 
 def consumers(
+    at: Connection,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these (default: all).")
     ] = None,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete these, with their subscriptions.")
     ] = False,
-    server: Server = URL,
-    token: Secret = None,
     as_json: AsJson = False,
-    ca_file: CaFile = None,
-    client_cert: ClientCert = None,
-    client_key: ClientKey = None,
 ) -> None:
     """List the consumers of a server: what each is of, its lag, and how messages reach it.
 
@@ -52,7 +39,7 @@ def consumers(
 
     if delete and not names:
         raise UsageError("--delete needs the names of consumers\n  hint: give NAME...")
-    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
+    with at.client() as client:
         found = [client.consumer(name) for name in names] if names else client.consumers()
         if delete:
             for name in names or []:

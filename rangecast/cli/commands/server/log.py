@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+from rangecast.cli.shared.option_groups import App
+
+app = App()
 Data = Annotated[Path, typer.Argument(help="The server's data folder.", metavar="{data}")]
 
 

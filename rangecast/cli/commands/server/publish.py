@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rangecast.cli.shared.connection import (
-    URL,
-    AsJson,
-    CaFile,
-    ClientCert,
-    ClientKey,
-    Connection,
-    Secret,
-    Server,
-    SpaceName,
-)
+from rangecast.cli.shared.connection import AsJson, Connection, SpaceName
 
 if TYPE_CHECKING:
     from rangecast.errors import RejectedRow
@@ -24,9 +14,8 @@ if TYPE_CHECKING:
 
 def publish(
     events: Annotated[str, typer.Argument(help="Events: .jsonl, .csv or .parquet; - is stdin.")],
-    server: Server = URL,
+    at: Connection,
     space: SpaceName = None,
-    token: Secret = None,
     batch: Annotated[
         int, typer.Option("--batch", min=1, max=10_000, help="Events per request.")
     ] = 1_000,
@@ -34,9 +23,6 @@ def publish(
         bool, typer.Option("--ignore-unknown", help="Keep values that are no attribute.")
     ] = False,
     as_json: AsJson = False,
-    ca_file: CaFile = None,
-    client_cert: ClientCert = None,
-    client_key: ClientKey = None,
 ) -> None:
     """Publish events of a file to a server; each request is durable when it is answered.
 
@@ -55,10 +41,9 @@ def publish(
     from rangecast.cli.tasks.event_batches import batches_of
     from rangecast.errors import for_interface
 
-    to = Connection(server, token, ca_file, client_cert, client_key)
     accepted = rejected = row = 0
     try:
-        with to.client_in(space) as client:
+        with at.client_in(space) as client:
             for some in batches_of(events, batch):
                 bad: list[RejectedRow] = []
                 found = client.publish(some, ignore_unknown=ignore_unknown, rejected=bad)
@@ -82,12 +67,8 @@ def publish(
 
 
 def status(
-    server: Server = URL,
-    token: Secret = None,
+    at: Connection,
     as_json: AsJson = False,
-    ca_file: CaFile = None,
-    client_cert: ClientCert = None,
-    client_key: ClientKey = None,
 ) -> None:
     """Show the status of a server: readiness, contents, positions of its log.
 
@@ -102,7 +83,7 @@ def status(
 
     from rangecast.cli.shared.output import aligned
 
-    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
+    with at.client() as client:
         found = {"ready": client.ready(), **client.status()}
     if as_json:
         print(json.dumps(found))
@@ -129,16 +110,12 @@ def _flat(found: object, name: str = "") -> list[tuple[str, str]]:
 
 def token(
     label: Annotated[str, typer.Argument(help="What the token is for.")],
-    server: Server = URL,
-    token: Secret = None,
+    at: Connection,
     scope: Annotated[
         list[str] | None,
         typer.Option("--scope", help="read, subscribe, publish or admin; can be repeated."),
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Whose it is.")] = "default",
-    ca_file: CaFile = None,
-    client_cert: ClientCert = None,
-    client_key: ClientKey = None,
 ) -> None:
     """Make a token for a server and print it; it can't be shown again.
 
@@ -149,5 +126,5 @@ def token(
       rangecast token "the operator" --scope admin
       rangecast token "quotes" --scope publish
     """
-    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
+    with at.client() as client:
         print(client.make_token(label, scope, tenant=tenant))

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.shared.connection import (
-    URL,
-    AsJson,
-    CaFile,
-    ClientCert,
-    ClientKey,
-    Connection,
-    Secret,
-    Server,
-    SpaceName,
-)
+from rangecast.cli.shared.connection import AsJson, Connection, SpaceName
 from rangecast.cli.shared.options import Quiet
 
 if TYPE_CHECKING:
@@ -29,6 +19,7 @@ WAIT = 1.0
 
 
 def subscribe(
+    at: Connection,
     filter: Annotated[  # noqa: A002
         str | None, typer.Argument(help="What is wanted: price < 20 and ...")
     ] = None,
@@ -40,9 +31,7 @@ def subscribe(
             "filter, or id, <attribute>_lo and _hi; score, weight_<attribute>, consumer.",
         ),
     ] = None,
-    server: Server = URL,
     space: SpaceName = None,
-    token: Secret = None,
     name: Annotated[
         str | None, typer.Option("--id", help="Save it under this id (default: a new one).")
     ] = None,
@@ -58,9 +47,6 @@ def subscribe(
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
-    ca_file: CaFile = None,
-    client_cert: ClientCert = None,
-    client_key: ClientKey = None,
 ) -> None:
     """Subscribe at a server: one filter, or a file of them. With --follow, print matches.
 
@@ -77,8 +63,7 @@ def subscribe(
       rangecast subscribe --file fences.csv --consumer fleet --rejected rejected.csv
     """
     _check(filter, file, {"--id": name, "--follow": follow}, rejected)
-    to = Connection(server, token, ca_file, client_cert, client_key)
-    with to.client_in(space) as client:
+    with at.client_in(space) as client:
         if file is not None:
             _load(client, file, consumer, rejected, as_json=as_json, quiet=quiet)
         elif follow and name is None and consumer is None:
@@ -211,14 +196,10 @@ def _load(
 
 
 def unsubscribe(
+    at: Connection,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The ids of subscriptions.")],
-    server: Server = URL,
     space: SpaceName = None,
-    token: Secret = None,
     as_json: AsJson = False,
-    ca_file: CaFile = None,
-    client_cert: ClientCert = None,
-    client_key: ClientKey = None,
 ) -> None:
     """End subscriptions of a server.
 
@@ -237,8 +218,7 @@ def unsubscribe(
 
     ended: list[str] = []
     unknown: list[str] = []
-    to = Connection(server, token, ca_file, client_cert, client_key)
-    with to.client_in(space) as client:
+    with at.client_in(space) as client:
         for one in ids:
             try:
                 client.unsubscribe(one)

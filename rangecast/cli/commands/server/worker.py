@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from rangecast.cli.commands.server.serve import LogFormat, LogFormatOption, LogLevel
+from rangecast.cli.shared.option_groups import App
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = App()
 Log = Annotated[
     str, typer.Argument(help="The server's log: kafka://HOST:PORT/PREFIX.", metavar="{log}")
 ]

@@ -7,21 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rangecast.cli.shared.option_groups import EngineOptions, SubscriptionOptions
 from rangecast.cli.shared.options import (
     CommandsFile,
     CoverIndex,
-    Engine,
-    EngineOption,
-    IgnoreUnknown,
-    Json,
-    Master,
     OptionalSubscriptionsFile,
     Output,
     Plot,
-    Quiet,
-    RejectedFile,
     SpaceFile,
-    SubscriptionId,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +23,8 @@ if TYPE_CHECKING:
 
 def cover(
     space: SpaceFile,
+    on: EngineOptions,
+    options: SubscriptionOptions,
     subscriptions: OptionalSubscriptionsFile = None,
     output: Output = "-",
     uncovered: Annotated[
@@ -51,13 +46,6 @@ def cover(
         CoverIndex, typer.Option("--index", help="With --commands: the covering index.")
     ] = CoverIndex.AUTO,
     plot: Plot = None,
-    engine: EngineOption = Engine.LOCAL,
-    master: Master = None,
-    rejected: RejectedFile = None,
-    subscription_id: SubscriptionId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write what covers each subscription: subscription, covered_by (empty: keep it).
 
@@ -77,8 +65,7 @@ def cover(
     import pyarrow as pa
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Columns, Run
-    from rangecast.cli.shared.spark_session import check_master
+    from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.edit_commands import check_commands, cover_commands, read_both
     from rangecast.cover.coverset import CoverSet
     from rangecast.cover.warmup import begin
@@ -87,21 +74,16 @@ def cover(
     from rangecast.model.io.subset import rows_of
     from rangecast.report.cover import draw, redundancy
 
-    check_master(engine, master)
     refused = {"-k": k != "1", "--index": index != CoverIndex.AUTO}
     if commands is not None:
-        refused = {"--plot": plot is not None, "--engine spark": engine == Engine.SPARK}
+        refused = {"--plot": plot is not None, "--engine spark": on.is_spark}
     check_commands(subscriptions, commands, refused)
     with Run.started(
         output,
         reads=[subscriptions, space, commands],
         tables=[uncovered],
         pictures=[plot],
-        rejected=rejected,
-        columns=Columns.of(None, subscription_id),
-        ignore_unknown=ignore_unknown,
-        as_json=as_json,
-        quiet=quiet,
+        options=options,
     ) as run:
         where = run.space(space)
         if commands is not None:
@@ -111,7 +93,7 @@ def cover(
             return
         assert subscriptions is not None
         boxes = run.subscriptions(subscriptions, where)
-        if engine == Engine.LOCAL:
+        if not on.is_spark:
             compare, choice = begin(boxes)
             with run.task("comparing"):
                 above = compare(boxes)
@@ -119,7 +101,7 @@ def cover(
             from rangecast.cover.blocks.index import Blocks
             from rangecast.spark.steps.cover import covered_rows
 
-            session = run.spark(master)
+            session = run.spark(on.master)
             with run.task("comparing on Spark"):
                 above = covered_rows(session, boxes)
             choice = Choice(Blocks.name, "on Spark")
@@ -135,7 +117,7 @@ def cover(
                 rows_of(
                     run.file(subscriptions),
                     boxes.ids.filter(pa.array(above < 0)),
-                    subscription_id or "id",
+                    options.subscription_id or "id",
                 ),
                 uncovered,
             )

@@ -7,17 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.options import (
-    EventId,
-    EventsFile,
-    IgnoreUnknown,
-    Json,
-    Nan,
-    Output,
-    Quiet,
-    RejectedFile,
-)
-from rangecast.model.attributes.base import NanMeaning
+from rangecast.cli.shared.option_groups import EventOptions
+from rangecast.cli.shared.options import EventsFile, Output
 
 
 def filter_(
@@ -25,13 +16,8 @@ def filter_(
     summary: Annotated[
         Path, typer.Argument(help="A summary: the folder that `rangecast merge --save` wrote.")
     ],
+    options: EventOptions,
     output: Output = "-",
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write the events that a subscription may match, with all their columns.
 
@@ -46,27 +32,18 @@ def filter_(
     import pyarrow as pa
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Columns, Run
+    from rangecast.cli.shared.run import Run
     from rangecast.merge.summary import Summary
     from rangecast.model.io.files import one_table
 
-    with Run.started(
-        output,
-        reads=[events],
-        rejected=rejected,
-        columns=Columns.of(event_id, None),
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        as_json=as_json,
-        quiet=quiet,
-    ) as run:
+    with Run.started(output, reads=[events], options=options) as run:
         sums = Summary.open(summary)
         count, passed = 0, []
         with run.task("filtering events") as advance:
             source = run.events(events, sums.space)
             for table, points in source.tables():
                 count += len(points)
-                if event_id not in (None, "id"):
+                if options.event_id not in (None, "id"):
                     table = table.drop_columns(["id"])  # a copy of that column
                 passed.append(table.filter(pa.array(sums.may_match_many(points))))
                 advance(len(points), source.reading)

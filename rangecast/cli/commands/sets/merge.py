@@ -7,25 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rangecast.cli.shared.option_groups import BothOptions, EngineOptions
 from rangecast.cli.shared.options import (
     CommandsFile,
-    Engine,
-    EngineOption,
-    EventId,
-    IgnoreUnknown,
-    Json,
-    Master,
-    Nan,
     OptionalSubscriptionsFile,
     Output,
     Overwrite,
     Plot,
-    Quiet,
-    RejectedFile,
     SpaceFile,
-    SubscriptionId,
 )
-from rangecast.model.attributes.base import NanMeaning
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +32,8 @@ _MAX_EVENTS = 20_000
 
 def merge(
     space: SpaceFile,
+    on: EngineOptions,
+    options: BothOptions,
     max_ranges: Annotated[
         int, typer.Option("--max-ranges", min=1, help="Ranges that a summary may have.")
     ],
@@ -91,15 +83,6 @@ def merge(
             "--max-ranges-per-subscription", min=1, help="Maximum ranges of one subscription."
         ),
     ] = 64,
-    engine: EngineOption = Engine.LOCAL,
-    master: Master = None,
-    rejected: RejectedFile = None,
-    event_id: EventId = None,
-    subscription_id: SubscriptionId = None,
-    ignore_unknown: IgnoreUnknown = False,
-    nan: Nan = NanMeaning.ERROR,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Summarize subscriptions as ranges: write what each setting costs and lets through.
 
@@ -135,22 +118,20 @@ def merge(
     import pyarrow as pa
 
     from rangecast.cli.shared.output import counted
-    from rangecast.cli.shared.run import Columns, Run
-    from rangecast.cli.shared.spark_session import check_master
+    from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.edit_commands import check_commands, merge_commands, read_both
     from rangecast.errors import UsageError
     from rangecast.merge import Summary, bounding_boxes, tuning
     from rangecast.model.snapshot import check_free
     from rangecast.report.merge import draw, table_of
 
-    check_master(engine, master)
     without = {
         "--weighting-events": weighting_events,
         "--bounding-boxes": bounding,
         "--redundant": redundant,
     }
     refused = {name: given is not None for name, given in [*without.items(), ("--plot", plot)]}
-    refused["--engine spark"] = engine == Engine.SPARK
+    refused["--engine spark"] = on.is_spark
     check_commands(subscriptions, commands, refused if commands is not None else {})
     if save is not None:
         check_free(save, overwrite=overwrite)
@@ -165,12 +146,7 @@ def merge(
         reads=[subscriptions, space, events, weighting_events, commands],
         tables=[ranges, bounding, redundant],
         pictures=[plot],
-        rejected=rejected,
-        columns=Columns.of(event_id, subscription_id),
-        ignore_unknown=ignore_unknown,
-        nan=nan,
-        as_json=as_json,
-        quiet=quiet,
+        options=options,
     ) as run:
         where = run.space(space)
         first, todo = None, None
@@ -186,10 +162,10 @@ def merge(
             sample = tuning.Sample(points, _matched(boxes, points))
         weights = None if weighting_events is None else _points(run, weighting_events, where)
         union = None
-        if engine == Engine.SPARK:
+        if on.is_spark:
             from rangecast.spark.steps.merge import union_by_workers
 
-            union = union_by_workers(run.spark(master), boxes, max_ranges_per_subscription)
+            union = union_by_workers(run.spark(on.master), boxes, max_ranges_per_subscription)
         with run.task("trying settings") as advance:
             found = tuning.recommend(
                 boxes,

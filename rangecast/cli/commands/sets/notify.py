@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.shared.options import (
-    Algorithm,
-    Engine,
-    EngineOption,
-    ExplainPlan,
-    IgnoreUnknown,
-    Json,
-    Master,
-    Output,
-    Quiet,
-    RejectedFile,
-)
+from rangecast.cli.shared.option_groups import PlannedEngine, RowOptions
+from rangecast.cli.shared.options import Algorithm, Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,6 +42,8 @@ def notify(
             "<attribute>_hi, or filter) and optionally k; null is unbounded. - is stdin."
         ),
     ],
+    on: PlannedEngine,
+    options: RowOptions,
     k: Annotated[
         int,
         typer.Option(
@@ -122,14 +114,7 @@ def notify(
             "--verify", help="Apply all messages, and compare every list with a recomputation."
         ),
     ] = False,
-    explain_plan: ExplainPlan = False,
-    engine: EngineOption = Engine.LOCAL,
-    master: Master = None,
     output: Output = "-",
-    rejected: RejectedFile = None,
-    ignore_unknown: IgnoreUnknown = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write the messages that keep top-k lists up to date: seq, ordinal, object, position, value.
 
@@ -159,7 +144,6 @@ def notify(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
-    from rangecast.cli.shared.spark_session import check_master
     from rangecast.errors import UsageError
     from rangecast.model.io.writer import TableWriter
     from rangecast.notify.board import Board
@@ -167,8 +151,7 @@ def notify(
     from rangecast.notify.choose import board_tables
     from rangecast.notify.tables import common_id_type, message_rows
 
-    check_master(engine, master)
-    if engine == Engine.SPARK and not verify:
+    if on.is_spark and not verify:
         raise UsageError(
             "--engine spark would do nothing: one process makes the messages, and the workers "
             "verify lists\n  hint: pass --verify, or leave out --engine; "
@@ -191,13 +174,7 @@ def notify(
             "there is no --space\n  hint: pass --space, or leave out --upper-bound-attribute"
         )
     with Run.started(
-        output,
-        reads=[objects, updates, interests, space],
-        tables=[lists, changes],
-        rejected=rejected,
-        ignore_unknown=ignore_unknown,
-        as_json=as_json,
-        quiet=quiet,
+        output, reads=[objects, updates, interests, space], tables=[lists, changes], options=options
     ) as run:
         where = None if space is None else run.space(space)
         files = board_tables(where, upper_bound_attribute)
@@ -206,14 +183,14 @@ def notify(
         )
         kind = common_id_type(given, updated)
         things = files.read_objects(
-            given, run.rejected_rows, kind=kind, ignore_unknown=ignore_unknown
+            given, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
         )
         with run.task("reading interests") as advance:
             wanted = files.read_interests(
                 watched,
                 run.rejected_rows,
                 lambda rows: advance(rows, watched.reading),
-                ignore_unknown=ignore_unknown,
+                ignore_unknown=options.ignore_unknown,
             )
         is_dense = algorithm in (Algorithm.DENSE, Algorithm.BATCH_DENSE)
         board = Board(
@@ -228,11 +205,11 @@ def notify(
             descending=descending,
         )
         plan, why = board.plan
-        if explain_plan:
+        if on.explain_plan:
             run.say(f"plan: {plan}: {why}")
         list_changes = None if changes is None else ListChanges(board, kind)
         kept = None
-        if verify and engine == Engine.LOCAL:
+        if verify and not on.is_spark:
             kept = board.lists() if list_changes is None else list_changes.lists
         sent: list[Messages] = []
         schema = files.message_schema(kind)
@@ -241,7 +218,7 @@ def notify(
             kind,
             board.objects.__contains__,
             run.rejected_rows,
-            ignore_unknown=ignore_unknown,
+            ignore_unknown=options.ignore_unknown,
         )
         count = batches = 0
         with ExitStack() as open_files, run.task("painting updates") as advance:
@@ -265,12 +242,12 @@ def notify(
         wrong = 0 if kept is None else len(board.mismatches(kept))
         if lists is not None:
             run.write(board.list_table(), lists)
-        if engine == Engine.SPARK:
+        if on.is_spark:
             from rangecast.spark.steps.notify.verify_lists import Sent, mismatches
 
             all_sent = Sent(where, board.k, descending, things, board.table(), wanted, sent)
             with run.task("verifying lists on Spark"):
-                wrong = mismatches(run.spark(master), all_sent)
+                wrong = mismatches(run.spark(on.master), all_sent)
         facts = {
             "updates": count,
             "objects": len(board.objects),

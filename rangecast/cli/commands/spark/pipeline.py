@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.options import Json, Master, Output, Quiet, SpaceFile
+from rangecast.cli.shared.option_groups import App, Said
+from rangecast.cli.shared.options import Master, Output, SpaceFile
 from rangecast.errors import FileError
 
-app = typer.Typer(
-    help="Pipelines on Spark, batch and streaming.", no_args_is_help=True, rich_markup_mode=None
-)
+app = App(help="Pipelines on Spark, batch and streaming.")
 
 
 @app.command("run")
@@ -20,9 +19,8 @@ def run(
     file: Annotated[
         Path, typer.Argument(help="The pipeline: a TOML file (docs/how-to/streaming.md).")
     ],
+    options: Said,
     master: Master = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Run a pipeline to its end, or until Ctrl-C; it can be started again where it stopped.
 
@@ -41,7 +39,7 @@ def run(
     sinks = [sink for some in pipeline.sinks.values() for sink in some]
     output = "-" if any(sink.name == "console" for sink in sinks) else None
     with (
-        Run.started(output, as_json=as_json, quiet=quiet) as run,
+        Run.started(output, options=options) as run,
         StreamProgress(run, doing="starting Spark") as progress,
         spark_session(master or settings.master, settings.conf) as session,
     ):
@@ -62,8 +60,7 @@ def check(
     file: Annotated[
         Path, typer.Argument(help="The pipeline: a TOML file (docs/how-to/streaming.md).")
     ],
-    as_json: Json = False,
-    quiet: Quiet = False,
+    options: Said,
 ) -> None:
     """Check a pipeline without starting Spark, and show what takes what from where.
 
@@ -80,7 +77,7 @@ def check(
     missing = missing_files(pipeline.graph)
     if missing:
         raise FileError(f"{file}: {missing[0]}")
-    with Run.started(None, as_json=as_json, quiet=quiet) as run:
+    with Run.started(options=options) as run:
         lines = described(pipeline.graph)
         for line in lines:
             run.say(line)
@@ -111,6 +108,7 @@ def backfill(
     ],
     text: Annotated[str, typer.Option("--filter", help="The filter: price < 10 and ...")],
     space: SpaceFile,
+    options: Said,
     time: Annotated[
         str | None,
         typer.Option(
@@ -122,8 +120,6 @@ def backfill(
     ] = 5,
     output: Output = "-",
     master: Master = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write how often a filter would have matched, by day: day, events, matches, rejected.
 
@@ -140,7 +136,7 @@ def backfill(
     from rangecast.spark import backfill as over_history
     from rangecast.spark import files_of
 
-    with Run.started(output, reads=[events, space], as_json=as_json, quiet=quiet) as run:
+    with Run.started(output, reads=[events, space], options=options) as run:
         where = run.space(space)
         Filter.parse(text, where)  # a mistake in it is reported before Spark is started
         history = files_of(events)

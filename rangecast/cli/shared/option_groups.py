@@ -1,0 +1,148 @@
+"""Groups of options: one parameter of a command that stands for several options.
+
+    def cover(space: SpaceFile, on: EngineOptions, options: SubscriptionOptions, ...) -> None: ...
+
+A group is a dataclass; `Annotated[Group, "first", "second"]` offers only these of its options. The
+options of groups come after the others.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from rangecast.cli.shared.options import (
+    Engine,
+    EngineOption,
+    EventId,
+    ExplainPlan,
+    IgnoreUnknown,
+    Json,
+    Keep,
+    Master,
+    Nan,
+    Quiet,
+    RejectedFile,
+    SubscriptionId,
+)
+from rangecast.errors import UsageError
+from rangecast.model.attributes.base import NanMeaning
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a command reads rows, and what it says."""
+
+    rejected: RejectedFile = None
+    event_id: EventId = None
+    subscription_id: SubscriptionId = None
+    keep: Keep = None
+    ignore_unknown: IgnoreUnknown = False
+    nan: Nan = NanMeaning.ERROR
+    as_json: Json = False
+    quiet: Quiet = False
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns to keep; several may be in one value, with commas between them."""
+        names = [name.strip() for listed in self.keep or () for name in listed.split(",")]
+        return tuple(dict.fromkeys(filter(None, names)))
+
+
+Said = Annotated[RunOptions, "as_json", "quiet"]
+RowOptions = Annotated[RunOptions, "rejected", "ignore_unknown", "as_json", "quiet"]
+SubscriptionOptions = Annotated[
+    RunOptions, "rejected", "subscription_id", "ignore_unknown", "as_json", "quiet"
+]
+EventOptions = Annotated[
+    RunOptions, "rejected", "event_id", "ignore_unknown", "nan", "as_json", "quiet"
+]
+BothOptions = Annotated[
+    RunOptions,
+    "rejected",
+    "event_id",
+    "subscription_id",
+    "ignore_unknown",
+    "nan",
+    "as_json",
+    "quiet",
+]
+
+
+@dataclass(frozen=True)
+class PlannedEngine:
+    """Engine that runs the kernels, and whether the plan is explained."""
+
+    engine: EngineOption = Engine.LOCAL
+    master: Master = None
+    explain_plan: ExplainPlan = False
+
+    def __post_init__(self) -> None:
+        """Refuse a master that nothing runs on."""
+        if self.master is not None and not self.is_spark:
+            raise UsageError(
+                f"--master {self.master} says where Spark runs, and --engine is {self.engine}\n"
+                "  hint: pass --engine spark, or leave out --master"
+            )
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether workers of Spark run the kernels."""
+        return self.engine == Engine.SPARK
+
+
+EngineOptions = Annotated[PlannedEngine, "engine", "master"]
+
+
+class App(typer.Typer):
+    """Commands that take groups of options; without an argument, it shows its help."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**{"no_args_is_help": True, "rich_markup_mode": None} | settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        """Register a command."""
+        register = super().command(name, **settings)
+
+        def registered(function: Callable[..., None]) -> Callable[..., None]:
+            register(_flat(function))
+            return function
+
+        return registered
+
+
+def _flat(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes each option of its groups by itself."""
+    declared = inspect.signature(command, eval_str=True).parameters.values()
+    groups = {one.name: found for one in declared if (found := _group(one.annotation))}
+    if not groups:
+        return command
+
+    def called(**given: Any) -> None:
+        for name, (group, options) in groups.items():
+            given[name] = group(**{option.name: given.pop(option.name) for option in options})
+        command(**given)
+
+    alone = [one for one in declared if one.name not in groups]
+    of_groups = [option for _, options in groups.values() for option in options]
+    called.__signature__ = inspect.Signature([*alone, *of_groups])  # type: ignore[attr-defined]
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    return called
+
+
+def _group(hint: Any) -> tuple[Any, list[inspect.Parameter]] | None:
+    """Return the group that a parameter stands for and its options; `None`: it is an option."""
+    group, *offered = get_args(hint) or [hint]
+    if not is_dataclass(group):
+        return None
+    hints = get_type_hints(group, include_extras=True)
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    return group, [
+        inspect.Parameter(one.name, by_name, default=one.default, annotation=hints[one.name])
+        for one in fields(group)
+        if not offered or one.name in offered
+    ]
