@@ -35,7 +35,7 @@ from rangecast.model.attributes.base import NanMeaning
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a command reads rows, and what it says."""
+    """Options of reading rows, and of the summary."""
 
     rejected: RejectedFile = None
     event_id: EventId = None
