@@ -44,7 +44,7 @@ class AsyncClient(Calls):
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
-    async def _send(self, call: Call) -> Any:
+    async def _send(self, call: Call[Any]) -> Any:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 answer = await self._http.request(**self._request(call))

@@ -17,7 +17,7 @@ class ClientBoard(BoardCalls):
     What changes in lists comes as messages to the consumers of interests, not as an answer.
     """
 
-    def __init__(self, send: Callable[[Call], Any], name: str):
+    def __init__(self, send: Callable[[Call[Any]], Any], name: str):
         """Use a board; `send` sends a request and returns the answer."""
         super().__init__(name)
         self._send = send
@@ -53,7 +53,7 @@ class ClientBoard(BoardCalls):
 class AsyncClientBoard(BoardCalls):
     """A board of a server: `ClientBoard`, to be awaited."""
 
-    def __init__(self, send: Callable[[Call], Awaitable[Any]], name: str):
+    def __init__(self, send: Callable[[Call[Any]], Awaitable[Any]], name: str):
         """Use a board; `send` sends a request and returns the answer."""
         super().__init__(name)
         self._send = send

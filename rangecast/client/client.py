@@ -53,7 +53,7 @@ class Client(Calls):
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _send(self, call: Call) -> Any:
+    def _send(self, call: Call[Any]) -> Any:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 answer = self._http.request(**self._request(call))

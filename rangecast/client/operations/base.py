@@ -1,4 +1,4 @@
-"""Operations of a client, described once: a generator yields requests and is sent their answers.
+"""Operations of a client, described once: a request, or a generator that yields requests.
 
 `blocking` and `awaited` make methods of them, for `Client` and for `AsyncClient`.
 """
@@ -15,21 +15,21 @@ from rangecast.client.operations.requests import Call
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Operation = Generator[Call, Any, R]
+Operation = Generator[Call[Any], Any, R]
 """Yields requests, is sent what was read of each answer, or gets its error; returns the result."""
-_Advance = Callable[[], Call]
+_Advance = Callable[[], Call[Any]]
 
 
 class Sender(Protocol):
     """Sends a request and returns the answer."""
 
-    def _send(self, call: Call) -> Any: ...
+    def _send(self, call: Call[R]) -> R: ...
 
 
 class AsyncSender(Protocol):
     """Sends a request and returns the answer, to be awaited."""
 
-    def _send(self, call: Call) -> Awaitable[Any]: ...
+    def _send(self, call: Call[R]) -> Awaitable[R]: ...
 
 
 class _Done(Exception):  # noqa: N818
@@ -37,13 +37,16 @@ class _Done(Exception):  # noqa: N818
 
 
 def blocking(
-    operation: Callable[Concatenate[Any, P], Operation[R]],
+    operation: Callable[Concatenate[Any, P], Operation[R] | Call[R]],
 ) -> Callable[Concatenate[Any, P], R]:
     """Return an operation as a method that waits for each answer."""
 
     @wraps(operation)
     def method(self: Sender, /, *args: P.args, **options: P.kwargs) -> R:
         steps = operation(self, *args, **options)
+        if isinstance(steps, Call):
+            answer: R = self._send(steps)
+            return answer
         advance: _Advance = steps.__next__
         while True:
             try:
@@ -58,7 +61,7 @@ def blocking(
 
 
 def awaited(
-    operation: Callable[Concatenate[Any, P], Operation[R]], *, reads_files: bool = False
+    operation: Callable[Concatenate[Any, P], Operation[R] | Call[R]], *, reads_files: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """Return an operation as a method that is awaited.
 
@@ -68,6 +71,8 @@ def awaited(
     @wraps(operation)
     async def method(self: AsyncSender, /, *args: P.args, **options: P.kwargs) -> R:
         steps = operation(self, *args, **options)
+        if isinstance(steps, Call):
+            return await self._send(steps)
         advance: _Advance = steps.__next__
         while True:
             try:
@@ -89,7 +94,7 @@ def awaited(
     return method
 
 
-def _answer(steps: Operation[Any], send: Callable[[Call], Any], call: Call) -> _Advance:
+def _answer(steps: Operation[Any], send: Callable[[Call[Any]], Any], call: Call[Any]) -> _Advance:
     try:
         answer = send(call)
     except Exception as error:
@@ -105,7 +110,7 @@ def _thrown(steps: Operation[Any], error: Exception) -> _Advance:
     return lambda: steps.throw(error)
 
 
-def _advanced(advance: _Advance) -> Call:
+def _advanced(advance: _Advance) -> Call[Any]:
     try:
         return advance()
     except StopIteration as end:
@@ -115,5 +120,5 @@ def _advanced(advance: _Advance) -> Call:
 def _signature(operation: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of the method: its result is that of the operation."""
     signature = inspect.signature(operation)
-    result = str(signature.return_annotation).removeprefix("Operation[").removesuffix("]")
+    result = str(signature.return_annotation).partition("[")[2].removesuffix("]")
     return signature.replace(return_annotation=result)

@@ -55,38 +55,39 @@ class BoardCalls:
         k: int | None,
         consumer: str | None,
         condition: Condition,
-    ) -> Call:
+    ) -> Call[Any]:
         own = None if isinstance(name, str) else as_id(name, "interest")
         wanted = {"id": own} | _bounds(where) | {"k": k, "consumer": consumer}
         body = encode({key: value for key, value in wanted.items() if value is not None})
         headers = dict([condition] if condition else [])
         path, repeatable = self._interest(name), condition is None
-        return Call("PUT", path, _same, body, headers=headers, repeatable=repeatable)
+        return Call("PUT", path, body, headers=headers, repeatable=repeatable)
 
-    def _bulk(self, rows: list[bytes], condition: Condition) -> Call:
+    def _bulk(self, rows: list[bytes], condition: Condition) -> Call[Any]:
         path, headers = self._path("/interests:bulk"), dict([condition] if condition else [])
         params, repeatable = {"strict": True}, condition is None
-        return Call("POST", path, _same, listed(rows), params, headers, repeatable)
+        return Call(
+            "POST",
+            path,
+            listed(rows),
+            params=params,
+            headers=headers,
+            repeatable=repeatable,
+        )
 
-    def _get(self, name: Id) -> Call:
-        return Call("GET", self._interest(name), _same)
+    def _get(self, name: Id) -> Call[Any]:
+        return Call("GET", self._interest(name))
 
-    def _page(self, after: str, limit: int = 1000) -> Call:
+    def _page(self, after: str, limit: int = 1000) -> Call[Any]:
         params = {"after": after, "limit": limit}
-        return Call("GET", self._path("/interests"), _same, params=params)
+        return Call("GET", self._path("/interests"), params=params)
 
     def _update(
         self, changes: Iterable[Any], *, is_batch: bool = False, only: str = ""
-    ) -> Operation[str]:
+    ) -> Call[str]:
         body = encode([_change(one) for one in changes])
         params = {"batch": is_batch, "strict": True, "only": only}
-        call = Call("POST", self._path("/updates"), _same, body, params=params, repeatable=False)
-        answer = yield call
-        for one in answer["rejected"]:
-            problem = {"code": "usage", "detail": f"row {one['row']}: {one['reason']}"}
-            raise error_of(problem | ({"code": one["code"]} if "code" in one else {}), 422)
-        last: str = answer["last"]
-        return last
+        return Call("POST", self._path("/updates"), body, _last, params=params, repeatable=False)
 
 
 # ---- interests
@@ -101,7 +102,8 @@ def subscribe(
 ) -> Operation[ListedInterest]:
     """Add an interest, bounds or a filter, and return it with its list."""
     yield board._put(interest, where, k, consumer, IS_NEW)
-    return (yield from get(board, interest))
+    found: ListedInterest = yield get(board, interest)
+    return found
 
 
 def replace(
@@ -125,7 +127,8 @@ def replace(
             if getattr(error, "status", None) == 412:
                 continue  # another program has replaced it meanwhile
             raise
-        return (yield from get(board, interest))
+        found: ListedInterest = yield get(board, interest)
+        return found
 
 
 def upsert(
@@ -137,12 +140,13 @@ def upsert(
 ) -> Operation[ListedInterest]:
     """Add an interest, or replace all of the one that has its id; return it with its list."""
     yield board._put(interest, where, k, consumer, None)
-    return (yield from get(board, interest))
+    found: ListedInterest = yield get(board, interest)
+    return found
 
 
-def unsubscribe(board: BoardCalls, interest: Id) -> Operation[None]:
+def unsubscribe(board: BoardCalls, interest: Id) -> Call[None]:
     """Remove an interest."""
-    yield Call("DELETE", board._interest(interest), _same, repeatable=False)
+    return Call("DELETE", board._interest(interest), read=lambda _: None, repeatable=False)
 
 
 def subscribe_many(board: BoardCalls, interests: Any) -> Operation[int]:
@@ -192,7 +196,7 @@ def unsubscribe_many(board: BoardCalls, interests: Iterable[Id]) -> Operation[in
     ids = list(dict.fromkeys(given))
     for first in range(0, len(ids), _MAX_IDS):
         body = encode({"ids": ids[first : first + _MAX_IDS]})
-        yield Call("POST", board._path("/interests:delete"), _same, body, repeatable=False)
+        yield Call("POST", board._path("/interests:delete"), body, repeatable=False)
     return len(ids)
 
 
@@ -220,12 +224,14 @@ def _put_many(
     return UpsertResult(inserted, saved - inserted)
 
 
-def get(board: BoardCalls, interest: Id) -> Operation[ListedInterest]:
+def get(board: BoardCalls, interest: Id) -> Call[ListedInterest]:
     """Return an interest with its list as it is now."""
-    found = yield board._get(interest)
-    where = (
-        (found["filter"],) if "filter" in found else (found["position_lo"], found["position_hi"])
-    )
+    return board._get(interest)._replace(read=_listed)
+
+
+def _listed(found: Any) -> ListedInterest:
+    is_filter = "filter" in found
+    where = (found["filter"],) if is_filter else (found["position_lo"], found["position_hi"])
     rest = found["k"], found["consumer"], [ranked(one) for one in found["best"]]
     return ListedInterest(found["id"], where, *rest)
 
@@ -241,59 +247,65 @@ def contains(board: BoardCalls, interest: object) -> Operation[bool]:
     return True
 
 
-def count(board: BoardCalls) -> Operation[int]:
+def count(board: BoardCalls) -> Call[int]:
     """Return how many interests there are."""
-    found: int = (yield board._page("", 1))["count"]
-    return found
+    return board._page("", 1)._replace(read=lambda page: page["count"])
 
 
-def best(board: BoardCalls, *where: Any, k: int | None = None) -> Operation[list[Ranked]]:
+def best(board: BoardCalls, *where: Any, k: int | None = None) -> Call[list[Ranked]]:
     """Return the k best objects within bounds, or of a filter."""
     asked = _bounds(where) | {"k": k}
     params = {key: value for key, value in asked.items() if value is not None}
-    answer = yield Call("GET", board._path("/best"), _same, params=params)
-    return [ranked(one) for one in answer["items"]]
+    path = board._path("/best")
+    return Call("GET", path, read=lambda found: [*map(ranked, found["items"])], params=params)
 
 
 # ---- objects
 
 
-def set_value(board: BoardCalls, object_id: Id, value: float) -> Operation[str]:
+def set_value(board: BoardCalls, object_id: Id, value: float) -> Call[str]:
     """Give an object a new value; return the position."""
-    return (yield from board._update([(object_id, value)]))
+    return board._update([(object_id, value)])
 
 
-def add(board: BoardCalls, object_id: Id, position: Any, value: float) -> Operation[str]:
+def add(board: BoardCalls, object_id: Id, position: Any, value: float) -> Call[str]:
     """Add an object; its id must be new. Over a space, a position is a dict of values."""
-    return (yield from board._update([(object_id, value, position)], only="new"))
+    return board._update([(object_id, value, position)], only="new")
 
 
-def remove(board: BoardCalls, object_id: Id) -> Operation[str]:
+def remove(board: BoardCalls, object_id: Id) -> Call[str]:
     """Remove an object."""
-    return (yield from board._update([(object_id, None)]))
+    return board._update([(object_id, None)])
 
 
-def move(
-    board: BoardCalls, object_id: Id, position: Any, value: float | None = None
-) -> Operation[str]:
+def move(board: BoardCalls, object_id: Id, position: Any, value: float | None = None) -> Call[str]:
     """Give an object a new position, and a new value too unless it is None."""
     given = _change((object_id, value, position))
     if value is None:
         del given["value"]
-    return (yield from board._update([given], only="existing"))
+    return board._update([given], only="existing")
 
 
-def update_many(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
+def update_many(board: BoardCalls, changes: Iterable[Any]) -> Call[str]:
     """Apply changes one after the other, all of them or none.
 
     A change is (id, value), (id, value, position) or a dict. Return the position of the last one.
     """
-    return (yield from board._update(changes))
+    return board._update(changes)
 
 
-def update_batch(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
+def update_batch(board: BoardCalls, changes: Iterable[Any]) -> Call[str]:
     """Apply changes as one batch: messages describe its net effect."""
-    return (yield from board._update(changes, is_batch=True))
+    return board._update(changes, is_batch=True)
+
+
+def _last(answer: Any) -> str:
+    """Return the position of the last change; raise the error of one that was rejected."""
+    for one in answer["rejected"]:
+        problem = {"code": "usage", "detail": f"row {one['row']}: {one['reason']}"}
+        raise error_of(problem | ({"code": one["code"]} if "code" in one else {}), 422)
+    last: str = answer["last"]
+    return last
 
 
 def _bounds(where: tuple[Any, ...]) -> dict[str, Any]:
@@ -314,7 +326,3 @@ def _change(given: Any) -> dict[str, Any]:
         position = rest[0]
         change |= position if isinstance(position, Mapping) else {"position": position}
     return change
-
-
-def _same(answer: Any) -> Any:
-    return answer

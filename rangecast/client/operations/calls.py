@@ -13,17 +13,14 @@ import numpy as np
 
 from rangecast.client import tls
 from rangecast.client.errors import ServerError, error_of
-from rangecast.client.operations.many import BulkOptions, Publishing, Subscribing
 from rangecast.client.operations.parts import encode
 from rangecast.client.operations.requests import Call, Condition
-from rangecast.client.results import Messages, message
 from rangecast.errors import UnknownIdError, UsageError
 from rangecast.model.sets.base import Subscription
 from rangecast.model.sets.members import Id, as_id
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of
 from rangecast.model.validation.flags import flag
-from rangecast.model.validation.inputs import as_space
 
 URL = "http://127.0.0.1:8080"
 """Where a server is, if neither the caller nor RANGECAST_SERVER says so."""
@@ -85,145 +82,51 @@ class Calls:
         condition: Condition,
         *,
         create_consumer: bool,
-    ) -> Call:
+    ) -> Call[Any]:
         return Call(
             "PUT",
             self._subscription(name),
-            _same,
             encode(_present(name, wanted)),
             params={"create_consumer": True} if flag("create_consumer", create_consumer) else {},
             headers=dict([condition] if condition else []),
             repeatable=condition is None,
         )
 
-    def _patch(self, name: Id, wanted: dict[str, Any]) -> Call:
-        return Call("PATCH", self._known(name), _same, encode(_present(name, wanted)))
+    def _patch(self, name: Id, wanted: dict[str, Any]) -> Call[Any]:
+        return Call("PATCH", self._known(name), encode(_present(name, wanted)))
 
-    def _by_ids(self, verb: str, ids: Sequence[Id]) -> Call:
+    def _by_ids(self, verb: str, ids: Sequence[Id]) -> Call[Any]:
         path, body = self._in_space(f"/subscriptions:{verb}"), encode({"ids": ids})
-        return Call("POST", path, _same, body, repeatable=verb != "delete")
+        return Call("POST", path, body, repeatable=verb != "delete")
 
-    def _explain(self) -> Call:
-        return Call("GET", self._in_space("/explain"), lambda one: one["text"])
-
-    def _why(self, path: str, asked: dict[str, Any], ignore_unknown: bool) -> Call:
+    def _why(self, path: str, asked: dict[str, Any], ignore_unknown: bool) -> Call[Any]:
         options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown), "boxes": True}
-        return Call("POST", self._in_space(path), _same, encode(asked | options))
+        return Call("POST", self._in_space(path), encode(asked | options))
 
-    def _subscribing(
-        self,
-        given: Any,
-        space: Space | None,
-        condition: Condition,
-        options: BulkOptions,
-    ) -> Subscribing:
-        flag("create_consumer", options.create_consumer)
-        path = self._in_space("/subscriptions:bulk")
-        return Subscribing(path, given, space, condition, options)
-
-    def _get_space(self) -> Call:
+    def _get_space(self) -> Call[Space]:
         def read(found: Any) -> Space:
             own = ("name", "subscriptions")
             return Space.from_definition({key: found[key] for key in found if key not in own})
 
-        return Call("GET", self._in_space(""), read)
+        return Call("GET", self._in_space(""), read=read)
 
-    def _get(self, name: Id) -> Call:
+    def _get(self, name: Id) -> Call[Subscription]:
         def read(found: Any) -> Subscription:
             weights = {name: weight for name, weight in found["weights"].items() if weight != 1}
             return Subscription(found["id"], found["filter"], found["score"], weights)
 
-        return Call("GET", self._known(name), read)
+        return Call("GET", self._known(name), read=read)
 
-    def _propagated(self, name: Id) -> Call:
-        params = {"wait": "propagated"}
-        return Call("GET", self._subscription(name), lambda one: one["propagated"], params=params)
-
-    def _delete(self, name: Id) -> Call:
-        return Call("DELETE", self._known(name), lambda _: None, repeatable=False)
-
-    def _page(self, after: str, limit: int = 1000) -> Call:
+    def _page(self, after: str, limit: int = 1000) -> Call[Any]:
         params = {"after": after, "limit": limit}
-        return Call("GET", self._in_space("/subscriptions"), _same, params=params)
+        return Call("GET", self._in_space("/subscriptions"), params=params)
 
-    def _match(self, body: bytes, options: dict[str, Any]) -> Call:
-        flag("ignore_unknown", options["ignore_unknown"])
-        return Call("POST", self._in_space("/events:match"), _same, body, params=options)
-
-    def _rank(self, body: bytes, options: dict[str, Any]) -> Call:
-        flag("ignore_unknown", options["ignore_unknown"])
-        return Call("POST", self._in_space("/events:rank"), _same, body, params=options)
-
-    def _publishing(
-        self, events: Any, *, matches: bool, key: str | None, ignore_unknown: bool
-    ) -> Publishing:
-        params: dict[str, Any] = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
-        if flag("matches", matches):
-            params["wait"] = "matches"
-        return Publishing(self._in_space("/events"), events, params, key)
-
-    def _consumer(self, name: str, rest: str = "") -> str:
-        return f"/v1/consumers/{quote(name, safe='')}{rest}"
-
-    def _put_consumer(self, name: str, options: dict[str, Any]) -> Call:
-        body = encode(options if "board" in options else {"space": self._space} | options)
-        return Call("PUT", self._consumer(name), lambda one: one, body)
-
-    def _consumers(self) -> Call:
-        return Call("GET", "/v1/consumers", lambda one: one["items"])
-
-    def _get_consumer(self, name: str) -> Call:
-        return Call("GET", self._consumer(name), lambda one: one)
-
-    def _delete_consumer(self, name: str) -> Call:
-        return Call("DELETE", self._consumer(name), lambda _: None, repeatable=False)
-
-    def _pull(self, name: str, wait: float, limit: int) -> Call:
-        def read(answer: Any) -> Messages:
-            items = [message(one) for one in answer["items"]]
-            return Messages(items, answer["position"], answer.get("gap"))
-
-        params = {"wait": wait, "limit": limit}
-        return Call("GET", self._consumer(name, "/messages"), read, params=params)
-
-    def _ack(self, name: str, position: str) -> Call:
-        body = encode({"position": position})
-        return Call("POST", self._consumer(name, "/ack"), lambda one: one["position"], body)
-
-    def _seek(self, name: str, position: str, which: str) -> Call:
-        body = encode({"position": position, "subscriptions": which})
-        return Call("POST", self._consumer(name, "/seek"), lambda one: one["position"], body)
-
-    def _spaces(self) -> Call:
-        return Call("GET", "/v1/spaces", lambda one: [space["name"] for space in one["items"]])
-
-    def _ready(self) -> Call:
-        return Call("GET", "/readyz", lambda one: one["status"], answers=(503,))
-
-    def _status(self) -> Call:
-        return Call("GET", "/v1/status", lambda one: one)
-
-    def _put_space(self, name: str, space: Space) -> Call:
-        body = encode(as_space(space).definition())
-        return Call("PUT", f"/v1/spaces/{quote(name, safe='')}", lambda _: None, body)
-
-    def _put_board(self, name: str, options: dict[str, Any]) -> Call:
+    def _put_board(self, name: str, options: dict[str, Any]) -> Call[Any]:
         flag("descending", options["descending"])
         body = encode({key: value for key, value in options.items() if value is not None})
-        return Call("PUT", f"/v1/boards/{quote(name, safe='')}", lambda _: None, body)
+        return Call("PUT", f"/v1/boards/{quote(name, safe='')}", body, no_result)
 
-    def _delete_board(self, name: str) -> Call:
-        path = f"/v1/boards/{quote(name, safe='')}"
-        return Call("DELETE", path, lambda _: None, repeatable=False)
-
-    def _make_token(self, label: str, scopes: Sequence[str] | None, tenant: str) -> Call:
-        given: dict[str, Any] = {"label": label, "tenant": tenant}
-        if scopes is not None:
-            given["scopes"] = list(scopes)
-        body = encode(given)
-        return Call("POST", "/v1/tokens", lambda one: one["token"], body, repeatable=False)
-
-    def _request(self, call: Call) -> dict[str, Any]:
+    def _request(self, call: Call[Any]) -> dict[str, Any]:
         return {
             "method": call.method,
             "url": self.url + call.path,
@@ -232,7 +135,7 @@ class Calls:
             "headers": self._headers | call.headers,
         }
 
-    def _answered(self, call: Call, answer: httpx.Response) -> Any:
+    def _answered(self, call: Call[Any], answer: httpx.Response) -> Any:
         try:
             found = msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
@@ -253,7 +156,7 @@ class Calls:
             }
         raise error_of(found, answer.status_code)
 
-    def _may_try_again(self, call: Call, attempt: int, outcome: int | Exception) -> bool:
+    def _may_try_again(self, call: Call[Any], attempt: int, outcome: int | Exception) -> bool:
         """Whether a request is made again after this status, or this error instead of one."""
         if attempt >= ATTEMPTS:
             return False
@@ -294,8 +197,8 @@ def _present(name: Id, wanted: dict[str, Any]) -> dict[str, Any]:
     return own | {key: value for key, value in wanted.items() if value is not None}
 
 
-def _same(answer: Any) -> Any:
-    return answer
+def no_result(_: Any) -> None:
+    """Make nothing of an answer."""
 
 
 def _param(value: Any) -> Any:

@@ -58,7 +58,7 @@ class Publishing:
         self._rejected: list[RejectedRow] = []
         self._matches: list[list[Id]] | None = [] if "wait" in params else None
 
-    def __iter__(self) -> Iterator[Call]:
+    def __iter__(self) -> Iterator[Call[Any]]:
         """Yield the requests; `add` each answer before the next."""
         number = 0
         while True:
@@ -72,7 +72,7 @@ class Publishing:
             key = f"{self._key}.{number}" if number else self._key
             headers = _LINES | {"Idempotency-Key": key}
             body = b"\n".join(part)
-            yield Call("POST", self._path, _same, body, self._params, headers)
+            yield Call("POST", self._path, body, params=self._params, headers=headers)
             number += 1
 
     def add(self, answer: Mapping[str, Any]) -> None:
@@ -174,7 +174,7 @@ class Subscribing:
             for row in rows
         ]
 
-    def __iter__(self) -> Iterator[Call]:
+    def __iter__(self) -> Iterator[Call[Any]]:
         """Yield the requests; `add` each answer before the next."""
         try:
             is_json = isinstance(self._given, list) and _is_json(self._given)
@@ -186,7 +186,7 @@ class Subscribing:
                 raise
             raise self.failed(error) from error
 
-    def _json(self) -> Iterator[Call]:
+    def _json(self) -> Iterator[Call[Any]]:
         first = 0
         id_type([[row.get("id") for row in self._given if is_row(row)]], texts_too=False)
         for part in split(map(encode, self._given), BULK):
@@ -194,7 +194,7 @@ class Subscribing:
             yield self._call(listed(part), {})
             first += len(part)
 
-    def _tables(self) -> Iterator[Call]:
+    def _tables(self) -> Iterator[Call[Any]]:
         given: Any = self._given
         column, kind = self._options.id, None
         if is_file(given):
@@ -222,11 +222,18 @@ class Subscribing:
             RejectedRow(self._source, row, "(all)", text[:200], f"the row {why}", REMEDY)
         )
 
-    def _call(self, body: bytes, headers: dict[str, str]) -> Call:
+    def _call(self, body: bytes, headers: dict[str, str]) -> Call[Any]:
         headers = headers | self._condition
         is_repeatable = not self._condition
         method = "PATCH" if self._options.is_patch else "POST"
-        return Call(method, self._path, _same, body, self._params, headers, is_repeatable)
+        return Call(
+            method,
+            self._path,
+            body,
+            params=self._params,
+            headers=headers,
+            repeatable=is_repeatable,
+        )
 
     def add(self, answer: Mapping[str, Any]) -> None:
         """Take the answer to the last request."""
@@ -292,7 +299,3 @@ def _is_json(rows: list[Any]) -> bool:
     if not all(isinstance(row, Mapping) and row.keys() <= _FIELDS for row in rows):
         return False
     return not rows or all(any(name in row for row in rows) for name in ("id", "filter"))
-
-
-def _same(answer: Any) -> Any:
-    return answer

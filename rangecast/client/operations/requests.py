@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
+
+R = TypeVar("R")
 
 Condition = tuple[str, str] | None
 """The header that says what must hold of a subscription before."""
@@ -11,13 +13,17 @@ IS_NEW: Condition = ("If-None-Match", "*")
 EXISTS: Condition = ("If-Match", "*")
 
 
-class Call(NamedTuple):
+def _same(answer: Any) -> Any:
+    return answer
+
+
+class Call(NamedTuple, Generic[R]):
     """One request, and what is made of its answer."""
 
     method: str
     path: str
-    read: Callable[[Any], Any]
     body: bytes | None = None
+    read: Callable[[Any], R] = _same
     params: dict[str, Any] = {}  # noqa: RUF012
     headers: dict[str, str] = {}  # noqa: RUF012
     repeatable: bool = True

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
+from urllib.parse import quote
 
 from rangecast.client.operations.base import Operation
-from rangecast.client.operations.calls import Calls
-from rangecast.client.results import Messages, Published
+from rangecast.client.operations.calls import Calls, no_result
+from rangecast.client.operations.many import Publishing
+from rangecast.client.operations.parts import encode
+from rangecast.client.operations.requests import Call
+from rangecast.client.results import Messages, Published, message
 from rangecast.errors import RangecastError, RejectedRow
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
+from rangecast.model.validation.inputs import as_space
 
 
-def put_space(client: Calls, name: str, space: Space) -> Operation[None]:
+def put_space(client: Calls, name: str, space: Space) -> Call[None]:
     """Make a space, or add attributes and categories to it."""
-    yield client._put_space(name, space)
+    body = encode(as_space(space).definition())
+    return Call("PUT", f"/v1/spaces/{quote(name, safe='')}", body, no_result)
 
 
-def delete_board(client: Calls, name: str) -> Operation[None]:
+def delete_board(client: Calls, name: str) -> Call[None]:
     """End a board, with its objects and interests; its consumers are deleted before."""
-    yield client._delete_board(name)
+    path = f"/v1/boards/{quote(name, safe='')}"
+    return Call("DELETE", path, read=no_result, repeatable=False)
 
 
 def publish(
@@ -42,8 +51,10 @@ def publish(
     key        for a call that may be repeated: the same key is carried out once
     rejected   a list that gets the events that the server can't use, instead of the error
     """
-    options: Any = {"matches": matches, "key": key, "ignore_unknown": ignore_unknown}
-    asked = client._publishing(events, **options)
+    params: dict[str, Any] = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
+    if flag("matches", matches):
+        params["wait"] = "matches"
+    asked = Publishing(client._in_space("/events"), events, params, key)
     for call in asked:
         try:
             answer = yield call
@@ -53,56 +64,59 @@ def publish(
     return asked.result(rejected)
 
 
-def wait_until_propagated(client: Calls, subscription: Id) -> Operation[bool]:
+def wait_until_propagated(client: Calls, subscription: Id) -> Call[bool]:
     """Wait until all linked servers know of a subscription; return whether they do.
 
     After 30 seconds the answer is no: some of them can't be reached. Ask again then.
     """
-    propagated: bool = yield client._propagated(subscription)
-    return propagated
+    path, params = client._subscription(subscription), {"wait": "propagated"}
+    return Call("GET", path, read=itemgetter("propagated"), params=params)
 
 
 def put_consumer(
     client: Calls, /, name: str, *, start_at: str = "now", **options: Any
-) -> Operation[dict[str, Any]]:
+) -> Call[dict[str, Any]]:
     """Create a consumer that starts at 'start', 'now' or a position."""
-    found: dict[str, Any] = yield client._put_consumer(name, {"start_at": start_at} | options)
-    return found
+    source = {} if "board" in options else {"space": client._space}
+    return Call("PUT", _consumer(name), encode(source | {"start_at": start_at} | options))
 
 
-def consumers(client: Calls) -> Operation[list[dict[str, Any]]]:
+def consumers(client: Calls) -> Call[list[dict[str, Any]]]:
     """Return the consumers: the position of each, its lag and its delivery."""
-    found: list[dict[str, Any]] = yield client._consumers()
-    return found
+    return Call("GET", "/v1/consumers", read=itemgetter("items"))
 
 
-def consumer(client: Calls, name: str) -> Operation[dict[str, Any]]:
+def consumer(client: Calls, name: str) -> Call[dict[str, Any]]:
     """Return a consumer: its position, its lag and its delivery."""
-    found: dict[str, Any] = yield client._get_consumer(name)
-    return found
+    return Call("GET", _consumer(name))
 
 
-def delete_consumer(client: Calls, name: str) -> Operation[None]:
+def delete_consumer(client: Calls, name: str) -> Call[None]:
     """End a consumer, with its subscriptions."""
-    yield client._delete_consumer(name)
+    return Call("DELETE", _consumer(name), read=no_result, repeatable=False)
 
 
 def messages(
     client: Calls, consumer: str, *, wait: float = 0.0, limit: int = 500
-) -> Operation[Messages]:
+) -> Call[Messages]:
     """Return the messages after what was acknowledged.
 
     wait    seconds to wait for some, at most
     limit   messages at most
     """
-    found: Messages = yield client._pull(consumer, wait, limit)
-    return found
+
+    def read(answer: Any) -> Messages:
+        items = [message(one) for one in answer["items"]]
+        return Messages(items, answer["position"], answer.get("gap"))
+
+    params = {"wait": wait, "limit": limit}
+    return Call("GET", _consumer(consumer, "/messages"), read=read, params=params)
 
 
-def acknowledge(client: Calls, consumer: str, position: str) -> Operation[str]:
+def acknowledge(client: Calls, consumer: str, position: str) -> Call[str]:
     """Note that all messages up to a position have arrived."""
-    found: str = yield client._ack(consumer, position)
-    return found
+    body = encode({"position": position})
+    return Call("POST", _consumer(consumer, "/ack"), body, itemgetter("position"))
 
 
 def seek(
@@ -111,36 +125,38 @@ def seek(
     position: str,
     *,
     subscriptions: str = "historical",
-) -> Operation[str]:
+) -> Call[str]:
     """Move a consumer to 'start', 'now' or a position.
 
     subscriptions   to match past events with: `historical`, those of that time, or `current`
     """
-    found: str = yield client._seek(consumer, position, subscriptions)
-    return found
+    body = encode({"position": position, "subscriptions": subscriptions})
+    return Call("POST", _consumer(consumer, "/seek"), body, itemgetter("position"))
 
 
-def spaces(client: Calls) -> Operation[list[str]]:
+def spaces(client: Calls) -> Call[list[str]]:
     """Return the names of the spaces."""
-    found: list[str] = yield client._spaces()
-    return found
+    return Call("GET", "/v1/spaces", read=lambda one: [space["name"] for space in one["items"]])
 
 
 def make_token(
     client: Calls, label: str, scopes: Sequence[str] | None = None, *, tenant: str = "default"
-) -> Operation[str]:
+) -> Call[str]:
     """Make a token and return it; the server keeps only its digest."""
-    found: str = yield client._make_token(label, scopes, tenant)
-    return found
+    chosen = {} if scopes is None else {"scopes": list(scopes)}
+    body = encode({"label": label, "tenant": tenant} | chosen)
+    return Call("POST", "/v1/tokens", body, itemgetter("token"), repeatable=False)
 
 
-def ready(client: Calls) -> Operation[str]:
+def ready(client: Calls) -> Call[str]:
     """Return 'ok' if events can be published, else why they can't."""
-    found: str = yield client._ready()
-    return found
+    return Call("GET", "/readyz", read=itemgetter("status"), answers=(503,))
 
 
-def status(client: Calls) -> Operation[dict[str, Any]]:
+def status(client: Calls) -> Call[dict[str, Any]]:
     """Return the state of the server: epoch, positions, durability, counts, limits."""
-    found: dict[str, Any] = yield client._status()
-    return found
+    return Call("GET", "/v1/status")
+
+
+def _consumer(name: str, rest: str = "") -> str:
+    return f"/v1/consumers/{quote(name, safe='')}{rest}"

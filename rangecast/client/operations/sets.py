@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from rangecast.client.operations.base import Operation
-from rangecast.client.operations.calls import Calls, wanted_of
+from rangecast.client.operations.calls import Calls, no_result, wanted_of
 from rangecast.client.operations.event_parts import EventParts, checked_event
-from rangecast.client.operations.many import BulkOptions, is_file
-from rangecast.client.operations.requests import IS_NEW, Condition
+from rangecast.client.operations.many import BulkOptions, Subscribing, is_file
+from rangecast.client.operations.requests import IS_NEW, Call, Condition
 from rangecast.client.results import explanation, matches_of, rankings_of, selected
 from rangecast.errors import RangecastError, RejectedRow, UnknownIdError
 from rangecast.kernels.arrays import I64
@@ -107,14 +108,15 @@ def rescore(
     score: float | None = None,
     *,
     weights: Mapping[str, float] | None = None,
-) -> Operation[None]:
+) -> Call[None]:
     """Give a subscription another score or other weights; what isn't given stays."""
-    yield client._patch(subscription, wanted_of(None, score, weights, None, None))
+    wanted = wanted_of(None, score, weights, None, None)
+    return client._patch(subscription, wanted)._replace(read=no_result)
 
 
-def unsubscribe(client: Calls, subscription: Id) -> Operation[None]:
+def unsubscribe(client: Calls, subscription: Id) -> Call[None]:
     """Remove a subscription."""
-    yield client._delete(subscription)
+    return Call("DELETE", client._known(subscription), read=no_result, repeatable=False)
 
 
 def unsubscribe_many(client: Calls, subscriptions: Iterable[Id]) -> Operation[int]:
@@ -193,7 +195,9 @@ def _put_many(
     client: Calls, subscriptions: Any, condition: Condition, options: BulkOptions
 ) -> Operation[UpsertResult]:
     space = (yield client._get_space()) if is_file(subscriptions) else None
-    asked = client._subscribing(subscriptions, space, condition, options)
+    flag("create_consumer", options.create_consumer)
+    path = client._in_space("/subscriptions:bulk")
+    asked = Subscribing(path, subscriptions, space, condition, options)
     for call in asked:
         try:
             answer = yield call
@@ -206,10 +210,9 @@ def _put_many(
 # ---- the set
 
 
-def get(client: Calls, subscription: Id) -> Operation[Subscription]:
+def get(client: Calls, subscription: Id) -> Call[Subscription]:
     """Return what a subscription wants, its score and its weights."""
-    found: Subscription = yield client._get(subscription)
-    return found
+    return client._get(subscription)
 
 
 def contains(client: Calls, subscription: object) -> Operation[bool]:
@@ -223,10 +226,9 @@ def contains(client: Calls, subscription: object) -> Operation[bool]:
     return True
 
 
-def count(client: Calls) -> Operation[int]:
+def count(client: Calls) -> Call[int]:
     """Return how many subscriptions there are."""
-    found: int = (yield client._page("", 1))["count"]
-    return found
+    return client._page("", 1)._replace(read=itemgetter("count"))
 
 
 def select(client: Calls, subscriptions: Iterable[Id]) -> Operation[tuple[Boxes, I64]]:
@@ -242,10 +244,9 @@ def select(client: Calls, subscriptions: Iterable[Id]) -> Operation[tuple[Boxes,
     return selected(space, items)
 
 
-def explain(client: Calls) -> Operation[str]:
+def explain(client: Calls) -> Call[str]:
     """Return in words what the set is made of: its structures, why these, and their memory."""
-    text: str = yield client._explain()
-    return text
+    return Call("GET", client._in_space("/explain"), read=itemgetter("text"))
 
 
 # ---- matching
@@ -330,7 +331,8 @@ def _matched(
 ) -> Operation[list[Any]]:
     found: list[Any] = []
     for body in parts:
-        answer = yield client._match(body, {"ignore_unknown": ignore_unknown})
+        params = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
+        answer = yield Call("POST", client._in_space("/events:match"), body, params=params)
         found += parts.taken(answer, "matches", is_strict=is_strict)
     return found
 
@@ -390,7 +392,7 @@ def _rank_options(k: int, relaxed: bool, combine: str, ignore_unknown: bool) -> 
         "k": check_integer("k", k),
         "relaxed": flag("relaxed", relaxed),
         "combine": combine,
-        "ignore_unknown": ignore_unknown,
+        "ignore_unknown": flag("ignore_unknown", ignore_unknown),
     }
 
 
@@ -399,7 +401,7 @@ def _ranked(
 ) -> Operation[list[Any]]:
     found: list[Any] = []
     for body in parts:
-        answer = yield client._rank(body, options)
+        answer = yield Call("POST", client._in_space("/events:rank"), body, params=options)
         found += parts.taken(answer, "best", is_strict=is_strict)
     return [
         one
@@ -419,15 +421,14 @@ def why(
     *,
     ignore_unknown: bool = False,
     nan: str = "error",
-) -> Operation[Explanation]:
+) -> Call[Explanation]:
     """Return why a subscription matches an event, or what is in the way and how far off it is.
 
     Printed, it is one line; `boxes` has a line per attribute, for each alternative of the filter.
     The options are those of `match`.
     """
     asked = {"event": _one(event, nan), "subscription": as_id(subscription)}
-    answer = yield client._why("/why", asked, ignore_unknown)
-    return explanation(answer)
+    return client._why("/why", asked, ignore_unknown)._replace(read=explanation)
 
 
 def why_not(
@@ -437,15 +438,15 @@ def why_not(
     *,
     ignore_unknown: bool = False,
     nan: str = "error",
-) -> Operation[list[Explanation]]:
+) -> Call[list[Explanation]]:
     """Return the k subscriptions that come nearest to matching an event, and what they lack.
 
     Nearest are those that lack the fewest attributes, and of these the least far off. The server
     looks at the first 100,000 subscriptions; k is at most 100. The options are those of `match`.
     """
     asked = {"event": _one(event, nan), "k": check_integer("k", k, 1, 100)}
-    answer = yield client._why("/why-not", asked, ignore_unknown)
-    return [explanation(one) for one in answer["nearest"]]
+    call = client._why("/why-not", asked, ignore_unknown)
+    return call._replace(read=lambda answer: [explanation(one) for one in answer["nearest"]])
 
 
 def _one(event: Mapping[str, Any], nan: str) -> Mapping[str, Any]:
