@@ -65,7 +65,7 @@ def _answer(text: str, space: Space) -> str:
     try:
         return f"{len(Filter.parse(text, space).boxes):,} boxes"
     except FilterError:
-        return "refused"
+        return "rejected"
 
 
 def _hard_filters() -> Table:

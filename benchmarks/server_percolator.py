@@ -146,7 +146,7 @@ async def _measured(port: int, boxes: Load) -> list[Theirs]:
         body = "".join(lines[at : at + BULK]).encode()
         said = await one.ask("POST", "/boxes/_bulk?filter_path=errors", body, LINES)
         if json.loads(said)["errors"]:
-            raise Unavailable("it refused queries")
+            raise Unavailable("it rejected queries")
     await one.ask("POST", "/boxes/_refresh", b"", JSON)
     bulk = len(lines) / (time.perf_counter() - began)
     await one.ask("POST", "/boxes/_forcemerge?max_num_segments=1", b"", JSON)

@@ -206,7 +206,7 @@ def _verify(
 
 
 def need_equal(found: pa.Table, expected: list[set[int]]) -> None:
-    """Refuse answers, a row per event, that aren't the ones expected."""
+    """Reject answers, a row per event, that aren't the ones expected."""
     for event, ids in zip(found["event"].to_pylist(), found["subscriptions"], strict=True):
         answer = ids.values.to_numpy()
         if len(answer) != len(expected[event]) or {*answer.tolist()} != expected[event]:

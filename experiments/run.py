@@ -71,7 +71,7 @@ def _check_size(page: Path, size: str) -> None:
 
 
 def _check_packages(one: Experiment) -> None:
-    """Refuse an experiment whose peers aren't installed: before the work, not amid it."""
+    """Reject an experiment whose peers aren't installed: before the work, not amid it."""
     for package in one.needs:
         if find_spec(package) is None:
             raise UsageError(

@@ -392,7 +392,7 @@ class Engine(LiveSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the live subscriptions and the space as a snapshot folder, whole or not at all.
 
-        One that already exists is refused, or replaced with `overwrite`.
+        One that already exists is rejected, or replaced with `overwrite`.
         """
         save_boxes(path, self.boxes(), self.space, overwrite=overwrite)
 

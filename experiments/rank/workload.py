@@ -75,7 +75,7 @@ def _digest(best: Best) -> int:
 
 
 def check_answers(results: Results, by: Iterable[str]) -> None:
-    """Refuse rows of which two structures gave different rankings."""
+    """Reject rows of which two structures gave different rankings."""
     names = list(by)
     seen: dict[Any, tuple[Any, str]] = {}
     for row in results:

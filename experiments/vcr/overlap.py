@@ -100,7 +100,7 @@ def _inserted(boxes: Boxes) -> float:
 
 
 def _agree(found: tuple[I64, I64], *others: MatchRows) -> None:
-    """Refuse answers of which an event has other rows than those of the dynamic tree."""
+    """Reject answers of which an event has other rows than those of the dynamic tree."""
     rows, counts = found
     for event, some in enumerate(np.split(rows, np.cumsum(counts)[:-1])):
         for other in others:

@@ -34,7 +34,7 @@ _LIBRARY = {
 
 
 class ServerError(RangecastError):
-    """The server refused a request, or couldn't be reached."""
+    """The server rejected a request, or couldn't be reached."""
 
     def __init__(self, text: str, status: int | None = None):
         super().__init__(text)

@@ -225,7 +225,7 @@ class CoverSet(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` goes on from there.
 
-        One that already exists is refused, or replaced with `overwrite`.
+        One that already exists is rejected, or replaced with `overwrite`.
         """
         ids = id_buffers(id_array(list(self)))
         arrays = {**self._live.arrays(), "members": self._rows(), **ids}

@@ -74,7 +74,7 @@ def export(
         try:
             terms = alternatives(space, boxes.lo[part], boxes.hi[part])
             if not takes_shapes:
-                _refuse_shapes(terms)
+                _reject_shapes(terms)
             rules[str(id_)] = rule_of(terms)
         except UnsupportedRuleError as error:
             unsupported.append(Rejection(str(id_), error.place, error.reason))
@@ -88,7 +88,7 @@ def export(
     return ExportResult(rules, write(rules), unsupported, notes)
 
 
-def _refuse_shapes(alternatives: list[list[Term]]) -> None:
+def _reject_shapes(alternatives: list[list[Term]]) -> None:
     for terms in alternatives:
         for term in terms:
             if isinstance(term.attribute, Place):

@@ -144,7 +144,7 @@ def _check_utf8(text: str, place: str = "") -> None:
 
 
 def _readable(given: Any) -> Any:
-    """Return a rule; refuse one that is none, or in which a key is given twice."""
+    """Return a rule; reject one that is none, or in which a key is given twice."""
     if isinstance(given, Unreadable):
         raise UnsupportedRuleError("", given.reason)
     waiting = [given]

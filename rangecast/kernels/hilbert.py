@@ -37,7 +37,7 @@ ROOM = 4
 
 
 def check_curve(axes: int, bits: int) -> None:
-    """Refuse a curve whose indexes don't fit 64 bits."""
+    """Reject a curve whose indexes don't fit 64 bits."""
     if axes < 1 or bits < 1 or axes * bits > 64:
         raise UsageError(
             f"a Hilbert curve needs at least one axis and one bit, and axes x bits of at most 64; "

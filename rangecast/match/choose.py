@@ -70,7 +70,7 @@ OPTIONS: dict[str, Options] = {
 
 
 def check_index(index: str) -> NamedIndex:
-    """Return the structure that a text such as `vcr:side=16` names; refuse any other text."""
+    """Return the structure that a text such as `vcr:side=16` names; reject any other text."""
     return read_index(index, OPTIONS)
 
 

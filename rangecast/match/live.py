@@ -63,7 +63,7 @@ def _join(
 
 
 def match_one_live(view: View, points: F64) -> I32:
-    """Return the live rows that hold one event, (1, d) and contiguous; NaN is refused.
+    """Return the live rows that hold one event, (1, d) and contiguous; NaN is rejected.
 
     Its work isn't counted. The first answer prepares all that it can for the others of the view.
     """

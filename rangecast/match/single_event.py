@@ -7,7 +7,7 @@ itself begin at `OWN`. The kernel is
 
     kernel(table, points, others) -> rows
 
-points   (1, d), contiguous; NaN is refused
+points   (1, d), contiguous; NaN is rejected
 others   rows that are appended as they are
 
 For a single event the GIL is kept: it is done sooner than a busy thread would give it back.
@@ -65,8 +65,8 @@ def _entry(kernel: Callable[..., I32]) -> Callable[..., I32]:
 
 
 @jit
-def refuse_nan(points: F64) -> None:
-    """Refuse an event with a coordinate that is no number."""
+def reject_nan(points: F64) -> None:
+    """Reject an event with a coordinate that is no number."""
     for j in range(points.shape[1]):
         if np.isnan(points[0, j]):
             raise UsageError(NO_NAN)
@@ -98,6 +98,6 @@ def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> 
 @jit_single
 def match_recent(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a set that has no structure yet: just what is beside one."""
-    refuse_nan(points)
+    reject_nan(points)
     rows = np.empty(max_beside(table, others), np.int32)
     return rows[: put_beside(table, points, others, rows, ZERO)]

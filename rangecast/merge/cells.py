@@ -133,7 +133,7 @@ class Cells:
         return cells
 
     def check(self, space: Space) -> None:
-        """Refuse a space that lacks the attributes of the cells."""
+        """Reject a space that lacks the attributes of the cells."""
         if max(self.axes) >= len(space):
             raise UsageError(
                 f"the cells are of another space: they cut attribute {max(self.axes)}, counted "

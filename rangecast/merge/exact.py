@@ -205,7 +205,7 @@ class ExactSummary(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` goes on from there.
 
-        One that already exists is refused, or replaced with `overwrite`.
+        One that already exists is rejected, or replaced with `overwrite`.
         """
         arrays = {
             **self.cells.arrays(),

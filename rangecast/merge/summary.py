@@ -359,7 +359,7 @@ class Summary(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` goes on from there.
 
-        One that already exists is refused, or replaced with `overwrite`.
+        One that already exists is rejected, or replaced with `overwrite`.
         """
         meta = space_meta(self.space) | self.options()
         save_arrays(path, _KIND, self.arrays(), meta, overwrite=overwrite)

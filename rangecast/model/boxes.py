@@ -39,7 +39,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
 
 
 def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F64:
-    """Return events as kernels take them, contiguous and read-only; refuse another shape.
+    """Return events as kernels take them, contiguous and read-only; reject another shape.
 
     The shape is (events, d), or (d,) if there is `one` event.
     """
@@ -170,7 +170,7 @@ class Boxes:
 
 
 def id_array(ids: Any) -> pa.Array:
-    """Return user ids as one Arrow array, int64 or text; refuse anything else, and a mixture."""
+    """Return user ids as one Arrow array, int64 or text; reject anything else, and a mixture."""
     given = ""
     try:
         array = ids if isinstance(ids, pa.Array) else pa.array(ids)

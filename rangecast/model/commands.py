@@ -41,7 +41,7 @@ class Commands(NamedTuple):
     """As given; `None`: there is no such column."""
 
     def check(self, known: Container[Id]) -> None:
-        """Refuse commands of which one would fail on a set with these ids, before any is done."""
+        """Reject commands of which one would fail on a set with these ids, before any is done."""
         live: dict[Id, bool] = {}
         for at, (word, one) in enumerate(zip(self.words, self.ids.to_pylist(), strict=True)):
             exists = live.get(one, one in known)

@@ -196,7 +196,7 @@ class _Column:
         self.possible: dict[type[Attribute], _Tried] = {}
         if isinstance(self.name, str) and self.name.strip():
             self.possible = {kind: _Tried(self._made(kind)) for kind in _TRIED}
-        self.refused = ""
+        self.rejected = ""
         """Why the kind that suits the type of its values doesn't take all of them."""
         self.nearly = ""
         """Why it isn't what most of its texts are."""
@@ -240,7 +240,7 @@ class _Column:
         values: Values,
         place: int,
         where: str,
-        refused: Bool,
+        rejected: Bool,
         wrong: Bool,
     ) -> None:
         """Remember why a kind isn't possible, where a person would have expected it."""
@@ -249,8 +249,8 @@ class _Column:
         if "text" in self.types:
             if isinstance(attribute, Number | Timestamp) and 2 * wrong.sum() < count:
                 self.nearly = f"; no {attribute.type} because of {given}"
-        elif refused[place] and type(attribute) is _SUITS.get(next(iter(self.types))):
-            self.refused = f"{explain(attribute, values, place)}: {given}"
+        elif rejected[place] and type(attribute) is _SUITS.get(next(iter(self.types))):
+            self.rejected = f"{explain(attribute, values, place)}: {given}"
 
     def guess(self, rows: int, *, bounds: bool) -> tuple[Attribute | None, str]:
         """Return the attribute, if it can be one, and why it is that."""
@@ -260,7 +260,7 @@ class _Column:
             listed = " and ".join(self.types)
             if len(self.types) > 1:
                 return None, f"it has values of several types, {listed}"
-            return None, self.refused or f"no attribute takes values of its type, {listed}"
+            return None, self.rejected or f"no attribute takes values of its type, {listed}"
         kind, tried = next(iter(self.possible.items()))
         missing = rows - self.count
         end = f" in {_counted(rows, 'row')}"

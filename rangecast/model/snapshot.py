@@ -48,7 +48,7 @@ def save_arrays(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a snapshot. One that already exists is refused, or replaced with `overwrite`."""
+    """Write a snapshot. One that already exists is rejected, or replaced with `overwrite`."""
     target = Path(path)
     check_free(target, overwrite=overwrite)
     try:
@@ -66,7 +66,7 @@ def save_arrays(
 
 
 def check_free(path: str | Path, *, overwrite: bool = False) -> None:
-    """Refuse a name for a snapshot that something has, unless that may be overwritten."""
+    """Reject a name for a snapshot that something has, unless that may be overwritten."""
     flag("overwrite", overwrite)
     if not os.path.lexists(path):
         return

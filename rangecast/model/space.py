@@ -144,7 +144,7 @@ class Space:
         fields become attributes with a `source`.
 
         bounds   give ordered attributes the `min` and `max` of the data; events outside would be
-                 refused
+                 rejected
         """
         from rangecast.model.infer import infer_attributes  # which loads NumPy and Arrow
 
@@ -195,7 +195,7 @@ class Space:
             raise SpaceError(f"{path}: {error}") from None
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the space to a TOML file; one that exists is refused, or replaced if asked for."""
+        """Write the space to a TOML file; one that exists is rejected, or replaced if asked for."""
         if not flag("overwrite", overwrite) and os.path.lexists(path):
             raise SpaceError(
                 f"{path}: already exists\n"

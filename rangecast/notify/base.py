@@ -93,7 +93,7 @@ class BoardEngine(ABC):
         """Return the boxes of a range or filter: lower, then upper bounds, a row each."""
 
     def region(self, interest: Id, where: tuple[Any, ...]) -> F64:
-        """Return the boxes of an interest; refuse what can't be one."""
+        """Return the boxes of an interest; reject what can't be one."""
         return self.boxes(where)
 
     @abstractmethod

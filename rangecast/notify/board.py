@@ -262,7 +262,7 @@ class Board(InterestSet):
         Over a space, a position is a dict of the values that change; None takes one away.
         """
         places, slot = self._places(), self._objects.row(object_id)
-        places.moved(places.of(slot), position)  # refuses what is no position, None too
+        places.moved(places.of(slot), position)  # rejects what is no position, None too
         return self.update_many([Change(object_id, SAME if value is None else value, position)])
 
     def update_many(self, changes: Any) -> Messages:
@@ -340,7 +340,7 @@ class Board(InterestSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write objects, interests and options as a snapshot folder; `open` goes on from there.
 
-        One that already exists is refused, or replaced with `overwrite`.
+        One that already exists is rejected, or replaced with `overwrite`.
         """
         at, ys, arrivals = self.engine.columns(self._slots())
         objects = {"at": at, "y": ys, "arrival": arrivals}

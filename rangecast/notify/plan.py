@@ -43,7 +43,7 @@ class Places(NamedTuple):
 
 
 def planned(changes: Any, members: Members, places: Places, *, descending: bool) -> list[Step]:
-    """Return each change as a step; refuse all of them if one can't be."""
+    """Return each change as a step; reject all of them if one can't be."""
     given = _changes(changes, places)
     steps = _Steps(members, places, descending=descending)
     for row, change in enumerate(given):
@@ -70,7 +70,7 @@ class _Steps:
         """The values that changes before gave."""
 
     def add(self, change: Change) -> None:
-        """Append the step that a change comes to, or refuse it."""
+        """Append the step that a change comes to, or reject it."""
         members, places = self._members, self._places
         one = as_id(change.id, "object")
         if one not in self._place:

@@ -243,7 +243,7 @@ class BoardTables(ABC):
                 if not existed and (change.position is None or change.value is None):
                     lacks_value = change.value is None and change.position is not None
                     reason = f"there is no such object; a new one needs {self.needs}"
-                    rows.refuse(index, "value" if lacks_value else "id", reason)
+                    rows.reject(index, "value" if lacks_value else "id", reason)
                     continue
                 exists[change.id] = change.value is not None
                 changes.append(change)
@@ -294,7 +294,7 @@ def records(
     ignore_unknown: bool | None = None,
     unique: bool = True,
 ) -> Records:
-    """Return the rows of a source; refuse unknown columns, and a table that lacks what it needs."""
+    """Return the rows of a source; reject unknown columns, and a table that lacks what it needs."""
     known = [*needed, *optional]
 
     def check(names: Sequence[str], where: str) -> None:
@@ -313,7 +313,7 @@ def records(
 
 
 def _distinct_arrivals(arrival: F64) -> I64:
-    """Return arrivals of objects; refuse duplicates."""
+    """Return arrivals of objects; reject duplicates."""
     if len(np.unique(arrival)) < len(arrival):
         raise UsageError("arrivals of objects are whole numbers, each one once")
     return arrival.astype(np.int64)

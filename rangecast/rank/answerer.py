@@ -103,7 +103,7 @@ class RankAnswerer:
         )
 
     def check(self, asked: Asked) -> None:
-        """Refuse what this structure can't answer."""
+        """Reject what this structure can't answer."""
         check_adjusted(
             relaxed=self.relaxed,
             span=asked.span,

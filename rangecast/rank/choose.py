@@ -64,7 +64,7 @@ OPTIONS: dict[str, Options] = {
 
 
 def check_index(index: str) -> NamedIndex:
-    """Return the structure that a text such as `ir:branching=20` names; refuse any other text."""
+    """Return the structure that a text such as `ir:branching=20` names; reject any other text."""
     return read_index(index, OPTIONS, " for ranking")
 
 

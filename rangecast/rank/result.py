@@ -95,7 +95,7 @@ def check_k(k: int) -> None:
 
 
 def checked(points: F64, dimensions: int, k: int) -> F64:
-    """Return events as kernels take them, (events, d), read-only; refuse what doesn't fit."""
+    """Return events as kernels take them, (events, d), read-only; reject what doesn't fit."""
     check_k(k)
     if type(points) is np.ndarray:
         flags = points.flags

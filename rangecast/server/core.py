@@ -269,7 +269,7 @@ class Core:
         self.pipeline.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
 
     def seq_of(self, text: str) -> int:
-        """Return the seq of a position; refuse one that isn't of this log's history."""
+        """Return the seq of a position; reject one that isn't of this log's history."""
         return self.lineage.seq_of(text, self.pipeline.durable, self.log.first)
 
     def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
@@ -384,13 +384,13 @@ class Core:
         source: str = "",
         upto: int = 0,
     ) -> Future[Accepted]:
-        """Publish events, each a JSON text; those that can't be used are refused one by one."""
-        taken, refused = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
+        """Publish events, each a JSON text; those that can't be used are rejected one by one."""
+        taken, rejected = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
         given = entry.tenant, entry.name, key, digest, form, dedup, source, upto
-        head = EventsHead(*given, refused)
+        head = EventsHead(*given, rejected)
         asked = Events(entry, taken, head, wants_matches)
-        if (strict and refused) or not taken.lines:
-            asked.answer.set_result(Accepted(self.log.last + 1, 0, refused))
+        if (strict and rejected) or not taken.lines:
+            asked.answer.set_result(Accepted(self.log.last + 1, 0, rejected))
         else:
             self.pipeline.submit(asked)
         return asked.answer
@@ -412,14 +412,14 @@ class Core:
         strict: bool = False,
         only: str = "",
     ) -> Future[Accepted]:
-        """Change objects of a board, a JSON text each; those that can't be made are refused one by
+        """Change objects of a board, a JSON text each; those that can't be made are rejected one by
         one, or (`strict`, and always in a batch) all of them. `only`: `new` or `existing` objects.
         """
         if is_batch and len(lines) > MAX_BATCH:
             raise RequestError(413, f"a batch has at most {MAX_BATCH:,} changes")
-        changes, refused = parsed_changes(entry, lines)
+        changes, rejected = parsed_changes(entry, lines)
         size = sum(map(len, lines))
-        asked = Updates(entry, changes, refused, is_batch, strict or is_batch, only, size)
+        asked = Updates(entry, changes, rejected, is_batch, strict or is_batch, only, size)
         self.pipeline.submit(asked)
         return asked.answer
 

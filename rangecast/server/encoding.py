@@ -85,7 +85,7 @@ def encoded(
 ) -> tuple[Encoded, list[tuple[int, str]]]:
     """Return the events that a space takes, and the place and the fault of each other one."""
     words = count_words(space)
-    refused: list[tuple[int, str]] = []
+    rejected: list[tuple[int, str]] = []
     taken: list[bytes] = []
     rows: list[dict[str, Any]] = []
     read = decoder_for(lines)
@@ -93,26 +93,26 @@ def encoded(
         try:
             row = read(line)
         except DepthError as error:
-            refused.append((place, f"{error}\n  given: {abbreviate(_text(line))}"))
+            rejected.append((place, f"{error}\n  given: {abbreviate(_text(line))}"))
             continue
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            refused.append((place, f"not JSON: {error}\n  given: {abbreviate(_text(line))}"))
+            rejected.append((place, f"not JSON: {error}\n  given: {abbreviate(_text(line))}"))
             continue
         if not isinstance(row, dict):
-            refused.append(
+            rejected.append(
                 (place, f"an event is a JSON object\n  given: {abbreviate(_text(line))}")
             )
             continue
         try:
             rows.append(row_of(row) if form == CLOUDEVENTS else row)
         except UsageError as error:
-            refused.append((place, str(error)))
+            rejected.append((place, str(error)))
             continue
         taken.append(_encode(row) if b"\n" in line else bytes(line))
     try:
         points = points_of(rows, space, ignore_unknown=ignore_unknown)
     except (RangecastError, OverflowError):
-        wrong = {place for place, _ in refused}
+        wrong = {place for place, _ in rejected}
         places = [at for at in range(len(lines)) if at not in wrong]
         kept: list[int] = []
         found: list[F64] = []
@@ -121,20 +121,20 @@ def encoded(
                 found.append(encode_event(row, space, ignore_unknown=ignore_unknown))
                 kept.append(at)
             except (RangecastError, OverflowError) as error:
-                refused.append((places[at], str(error)))
-        refused.sort()
+                rejected.append((places[at], str(error)))
+        rejected.sort()
         taken, rows = [taken[at] for at in kept], [rows[at] for at in kept]
         points = np.array(found).reshape(len(kept), len(space))
-    return Encoded(taken, rows, points, space, words), refused
+    return Encoded(taken, rows, points, space, words), rejected
 
 
 def without_long_events(
-    taken: Encoded, refused: list[tuple[int, str]], max_bytes: int
+    taken: Encoded, rejected: list[tuple[int, str]], max_bytes: int
 ) -> tuple[Encoded, list[tuple[int, str]]]:
     """Reject events that are longer than a link can carry; return as `encoded` does."""
     if all(len(line) <= max_bytes for line in taken.lines):
-        return taken, refused
-    wrong = {at for at, _ in refused}
+        return taken, rejected
+    wrong = {at for at, _ in rejected}
     rows = [row for row in range(len(taken.lines) + len(wrong)) if row not in wrong]
     short = [at for at, line in enumerate(taken.lines) if len(line) <= max_bytes]
     long = [
@@ -142,11 +142,11 @@ def without_long_events(
         for row, line in zip(rows, taken.lines, strict=True)
         if len(line) > max_bytes
     ]
-    return taken.take(short), sorted(refused + long)
+    return taken.take(short), sorted(rejected + long)
 
 
 def code_of(line: bytes, space: Space, ignore_unknown: bool, form: str) -> str:
-    """Return the code of the error by which an event was refused: see `errors`."""
+    """Return the code of the error by which an event was rejected: see `errors`."""
     try:
         row = decoder_for([line])(line)
         encode_event(
@@ -216,7 +216,7 @@ def _numbers(
     given = values if are_all_given else [one for one in values if one is not None]
     some = np.array(given, np.float64) + 0.0
     lo, hi = attribute.domain
-    if not ((some >= lo) & (some <= hi)).all():  # so is NaN refused
+    if not ((some >= lo) & (some <= hi)).all():  # so is NaN rejected
         return None
     if (
         isinstance(attribute, Integer)

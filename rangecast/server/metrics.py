@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rangecast.server.links.broker_thread import REFUSALS, TENANT
+from rangecast.server.links.broker_thread import REJECTIONS, TENANT
 from rangecast.server.links.manager import Links
 from rangecast.server.replication.follower import Follower
 from rangecast.server.service import Service
@@ -58,11 +58,11 @@ def link_metrics(links: Links) -> Iterator[Metric]:
         flying.add_metric([one["broker"]], one["in_flight"])
     yield from (up, flying)
     counts = told["counts"]
-    refused = sum(counts.get(name, 0) for name in REFUSALS)
+    rejected = sum(counts.get(name, 0) for name in REJECTIONS)
     parted = counts.get("histories that parted", 0)
     numbers = {
         "gaps": ("Gaps: a neighbour needed events already removed by retention.", told["gaps"]),
-        "refusals": ("Links refused, here or by the neighbour.", refused),
+        "rejections": ("Links rejected, here or by the neighbour.", rejected),
         "histories_parted": (
             "Neighbours that had events of this server that its log lacks.",
             parted,

@@ -102,7 +102,7 @@ class Settings:
     """The address of tiles, under the map of the page."""
 
     def check(self) -> None:
-        """Refuse what would let strangers in."""
+        """Reject what would let strangers in."""
         if self.follow is not None and (self.data is None or self.spaces):
             raise UsageError("--follow needs --data, and takes its spaces from the other server")
         if self.links and self.broker is None:
@@ -163,7 +163,7 @@ class Settings:
             ) from None
 
     def check_certificate(self) -> None:
-        """Refuse a certificate that can't be used; warn of one that clients refuse by its dates."""
+        """Reject a certificate that can't be used; warn of one that clients refuse by its dates."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.load_certificate(context)
         assert self.certificate is not None

@@ -88,7 +88,7 @@ class Service:
             raise
         self.follower = None if leader is None else Follower(core, leader)
         if leader is not None:
-            core.pipeline.refuse(f"this server follows {leader.url}\n  hint: send it there")
+            core.pipeline.reject(f"this server follows {leader.url}\n  hint: send it there")
 
     def start(self) -> None:
         """Begin to take requests; call it on the event loop of the listeners."""

@@ -13,7 +13,7 @@ from rangecast.kernels.private_folder import private_folder
 def own_folder() -> Path:
     """Return the folder: `RANGECAST_CACHE`, or one of this user's in the temporary folder.
 
-    What lies there is loaded as code would be, so a folder that others could write is refused.
+    What lies there is loaded as code would be, so a folder that others could write is rejected.
     """
     named = os.environ.get("RANGECAST_CACHE")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"rangecast-{os.getuid()}"

@@ -43,12 +43,12 @@ ERROR_TYPE = pa.struct([(name, pa.string()) for name in _ERROR])
 
 
 def need(data: DataFrame, names: Iterable[str], what: str) -> None:
-    """Refuse a DataFrame that lacks columns."""
+    """Reject a DataFrame that lacks columns."""
     need_among(names, data.columns, what)
 
 
 def need_among(names: Iterable[str], present: Sequence[str], what: str) -> None:
-    """Refuse columns of which some are missing."""
+    """Reject columns of which some are missing."""
     missing = [name for name in names if name not in present]
     if missing:
         raise UsageError(
@@ -58,8 +58,8 @@ def need_among(names: Iterable[str], present: Sequence[str], what: str) -> None:
         )
 
 
-def refuse_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
-    """Refuse a DataFrame with columns that mean nothing here."""
+def reject_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
+    """Reject a DataFrame with columns that mean nothing here."""
     for name in data.columns:
         if name not in known:
             raise UsageError(
@@ -69,8 +69,8 @@ def refuse_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
             )
 
 
-def refuse_dots(names: Iterable[str]) -> None:
-    """Refuse column names that Spark can't hand to a Python worker."""
+def reject_dots(names: Iterable[str]) -> None:
+    """Reject column names that Spark can't hand to a Python worker."""
     for name in names:
         if "." in name:
             raise UsageError(
@@ -82,20 +82,20 @@ def refuse_dots(names: Iterable[str]) -> None:
 def need_attributes(
     data: DataFrame, space: Space, columns: EventColumns, *, allow_missing: bool
 ) -> list[str]:
-    """Return the columns of events that speak of attributes; refuse absent ones and wrong types."""
+    """Return the columns of events that speak of attributes; reject absent ones and wrong types."""
     if not flag("allow_missing", allow_missing):
         present = {*data.columns}
         names = [columns.names(one) for one in space.valued]
         absent = [some[0] for some in names if not {*some} & present]
         need(data, absent, "events")
     found = [name for name in columns.all_names(space) if name in data.columns]
-    refuse_dots(found)
+    reject_dots(found)
     need_types(data.schema, space, columns)
     return found
 
 
 def need_types(schema: StructType, space: Space, columns: EventColumns) -> None:
-    """Refuse columns of events whose types can't hold the values of attributes."""
+    """Reject columns of events whose types can't hold the values of attributes."""
     for attribute in space:
         value, *others = columns.names(attribute)
         if value in schema.names:
@@ -123,7 +123,7 @@ def _field_type(kind: DataType, path: Fields) -> DataType | None:
 
 
 def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool = False) -> None:
-    """Refuse a column whose type can't hold the values of an attribute; `pairs`: or spans."""
+    """Reject a column whose type can't hold the values of an attribute; `pairs`: or spans."""
     is_probability = name != attribute.name and name.endswith("_probability")
     fits = _NUMBERS if is_probability else _FITS[attribute.type]
     if isinstance(attribute, Timestamp) and attribute.epoch is not None and not is_probability:
@@ -137,9 +137,9 @@ def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool
 
 
 def id_kind(data: DataFrame, column: str, what: str) -> DataType:
-    """Return the type of ids, long or string; refuse any other."""
+    """Return the type of ids, long or string; reject any other."""
     need(data, [column], what)
-    refuse_dots([column])
+    reject_dots([column])
     kind = _plain(data.schema[column].dataType)
     if kind in _WHOLE:
         return LongType()
@@ -168,7 +168,7 @@ def arrow_schema(columns: StructType) -> pa.Schema:
 
 
 def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> StructType:
-    """Return the columns that travel along; refuse a name that the result uses itself."""
+    """Return the columns that travel along; reject a name that the result uses itself."""
     if isinstance(keep, str):
         raise UsageError(
             f"keep is a list of columns\n  given: str {keep!r}\n  hint: give keep=[{keep!r}]"
@@ -177,7 +177,7 @@ def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> S
     for name in keep:
         if name in taken:
             raise UsageError(f"column {name!r} can't be kept: the result has one of that name")
-    refuse_dots(keep)
+    reject_dots(keep)
     return StructType([data.schema[name] for name in dict.fromkeys(keep)])
 
 

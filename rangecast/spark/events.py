@@ -83,7 +83,7 @@ def encode_batch(
     rows = Rows("events", Batch.of(batch), bad)
     if ids is not None and event_id is not None:
         rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
-    _refuse_broken(rows, batch)
+    _reject_broken(rows, batch)
     points = columns.points_of(space, rows, nan)
     places = np.arange(len(rows))
     if rows.good.all():
@@ -92,12 +92,12 @@ def encode_batch(
     return Encoded(points[rows.good], places[rows.good], places[~rows.good], error_array(bad))
 
 
-def _refuse_broken(rows: Rows, batch: pa.RecordBatch) -> None:
-    """Refuse rows that a reader couldn't split into their columns."""
+def _reject_broken(rows: Rows, batch: pa.RecordBatch) -> None:
+    """Reject rows that a reader couldn't split into their columns."""
     if BROKEN in batch.schema.names:
         broken = batch.column(BROKEN).is_valid().to_numpy(zero_copy_only=False)
         for place in np.flatnonzero(broken & rows.good).tolist():
-            rows.refuse(place, "(all)", UNSPLIT)
+            rows.reject(place, "(all)", UNSPLIT)
 
 
 def error_array(bad: CollectedRows) -> pa.Array:

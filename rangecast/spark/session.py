@@ -139,7 +139,7 @@ def is_connect(session: SparkSession) -> bool:
 
 
 def need_classic(session: SparkSession, what: str) -> None:
-    """Refuse a session of Spark Connect for what runs on the driver itself."""
+    """Reject a session of Spark Connect for what runs on the driver itself."""
     if is_connect(session):
         raise UsageError(
             f"{what} runs in part on the driver, which a session of Spark Connect doesn't reach\n"

@@ -280,7 +280,7 @@ def _report_duplicate(one: Any, bad: RejectedRows) -> None:
 
 
 def need_no_errors(encoded: DataFrame) -> None:
-    """Refuse subscriptions that can't be used, showing the first; a job of its own."""
+    """Reject subscriptions that can't be used, showing the first; a job of its own."""
     wrong = encoded.filter("error is not null").limit(1).toArrow()
     report_errors(wrong, RejectedRows())
 

@@ -119,7 +119,7 @@ class CommittedFolder:
         sync_folder(self.folder)
 
     def _take(self) -> None:
-        """Refuse the folder of another stream: the numbers of its batches mean other batches."""
+        """Reject the folder of another stream: the numbers of its batches mean other batches."""
         owner = self.folder / _OWNER
         if not owner.exists() or not any(self.folder.glob("batch=*")):
             # Nothing is committed yet, perhaps as an earlier run failed: no numbers clash.

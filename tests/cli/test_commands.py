@@ -228,7 +228,7 @@ def test_ids_of_commands_are_like_those_of_the_subscriptions(cli, tmp_path):
         ([{"command": "subscribe", "filter": "true"}], "need the columns 'command' and 'id'"),
     ],
 )
-def test_wrong_commands_are_refused_and_change_nothing(data, rows, expected):
+def test_wrong_commands_are_rejected_and_change_nothing(data, rows, expected):
     _, made, _, _ = data
     for one in (CoverSet(made.space), Summary(made.space, bits=3)):
         with pytest.raises(UsageError, match=expected.replace("'", ".")):
@@ -246,7 +246,7 @@ def test_what_an_unsubscribe_has_beside_its_id_counts_for_nothing(data):
     assert (todo.words, todo.boxes.rows) == (["subscribe", "unsubscribe"], 1)
 
 
-def test_options_that_make_no_sense_are_refused(cli, data):
+def test_options_that_make_no_sense_are_rejected(cli, data):
     folder = data[0]
     for command, said in [
         (("cover", *SPACE), "neither subscriptions nor commands"),

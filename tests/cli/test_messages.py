@@ -63,7 +63,7 @@ def folder(tmp_path):
         (("match", "-", "-", *MATCH[3:]), "there is only one stdin"),
     ],
 )
-def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(cli, folder, arguments, told):
+def test_what_would_be_ignored_or_fail_is_rejected_with_what_to_do(cli, folder, arguments, told):
     assert told in cli(*arguments, code=2).stderr
 
 

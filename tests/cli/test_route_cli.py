@@ -87,7 +87,7 @@ def test_commands_are_played_among_events(files, tmp_path):
         ("before,command,id\n0,unsubscribe,nobody\n", "doesn't exist"),
     ],
 )
-def test_wrong_commands_are_refused(files, tmp_path, text, expected):
+def test_wrong_commands_are_rejected(files, tmp_path, text, expected):
     (tmp_path / "commands.csv").write_text(text)
     done = CliRunner().invoke(
         app, [*map(str, ("route", "run", *files[1], "--commands", tmp_path / "commands.csv"))]

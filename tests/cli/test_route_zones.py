@@ -61,7 +61,7 @@ def test_a_table_is_shown_where_the_result_goes_to_a_file(cli, files, tmp_path):
     assert "150 updates for 2,000 interests at 3 brokers" in done.stderr
 
 
-def test_what_cannot_be_measured_is_refused(cli, files, tmp_path):
+def test_what_cannot_be_measured_is_rejected(cli, files, tmp_path):
     moved = tmp_path / "moved.csv"
     moved.write_text("id,value,position\n3,0.5,0.25\n")
     done = cli("route", "zones", files[0], str(moved), files[2], *SMALL, code=2)

@@ -164,7 +164,7 @@ def test_a_quick_run_never_replaces_a_full_page(
     assert (tmp_path / name).read_text() == full
 
 
-def test_a_file_that_has_no_rows_is_refused_and_kept(tmp_path: Path) -> None:
+def test_a_file_that_has_no_rows_is_rejected_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"experiment": 1}\n')
     with pytest.raises(FileError, match=r"line 1: isn't a row of an experiment"):

@@ -187,7 +187,7 @@ def test_many_subscriptions_come_by_bounds_and_from_a_file(tmp_path):
         ("none.csv", FileError, "none.csv"),
     ],
 )
-def test_what_is_no_set_of_subscriptions_is_refused_and_changes_nothing(
+def test_what_is_no_set_of_subscriptions_is_rejected_and_changes_nothing(
     engine, given, error, message
 ):
     with pytest.raises(error, match=message):
@@ -198,7 +198,7 @@ def test_what_is_no_set_of_subscriptions_is_refused_and_changes_nothing(
 # ---- attributes that the space doesn't have
 
 
-def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
+def test_unknown_attributes_are_rejected_unless_they_are_to_be_ignored(engine):
     extra = EVENT | {"title": "x", "id": 1}
     asked = {
         "match": lambda **more: engine.match(extra, **more),
@@ -213,9 +213,9 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
     }
     ranked = [("a", 2.0), ("b", 0.0), ("c", 0.0)]
     for name, ask in asked.items():
-        with pytest.raises(UsageError, match="unknown attribute 'title'") as refused:
+        with pytest.raises(UsageError, match="unknown attribute 'title'") as rejected:
             ask()
-        assert "ignore_unknown=True" in str(refused.value)
+        assert "ignore_unknown=True" in str(rejected.value)
         assert ask(ignore_unknown=True) == (["a", "b", "c"] if "match" in name else ranked), name
 
 

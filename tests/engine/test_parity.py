@@ -426,12 +426,12 @@ class ByHttp:
 
     def match(self, event: Any, **more: Any) -> Any:
         found = self._ask("POST", "/events:match", [event], params=_params(more))
-        _raise_refused(found, is_row=False)
+        _raise_rejected(found, is_row=False)
         return found["matches"][0]
 
     def match_many(self, events: Any, **more: Any) -> Any:
         found = self._ask("POST", "/events:match", events, params=_params(more))
-        _raise_refused(found, is_row=True)
+        _raise_rejected(found, is_row=True)
         return found["matches"]
 
     def match_each(self, events: Any) -> Any:
@@ -446,7 +446,7 @@ class ByHttp:
 
     def rank_many(self, events: Any, k: Any = 10, **more: Any) -> Any:
         found = self._ask("POST", "/events:rank", events, params=_params({"k": k, **more}))
-        _raise_refused(found, is_row=True)
+        _raise_rejected(found, is_row=True)
         return [[(one["subscription"], one["score"]) for one in best] for best in found["best"]]
 
     def why(self, event: Any, one: Any) -> str:
@@ -474,7 +474,7 @@ def _params(given: dict[str, Any]) -> dict[str, Any]:
     return {name: str(value).lower() for name, value in given.items()}
 
 
-def _raise_refused(found: Any, *, is_row: bool) -> None:
+def _raise_rejected(found: Any, *, is_row: bool) -> None:
     if found["rejected"]:
         code = found["rejected"][0]["code"]
         code = RejectedRowError.code if is_row and code == InvalidValueError.code else code
@@ -506,9 +506,9 @@ PYTHON_ALONE: dict[str, str] = {
     ),
     "get no id": "a path has a text",
     "subscribe_many of no rows": "a body has rows",
-    "subscribe_many of an unknown column": "a body has rows: each is refused",
-    "subscribe_many without filters": "a body has rows: each is refused",
-    "subscribe_many of a score that is none": "the row is refused as the fields of one are",
+    "subscribe_many of an unknown column": "a body has rows: each is rejected",
+    "subscribe_many without filters": "a body has rows: each is rejected",
+    "subscribe_many of a score that is none": "the row is rejected as the fields of one are",
     "contains no id": "a path has a text",
     "match NumPy's values": "JSON has none",
     "match NaN": "JSON has none",

@@ -157,7 +157,7 @@ def read(
 
 
 def check(found: ImportResult) -> None:
-    """Refuse a result that can't be used, or in which a rule is lost."""
+    """Reject a result that can't be used, or in which a rule is lost."""
     taken = [one["id"] for one in found.subscriptions]
     assert len(set(taken)) == len(taken)
     for one in found.rejected:
@@ -208,7 +208,7 @@ def test_a_damaged_file_is_rejected_or_read_without_a_raw_exception(name, tmp_pa
             check(found)
 
 
-def refusals(module: ModuleType, path: Path, text: str) -> dict[str, str]:
+def rejections(module: ModuleType, path: Path, text: str) -> dict[str, str]:
     found = read(module, path, text)
     assert found is not None
     assert found.subscriptions
@@ -273,7 +273,7 @@ TWICE: dict[str, tuple[ModuleType, str, str]] = {
 @pytest.mark.parametrize("name", TWICE)
 def test_a_rule_with_a_key_that_is_given_twice_is_rejected(name, tmp_path) -> None:
     module, text, id_ = TWICE[name]
-    found = refusals(module, tmp_path / "rules", text)
+    found = rejections(module, tmp_path / "rules", text)
     assert list(found) == [id_]
     assert "given twice" in found[id_]
 

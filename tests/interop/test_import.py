@@ -36,7 +36,7 @@ def same_after_the_way_back(system, imported):
     return done
 
 
-def refusal(system, rule, **options):
+def rejection(system, rule, **options):
     (found,) = system.read({"bad": rule}, **options).rejected
     return found.place, found.reason
 
@@ -226,9 +226,9 @@ def test_operators_on_texts_are_exact_where_all_texts_are_listed():
 def test_what_has_no_exact_counterpart_is_rejected_with_its_place(pattern, place, reason):
     imported = eventbridge.read({"good": {"z": [1]}, "bad": pattern, "too": {"z": [2]}})
     assert [one["id"] for one in imported.subscriptions] == ["good", "too"]
-    (refusal,) = imported.rejected
-    assert (refusal.id, refusal.place) == ("bad", place)
-    assert reason in refusal.reason
+    (rejection,) = imported.rejected
+    assert (rejection.id, rejection.place) == ("bad", place)
+    assert reason in rejection.reason
 
 
 def test_a_rejected_rule_decides_no_type():
@@ -381,10 +381,10 @@ def test_random_patterns_hold_where_they_held(patterns, events):
     imported = eventbridge.read(rules)
     if imported.notes:  # the type of a field that is only tested for presence was guessed
         imported = eventbridge.read(rules, RANDOM_SPACE)
-    refused = {one.id for one in imported.rejected}
+    rejected = {one.id for one in imported.rejected}
     assert all("can never hold" in one.reason for one in imported.rejected)
     held = [[i for i, one in rules.items() if pattern_holds(one, event)] for event in events]
-    assert not refused & {id_ for ids in held for id_ in ids}
+    assert not rejected & {id_ for ids in held for id_ in ids}
     if imported.subscriptions:
         assert matches(imported, map(flatten, events)) == held
         done = same_after_the_way_back(eventbridge, imported)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rangecast import Number, Space, String
 from rangecast.errors import UsageError
 from rangecast.interop import percolator
-from tests.interop.test_import import agree, matches, refusal, same_after_the_way_back
+from tests.interop.test_import import agree, matches, rejection, same_after_the_way_back
 from tests.support.examples import examples
 
 
@@ -160,7 +160,7 @@ def test_queries_hold_where_they_held():
     ],
 )
 def test_queries_without_an_exact_counterpart_are_rejected(query, place, reason):
-    found = refusal(percolator, query)
+    found = rejection(percolator, query)
     assert found[0] == place
     assert reason in found[1]
     assert "match_all" not in found[1]

@@ -9,7 +9,7 @@ from rangecast import Category, Integer, Number, Space, String, Timestamp, inter
 from rangecast.cli.commands.data.import_export import System
 from rangecast.errors import FileError, UsageError
 from rangecast.interop import geojson, postgres, vespa
-from tests.interop.test_import import agree, matches, refusal, same_after_the_way_back
+from tests.interop.test_import import agree, matches, rejection, same_after_the_way_back
 
 
 def test_the_shell_knows_every_system():
@@ -96,7 +96,7 @@ def test_ranges_hold_where_they_held(tmp_path):
     ],
 )
 def test_cells_that_are_no_ranges_are_rejected(cell, reason):
-    assert reason in refusal(postgres, {"price": cell})[1]
+    assert reason in rejection(postgres, {"price": cell})[1]
 
 
 def test_tables_that_are_none_are_rejected(tmp_path):
@@ -177,7 +177,7 @@ def test_predicates_hold_where_they_held():
     ],
 )
 def test_predicates_that_cannot_be_read_are_rejected(text, place, reason):
-    found = refusal(vespa, text)
+    found = rejection(vespa, text)
     assert found[0] == place
     assert reason in found[1]
 
@@ -251,8 +251,8 @@ def test_shapes_are_exact():
     rectangle = "longitude between 1 and 2 and latitude between 3 and 4"
     (written,) = geojson.write([{"id": 1, "filter": rectangle}], imported.space).rules.values()
     assert written["coordinates"] == [[[1, 3], [2, 3], [2, 4], [1, 4], [1, 3]]]
-    (refused,) = vespa.write(imported.subscriptions[:1], imported.space).unsupported
-    assert refused.reason == "shapes have no counterpart there"
+    (rejected,) = vespa.write(imported.subscriptions[:1], imported.space).unsupported
+    assert rejected.reason == "shapes have no counterpart there"
     with pytest.raises(UsageError, match="FeatureCollection"):
         geojson.read({"type": "Point"})
     with pytest.raises(UsageError, match="need a location"):

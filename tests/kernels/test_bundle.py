@@ -67,7 +67,7 @@ def test_only_an_edited_layout_is_written():
 @pytest.mark.parametrize(
     "values", [np.zeros(3, np.float32), np.zeros((3, 1)), np.zeros(6)[::2]], ids=str
 )
-def test_an_array_of_another_kind_is_refused(values):
+def test_an_array_of_another_kind_is_rejected(values):
     with pytest.raises(TypeError, match=r"Room\.values takes a contiguous array of float64"):
         Bundle(Room(values))
 

@@ -89,7 +89,7 @@ def test_an_index_of_up_to_64_bits_leads_back_to_its_cell(axes, bits):
     assert index_of(cells[2], bits, turns_of(axes)) == indexes[2]
 
 
-def test_a_curve_beyond_64_bits_is_refused():
+def test_a_curve_beyond_64_bits_is_rejected():
     check_curve(4, 16)
     for axes, bits in [(4, 17), (65, 1), (0, 3), (2, 0)]:
         with pytest.raises(UsageError, match="at most 64"):

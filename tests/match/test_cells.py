@@ -139,7 +139,7 @@ def test_more_memory_means_less_work():
     assert tested[0] > tested[-1] == 0
 
 
-def test_memory_that_cannot_hold_the_boxes_is_refused():
+def test_memory_that_cannot_hold_the_boxes_is_rejected():
     boxes = integer_boxes(100)
     with pytest.raises(UsageError, match="allowed: 1000"):
         Cells(boxes, memory=1000)

@@ -263,7 +263,7 @@ def test_the_next_view_starts_from_what_was_made_for_the_last_one():
 
 @pytest.mark.parametrize("index", ["scan", "rtree", "slabs", "cells"])
 @pytest.mark.parametrize("count", [5, 2_000])
-def test_a_point_that_is_no_number_is_refused_however_it_is_matched(index, count):
+def test_a_point_that_is_no_number_is_rejected_however_it_is_matched(index, count):
     engine = Engine(plane(), index=index)
     engine.subscribe_many(integer_boxes(count))
     for points in ([[np.nan, 1.0]], [[1.0, np.nan]], [[1.0, np.nan], [1.0, 1.0]]):

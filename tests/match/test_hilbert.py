@@ -107,7 +107,7 @@ def test_attributes_are_chosen_by_selectivity():
     assert Hilbert(boxes, axes=2, events=events).groups[0][0][0] == 0
 
 
-def test_options_that_make_no_curve_are_refused():
+def test_options_that_make_no_curve_are_rejected():
     boxes, _ = some_boxes(10, 2)
     with pytest.raises(UsageError, match="at most 64"):
         Hilbert(boxes, axes=8, bits=9)

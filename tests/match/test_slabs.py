@@ -241,7 +241,7 @@ def test_adversarial_cases_one_by_one_and_streamed(name):
     assert [set(rows) for rows in streamed(slabs, points, 50)] == expected
 
 
-def test_events_of_another_space_are_refused():
+def test_events_of_another_space_are_rejected():
     slabs = Slabs(dense(10))
     with pytest.raises(UsageError, match="shape"):
         slabs.match(np.zeros((3, 5)))

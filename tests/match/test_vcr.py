@@ -311,6 +311,6 @@ def test_memory_counts_boxes_and_lists():
         ({"edges": [[1.0, 1.0], [2.0]]}, "ascend"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, words):
+def test_options_that_make_no_sense_are_rejected(options, words):
     with pytest.raises(UsageError, match=words):
         Vcr(integer_boxes(10), **options)

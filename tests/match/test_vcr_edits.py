@@ -179,11 +179,11 @@ def test_an_insertion_that_fails_changes_nothing(monkeypatch, hashed):
     matcher.insert(integer_boxes(5, seed=2))
     expected, stored = as_sets(matcher.match(EVENTS)), lists_of(matcher)
 
-    def refuse(lists):
+    def reject(lists):
         raise MemoryError
 
     with monkeypatch.context() as broken:
-        broken.setattr(idlists, "with_larger_pool", refuse)
+        broken.setattr(idlists, "with_larger_pool", reject)
         with pytest.raises(MemoryError):
             matcher.insert(integer_boxes(20_000, seed=9))
     assert lists_of(matcher) == stored
@@ -202,7 +202,7 @@ def test_an_insertion_that_fails_changes_nothing(monkeypatch, hashed):
         (["a"], "rows are whole numbers"),
     ],
 )
-def test_rows_that_cannot_be_deleted_are_refused(rows, words):
+def test_rows_that_cannot_be_deleted_are_rejected(rows, words):
     matcher = Vcr(integer_boxes(300))
     matcher.delete([7])
     expected = as_sets(matcher.match(EVENTS))
@@ -211,7 +211,7 @@ def test_rows_that_cannot_be_deleted_are_refused(rows, words):
     assert as_sets(matcher.match(EVENTS)) == expected
 
 
-def test_boxes_of_other_dimensions_are_refused():
+def test_boxes_of_other_dimensions_are_rejected():
     matcher = Vcr(integer_boxes(30))
     with pytest.raises(UsageError, match="boxes of 2 attributes; given: boxes of 3"):
         matcher.insert(Boxes.of(np.zeros((1, 3)), np.ones((1, 3))))

@@ -78,7 +78,7 @@ def test_a_missing_value_and_a_range_together_are_no_condition():
     assert engine[0].filter == "risk < 2"
 
 
-def test_none_is_refused():
+def test_none_is_rejected():
     boxes = Boxes.of([[0.0]], [[1.0]])
     with pytest.raises(UsageError, match="at least one bounding box"):
         bounding_boxes(boxes, space_of(boxes), 0)

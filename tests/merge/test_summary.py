@@ -526,7 +526,7 @@ def test_a_client_converts_as_the_broker_does():
     assert broker[2].filter == "a < 0"
 
 
-def test_ranges_over_words_that_a_client_numbers_otherwise_are_refused():
+def test_ranges_over_words_that_a_client_numbers_otherwise_are_rejected():
     """The same cells and ranges would mean other words: a wanted event would be lost."""
     here, there = (Space([String("symbol", words)]) for words in (["IBM", "AAPL"], ["AAPL"]))
     broker = Summary(here, bits=4)
@@ -619,7 +619,7 @@ def test_many_subscriptions_that_fail_half_way_leave_nothing_behind(monkeypatch)
     assert len(table.ranges()) == 7
 
 
-def test_what_makes_no_sense_is_refused():
+def test_what_makes_no_sense_is_rejected():
     table = Summary(LINE, bits=12)
     table.subscribe("s", "x = 3")
     one = np.ones(1, np.uint64)

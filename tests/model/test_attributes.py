@@ -26,12 +26,12 @@ def test_a_number_rounds_to_the_nearest_double():
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 10**400, Decimal("nan"), "5", True]
 )
-def test_a_number_refuses_what_is_none(value):
+def test_a_number_rejects_what_is_none(value):
     with pytest.raises(InvalidValueError, match="'price'"):
         Number("price").coordinate(value)
 
 
-def test_an_integer_that_a_double_cannot_carry_is_refused_never_rounded():
+def test_an_integer_that_a_double_cannot_carry_is_rejected_never_rounded():
     n = Integer("n")
     assert n.coordinate(2**53) == 2.0**53
     assert n.coordinate(2**60) == 2.0**60
@@ -73,7 +73,7 @@ def test_a_strict_bound_of_a_number_is_the_neighbouring_double():
     assert price.at_least(-5e-324, strict=True) == 0.0
 
 
-def test_min_and_max_clip_bounds_and_refuse_events():
+def test_min_and_max_clip_bounds_and_reject_events():
     age = Integer("age", min=0, max=120)
     assert age.clip(age.at_least(-5), age.at_most(200)) == (0.0, 120.0)
     assert age.clip(age.at_least(130), MAX) is None
@@ -150,7 +150,7 @@ def test_a_concept_is_the_range_of_its_leaves():
         ({"EU": [5]}, "made of tables"),
     ],
 )
-def test_a_bad_tree_is_refused(tree, message):
+def test_a_bad_tree_is_rejected(tree, message):
     with pytest.raises(SpaceError, match=message):
         Hierarchy("region", tree)
 

@@ -183,7 +183,7 @@ def test_decimals_and_small_floats_round_as_documented():
     assert encode(price, single).coordinates[0] == float(np.float32(0.1)) != 0.1
 
 
-def test_nan_is_refused_or_missing_as_told():
+def test_nan_is_rejected_or_missing_as_told():
     values = pa.array([1.0, math.nan])
     assert encode(Number("x"), values).bad.tolist() == [False, True]
     coordinates, bad = encode(Number("x"), values, nan="missing")

@@ -132,7 +132,7 @@ def test_columns_of_spans_without_the_option_are_named_with_what_to_do(cli, fold
         assert "takes such columns with --span" in told.stderr
 
 
-def test_what_does_not_go_together_is_refused(cli, folder):
+def test_what_does_not_go_together_is_rejected(cli, folder):
     (folder / "events.csv").write_text("id,age\na,1\n")
     (folder / "factors.csv").write_text("event,subscription,factor\na,car,2\n")
     for options, told in (

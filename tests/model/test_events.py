@@ -208,7 +208,7 @@ def test_a_repeated_id_names_the_row_where_it_stood_first(
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_an_unknown_column_is_refused_unless_told(tmp_path, suffix):
+def test_an_unknown_column_is_rejected_unless_told(tmp_path, suffix):
     path = write(tmp_path / f"e.{suffix}", [{"prise": 1.0}])
     with pytest.raises(FileError, match="unknown column 'prise': did you mean 'price'"):
         read(path)
@@ -325,7 +325,7 @@ def test_python_events_that_are_none(events, message):
 
 @pytest.mark.parametrize("suffix", FORMATS)
 @given(content=st.binary(max_size=400), data=st.data())
-def test_fuzz_a_reader_answers_or_refuses(suffix, content, data, tmp_path_factory):
+def test_fuzz_a_reader_answers_or_rejects(suffix, content, data, tmp_path_factory):
     """Random bytes, and damaged good files: never anything but rows or an error of ours."""
     folder = tmp_path_factory.mktemp("fuzz")
     path = write(folder / f"e.{suffix}", ROWS)

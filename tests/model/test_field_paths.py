@@ -60,7 +60,7 @@ def test_numbers_of_an_epoch_are_the_moments_that_texts_name():
         assert Filter.parse(str(later), space).boxes == later.boxes
 
 
-def test_filters_snap_fractions_of_an_epoch_inwards_and_events_refuse_them():
+def test_filters_snap_fractions_of_an_epoch_inwards_and_events_reject_them():
     space = Space([Timestamp("at", epoch="s")])
     same = Filter.parse("at >= '2023-11-14T22:13:20.5Z'", space)
     assert Filter.parse(f"at >= {SECOND}.5", space).boxes == same.boxes
@@ -103,7 +103,7 @@ def test_what_is_no_moment_is_told_what_this_attribute_takes(tmp_path, unit, tak
         assert at.coordinate(int(number)) == at.coordinate("2026-01-31T09:30:00Z")
 
 
-def test_numbers_without_an_epoch_are_refused_with_a_hint():
+def test_numbers_without_an_epoch_are_rejected_with_a_hint():
     space = Space([Timestamp("at")])
     with pytest.raises(InvalidValueError, match="numbers need an epoch in the space"):
         encode_event({"at": SECOND}, space)
@@ -282,9 +282,9 @@ def test_what_is_no_object_is_a_rejected_row_and_loses_nothing(tmp_path):
     (tmp_path / "e.jsonl").write_text(f"{json.dumps(EVENTS[0])}\n{json.dumps(wrong)}\n")
     with pytest.raises(RejectedRowError, match="line 2"):
         list(EventFile(tmp_path / "e.jsonl", where))
-    taken, refused = encoded([json.dumps(wrong).encode()], where, ignore_unknown=False)
+    taken, rejected = encoded([json.dumps(wrong).encode()], where, ignore_unknown=False)
     assert not taken.rows
-    assert said in refused[0][1]
+    assert said in rejected[0][1]
     over = {"order": {"total": "dear", "rest": 1}}
     with pytest.raises(RejectedRowError) as error:
         encode_events([over], where)

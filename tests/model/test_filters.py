@@ -42,7 +42,7 @@ def held(some: Filter, points: np.ndarray) -> np.ndarray:
 
 
 def or_never(make: Callable[[], Filter]) -> Filter | None:
-    """Return the filter, `None` if it is refused because it can never hold."""
+    """Return the filter, `None` if it is rejected because it can never hold."""
     try:
         return make()
     except FilterError as error:
@@ -379,7 +379,7 @@ def test_a_filter_is_a_value() -> None:
     assert (copy.boxes, str(copy)) == (some.boxes, str(some))
 
 
-# ---- limits: refused before the work is done
+# ---- limits: rejected before the work is done
 
 
 def wide(attributes: int) -> Space:
@@ -403,7 +403,7 @@ def test_what_concerns_one_attribute_stays_one_set() -> None:
     )
 
 
-def test_a_product_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_is_rejected_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
     def counted(attributes: Any, first: Any, second: Any) -> regions.Product | int:

@@ -135,7 +135,7 @@ def test_boxes_of_many_texts_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
         found = boxes_of_texts(given_texts, space, lambda at, e: wrong.update({at: e.reason}))
         assert sorted(wrong) == [2, 4, 5]
         good = []
-        for one in texts:  # a word of a text that is refused has its number as well
+        for one in texts:  # a word of a text that is rejected has its number as well
             with suppress(FilterError):
                 good.append(Filter.parse(str(one), other))
         lo, hi, owner = boxes_of(other, good)

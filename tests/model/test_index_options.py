@@ -98,7 +98,7 @@ def test_a_live_set_takes_options_of_ranking():
         (None, "given: None"),
     ],
 )
-def test_other_options_are_refused_before_anything_is_built(text, message):
+def test_other_options_are_rejected_before_anything_is_built(text, message):
     for attempt in (
         lambda: match.check_index(text),
         lambda: match.build(BOXES, text),
@@ -109,7 +109,7 @@ def test_other_options_are_refused_before_anything_is_built(text, message):
         assert message in str(caught.value)
 
 
-def test_ranking_and_covering_refuse_them_too():
+def test_ranking_and_covering_reject_them_too():
     with pytest.raises(UsageError, match="no index 'vcr' for ranking"):
         Engine(SPACE, rank_index="vcr:side=4")
     with pytest.raises(UsageError, match=r"'branching' of index 'sopt' takes .* 2 or more; given"):
@@ -120,7 +120,7 @@ def test_ranking_and_covering_refuse_them_too():
         CoverSet(SPACE, index="kdtre")
 
 
-def test_lists_for_too_many_vcrs_are_refused():
+def test_lists_for_too_many_vcrs_are_rejected():
     boxes = Boxes.of(RNG.random((40_000, 2)), 1 + RNG.random((40_000, 2)))
     with pytest.raises(UsageError, match="hash them, or take fewer cells"):
         match.build(boxes, "vcr:hash=no,cells=30000,side=4")

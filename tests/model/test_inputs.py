@@ -45,7 +45,7 @@ def test_an_id_is_an_integer_or_a_text(given, kept):
 
 
 @pytest.mark.parametrize("given", [1.5, True, np.bool_(True), None, 2**63, b"a", ("a",), "\ud800"])
-def test_anything_else_is_refused(given):
+def test_anything_else_is_rejected(given):
     with pytest.raises(UsageError, match="the id of a subscription is"):
         as_id(given)
 
@@ -148,12 +148,12 @@ def test_a_filter_with_more_boxes_than_a_text_may_have_is_taken_from_an_equal_sp
 
 
 @pytest.mark.parametrize("given", [5, None, ("a",), {"price": 3}])
-def test_what_is_no_filter_is_refused(given):
+def test_what_is_no_filter_is_rejected(given):
     with pytest.raises(UsageError, match="a filter is a text"):
         as_filter(given, words())
 
 
-def test_a_filter_of_another_space_is_refused():
+def test_a_filter_of_another_space_is_rejected():
     with pytest.raises(UsageError, match="another space"):
         as_filter(Filter.parse("x < 3", Space([Number("x")])), words())
 
@@ -161,7 +161,7 @@ def test_a_filter_of_another_space_is_refused():
 @pytest.mark.parametrize(
     "text", ["symbol = 'F' and", "symbol = 'F' and symbol = 'T'", "symbol in ('F', 'T', 5 <", "("]
 )
-def test_a_refused_filter_leaves_no_words(text):
+def test_a_rejected_filter_leaves_no_words(text):
     engine = Engine(words("MSFT"))
     engine.subscribe("x", "symbol != 'IBM'")
     for edit in (engine.subscribe, engine.upsert, engine.replace):
@@ -194,7 +194,7 @@ def test_a_filter_is_read_again_if_other_words_came_meanwhile(monkeypatch):
 ROWS = [{"id": 1, "filter": "symbol = 'AAPL'"}, {"id": 2, "filter": "symbol != 'IBM'"}]
 
 
-def test_boxes_whose_codes_mean_other_texts_are_refused():
+def test_boxes_whose_codes_mean_other_texts_are_rejected():
     with pytest.raises(UsageError, match="numbers the texts of"):
         as_boxes(encode_subscriptions(ROWS, words()), words("IBM"))
 
@@ -222,7 +222,7 @@ def test_boxes_remember_their_space():
     assert pickle.loads(pickle.dumps(boxes)).space == space
 
 
-def test_what_is_no_space_is_refused():
+def test_what_is_no_space_is_rejected():
     with pytest.raises(UsageError, match=r"Space\.load"):
         as_space("space.toml")
 

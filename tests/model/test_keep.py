@@ -97,13 +97,13 @@ def test_types_of_parquet_and_json_stay(cli, files):
         ((*NAMED[:2], "--keep", "user"), "unknown column 'venue'"),
     ],
 )
-def test_wrong_names_are_refused(cli, files, options, said):
+def test_wrong_names_are_rejected(cli, files, options, said):
     done = ask(cli, "match", *options, rc=2)
     assert said in done.stderr
     assert "hint:" in done.stderr
 
 
-def test_an_id_beside_the_ids_is_refused(cli, files):
+def test_an_id_beside_the_ids_is_rejected(cli, files):
     (files / "quotes.csv").write_text("id,quote_id,price\n1,q1,5\n")
     done = ask(cli, "match", *NAMED, rc=2)
     assert "has a column 'id' beside the ids in 'quote_id'" in done.stderr

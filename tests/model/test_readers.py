@@ -90,12 +90,12 @@ tokens = st.one_of(
         ]
     ),
 )
-REFUSED = "refused"
+REJECTED = "rejected"
 
 
 def verdicts(records, attribute, rows):
-    """The coordinate of each row, or that it was refused."""
-    found = [REFUSED] * rows
+    """The coordinate of each row, or that it was rejected."""
+    found = [REJECTED] * rows
     for some in records:
         coordinates = some.coordinates(attribute)
         for place in np.flatnonzero(some.good).tolist():
@@ -107,12 +107,12 @@ def of_file(path, content, attribute, rows):
     """The verdicts of a file, with rejected rows written; each rejected row has its reason."""
     path.write_bytes(content)
     bad = CollectedRows()
-    found = [REFUSED] * rows
+    found = [REJECTED] * rows
     for ids, points in EventFile(path, Space([attribute]), rejected=bad):
         for row, point in zip(ids.to_pylist(), points[:, 0].tolist(), strict=True):
             found[row] = point
     assert sorted(one.row for one, _ in bad.kept) == [
-        row for row, verdict in enumerate(found) if verdict == REFUSED
+        row for row, verdict in enumerate(found) if verdict == REJECTED
     ]
     assert all(one.reason and one.remedy for one, _ in bad.kept)
     return found
@@ -172,10 +172,10 @@ def test_a_number_is_the_same_in_every_format(kind, given_numbers, folder):
     from_json = of_file(folder / "f.jsonl", lines_of(given_numbers), attribute, rows)
     decimals = [{"a": Decimal(one)} for one in given_numbers if len(one) < 20]
     if kind in ("category", "string", "hierarchy"):
-        assert from_json == [REFUSED] * rows  # a number is no text
+        assert from_json == [REJECTED] * rows  # a number is no text
         return
     if kind == "boolean":  # true and false, and numbers that are exactly 0 or 1
-        assert set(from_json) <= {0.0, 1.0, REFUSED}
+        assert set(from_json) <= {0.0, 1.0, REJECTED}
     assert same(from_json, of_file(folder / "f.csv", csv_of(given_numbers), attribute, rows))
     given_short = [one for one in given_numbers if len(one) < 20]
     bad = CollectedRows()
@@ -207,7 +207,7 @@ def alone(value, attribute, nan):
     try:
         return float(encode_event({"a": value}, Space([attribute]), nan=nan)[0])
     except RangecastError:
-        return REFUSED
+        return REJECTED
 
 
 @kinds
@@ -219,13 +219,13 @@ def test_a_value_in_python_is_read_as_if_it_were_alone(kind, nan, given_values):
     expected = [alone(value, attribute, nan) for value in given_values]
     for table in ([{"a": value} for value in given_values], {"a": given_values}):
         bad = CollectedRows()
-        found = [REFUSED] * len(given_values)
+        found = [REJECTED] * len(given_values)
         for rows in Records(table_source(table, "events"), bad, lambda *_: None):
             coordinates = rows.coordinates(attribute, nan)
             for place in np.flatnonzero(rows.good).tolist():
                 found[place] = float(coordinates[place])
         assert same(found, expected)
-        assert len(bad.kept) == found.count(REFUSED)
+        assert len(bad.kept) == found.count(REJECTED)
 
 
 @kinds
@@ -287,7 +287,7 @@ def test_two_large_ids_stay_two_beside_one_that_is_none(tmp_path):
     assert [one.row for one, _ in bad.kept] == [2, 3]
 
 
-def test_ids_are_refused_one_by_one(tmp_path):
+def test_ids_are_rejected_one_by_one(tmp_path):
     bad = CollectedRows()
     given_ids = [1, True, 2.0, 2**64, None, "\ud800", 3, np.int64(4), pd.NA, Decimal(5)]
     records = Records(table_source({"id": given_ids}, "events"), bad, lambda *_: None)
@@ -393,7 +393,7 @@ def test_a_filter_reads_a_number_beyond_all(sign):
     assert tiny == Filter.parse("x >= 0", where)
 
 
-def test_moments_finer_than_microseconds_are_refused_in_every_door():
+def test_moments_finer_than_microseconds_are_rejected_in_every_door():
     where = Space([Timestamp("t")])
     engine = Engine(where)
     engine.subscribe(1, "t is not null")
@@ -471,7 +471,7 @@ def test_numpy_scalars_and_rows_of_a_frame_are_taken_by_match():
     assert [score for _, score in engine.rank(event, 1)] == [0.0]
 
 
-def test_nan_is_refused_in_every_door_unless_it_means_missing():
+def test_nan_is_rejected_in_every_door_unless_it_means_missing():
     where = Space([Number("x"), Integer("n"), String("s")])
     engine = Engine(where)
     engine.subscribe("none", "x is null and n is null and s is null")
@@ -537,7 +537,7 @@ def test_what_cannot_be_events_gets_a_clear_error(events, message):
         Engine(where).match_many(events)
 
 
-def test_a_file_with_a_column_twice_is_refused(tmp_path):
+def test_a_file_with_a_column_twice_is_rejected(tmp_path):
     table = pa.table([pa.array([1]), pa.array([2])], ["x", "x"])
     pq.write_table(table, tmp_path / "e.parquet")
     with pytest.raises(FileError, match=r"e.parquet: duplicate column 'x'"):
@@ -558,7 +558,7 @@ def test_a_batch_of_spark_has_the_same_verdicts():
 @pytest.mark.parametrize(
     "given_space", [{"price": "number"}, "space.toml", ["price"], 5, None], ids=repr
 )
-def test_what_is_no_list_of_attributes_is_refused(given_space):
+def test_what_is_no_list_of_attributes_is_rejected(given_space):
     with pytest.raises(SpaceError, match=r"list of attributes\n  given: .*\n  hint: .*Space.load"):
         Space(given_space)
     with pytest.raises(UsageError, match=r"a Space is expected; .*\n  hint: Space.load"):

@@ -207,7 +207,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_refused_and_changes_nothing(kind, made, wrong):
+def test_what_is_wrong_is_rejected_and_changes_nothing(kind, made, wrong):
     before = content(made), answers(kind, made)
     with pytest.raises(RangecastError):
         WRONG[wrong](made)

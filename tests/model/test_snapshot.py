@@ -116,7 +116,7 @@ def test_every_flipped_or_missing_byte_is_noticed(tmp_path):
         ({"kind": "tree"}, "damaged"),
     ],
 )
-def test_other_formats_are_refused_by_name(tmp_path, change, message):
+def test_other_formats_are_rejected_by_name(tmp_path, change, message):
     path = tmp_path / "s"
     save_boxes(path, some_boxes(), some_space())
     manifest = json.loads((path / "manifest.json").read_text()) | change
@@ -125,7 +125,7 @@ def test_other_formats_are_refused_by_name(tmp_path, change, message):
         load_boxes(path)
 
 
-def test_a_snapshot_of_another_kind_is_refused(tmp_path):
+def test_a_snapshot_of_another_kind_is_rejected(tmp_path):
     save_arrays(tmp_path / "s", "tree", {"nodes": np.zeros(3)}, {"d": 2})
     arrays, meta = load_arrays(tmp_path / "s", "tree")
     assert (arrays["nodes"].tolist(), meta) == ([0.0, 0.0, 0.0], {"d": 2})

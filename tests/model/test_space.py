@@ -109,7 +109,7 @@ def test_a_misspelt_attribute_gets_a_hint():
         (ONE + ONE, "would mean two things"),
     ],
 )
-def test_a_bad_space_is_refused_with_the_reason(toml, message, tmp_path):
+def test_a_bad_space_is_rejected_with_the_reason(toml, message, tmp_path):
     path = tmp_path / "space.toml"
     path.write_text(toml)
     with pytest.raises(SpaceError, match=message) as caught:
@@ -117,7 +117,7 @@ def test_a_bad_space_is_refused_with_the_reason(toml, message, tmp_path):
     assert str(path) in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path):
+def test_a_file_that_cannot_be_read_is_rejected_by_name(tmp_path):
     with pytest.raises(SpaceError, match=r"nowhere\.toml"):
         Space.load(tmp_path / "nowhere.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")

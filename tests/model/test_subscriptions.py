@@ -1,4 +1,4 @@
-"""Subscription files: both layouts, order of arrival, weights, and what is refused."""
+"""Subscription files: both layouts, order of arrival, weights, and what is rejected."""
 
 import json
 
@@ -126,7 +126,7 @@ def test_a_rejected_row_says_what_is_wrong_and_can_be_written(tmp_path, row, col
         (["id", "filter", "weight_prise"], "did you mean 'weight_price'"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(tmp_path, columns, message):
+def test_columns_that_do_not_fit_are_rejected(tmp_path, columns, message):
     path = write(tmp_path / "s.parquet", [dict.fromkeys(columns, "1")])
     with pytest.raises(FileError, match=message):
         read_subscriptions(path, space())

@@ -71,7 +71,7 @@ def test_an_event_with_all_matches_beside_events_without_any():
     assert counts.max() == 5000
 
 
-def test_events_that_are_refused_one_by_one_may_be_many():
+def test_events_that_are_rejected_one_by_one_may_be_many():
     """More than one piece has."""
     engine = Engine(Space([Number("a")]))
     engine.subscribe("all", "a > 0")

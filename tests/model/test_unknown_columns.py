@@ -7,7 +7,7 @@ import pytest
 from rangecast import Engine, Number, Space
 from rangecast.errors import RangecastError
 from rangecast.notify import Board
-from rangecast.spark.columns import refuse_unknown
+from rangecast.spark.columns import reject_unknown
 
 SPACE = Space([Number("price")])
 MAY_IGNORE = "; if it is no typo, ignore_unknown=True ignores it"
@@ -21,7 +21,7 @@ CALLS = {
         "",
     ),
     "spark": (
-        lambda: refuse_unknown(SimpleNamespace(columns=["scor"]), ["id", "score"], "subscriptions"),
+        lambda: reject_unknown(SimpleNamespace(columns=["scor"]), ["id", "score"], "subscriptions"),
         "score",
         "",
     ),
@@ -40,7 +40,7 @@ def test_what_is_far_from_every_name_may_be_ignored():
     with pytest.raises(RangecastError, match=r"leave it out; ignore_unknown=True ignores it"):
         Engine(SPACE).match({"user": 1})
     with pytest.raises(RangecastError, match=r"hint: rename it, or leave it out$"):
-        refuse_unknown(SimpleNamespace(columns=["user"]), ["id", "score"], "subscriptions")
+        reject_unknown(SimpleNamespace(columns=["user"]), ["id", "score"], "subscriptions")
 
 
 def test_boards_do_the_same():

@@ -60,7 +60,7 @@ CASES: list[tuple[str, Callable[[Any], Any], dict[str, Any] | None]] = [
         {"a": 4.0, "b": None},
     ),
 ]
-REFUSED: list[Callable[[Any], Any]] = [
+REJECTED: list[Callable[[Any], Any]] = [
     lambda o: o.move("m", {"c": None}),
     lambda o: o.update_many([{"id": "m", "value": 1, "c": 1}]),
     lambda o: o.update_many([{"id": "m"}]),
@@ -132,8 +132,8 @@ def test_none_takes_a_value_away_and_what_is_not_given_stays(
         assert {name: found[name] for name in BEFORE} == BEFORE | changed
 
 
-@pytest.mark.parametrize("call", REFUSED)
-def test_what_is_no_change_is_refused(
+@pytest.mark.parametrize("call", REJECTED)
+def test_what_is_no_change_is_rejected(
     board: tuple[Any, Callable[[], Any]], call: Callable[[Any], Any]
 ) -> None:
     there, now = board

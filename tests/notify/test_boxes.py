@@ -405,7 +405,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         (lambda b: b.best("true", k=0), "k is a whole number"),
     ],
 )
-def test_what_a_board_refuses_changes_nothing(call, says):
+def test_what_a_board_rejects_changes_nothing(call, says):
     board = edited()
     was = {one: board[one].best for one in board}, board.table().to_pylist(), board.seq
     with pytest.raises(RangecastError, match=says):

@@ -401,7 +401,7 @@ def test_unicast_tells_the_same_lists(by_staircase):
         (lambda: make(1, [], [(1, 2)], wanted=[2]), "column 'k'"),
     ],
 )
-def test_a_board_that_makes_no_sense_is_refused(call, says):
+def test_a_board_that_makes_no_sense_is_rejected(call, says):
     with pytest.raises(RangecastError, match=says):
         call()
 
@@ -451,7 +451,7 @@ def test_a_board_that_makes_no_sense_is_refused(call, says):
         (lambda b: b.replace(0, 2, 1), "is empty"),
     ],
 )
-def test_what_a_board_refuses_changes_nothing(call, says):
+def test_what_a_board_rejects_changes_nothing(call, says):
     board = make(1, [(1, 0.0, 0.0)], [(0, 1)])
     board.update_batch([(1, 0.0)])
     with pytest.raises(RangecastError, match=says):

@@ -168,7 +168,7 @@ def test_nothing_lies_east_of_the_largest_number():
         assert servers.set_value("a", y) == list(board.set_value("a", y))
 
 
-def test_bad_input_is_refused_and_changes_nothing():
+def test_bad_input_is_rejected_and_changes_nothing():
     given = columns([("a", 1.0, 1.0), ("b", 2.0, 2.0)], [(0.0, 5.0)])
     servers = Servers(1, 2, **given)
     for wrong, message in [

@@ -252,7 +252,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         (lambda b: b.replace_many([{"id": 0, "b_lo": 1}]), "no lower bound"),
     ],
 )
-def test_a_lower_bound_is_refused_and_changes_nothing(call, says):
+def test_a_lower_bound_is_rejected_and_changes_nothing(call, says):
     board = half(2, "b", [(0, (1.0, 1.0), 1.0)], [((0.0, -INF), (2.0, 3.0))])
     with pytest.raises(RangecastError, match=says):
         call(board)

@@ -76,7 +76,7 @@ def test_an_event_that_comes_a_second_time_before_it_is_on_disk_is_confirmed_to_
     assert sent_by(out, frames.Taken) == [("a", taken), ("c", taken)]
 
 
-def test_a_link_that_was_accepted_isn_t_forgotten_when_it_is_refused():
+def test_a_link_that_was_accepted_isn_t_forgotten_when_it_is_rejected():
     broker = two_of_three()
     item = frames.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
     frame = frames.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
@@ -243,7 +243,7 @@ def test_what_isn_t_given_up_is_sent_though_older_events_were():
     assert broker.links["a"].scanned == 3
 
 
-def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypatch):
+def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_rejected(monkeypatch):
     for module in (frames, event_log, items, publishing, broker_interest):
         monkeypatch.setattr(module, "MAX_CONTENT", 4000)
     spaces = {name: Space([*SPACE, String("word")]) for name in "abc"}
@@ -283,7 +283,7 @@ def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypat
     item = frames.TextItem(name_of("x" * 5000), "x" * 5000)
     with pytest.raises(FrameError, match="at most 4,000 bytes"):
         understood([item], spaces["a"], None)
-    assert broker.counts["frames refused"] == 1
+    assert broker.counts["frames rejected"] == 1
 
 
 def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
@@ -298,13 +298,13 @@ def test_what_neighbours_say_of_brokers_and_questions_is_bounded():
             origin=f"o{n}", after=0, upto=1, numbers=[1], ids=[1], points=bytes(16)
         )
         broker.handle(0.0, ports.Received("a", frame))
-    assert broker.counts["frames refused"] == 3
+    assert broker.counts["frames rejected"] == 3
     assert len(broker._got) == 2
     hello = frames.Hello(
         broker="a", incarnation=1, space=broker._space_digest, reach=["x", "y", "z"]
     )
     broker.handle(0.0, ports.Received("a", hello))
-    assert broker.counts["frames refused"] == 4
+    assert broker.counts["frames rejected"] == 4
     broker.handle(0.0, ports.LinkDown("c"))
     settle = {"incarnation": link.received.incarnation, "version": link.received.version}
     for n in range(10):

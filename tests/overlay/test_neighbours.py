@@ -146,7 +146,7 @@ def test_staged_snapshots_and_items_are_bounded():
     broker.handle(0.0, ports.LinkUp("a"))
     broker.handle(0.0, ports.Received("a", hello(broker)))
     broker.handle(0.0, ports.Received("a", frames.Snapshot(incarnation=1, version=1, digest=0)))
-    for count, refused in ((3, 0), (1, 1)):
+    for count, rejected in ((3, 0), (1, 1)):
         version = broker.links["a"].received.version
         new = some[:count] if count > 1 else some[3:4]
         digest = broker.links["a"].received.digest_after(new, [])
@@ -154,7 +154,7 @@ def test_staged_snapshots_and_items_are_bounded():
             incarnation=1, before=version, version=version + 1, digest=digest, added=new
         )
         broker.handle(0.0, ports.Received("a", frame))
-        assert broker.counts["frames refused"] == refused
+        assert broker.counts["frames rejected"] == rejected
 
 
 def test_what_would_be_too_many_bytes_is_told_as_everything():
@@ -177,7 +177,7 @@ def test_a_clock_that_went_back_is_told_and_the_neighbour_is_heard_again():
     snapshot = frames.Snapshot(incarnation=1000, version=7, digest=0)
     broker.handle(0.0, ports.Received("a", snapshot))
     broker.handle(0.0, ports.Received("a", hello(broker, incarnation=5)))
-    assert broker.counts["frames refused"] == 1  # not over the same connection
+    assert broker.counts["frames rejected"] == 1  # not over the same connection
     broker.handle(0.0, ports.LinkDown("a"))
     broker.handle(0.0, ports.LinkUp("a"))
     out = broker.handle(0.0, ports.Received("a", hello(broker, incarnation=5, version=1)))
@@ -209,9 +209,9 @@ def test_a_name_belongs_to_the_log_that_was_linked_first():
         assert known.conflict(other) == ""
         known.handle(0.0, ports.LinkUp("a"))
         out = known.handle(0.0, ports.Received("a", other))
-        (said,) = [frame for _, frame in sent_by(out, frames.Refuse)]
+        (said,) = [frame for _, frame in sent_by(out, frames.Reject)]
         assert said.kind == "identity"
-        assert "delete the link to a here" in known.links["a"].refused
+        assert "delete the link to a here" in known.links["a"].rejected
         known.handle(0.0, ports.LinkUp("a"))
         out = known.handle(0.0, ports.Received("a", copied))  # an older copy of the same log
         assert not any(isinstance(one, ports.Close) for one in out)
@@ -227,11 +227,11 @@ def test_a_link_that_closes_a_cycle_blocks_no_question():
         broker.handle(0.0, ports.Received(name, frame))
     broker.handle(0.0, ports.AskPropagated("t"))
     broker.handle(0.0, ports.Received("c", hello(broker, "c", reach=["c"])))
-    refuse = frames.Refuse(kind="cycle", why="c can be reached without it")
+    reject = frames.Reject(kind="cycle", why="c can be reached without it")
     broker.links["c"].reach = ["c", "a"]
-    broker.handle(0.0, ports.Received("a", refuse))
+    broker.handle(0.0, ports.Received("a", reject))
     assert broker.links["a"].is_bypassed
-    assert "can be reached without it" in broker.links["a"].refused
+    assert "can be reached without it" in broker.links["a"].rejected
     answer = frames.PropagationReply(token="b/1/1")
     assert ports.IsPropagated("t") in broker.handle(0.0, ports.Received("c", answer))
     # The other way ends: questions wait for the neighbour again.

@@ -1,4 +1,4 @@
-"""Brokers without faults, their frames, and what they refuse."""
+"""Brokers without faults, their frames, and what they reject."""
 
 from collections import deque
 
@@ -95,7 +95,7 @@ FRAMES = (
     | st.builds(messages.Taken, kept=CURSORS)
     | st.builds(messages.PropagationQuery, token=NAMES, incarnation=COUNTS, version=COUNTS)
     | st.builds(messages.PropagationReply, token=NAMES)
-    | st.builds(messages.Refuse, kind=NAMES, why=st.text(max_size=9))
+    | st.builds(messages.Reject, kind=NAMES, why=st.text(max_size=9))
     | st.builds(messages.Heartbeat, incarnation=COUNTS, version=COUNTS, digest=COUNTS, kept=CURSORS)
 )
 
@@ -218,7 +218,7 @@ def test_settled_comes_when_the_last_broker_knows():
     assert alone.handle(0, ports.AskPropagated("now")) == [ports.IsPropagated("now")]
 
 
-def test_a_link_with_another_space_is_refused_with_both_digests():
+def test_a_link_with_another_space_is_rejected_with_both_digests():
     spaces = {"a": SPACE, "b": Space([Integer("x", min=0, max=64), Integer("y", min=0, max=63)])}
     net = Net({"a": "b", "b": "a"}, spaces=spaces)
     closed = [output for _, output in net.others if isinstance(output, ports.Close)]
@@ -288,7 +288,7 @@ def test_an_event_that_took_too_many_links_stops():
     assert [output.kind for _, output in net.others if isinstance(output, ports.Alarm)] == ["hops"]
 
 
-def test_a_link_that_closes_a_cycle_is_refused():
+def test_a_link_that_closes_a_cycle_is_rejected():
     net = Net({"a": "b", "b": "ac", "c": "b"})
     for name, other in ("a", "c"), ("c", "a"):
         net.do(name, ports.LinkUp(other))
@@ -387,7 +387,7 @@ def test_no_frame_makes_a_broker_fail(frames):
     broker.handle(99, ports.Durable(broker.log.end))
 
 
-def test_events_that_are_said_to_be_there_and_are_not_are_refused():
+def test_events_that_are_said_to_be_there_and_are_not_are_rejected():
     net = Net({"a": "b", "b": "ac", "c": "b"})
     net.do("c", ports.Subscribe({1: "x >= 0"}))
     points = np.zeros(2).tobytes()
@@ -396,12 +396,12 @@ def test_events_that_are_said_to_be_there_and_are_not_are_refused():
             origin="o", after=after, upto=upto, numbers=numbers, ids=numbers, points=points
         )
         net.do("b", ports.Received("a", frame))
-    assert net.brokers["b"].counts["frames refused"] == 1
+    assert net.brokers["b"].counts["frames rejected"] == 1
     net.do("a", ports.Publish([{"x": 1}], ids=["last"]))
     assert list(net.got) == [5, "last"]
 
 
-def test_an_item_under_the_name_of_another_one_is_refused():
+def test_an_item_under_the_name_of_another_one_is_rejected():
     net = Net({"a": "b", "b": "a"})
     heard = net.brokers["b"].links["a"].received
     item = messages.BoxItem(7, pack([[(0, 1.0, 2.0)]]))
@@ -409,16 +409,16 @@ def test_an_item_under_the_name_of_another_one_is_refused():
         incarnation=1, before=heard.version, version=heard.version + 1, digest=7, added=[item]
     )
     net.do("b", ports.Received("a", frame))
-    assert net.brokers["b"].counts["frames refused"] == 1
+    assert net.brokers["b"].counts["frames rejected"] == 1
     assert not heard.items
 
 
-def test_a_broker_of_another_name_is_refused():
+def test_a_broker_of_another_name_is_rejected():
     broker = Broker("z", SPACE)
     broker.handle(0, ports.LinkUp("y"))
     greeting = messages.Hello(broker="x", incarnation=1, space=broker._space_digest)
     alarm, said, close, *_ = broker.handle(0, ports.Received("y", greeting))
-    assert said.frame == messages.Refuse(kind="name", why="the broker there is 'x'")
+    assert said.frame == messages.Reject(kind="name", why="the broker there is 'x'")
     assert (alarm.kind, close.why) == ("name", "the broker there is 'x'")
 
 
@@ -435,7 +435,7 @@ def test_a_question_before_the_first_hello_is_asked_after_it():
     ]
 
 
-def test_a_frame_that_is_too_long_is_refused():
+def test_a_frame_that_is_too_long_is_rejected():
     with pytest.raises(FrameError, match="at most 10 bytes; given: 11"):
         messages.decode(b"x" * 11, max_bytes=10)
 
@@ -466,7 +466,7 @@ def test_subscriptions_of_a_table_are_the_same_items_as_their_filters():
             one.handle(0, ports.Subscribe(boxes))
 
 
-def test_items_in_terms_that_no_box_has_are_refused():
+def test_items_in_terms_that_no_box_has_are_rejected():
     good = (0, 0, 1.0, 2.0)
     wrong = [
         [(1, 0, 1.0, 2.0)],  # no box 0

@@ -374,12 +374,12 @@ def test_what_a_message_waits_for_is_worked_out_once() -> None:
     assert server.comparisons == compared
 
 
-def test_an_interest_of_several_boxes_is_refused() -> None:
+def test_an_interest_of_several_boxes_is_rejected() -> None:
     space = Space([Number("x")])
     objects = {"id": [1], "x": [0.5], "value": [1.0]}
     server = ZoneServer(Board(1, space=space, objects=objects))
     assert server.handle(Subscribe("mine", ("x < 0.1 or x > 0.9",))) == []
-    assert server.refused == {"interests that can't be": 1}
+    assert server.rejected == {"interests that can't be": 1}
     assert "mine" not in server.board
     assert "mine" not in server.points
 
@@ -399,11 +399,11 @@ def test_an_interest_of_several_boxes_is_refused() -> None:
         Subscribe("a", (0.1, 0.2), 1),
     ],
 )
-def test_what_brokers_ask_wrongly_is_refused_and_counted(wrong) -> None:
+def test_what_brokers_ask_wrongly_is_rejected_and_counted(wrong) -> None:
     server = ZoneServer(Board(2, objects={"id": [1], "position": [0.5], "value": [1.0]}))
     assert len(server.handle(Subscribe("a", (0.1, 0.2)))) == 1
     server.handle(wrong)
-    assert server.refused.total() == 1
+    assert server.rejected.total() == 1
     assert server.points == {"a": (0.1, 0.2)}
     assert [server.board["a"].lo, server.board["a"].hi, server.board["a"].k] == [0.1, 0.2, 2]
     again = len(server._pending)

@@ -51,7 +51,7 @@ def test_hops_are_shortest_paths() -> None:
     assert (one.hops(np.arange(60)) == far).all()
 
 
-def test_an_internet_that_cannot_be_is_refused() -> None:
+def test_an_internet_that_cannot_be_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"given: 2, 2\.2, 0\.3"):
         Internet(2)
     with pytest.raises(UsageError, match="a smaller leaf_share"):
@@ -62,7 +62,7 @@ def test_an_internet_that_cannot_be_is_refused() -> None:
         Internet(1_200, degree_exponent=60.0, leaf_share=0.0)  # a ring
 
 
-def test_a_point_without_a_zone_is_refused() -> None:
+def test_a_point_without_a_zone_is_rejected() -> None:
     zones = ZoneMap.grown(interests(100), 4, FRAME)
     nowhere = np.array([[np.nan, 0.2]])
     with pytest.raises(UsageError, match="no zone holds point 0"):

@@ -81,7 +81,7 @@ def test_many_spans_are_ranked_together_as_each_by_itself(how):
     assert [found.of(i)[0].tolist() for i in range(700)] == [rows.tolist() for rows, _ in alone]
 
 
-def test_spans_that_make_no_sense_are_refused():
+def test_spans_that_make_no_sense_are_rejected():
     slabs = Slabs(Boxes.of([[0.0]], [[1.0]]))
     with pytest.raises(UsageError, match="begins where it ends"):
         slabs.best_spans(np.array([[2.0]]), np.array([[1.0]]), 1, "overlap")

@@ -21,7 +21,7 @@ EVIL = "<script>alert('x')</script> & \"quoted\" $a_{$"
 
 
 class Elements(HTMLParser):
-    """Collects elements and texts; refuses elements that don't close."""
+    """Collects elements and texts; rejects elements that don't close."""
 
     def __init__(self, text):
         super().__init__()

@@ -144,7 +144,7 @@ def test_records_that_can_t_be_decoded_are_rejected_by_workers() -> None:
     good = b'{"price": 1}'
     events = [Event(0, at, line) for at, line in enumerate([good, *POISON, good])]
     answer = matcher.match(events)
-    assert [event.offset for event, _ in answer.refused] == [*range(1, len(POISON) + 1)]
+    assert [event.offset for event, _ in answer.rejected] == [*range(1, len(POISON) + 1)]
     assert [one.event.offset for one in answer.matches] == [0, len(POISON) + 1]
 
 

@@ -89,9 +89,9 @@ def test_a_server_from_the_shell(
     delivered.write_text("\n".join(map(json.dumps, lines)))
     secret = cli("token", "the operator", "--scope", "admin", *at).stdout.strip()
     assert secret.startswith("rc_")
-    refused = cli("publish", folder / "events.jsonl", *at, code=2)
-    assert "a token is needed" in refused.stderr
-    assert "--token" in refused.stderr
+    rejected = cli("publish", folder / "events.jsonl", *at, code=2)
+    assert "a token is needed" in rejected.stderr
+    assert "--token" in rejected.stderr
     assert cli("publish", "none.jsonl", *at, "--token", secret, code=2).stderr
     process.send_signal(signal.SIGTERM)
     assert process.wait(90) == 0
@@ -116,7 +116,7 @@ def test_a_server_from_the_shell(
     assert len(rows) == sum(map(len, expected)) + 1  # and the one event that was followed
 
 
-def test_what_serve_refuses(cli: Cli, folder: Path) -> None:
+def test_what_serve_rejects(cli: Cli, folder: Path) -> None:
     def said(*arguments: Any) -> str:
         text: str = cli("serve", *arguments, code=2, cwd=folder).stderr
         return text

@@ -1,4 +1,4 @@
-"""Data folders of servers, written once and kept: they open, or are refused with what to do."""
+"""Data folders of servers, written once and kept: they open, or are rejected with what to do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_version(path: Path, version: int) -> None:
     connection.close()
 
 
-def test_a_log_of_a_newer_format_is_refused(data: Path) -> None:
+def test_a_log_of_a_newer_format_is_rejected(data: Path) -> None:
     write_version(max(data.glob("log-*.db")), 2)
     with pytest.raises(LogError, match="format version 2, this rangecast reads version 1") as e:
         Service(data)
@@ -65,8 +65,8 @@ def state_of(data: Path) -> tuple[Path, dict[str, Any]]:
     return path, state
 
 
-def refusal_of_what_is_left_alone(data: Path) -> str:
-    """The log has everything; where it hasn't any more, the folder is refused, by this text."""
+def rejection_of_what_is_left_alone(data: Path) -> str:
+    """The log has everything; where it hasn't any more, the folder is rejected, by this text."""
     service = Service(data)
     assert service.core.snapshot_seq == 0
     answers = json.loads((FOLDER / "answers.json").read_text())
@@ -80,9 +80,9 @@ def refusal_of_what_is_left_alone(data: Path) -> str:
 def test_a_snapshot_of_a_newer_format_is_left_alone(data: Path) -> None:
     path, state = state_of(data)
     write_state(path, json.dumps({"version": 2, "other": state}))
-    refusal = refusal_of_what_is_left_alone(data)
-    assert "has format version 2, this rangecast reads version 1" in refusal
-    assert "use the version that wrote it" in refusal
+    rejection = rejection_of_what_is_left_alone(data)
+    assert "has format version 2, this rangecast reads version 1" in rejection
+    assert "use the version that wrote it" in rejection
 
 
 def without_offsets(state: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def test_a_snapshot_of_another_shape_is_left_alone(data: Path, change: Any) -> N
     path, state = state_of(data)
     change(state)
     write_state(path, json.dumps(state))
-    assert "use the version that wrote it" in refusal_of_what_is_left_alone(data)
+    assert "use the version that wrote it" in rejection_of_what_is_left_alone(data)
 
 
 FIRST_RECORDS = [
@@ -197,7 +197,7 @@ def test_records_with_nothing_but_what_they_need_are_read(tmp_path: Path) -> Non
         ("planets", b"", "the log has 'planets'"),
     ],
 )
-def test_what_a_newer_server_wrote_is_refused(
+def test_what_a_newer_server_wrote_is_rejected(
     data: Path, kind: str, body: bytes, words: str
 ) -> None:
     log = SqliteLog(data)
@@ -209,7 +209,7 @@ def test_what_a_newer_server_wrote_is_refused(
     assert "hint: use the version that wrote it" in str(e.value)
 
 
-def test_nothing_of_a_refused_folder_is_changed(data: Path) -> None:
+def test_nothing_of_a_rejected_folder_is_changed(data: Path) -> None:
     write_version(max(data.glob("log-*.db")), 2)
     before: dict[Any, bytes] = {one: one.read_bytes() for one in data.rglob("*") if one.is_file()}
     with pytest.raises(LogError):

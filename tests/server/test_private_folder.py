@@ -158,7 +158,7 @@ def test_options_show_no_token() -> None:
     assert token not in repr(LinkOptions("b", "s", (), token))
 
 
-def test_a_refused_webhook_does_not_repeat_its_secret(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_webhook_does_not_repeat_its_secret(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with serving() as service:
             ask = Client(service)

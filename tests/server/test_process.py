@@ -109,8 +109,8 @@ def test_a_new_certificate_without_a_restart_and_lines_of_json(tmp_path: Path) -
         )
         assert answer.status_code == 200
         assert answer.headers["x-request-id"] == "my-request.1"
-        refused = open_before.get(path, headers={"X-Request-ID": "not one"})
-        assert re.fullmatch("[0-9a-f]{16}", refused.headers["x-request-id"])
+        rejected = open_before.get(path, headers={"X-Request-ID": "not one"})
+        assert re.fullmatch("[0-9a-f]{16}", rejected.headers["x-request-id"])
         # Neither a client that keeps its connection for later, nor one that is silent from the
         # beginning holds up the end.
         with socket.create_connection((open_before.base_url.host, open_before.base_url.port)):
@@ -142,7 +142,7 @@ def test_a_new_certificate_without_a_restart_and_lines_of_json(tmp_path: Path) -
     assert "tenant" not in stranger
 
 
-def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
     certify(tmp_path, "one")
     for name, key in (("none.pem", "tls.key"), ("tls.pem", "tls.pem"), ("tls.key", "tls.key")):
         command = [*SERVE[:4], "--tls-cert", name, "--tls-key", key, "--port", "0"]

@@ -307,16 +307,16 @@ def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
     run(work())
 
 
-def test_bad_events_are_refused_one_by_one() -> None:
+def test_bad_events_are_rejected_one_by_one() -> None:
     async def work() -> None:
         service = Service(None)
         await prepared(service)
         lines = [b'{"price": 1}', b"{", b"[]", b'{"price": "x"}', b'{"prise": 1}', b'{"price": 2}']
         found = await publish(service, lines)
-        assert (found.count, [row for row, _ in found.refused]) == (2, [1, 2, 3, 4])
+        assert (found.count, [row for row, _ in found.rejected]) == (2, [1, 2, 3, 4])
         for words, (_, reason) in zip(
             ("not JSON", "JSON object", "not a number", "did you mean 'price'"),
-            found.refused,
+            found.rejected,
             strict=True,
         ):
             assert words in reason
@@ -342,14 +342,14 @@ def test_events_are_encoded_as_everywhere() -> None:
             rows.append(row)
         lines = [json.dumps(row).encode() for row in rows]
         for ignore in (False, True):
-            expected, refused = [], []
+            expected, rejected = [], []
             for place, row in enumerate(rows):
                 try:
                     expected.append(encode_event(row, SPACE, ignore_unknown=ignore))
                 except RangecastError:
-                    refused.append(place)
+                    rejected.append(place)
             found, wrong = encoded(lines, SPACE, ignore_unknown=ignore)
-            assert [place for place, _ in wrong] == refused
+            assert [place for place, _ in wrong] == rejected
             assert np.array_equal(found.points, np.array(expected).reshape(-1, len(SPACE)))
             assert [json.loads(line) for line in found.lines] == found.rows
             again = points_of_lines(found.lines, "", SPACE)

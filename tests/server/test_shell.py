@@ -190,14 +190,14 @@ def test_publish_counts_what_came_before_an_error(
     assert "row 1 is rejected: " in done.stderr
     publish = Client.publish
 
-    def refusing(self: Client, events: Any, **options: Any) -> Any:
+    def rejecting(self: Client, events: Any, **options: Any) -> Any:
         if events[0]["price"] == 2:
             raise ServerError("it is gone")
         return publish(self, events, **options)
 
     (tmp_path / "u.jsonl").write_text('{"colour": 1}')
     assert "; --ignore-unknown ignores it" in cli("publish", "u.jsonl", code=2).stderr
-    monkeypatch.setattr(Client, "publish", refusing)
+    monkeypatch.setattr(Client, "publish", rejecting)
     done = cli("publish", "e.jsonl", "--batch", 1, code=2)
     assert "1 event published, 1 rejected." in done.stdout
     assert "it is gone" in done.stderr

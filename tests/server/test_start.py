@@ -99,7 +99,7 @@ def own(folder: Path) -> None:
         os.chown(one, _STRANGER, _STRANGER)
 
 
-def test_a_folder_of_another_user_is_refused(data: Path) -> None:
+def test_a_folder_of_another_user_is_rejected(data: Path) -> None:
     for mode in (0o700, 0o755):
         data.chmod(mode)
         told = as_stranger(lambda: Service(data))
@@ -107,7 +107,7 @@ def test_a_folder_of_another_user_is_refused(data: Path) -> None:
         assert "hint: " in told
 
 
-def test_a_folder_that_may_only_be_read_is_refused_and_can_be_checked(data: Path) -> None:
+def test_a_folder_that_may_only_be_read_is_rejected_and_can_be_checked(data: Path) -> None:
     own(data)
     data.chmod(0o555)
     for one in data.rglob("*"):

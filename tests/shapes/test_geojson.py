@@ -98,9 +98,9 @@ def test_other_places_and_pages(url):
             break
     assert names == list(by_subscription(ask(url)))
     assert ask(url, space="plain")["place"] is None
-    refused = httpx.get(f"{url}/v1/spaces/fleet/shapes?place=positon")
-    assert refused.status_code == 422
-    assert "did you mean 'position'" in refused.json()["detail"]
+    rejected = httpx.get(f"{url}/v1/spaces/fleet/shapes?place=positon")
+    assert rejected.status_code == 422
+    assert "did you mean 'position'" in rejected.json()["detail"]
 
 
 def test_what_is_drawn_is_what_matches(url):
@@ -131,7 +131,7 @@ def test_what_is_drawn_is_what_matches(url):
         "https://a.example/{z}/{x}/{y}\nX: y",
     ],
 )
-def test_bad_addresses_of_tiles_are_refused(url_of_tiles):
+def test_bad_addresses_of_tiles_are_rejected(url_of_tiles):
     with pytest.raises(UsageError, match="--map-tiles is an address"):
         tile_origin(url_of_tiles)
 

@@ -141,7 +141,7 @@ def test_a_summary_loses_no_event(data, engine):
         ExactSummary(space)
 
 
-def test_a_board_refuses_shapes(data):
+def test_a_board_rejects_shapes(data):
     with pytest.raises(UsageError, match="interests of a board take no shapes"):
         Board(2, space=Space.load(data / "space.toml"))
 

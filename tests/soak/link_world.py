@@ -207,7 +207,7 @@ class Cable:
 
     def __init__(self, world: World, host: Host, peer: str, url: str):
         self.world, self.host, self.peer, self.url = world, host, peer, url
-        self.first, self.refused = b"", ""
+        self.first, self.rejected = b"", ""
         self.is_clogged = False
         self.unsent = 0
         self.is_open = True
@@ -243,7 +243,7 @@ class Cable:
         driver.received(other, frame)  # type: ignore[arg-type]
 
     def end(self, why: str = "") -> None:
-        self.refused = self.refused or why
+        self.rejected = self.rejected or why
         self.world.later(0.1, self.close)
 
     def handled(self, frame: bytes) -> None:
@@ -539,7 +539,7 @@ def _patched(where: Any, **what: Any) -> Any:
 
 @contextmanager
 def numbers_twice() -> Any:
-    """Numbers are those of the log, and a neighbour is refused only if it has higher ones."""
+    """Numbers are those of the log, and a neighbour is rejected only if it has higher ones."""
     wrong_with = Broker._wrong_with
 
     def next_(lineage: Lineage, last: int, chain: bytes, above: int = 0) -> Any:

@@ -2,8 +2,8 @@
 
     python -m tests.soak.server_fuzz --requests 100000 [--seed N]
 
-No answer may be an internal error, every refusal must be a problem that says what is wrong, and the
-server must go on.
+No answer may be an internal error, every rejection must be a problem that says what is wrong,
+and the server must go on.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Fuzz:
         if dice.random() < 0.1 and body is not None:
             headers["Content-Encoding"] = dice.choice(["gzip", "br", "identity"])
             body = gzip.compress(body) if dice.random() < 0.7 else body
-        # As it is: the client would write it in another way, or refuse it.
+        # As it is: the client would write it in another way, or reject it.
         url = httpx.URL(self.http.base_url, raw_path=_target(path, params))
         answer = self.http.request(method, url, headers=headers, content=body)
         self.statuses[answer.status_code] = self.statuses.get(answer.status_code, 0) + 1

@@ -55,7 +55,7 @@ assert current_session() is None
 """
 
 
-def test_every_step_is_right_on_connect_and_what_needs_a_driver_is_refused(tmp_path):
+def test_every_step_is_right_on_connect_and_what_needs_a_driver_is_rejected(tmp_path):
     """Also a stream, and the example of a declarative pipeline."""
     example = ROOT / "examples" / "declarative" / "spark-pipeline.yml"
     with connect_server(tmp_path) as url:

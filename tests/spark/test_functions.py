@@ -78,7 +78,7 @@ def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
         events.filter("id = 2").select(match_ids(prepared, ONE)("price")).collect()
 
 
-def test_what_cannot_work_is_refused_in_clear_words(spark, monkeypatch):
+def test_what_cannot_work_is_rejected_in_clear_words(spark, monkeypatch):
     prepared = prepare_match(spark, cheap(), ONE)
     ids = match_ids(prepared, ONE)
     with pytest.raises(UsageError, match=r"1 attributes: 'price'; given: 2 columns"):
@@ -108,7 +108,7 @@ def test_what_cannot_work_is_refused_in_clear_words(spark, monkeypatch):
         match_ids(prepared, ONE)
 
 
-def test_a_ranking_in_sql_refuses_what_rank_refuses_and_tells_of_rejected_rows(spark):
+def test_a_ranking_in_sql_rejects_what_rank_rejects_and_tells_of_rejected_rows(spark):
     for options, words in (
         ({"k": 0}, "k"),
         ({"event_type": "int"}, "no event_type 'int'"),

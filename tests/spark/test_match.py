@@ -345,7 +345,7 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, max_worker
 
 
 @in_shards
-def test_bad_subscriptions_are_refused_before_any_event(spark, tables, max_worker_memory):
+def test_bad_subscriptions_are_rejected_before_any_event(spark, tables, max_worker_memory):
     events, _, space = tables
     cases = {
         "subscription 'b', column 'filter'": {"id": ["a", "b"], "filter": ["price < 1", "price <"]},

@@ -52,7 +52,7 @@ def test_ranges_that_run_through_all_runs_and_filters_of_several_boxes(spark):
             assert ranges_of(found) == expected(table)
 
 
-def test_nothing_in_nothing_out_and_what_makes_no_sense_is_refused(spark):
+def test_nothing_in_nothing_out_and_what_makes_no_sense_is_rejected(spark):
     space = Space([Number(name, min=0, max=1) for name in "abcd"])
     columns = {"id": pa.array([1], pa.int64()), "filter": pa.array(["a > 0.5"])}
     frame = spark.createDataFrame(pa.table(columns))

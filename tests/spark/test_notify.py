@@ -395,7 +395,7 @@ def test_without_interests_there_is_nothing_to_keep(spark, tmp_path):
     assert TopKLists(spark, tmp_path).read().collect() == []
 
 
-def test_a_folder_that_workers_dont_share_is_refused(spark, tmp_path, monkeypatch):
+def test_a_folder_that_workers_dont_share_is_rejected(spark, tmp_path, monkeypatch):
     """Files stay on the disks of other hosts: nothing is committed, and it says what to do."""
     monkeypatch.setattr(notifying, "ENTRIES", 5)
     things = frame(spark, id=[1, 2], position=[1.0, 3.0], value=[1.0, 2.0])
@@ -417,7 +417,7 @@ def test_a_folder_that_workers_dont_share_is_refused(spark, tmp_path, monkeypatc
     assert kept.committed == -1
 
 
-def test_wrong_use_is_refused(spark, tmp_path):
+def test_wrong_use_is_rejected(spark, tmp_path):
     things = frame(spark, id=[1], position=[1.0], value=[1.0])
     wishes = frame(spark, id=[1], position_lo=[2.0], position_hi=[1.0])
     with pytest.raises(UsageError, match="holds no lists yet"):

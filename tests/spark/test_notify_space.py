@@ -178,7 +178,7 @@ def test_lists_over_a_space_through_edits_restarts_and_crashes(spark, tmp_path, 
 DATES = Space([Timestamp("free"), Number("m2")])
 
 
-def test_bounds_timestamps_arrival_and_what_is_refused(spark, tmp_path):
+def test_bounds_timestamps_arrival_and_what_is_rejected(spark, tmp_path):
     columns = "id string, free string, m2 double, value double, arrival int"
     flats = [("a", "2026-01-01", 50.0, 5.0, 9), ("b", "2026-02-01", 60.0, 5.0, 2)]
     flats = spark.createDataFrame([*flats, ("c", None, 70.0, 1.0, 3)], columns)
@@ -198,25 +198,27 @@ def test_bounds_timestamps_arrival_and_what_is_refused(spark, tmp_path):
     kept.apply(moved, 0)
     assert shown() == [(1, "c"), (1, "b"), (2, "b"), (2, "a"), (3, "c"), (3, "b")]
 
-    def refused(says, objects=flats, interests=wishes, **other):
+    def rejected(says, objects=flats, interests=wishes, **other):
         with pytest.raises(RangecastError, match=says):
             TopKLists(spark, tmp_path / "none", objects, interests, **{**how, **other})
 
-    refused("objects: unknown column 'position'", objects=flats.withColumn("position", flats.value))
-    refused("lack the columns 'm2'", objects=flats.drop("m2"))
-    refused("both 'seq' and 'arrival'", objects=flats.withColumn("seq", flats.arrival))
-    refused(
+    rejected(
+        "objects: unknown column 'position'", objects=flats.withColumn("position", flats.value)
+    )
+    rejected("lack the columns 'm2'", objects=flats.drop("m2"))
+    rejected("both 'seq' and 'arrival'", objects=flats.withColumn("seq", flats.arrival))
+    rejected(
         "interests: unknown column 'position_lo'",
         interests=wishes.withColumn("position_lo", wishes.m2_hi),
     )
     both = wishes.selectExpr("*", "'true' filter")
-    refused("either 'filter' or <attribute>_lo", interests=both)
-    refused("column 'filter': .*m3", interests=wishes.selectExpr("id", "'m3 > 1' filter"))
-    refused("column 'm2_hi'", interests=wishes.selectExpr("id", "2.0 m2_lo", "1.0 m2_hi"))
-    refused("column 'k': ", interests=wishes.selectExpr("id", "9 k"))
-    refused("duplicate id 1, 3 times", interests=wishes.selectExpr("1 id", "m2_hi"))
-    refused("boards without a space", epsilon=0.5)
-    refused("make it a category", space=Space([String("free")]), objects=flats.drop("m2"))
+    rejected("either 'filter' or <attribute>_lo", interests=both)
+    rejected("column 'filter': .*m3", interests=wishes.selectExpr("id", "'m3 > 1' filter"))
+    rejected("column 'm2_hi'", interests=wishes.selectExpr("id", "2.0 m2_lo", "1.0 m2_hi"))
+    rejected("column 'k': ", interests=wishes.selectExpr("id", "9 k"))
+    rejected("duplicate id 1, 3 times", interests=wishes.selectExpr("1 id", "m2_hi"))
+    rejected("boards without a space", epsilon=0.5)
+    rejected("make it a category", space=Space([String("free")]), objects=flats.drop("m2"))
     with pytest.raises(UsageError, match="was begun with space="):
         TopKLists(spark, tmp_path / "l", k=2, descending=True)
     kept.close()

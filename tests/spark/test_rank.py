@@ -225,7 +225,7 @@ def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market)
     prepared.release()
 
 
-def test_a_path_is_read_as_subscriptions_and_refused_as_events(spark, market, tmp_path):
+def test_a_path_is_read_as_subscriptions_and_rejected_as_events(spark, market, tmp_path):
     space, events, subscriptions = market
     pq.write_table(pa.table(SUBSCRIPTIONS), tmp_path / "subs.parquet")
     for max_worker_memory in (1 << 30, 1000):

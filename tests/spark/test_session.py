@@ -91,7 +91,7 @@ session.stop()
     assert "incubator" not in done.stderr
 
 
-def test_a_folder_that_others_can_write_is_refused(monkeypatch, tmp_path):
+def test_a_folder_that_others_can_write_is_rejected(monkeypatch, tmp_path):
     open_to_all = tmp_path / "shared"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)

@@ -78,7 +78,7 @@ def test_an_archive_is_unpacked_once_and_again_if_it_was_removed(archive, own_ca
     assert place.exists()
 
 
-def test_an_archive_that_is_damaged_is_refused(archive, own_cache):
+def test_an_archive_that_is_damaged_is_rejected(archive, own_cache):
     data = bytearray(archive.archive.value)
     place = data.index(np.float64(500.0).tobytes())
     data[place : place + 8] = np.float64(501.0).tobytes()

@@ -113,7 +113,7 @@ def test_what_a_crashed_attempt_still_writes_is_not_seen(tmp_path):
     assert seen(tmp_path / "matches") == rows(0) + rows(1)
 
 
-def test_the_folder_of_another_stream_is_refused(tmp_path):
+def test_the_folder_of_another_stream_is_rejected(tmp_path):
     write(tmp_path, 0)
     with pytest.raises(UsageError, match="another stream, s; this one is t"):
         write(tmp_path, 0, stream="t")
@@ -131,14 +131,14 @@ def test_a_folder_in_which_nothing_was_committed_may_be_taken_over(tmp_path):
         write(tmp_path, 0, stream="batch job 7")
 
 
-def test_a_folder_with_other_things_is_refused(tmp_path):
+def test_a_folder_with_other_things_is_rejected(tmp_path):
     (tmp_path / "matches").mkdir()
     (tmp_path / "matches" / "old.parquet").touch()
     with pytest.raises(UsageError, match=r"'old.parquet', which no stream wrote"):
         write(tmp_path, 0)
 
 
-def test_two_writers_at_once_are_refused(tmp_path):
+def test_two_writers_at_once_are_rejected(tmp_path):
     with (
         CommittedFolder(tmp_path / "matches", "s"),
         pytest.raises(UsageError, match="another process writes there"),

@@ -245,7 +245,7 @@ class ComparesNoHistories(Broker):
 
 
 class GivesNumbersTwice(Broker):
-    """Goes on with the numbers of its disk, and refuses a neighbour only if it has higher ones."""
+    """Goes on with the numbers of its disk, and rejects a neighbour only if it has higher ones."""
 
     def __init__(self, *given, **options):
         super().__init__(*given, **options | {"numbers_from": 0})
@@ -282,7 +282,7 @@ class LetsNamesBeTaken(Broker):
         return super()._wrong_with(link, frame)
 
 
-class RefusesClocks(Broker):
+class RejectsClocks(Broker):
     """Counts the Hellos of a neighbour whose clock went back, and says nothing."""
 
     def _hello(self, now, link, frame):
@@ -320,7 +320,7 @@ BROKEN = {
     GivesNumbersTwice: 101,
     SendsAgainAndAgain: 3,
     LetsNamesBeTaken: 75,
-    RefusesClocks: 193,
+    RejectsClocks: 193,
     HoldsAllParts: 41,
 }
 """All of them, and a seed that finds each."""

@@ -64,7 +64,7 @@ class Kept(NamedTuple):
 
 
 def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> Kept:
-    """Return the columns that a run keeps; refuse one that neither file has."""
+    """Return the columns that a run keeps; reject one that neither file has."""
     names = run.options.kept
     if not names:
         return Kept(names, pa.schema([]), pa.table({}), boxes.ids)

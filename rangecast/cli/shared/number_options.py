@@ -12,7 +12,7 @@ _WORDS = {int: "a whole number", float: "a number"}
 
 
 def reworded(error: typer.BadParameter) -> str | None:
-    """Return what to say of a number that was refused; `None`: the option takes no number."""
+    """Return what to say of a number that was rejected; `None`: the option takes no number."""
     context, parameter = error.ctx, error.param
     callback = getattr(getattr(context, "command", None), "callback", None)
     if callback is None or parameter is None:

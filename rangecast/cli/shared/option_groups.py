@@ -82,7 +82,7 @@ class PlannedEngine:
     explain_plan: ExplainPlan = False
 
     def __post_init__(self) -> None:
-        """Refuse a master that nothing runs on."""
+        """Reject a master that nothing runs on."""
         if self.master is not None and not self.is_spark:
             raise UsageError(
                 f"--master {self.master} says where Spark runs, and --engine is {self.engine}\n"

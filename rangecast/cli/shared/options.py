@@ -130,7 +130,7 @@ def _index(verb: str, names: type[StrEnum], about: str) -> Any:
 
 
 def _picture(path: Path | None) -> Path | None:
-    """Refuse a name that is no picture's."""
+    """Reject a name that is no picture's."""
     if path is not None and path.suffix.lower() not in (".png", ".svg"):
         raise typer.BadParameter(f"takes a file that ends in .png or .svg; given: {path}")
     return path

@@ -122,7 +122,7 @@ class Run:
             if table is not None and not is_pipe(table):
                 if Path(table).is_dir():
                     raise FileError(f"{table}: is a folder; give the name of a file to write")
-                format_of(table)  # refused before the work, not after it
+                format_of(table)  # rejected before the work, not after it
         if any(pictures):
             need_matplotlib()
         if [*map(is_pipe, reads)].count(True) > 1:

@@ -13,7 +13,7 @@ from rangecast.store.versions import Versions, has_versions, is_set, load_set
 
 
 def check_version(path: Path, version: int | None) -> None:
-    """Refuse a version of what has none."""
+    """Reject a version of what has none."""
     if version is not None and not has_versions(path):
         raise UsageError(
             f"--version {version} is for a folder of versions, which {path} isn't\n"

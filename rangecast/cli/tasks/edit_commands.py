@@ -20,15 +20,15 @@ from rangecast.model.space import Space
 
 
 def check_commands(
-    subscriptions: Path | None, commands: Path | None, refused: Mapping[str, bool]
+    subscriptions: Path | None, commands: Path | None, unused: Mapping[str, bool]
 ) -> None:
-    """Refuse a call without anything to do, and options that commands have no use for."""
+    """Reject a call without anything to do, and options that commands have no use for."""
     if subscriptions is None and commands is None:
         raise UsageError(
             "there are neither subscriptions nor commands\n"
             "  hint: give SUBSCRIPTIONS, or --commands, or both"
         )
-    for name, is_given in refused.items():
+    for name, is_given in unused.items():
         if is_given:
             needs = "isn't for --commands" if commands is not None else "is for --commands"
             raise UsageError(f"{name} {needs}\n  hint: leave {name} out")

@@ -33,7 +33,7 @@ Row = Mapping[str, Any] | RangecastError
 
 
 def checked_event(event: Any) -> Mapping[str, Any]:
-    """Return one event; refuse what is no dict."""
+    """Return one event; reject what is no dict."""
     values_of(event)
     found: Mapping[str, Any] = event
     return found
@@ -180,7 +180,7 @@ def _is_dict(given: Any) -> bool:
 
 
 def _check_text(name: str, value: str) -> None:
-    """Refuse a text that JSON can't carry."""
+    """Reject a text that JSON can't carry."""
     if not value.isascii():
         try:
             value.encode()

@@ -153,7 +153,7 @@ class Subscribing:
             self._params["consumer"] = options.consumer
         if not is_file(given) and not is_table(given):
             if not isinstance(given, Iterable):
-                table_source(given, "subscriptions")  # refuses it
+                table_source(given, "subscriptions")  # rejects it
             given = self._named(list(given))
         self._given = given
         self._rows: I64 = np.zeros(0, np.int64)

@@ -71,7 +71,7 @@ from rangecast.match.single_event import (
     SingleEvent,
     max_beside,
     put_beside,
-    refuse_nan,
+    reject_nan,
     single_event,
 )
 from rangecast.model.boxes import Boxes, as_points, frozen
@@ -282,7 +282,7 @@ def _match_all(
 @jit_single
 def _match_one(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a `Single`: the tables behind its own are those of the grid and the lists."""
-    refuse_nan(points)
+    reject_nan(points)
     grid, filed = opened(table[OWN:], Grid), opened(table[OWN + _GRID :], Filed)
     lists = np.empty((1, filed.lists), np.int32)
     on_edges = np.empty(1, np.bool_)

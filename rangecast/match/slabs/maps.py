@@ -26,7 +26,7 @@ from rangecast.kernels.bits import ZERO, bits_up_to, lowest_bit
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_size
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single_event import OWN, max_beside, put_beside, refuse_nan
+from rangecast.match.single_event import OWN, max_beside, put_beside, reject_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, SLOT, Layout
 from rangecast.match.slabs.search import FIRST_ROWS, is_first, more_room
 
@@ -263,7 +263,7 @@ def _search_maps(
 @jit_single
 def match_one_by_maps(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a `Single`: the tables behind its own are those of the layout and the maps."""
-    refuse_nan(points)
+    reject_nan(points)
     layout, maps = opened(table[OWN:], Layout), opened(table[OWN + _LAYOUT :], Maps)
     codes = np.empty(points.shape, np.uint8)
     encode_points(layout.edges, layout.first_edge, points, codes)

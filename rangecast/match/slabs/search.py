@@ -20,7 +20,7 @@ from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.single_event import OWN, max_beside, put_beside, refuse_nan
+from rangecast.match.single_event import OWN, max_beside, put_beside, reject_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
 
 FIRST_ROWS = 1024
@@ -195,7 +195,7 @@ def more_room(rows: I32, filled: int) -> I32:
 @jit_single
 def match_one(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a `Single`: the table behind its own is that of the layout."""
-    refuse_nan(points)
+    reject_nan(points)
     layout = opened(table[OWN:], Layout)
     codes = np.empty(points.shape, np.uint8)
     encode_points(layout.edges, layout.first_edge, points, codes)

@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of a result; refuse one that lacks the columns."""
+    """Return the rows of a result; reject one that lacks the columns."""
     names = batch.schema.names
     are_lists = "subscriptions" in names
     if "event" not in names or are_lists == ("subscription" in names):

@@ -155,7 +155,7 @@ class Links(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` goes on from there.
 
-        One that already exists is refused, or replaced with `overwrite`.
+        One that already exists is rejected, or replaced with `overwrite`.
         """
         arrays = {**self.cells.arrays(), **id_buffers(id_array(list(self)))}
         for number, summary in enumerate(self._summaries.values()):

@@ -173,7 +173,7 @@ class SplitSummary(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` goes on from there.
 
-        One that already exists is refused, or replaced with `overwrite`.
+        One that already exists is rejected, or replaced with `overwrite`.
         """
         arrays = {"homes": np.fromiter(self._members.rows(), np.int64, len(self))}
         arrays |= id_buffers(id_array(list(self)))

@@ -106,7 +106,7 @@ class Attribute:
     def _unordered(self) -> str:
         return f"{self.name!r} is a {self.type}, which has no order: use =, !=, in or not in"
 
-    def _refuse(self, value: Any, why: str) -> InvalidValueError:
+    def _reject(self, value: Any, why: str) -> InvalidValueError:
         return InvalidValueError(f"{self.name!r} {why}", abbreviate(value))
 
     def clip(self, lo: float, hi: float) -> Interval | None:
@@ -147,7 +147,7 @@ class Ordered(Attribute):
         if not lo <= coordinate <= hi:
             low = self.literal(lo) if lo != -MAX else "any"
             high = self.literal(hi) if hi != MAX else "any"
-            raise self._refuse(value, f"is outside its domain, {low} to {high}")
+            raise self._reject(value, f"is outside its domain, {low} to {high}")
         return coordinate
 
     def equal(self, value: Any) -> Interval | None:
@@ -164,13 +164,13 @@ class Number(Ordered):
 
     def _double(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-            raise self._refuse(value, "takes a number")
+            raise self._reject(value, "takes a number")
         try:
             double = float(value)
         except OverflowError:
             double = math.inf
         if not math.isfinite(double):
-            raise self._refuse(value, "takes a finite number")
+            raise self._reject(value, "takes a finite number")
         return double + 0.0  # -0.0 becomes 0.0
 
     def value(self, coordinate: float) -> float:
@@ -201,19 +201,19 @@ class Integer(Ordered):
             return MISSING
         exact = self._exact(value)
         if exact != int(exact):
-            raise self._refuse(value, "takes a whole number")
+            raise self._reject(value, "takes a whole number")
         if not INT64_MIN <= exact <= INT64_MAX:
-            raise self._refuse(value, "takes an integer of 64 bits")
+            raise self._reject(value, "takes an integer of 64 bits")
         carried = float(exact)
         if int(carried) != exact:
-            raise self._refuse(value, "takes an integer that a double carries exactly (2^53)")
+            raise self._reject(value, "takes an integer that a double carries exactly (2^53)")
         return self._in_domain(carried + 0.0, value)
 
     def _exact(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-            raise self._refuse(value, "takes a whole number")
+            raise self._reject(value, "takes a whole number")
         if not is_finite(value):
-            raise self._refuse(value, "takes a finite number")
+            raise self._reject(value, "takes a finite number")
         return value
 
     def value(self, coordinate: float) -> int:
@@ -248,7 +248,7 @@ class Boolean(Attribute):
             return MISSING
         if isinstance(value, int | float | Decimal) and value in (0, 1):  # also true and false
             return float(value) + 0.0
-        raise self._refuse(value, "takes true or false")
+        raise self._reject(value, "takes true or false")
 
     def value(self, coordinate: float) -> bool:
         return coordinate == 1.0
@@ -260,7 +260,7 @@ class Boolean(Attribute):
         try:
             return read_number(text)
         except InvalidValueError:
-            raise self._refuse(text, "takes true or false") from None
+            raise self._reject(text, "takes true or false") from None
 
     def literal(self, coordinate: float) -> str:
         return "true" if coordinate else "false"

@@ -71,7 +71,7 @@ def value_at(event: Mapping[str, Any], path: Fields) -> Any:
 
 
 def checked(attribute: str, value: Any) -> Any:
-    """Return a value; refuse one that can't be."""
+    """Return a value; reject one that can't be."""
     if isinstance(value, NoObject):
         raise InvalidValueError(f"{attribute!r} has no value there", str(value))
     return value

@@ -25,7 +25,7 @@ def is_number(text: str) -> bool:
 
 
 def read_number(text: str) -> int | Decimal:
-    """Return the exact value of a number's text; refuse what isn't one."""
+    """Return the exact value of a number's text; reject what isn't one."""
     stripped = text.strip()
     if not _NUMBER_TEXT.match(stripped):
         raise InvalidValueError(f"{text[:60]!r} is not a number{_comma(stripped)}")

@@ -48,7 +48,7 @@ class Place(String):
         if value is None:
             return MISSING
         x, y = (axis.name for axis in self.coordinates)
-        raise self._refuse(value, f"is a {self.type}: an event has it as {x!r} and {y!r}")
+        raise self._reject(value, f"is a {self.type}: an event has it as {x!r} and {y!r}")
 
     def equal(self, value: Any) -> Interval | None:
         raise InvalidValueError(

@@ -25,12 +25,12 @@ class _Named(Attribute):
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise self._refuse(value, "takes a text")
+            raise self._reject(value, "takes a text")
         if not value.isascii():
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise self._refuse(value, "takes a text without lone surrogates") from None
+                raise self._reject(value, "takes a text without lone surrogates") from None
         return value
 
 
@@ -55,7 +55,7 @@ class Category(_Named):
             return self.codes[self._text(value)]
         except KeyError:
             hint = _EMPTY if value == "" else did_you_mean(value, self.values)
-            raise self._refuse(value, f"takes one of its listed values ({hint})") from None
+            raise self._reject(value, f"takes one of its listed values ({hint})") from None
 
     def value(self, coordinate: float) -> str:
         return self.values[int(coordinate)]
@@ -183,9 +183,9 @@ class Hierarchy(_Named):
         if text in self.codes:
             return self.codes[text]
         if text in self.ranges:
-            raise self._refuse(value, "takes a leaf of its tree; this is a concept above leaves")
+            raise self._reject(value, "takes a leaf of its tree; this is a concept above leaves")
         hint = _EMPTY if text == "" else did_you_mean(text, self.leaves)
-        raise self._refuse(value, f"takes a leaf of its tree ({hint})")
+        raise self._reject(value, f"takes a leaf of its tree ({hint})")
 
     def value(self, coordinate: float) -> str:
         return self.leaves[int(coordinate)]
@@ -194,7 +194,7 @@ class Hierarchy(_Named):
         text = self._text(value)
         if text not in self.ranges:
             hint = did_you_mean(text, list(self.ranges))
-            raise self._refuse(value, f"takes a concept or leaf of its tree ({hint})")
+            raise self._reject(value, f"takes a concept or leaf of its tree ({hint})")
         return self.ranges[text]
 
     def concepts(self, lo: float, hi: float) -> Iterator[str]:

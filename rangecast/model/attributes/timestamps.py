@@ -86,12 +86,12 @@ class Timestamp(Ordered):
             return MISSING
         micros, exact = self._micros(value)
         if self.epoch is not None and _is_number(value) and value != int(value):
-            raise self._refuse(value, self._takes())
+            raise self._reject(value, self._takes())
         if not exact:
-            raise self._refuse(value, "takes whole microseconds")
+            raise self._reject(value, "takes whole microseconds")
         carried = float(micros)
         if int(carried) != micros:
-            raise self._refuse(value, "takes a moment whose microseconds a double carries exactly")
+            raise self._reject(value, "takes a moment whose microseconds a double carries exactly")
         return self._in_domain(carried, value)
 
     def _micros(self, value: Any) -> tuple[int, bool]:
@@ -109,17 +109,17 @@ class Timestamp(Ordered):
             value = datetime(value.year, value.month, value.day)
         if not isinstance(value, datetime):
             hint = "; numbers need an epoch in the space" if _is_number(value) else ""
-            raise self._refuse(value, f"{self._takes()}{hint}")
+            raise self._reject(value, f"{self._takes()}{hint}")
         if value.tzinfo is None:
             value = value.replace(tzinfo=UTC)
         return int((value - EPOCH) // MICROSECOND), exact
 
     def _micros_of_number(self, value: Any, unit: int) -> tuple[int, bool]:
         if not is_finite(value):
-            raise self._refuse(value, "takes a finite number")
+            raise self._reject(value, "takes a finite number")
         micros = math.floor(Fraction(value) * unit)
         if not FIRST_MOMENT <= micros <= LAST_MOMENT:
-            raise self._refuse(value, f"{_IN_YEARS}; it counts {EPOCH_NAMES[unit]} since 1970")
+            raise self._reject(value, f"{_IN_YEARS}; it counts {EPOCH_NAMES[unit]} since 1970")
         return micros, micros == Fraction(value) * unit
 
     def _micros_of_numpy(self, value: Any) -> tuple[int, bool]:
@@ -128,7 +128,7 @@ class Timestamp(Ordered):
             micros = int(near.astype(int)) - bool(near > value)
             if FIRST_MOMENT <= micros <= LAST_MOMENT:
                 return micros, bool(near == value)
-        raise self._refuse(value, _IN_YEARS)
+        raise self._reject(value, _IN_YEARS)
 
     def _read(self, text: str) -> datetime:
         try:
@@ -136,7 +136,7 @@ class Timestamp(Ordered):
                 raise ValueError
             return datetime.fromisoformat(text.strip())
         except ValueError:
-            raise self._refuse(text, self._takes()) from None
+            raise self._reject(text, self._takes()) from None
 
     def _takes(self) -> str:
         if self.epoch is None:

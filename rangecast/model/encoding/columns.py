@@ -1,6 +1,6 @@
 """Whole columns to coordinates and back: `attributes`, vectorised.
 
-Each function returns coordinates and a mask of the rows that it refuses. Why a row is refused is
+Each function returns coordinates and a mask of the rows that it rejects. Why a row is rejected is
 left to the single-value code of `attributes`, which `explain` and `explain_bounds` call: so the
 messages exist once, and a property test can hold the two to each other.
 
@@ -50,14 +50,14 @@ _NAN = r"^\s*[+-]?(?i:nan)\s*$"
 
 
 class Column(NamedTuple):
-    """Coordinates of a column; where `bad`, the value is refused and the coordinate undefined."""
+    """Coordinates of a column; where `bad`, the value is rejected and the coordinate undefined."""
 
     coordinates: F64
     bad: Bool
 
 
 class Bounds(NamedTuple):
-    """Ranges of one attribute; where `bad`, the row is refused and the range undefined."""
+    """Ranges of one attribute; where `bad`, the row is rejected and the range undefined."""
 
     lo: F64
     hi: F64
@@ -112,10 +112,10 @@ def encode_bounds(attribute: Attribute, lo: Values | None, hi: Values | None, ro
 
 
 def nan_is_missing(nan: str) -> bool:
-    """Return what the option `nan` says; refuse any other word."""
+    """Return what the option `nan` says; reject any other word."""
     if nan not in tuple(NanMeaning):
         raise UsageError(
-            f"nan is 'refuse' or 'missing'; given: {nan!r}\n"
+            f"nan is 'reject' or 'missing'; given: {nan!r}\n"
             "  hint: nan='missing' reads NaN in events as a missing value"
         )
     return nan == NanMeaning.MISSING
@@ -164,18 +164,18 @@ def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
 
 
 def explain(attribute: Attribute, values: Values, row: int) -> str:
-    """Return why `encode` refuses a row."""
+    """Return why `encode` rejects a row."""
     try:
         coordinate(attribute, value_at(values, row))
     except InvalidValueError as error:
         return error.reason
-    raise AssertionError(f"{attribute!r}: row {row} is refused by the column but not by the value")
+    raise AssertionError(f"{attribute!r}: row {row} is rejected by the column but not by the value")
 
 
 def explain_bounds(
     attribute: Attribute, lo: Values | None, hi: Values | None, row: int
 ) -> tuple[str, str]:
-    """Return which column `encode_bounds` blames for a refused row, and why."""
+    """Return which column `encode_bounds` blames for a rejected row, and why."""
     ends = {"lo": lo, "hi": hi}
     values = {end: None if array is None else value_at(array, row) for end, array in ends.items()}
     for end, value in values.items():
@@ -190,7 +190,7 @@ def explain_bounds(
         bounds(attribute, values["lo"], values["hi"])
     except InvalidValueError as error:
         return f"{attribute.name}_{blamed}", error.reason
-    raise AssertionError(f"{attribute!r}: {values} is refused by the column but not by the value")
+    raise AssertionError(f"{attribute!r}: {values} is rejected by the column but not by the value")
 
 
 # ---- single values

@@ -69,7 +69,7 @@ class EventColumns(NamedTuple):
         return dimensions * (1 + self.spans + self.probabilities) + (self.factor_events is not None)
 
     def points_of(self, space: Space, rows: Rows, nan: str) -> F64:
-        """Return the coordinates of events, (rows, width); rows that can't be used are refused."""
+        """Return the coordinates of events, (rows, width); rows that can't be used are rejected."""
         d = len(space)
         points = np.full((len(rows), self.width(d)), MISSING)
         for axis, attribute in enumerate(space):
@@ -125,7 +125,7 @@ def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False
 
 
 def _span(rows: Rows, attribute: Attribute, nan: str) -> tuple[F64, F64]:
-    """Return the ends of an attribute's values; refuse what is no value and no span."""
+    """Return the ends of an attribute's values; reject what is no value and no span."""
     name, low, high = attribute.name, f"{attribute.name}_lo", f"{attribute.name}_hi"
     pairs = None if attribute.path else _pairs(rows, name)
     if pairs is None:
@@ -137,21 +137,21 @@ def _span(rows: Rows, attribute: Attribute, nan: str) -> tuple[F64, F64]:
         lo, hi = (rows.coordinates(attribute, nan, end) for end in (low, high))
         is_span = ~(np.isposinf(lo) & np.isposinf(hi))
         for place in _good(rows, is_span & ~(np.isposinf(begins) & np.isposinf(ends))):
-            rows.refuse(place, name, f"there is a value and a span, {low} to {high}", "give one")
+            rows.reject(place, name, f"there is a value and a span, {low} to {high}", "give one")
         column[is_span] = low
         begins, ends = np.where(is_span, lo, begins), np.where(is_span, hi, ends)
     for place in _good(rows, np.isposinf(begins) != np.isposinf(ends)):
         where = name if column[place] == name else (low, high)[int(np.isposinf(ends[place]))]
-        rows.refuse(place, where, "one end of a span is missing", "give both ends, or none")
+        rows.reject(place, where, "one end of a span is missing", "give both ends, or none")
     for place in _good(rows, begins > ends):
         reason = "the span begins above its end"
         if column[place] == low:
             reason += f", {high} = {text_at(rows.batch.columns[high], place)}"
-        rows.refuse(place, column[place], reason, "swap its ends")
+        rows.reject(place, column[place], reason, "swap its ends")
     if not attribute.ordered:
         for place in _good(rows, begins != ends):
             reason = f"a {attribute.type} has no order, and so no spans"
-            rows.refuse(place, column[place], reason, "give a single value")
+            rows.reject(place, column[place], reason, "give a single value")
     return begins, ends
 
 
@@ -169,7 +169,7 @@ def _pairs(rows: Rows, name: str) -> tuple[Values, Values] | None:
         for place, value in enumerate(values):
             is_pair = isinstance(value, tuple | list)
             if is_pair and len(value) != 2:
-                rows.refuse(place, name, _PAIR)
+                rows.reject(place, name, _PAIR)
             fits = not is_pair or len(value) == 2
             both.append((tuple(value) if is_pair else (value, value)) if fits else (None, None))
         return as_values([one for one, _ in both]), as_values([one for _, one in both])
@@ -181,7 +181,7 @@ def _pairs(rows: Rows, name: str) -> tuple[Values, Values] | None:
         return None
     lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
     for place in np.flatnonzero((lengths >= 0) & (lengths != 2)).tolist():
-        rows.refuse(place, name, _PAIR)
+        rows.reject(place, name, _PAIR)
     fits = lengths == 2
     flat = values.filter(pa.array(fits)).flatten()
     at = np.where(fits, 2 * (np.cumsum(fits) - 1), 0)

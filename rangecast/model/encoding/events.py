@@ -67,7 +67,7 @@ class EventFile:
         self.warnings: list[str] = []
         self._nan = nan
         self._ignore_unknown = flag("ignore_unknown", ignore_unknown)
-        nan_is_missing(nan)  # a word that means nothing is refused before anything runs
+        nan_is_missing(nan)  # a word that means nothing is rejected before anything runs
         exact = [column for one in space if is_whole(one) for column in columns.names(one)]
         source = identified(file_source(path, exact), id)
         self._records = Records(source, rejected or RejectedRows(), self._check_columns)
@@ -90,7 +90,7 @@ class EventFile:
         return self._records.source.reading
 
     def check(self) -> None:
-        """Refuse a file that can't be read, or has an unknown column where it begins."""
+        """Reject a file that can't be read, or has an unknown column where it begins."""
         self._records.check()
 
     def __iter__(self) -> Iterator[Events]:

@@ -77,7 +77,7 @@ def subscription_rows(
 
 
 def _texts(rows: Rows, name: str) -> list[str]:
-    """Return a column of texts; a row with something else is refused, a filter must be there."""
+    """Return a column of texts; a row with something else is rejected, a filter must be there."""
     values = rows.batch.columns.get(name)
     if values is None:
         return [""] * len(rows)
@@ -88,7 +88,7 @@ def _texts(rows: Rows, name: str) -> list[str]:
             value = ""
         if not isinstance(value, str):
             if rows.good[place]:
-                rows.refuse(place, name, f"a {name} is a text", "give a text")
+                rows.reject(place, name, f"a {name} is a text", "give a text")
             value = "" if value is None else text_at(values, place)
         found.append(value)
     return found

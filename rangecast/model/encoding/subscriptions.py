@@ -197,12 +197,12 @@ def _parts(
 
 
 def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
-    """Refuse columns that subscriptions can't have, and a table that lacks what they need."""
+    """Reject columns that subscriptions can't have, and a table that lacks what they need."""
     SubscriptionColumns(space).check(names, source)
 
 
 def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
-    """Return the subscriptions of one batch of many; rows that can't be used are refused.
+    """Return the subscriptions of one batch of many; rows that can't be used are rejected.
 
     parse   what to do instead of parsing a text alone; it gets the place in the batch
     """
@@ -225,7 +225,7 @@ class SubscriptionColumns:
         self._optional = ", ".join(repr(name) for name in ("score", "seq", *more))
 
     def check(self, names: Sequence[str], where: str) -> None:
-        """Refuse columns that subscriptions can't have, and those that lack what they need."""
+        """Reject columns that subscriptions can't have, and those that lack what they need."""
         for name in names:
             if name not in self.known and not self.ignore_unknown:
                 raise FileError(
@@ -255,7 +255,7 @@ class SubscriptionColumns:
         return np.stack(columns, axis=1)
 
     def part(self, rows: Rows, parse: Parse | None = None) -> Part:
-        """Return the subscriptions of a batch as boxes; rows that can't be used are refused."""
+        """Return the subscriptions of a batch as boxes; rows that can't be used are rejected."""
         scores = self.scores(rows)
         seq = rows.needed(_SEQ, "an order of arrival is missing") if "seq" in rows else None
         weights = self.all_weights(rows)
@@ -279,20 +279,20 @@ class SubscriptionColumns:
         else:
             texts = [texts[place] for place in places.tolist()]
 
-        def refuse(at: int, error: FilterError) -> None:
-            rows.refuse(int(places[at]), "filter", error.reason, error.hint or REMEDY)
+        def reject(at: int, error: FilterError) -> None:
+            rows.reject(int(places[at]), "filter", error.reason, error.hint or REMEDY)
 
         def parse_row(at: int, text: str) -> Filter:
             return Filter.parse(text, self.space) if parse is None else parse(int(places[at]), text)
 
-        return boxes_of_texts(texts, self.space, refuse, parse_row)
+        return boxes_of_texts(texts, self.space, reject, parse_row)
 
     def _ranges(self, rows: Rows) -> tuple[F64, F64, I64]:
         lo, hi = (ends[rows.good] for ends in self.bounds(rows))
         return lo, hi, np.ones(len(lo), np.int64)
 
     def bounds(self, rows: Rows) -> tuple[F64, F64]:
-        """Return the ranges of each row, (rows, d); those that can't be one are refused."""
+        """Return the ranges of each row, (rows, d); those that can't be one are rejected."""
         ends = [rows.bounds(attribute) for attribute in self.space]
         lo, hi = (np.stack(columns, axis=1) for columns in zip(*ends, strict=True))
         return lo, hi

@@ -54,7 +54,7 @@ class Filter:
 
     @classmethod
     def parse(cls, text: str, space: Space, *, max_boxes: int = MAX_BOXES) -> Filter:
-        """Return the filter that a text means. More boxes than `max_boxes` are refused."""
+        """Return the filter that a text means. More boxes than `max_boxes` are rejected."""
         found = plain_boxes(space, text, max_boxes)
         if found is None:
             found = sparse(region_of(space, text, max_boxes))

@@ -283,12 +283,12 @@ Parse = Callable[[int, str], Filter]
 def boxes_of_texts(
     texts: pa.Array | Sequence[Any],
     space: Space,
-    refuse: Callable[[int, FilterError], None],
+    reject: Callable[[int, FilterError], None],
     parse: Parse | None = None,
 ) -> tuple[F64, F64, I64]:
     """Return the boxes of texts: `lo` and `hi`, (boxes, d), and how many each good text has.
 
-    refuse   called for each text that can't be used, with its place and the reason; it is left out
+    reject   called for each text that can't be used, with its place and the reason; it is left out
     parse    what to do instead of parsing a text that is parsed alone
     """
     count, parse = len(texts), parse or (lambda _, text: Filter.parse(text, space))
@@ -304,7 +304,7 @@ def boxes_of_texts(
             parsed.append(parse(place, text))
             sizes[place] = len(parsed[-1].boxes)
         except FilterError as error:
-            refuse(place, error)
+            reject(place, error)
     if not parsed:
         return lo[good], hi[good], sizes[good]
     is_read = np.repeat(good, sizes)

@@ -1,4 +1,4 @@
-"""Filters that may still be refused: nothing is learned of them until they are accepted.
+"""Filters that may still be rejected: nothing is learned of them until they are accepted.
 
 A word that a filter mentions gets the next number of its attribute's vocabulary. A tentative space
 notes new words, and the numbers that they would get; `is_settled_in` has them learned. If other
@@ -56,7 +56,7 @@ _LIKE: dict[type[String], type[_Words]] = {Location: _LocationWords, Point: _Poi
 
 
 class TentativeSpace(Space):
-    """A space in which filters are read that may still be refused."""
+    """A space in which filters are read that may still be rejected."""
 
     def __init__(self, host: Space):
         vars(self).update(vars(host))  # all was checked there
@@ -92,8 +92,8 @@ class BoxesRead(NamedTuple):
     """Number of boxes of each."""
 
 
-def parse_unless_refused(text: str, space: Space) -> Filter:
-    """Return the filter of a text; the words of one that is refused aren't learned."""
+def parse_unless_rejected(text: str, space: Space) -> Filter:
+    """Return the filter of a text; the words of one that is rejected aren't learned."""
     if isinstance(space, TentativeSpace) or not any(isinstance(one, String) for one in space):
         return Filter.parse(text, space)
     own = TentativeSpace(space)

@@ -107,7 +107,7 @@ class FirstReading:
         """Words that no earlier text mentioned, with their attributes' axes; the caller clears."""
 
     def read(self, text: Any) -> bytes | None:
-        """Return what `numbered` takes; `None` if the text must be parsed again, or is refused."""
+        """Return what `numbered` takes; `None` if the text must be parsed again, or is rejected."""
         if not isinstance(text, str):
             return None
         quoted = {one[1:-1].replace(one[0] * 2, one[0]) for one in _QUOTED.findall(text)}

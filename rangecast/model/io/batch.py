@@ -62,7 +62,7 @@ class Batch(NamedTuple):
 
 
 def check_distinct(names: Iterable[str]) -> None:
-    """Refuse columns of which two have the same name."""
+    """Reject columns of which two have the same name."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -261,7 +261,7 @@ def _csv(
     header, has_rows = _csv_header(path, source)
     check_distinct(header)
     _check_marks(path, header)
-    if not has_rows:  # Arrow refuses such a file
+    if not has_rows:  # Arrow rejects such a file
         yield Batch(np.zeros(0, np.int64), dict.fromkeys(header, pa.array([], pa.large_string())))
         return
     given = 0

@@ -206,7 +206,7 @@ class _TwiceError(ValueError):
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    if len(found) < len(pairs):  # Arrow refuses them as well, so such a line comes here
+    if len(found) < len(pairs):  # Arrow rejects them as well, so such a line comes here
         names = [name for name, _ in pairs]
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise _TwiceError(f"has the key {twice!r} twice")

@@ -103,12 +103,12 @@ class Rows:
         return self.ids if self.good.all() else self.ids.filter(pa.array(self.good))
 
     def take_ids(self, values: Values, kind: pa.DataType, column: str = "id") -> None:
-        """Take a column of ids; refuse what is none."""
+        """Take a column of ids; reject what is none."""
         self.ids, missing = as_ids(values, kind)
         for place in np.flatnonzero(missing).tolist():
-            self.refuse(place, column, NO_ID, "give each row an id of its own")
+            self.reject(place, column, NO_ID, "give each row an id of its own")
 
-    def refuse(
+    def reject(
         self,
         place: int,
         column: str,
@@ -131,7 +131,7 @@ class Rows:
     def coordinates(
         self, attribute: Attribute, nan: str = "error", column: str | None = None
     ) -> F64:
-        """Return an attribute's column, inf where there is no value; refuse what can't be one."""
+        """Return an attribute's column, inf where there is no value; reject what can't be one."""
         column = column or attribute.name
         if column not in self:
             return np.full(len(self), np.inf)
@@ -139,26 +139,26 @@ class Rows:
 
     def encoded(self, attribute: Attribute, values: Values, column: str, nan: str) -> F64:
         """Return values of an attribute that a column gives, one per row, as `coordinates` does."""
-        found, refused = encode(attribute, values, nan=nan)
-        places = np.flatnonzero(refused & self.good).tolist()
+        found, rejected = encode(attribute, values, nan=nan)
+        places = np.flatnonzero(rejected & self.good).tolist()
         for place in places:
             reason = explain(attribute, values, place)
-            self.refuse(place, column, reason, more=len(places) - 1, values=values)
+            self.reject(place, column, reason, more=len(places) - 1, values=values)
         return found
 
     def needed(self, attribute: Attribute, reason: str) -> F64:
-        """Return an attribute's column; refuse rows without a value, too."""
+        """Return an attribute's column; reject rows without a value, too."""
         found = self.coordinates(attribute)
         for place in np.flatnonzero(np.isposinf(found) & self.good).tolist():
-            self.refuse(place, attribute.name, reason)
+            self.reject(place, attribute.name, reason)
         return found
 
     def bounds(self, attribute: Attribute) -> tuple[F64, F64]:
-        """Return the ranges of an attribute's two columns; refuse those that can't be one."""
+        """Return the ranges of an attribute's two columns; reject those that can't be one."""
         low, high = (self.batch.columns.get(f"{attribute.name}_{end}") for end in ("lo", "hi"))
-        lo, hi, refused = encode_bounds(attribute, low, high, len(self))
-        for place in np.flatnonzero(refused & self.good).tolist():
-            self.refuse(place, *explain_bounds(attribute, low, high, place))
+        lo, hi, rejected = encode_bounds(attribute, low, high, len(self))
+        for place in np.flatnonzero(rejected & self.good).tolist():
+            self.reject(place, *explain_bounds(attribute, low, high, place))
         return lo, hi
 
 
@@ -168,7 +168,7 @@ class Records:
     check   is called with the columns of each batch, and the name of its file or table; it raises
             if they don't fit
     kind    the type of ids, if it is known
-    unique  refuse an id that an earlier row has
+    unique  reject an id that an earlier row has
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Records:
         return id_type(columns, texts_too=self.source.texts_too)
 
     def check(self) -> None:
-        """Refuse a source that can't be read, or whose columns don't fit where it begins."""
+        """Reject a source that can't be read, or whose columns don't fit where it begins."""
         for batch in self.source.read(pass_over):
             self._check(list(batch.columns), self.source.here())
             break
@@ -216,7 +216,7 @@ class Records:
                 if self._unique:
                     for place, first in duplicates.find(batch, rows.ids, rows.good.copy()):
                         reason = f"duplicate id (first seen in {self._said(batch, place, first)})"
-                        rows.refuse(place, "id", reason, "give each row an id of its own")
+                        rows.reject(place, "id", reason, "give each row an id of its own")
             yield rows
 
     def _ids(self) -> Iterator[Batch]:

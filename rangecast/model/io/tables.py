@@ -32,7 +32,7 @@ def batches_of(given: Any, noun: str, *, nan_is_null: bool = False) -> list[Batc
             return [_rows(list(given), noun)]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{noun} can't become a table: {error}") from None
-    raise _refused(given, noun)
+    raise _rejected(given, noun)
 
 
 def table_of(given: Any, noun: str) -> pa.Table:
@@ -111,13 +111,13 @@ def _whole(given: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _rows(rows: list[Any], noun: str) -> Batch:
     for row in rows:
         if not isinstance(row, Mapping):
-            raise _refused(row, noun, "a list with ")
+            raise _rejected(row, noun, "a list with ")
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: as_values([row.get(name) for row in rows]) for name in names}
     return Batch(np.arange(len(rows)), columns)
 
 
-def _refused(given: Any, noun: str, within: str = "") -> UsageError:
+def _rejected(given: Any, noun: str, within: str = "") -> UsageError:
     return UsageError(
         f"{noun} are an Arrow table, a DataFrame, a list of dicts or a dict of columns\n"
         f"  given: {within}{type(given).__name__} {abbreviate(given)}\n"

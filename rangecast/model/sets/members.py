@@ -2,8 +2,8 @@
 
 An id is an integer of 64 bits or a text that isn't empty, and all ids of a set are of one kind,
 that of its first member. NumPy scalars are taken as what they hold; booleans, floats and texts that
-UTF-8 can't carry are refused. Checks come first and change nothing; `bind` and `release` then can't
-fail.
+UTF-8 can't carry are rejected. Checks come first and change nothing; `bind` and `release` then
+can't fail.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Members:
         return self._rows.values()
 
     def new(self, given: Any, remedy: str = "use replace()") -> Id:
-        """Return the id of a new member; refuse one that exists or is of the other kind."""
+        """Return the id of a new member; reject one that exists or is of the other kind."""
         new = as_id(given, self.noun)
         self.check_kind(new)
         if new in self._rows:
@@ -129,7 +129,7 @@ class Members:
         return new
 
     def new_many(self, given: Iterable[Any] | pa.Array) -> list[Id]:
-        """Return the ids of new members; refuse all of them if one can't be.
+        """Return the ids of new members; reject all of them if one can't be.
 
         An Arrow array, as `Boxes` have it, holds nothing but ids of one kind.
         """
@@ -147,14 +147,14 @@ class Members:
         return ids
 
     def known_many(self, given: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
-        """Return members and their rows, each once; refuse all of them if one is unknown."""
+        """Return members and their rows, each once; reject all of them if one is unknown."""
         ids = self.listed(given)
         rows = [self.row(one) for one in ids]
         _check_distinct(ids, "replaced")
         return ids, rows
 
     def either(self, given: Any) -> tuple[Id, int | None]:
-        """Return an id and its row, `None` if it isn't a member; refuse one of the other kind."""
+        """Return an id and its row, `None` if it isn't a member; reject one of the other kind."""
         one = as_id(given, self.noun)
         self.check_kind(one)
         return one, self._rows.get(one)
@@ -208,7 +208,7 @@ class Members:
             self._rows.pop(one, None)
 
     def listed(self, given: Any) -> list[Any]:
-        """Return a list of ids as it is given; refuse a single one: a text is no list."""
+        """Return a list of ids as it is given; reject a single one: a text is no list."""
         if isinstance(given, pa.Array | pa.ChunkedArray):
             return list(given.to_pylist())
         if isinstance(given, Iterable) and not isinstance(given, str | bytes):
@@ -224,7 +224,7 @@ class Members:
         return "integers" if self.kind is int else "texts"
 
     def check_kinds(self, ids: list[Id]) -> None:
-        """Refuse ids of which not all are of one kind, that of the members."""
+        """Reject ids of which not all are of one kind, that of the members."""
         if ids:
             other = next((one for one in ids if type(one) is not type(ids[0])), None)
             if other is not None:
@@ -232,7 +232,7 @@ class Members:
             self.check_kind(ids[0])
 
     def check_kind(self, new: Id) -> None:
-        """Refuse an id that is of another kind than the members."""
+        """Reject an id that is of another kind than the members."""
         if self.kind is not None and type(new) is not self.kind:
             raise UsageError(_one_kind(f"{new!r}, and this set's are {self._kinds}"))
 

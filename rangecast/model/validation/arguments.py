@@ -1,6 +1,6 @@
 """Validation of arguments beside filters and events: numbers, scores, weights.
 
-A wrong type is refused here, in the caller's words, before it becomes an error of a library inside.
+A wrong type is rejected here, in the caller's terms, before it becomes an error of a library.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from rangecast.errors import UsageError, abbreviate
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return an option that is True or False; refuse anything else, as a text "no" is true."""
+    """Return an option that is True or False; reject anything else, as a text "no" is true."""
     if value is True or value is False:
         return bool(value)
     kind = type(value)

@@ -25,7 +25,7 @@ from rangecast.model.encoding.subscriptions import (
 )
 from rangecast.model.filters.compile import MAX_BOXES
 from rangecast.model.filters.filter import Filter
-from rangecast.model.filters.tentative import parse_unless_refused
+from rangecast.model.filters.tentative import parse_unless_rejected
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.simplest import simplest
 from rangecast.model.space import Space
@@ -35,7 +35,7 @@ _SPLIT = 4
 
 
 def as_space(given: Any) -> Space:
-    """Return a space; refuse anything else."""
+    """Return a space; reject anything else."""
     if isinstance(given, Space):
         return given
     raise UsageError(
@@ -50,7 +50,7 @@ def as_filter(given: Any, space: Space) -> Filter:
     A filter of an equal space is said again in the words of this one.
     """
     if isinstance(given, str):
-        return parse_unless_refused(given, space)
+        return parse_unless_rejected(given, space)
     if isinstance(given, Filter):
         if given.space is space:
             return given

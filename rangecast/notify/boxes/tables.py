@@ -22,7 +22,7 @@ _RESERVED = ("value", "arrival", "k", "object", "ordinal", "interest", "rank")
 
 
 def _check(space: Space) -> None:
-    """Refuse a space that objects can't lie in."""
+    """Reject a space that objects can't lie in."""
     for attribute in space:
         if attribute.name in _RESERVED:
             raise UsageError(

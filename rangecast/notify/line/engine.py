@@ -68,7 +68,7 @@ class LineEngine(BoardEngine):
         return np.array([closed_range(low, high)], np.float64)
 
     def region(self, interest: Id, where: tuple[Any, ...]) -> F64:
-        """Return the range of an interest; refuse an empty one."""
+        """Return the range of an interest; reject an empty one."""
         region = self.boxes(where)
         if region[0, 0] > region[0, 1]:
             given = f"{where[0]!r} is above {where[1]!r}"

@@ -55,7 +55,7 @@ class UpperBoundEngine(BoxEngine):
         return tables, painter
 
     def region(self, interest: Id, where: tuple[Any, ...]) -> F64:
-        """Return the boxes of an interest; refuse a lower bound."""
+        """Return the boxes of an interest; reject a lower bound."""
         region = self.boxes(where)
         self.tables.check(region)
         return region

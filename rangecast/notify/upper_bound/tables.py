@@ -14,7 +14,7 @@ from rangecast.notify.boxes.tables import SpaceTables
 
 
 class UpperBoundTables(SpaceTables):
-    """Reads such tables; an interest with a lower bound on that attribute is refused."""
+    """Reads such tables; an interest with a lower bound on that attribute is rejected."""
 
     def __init__(self, space: Space, attribute: str):
         super().__init__(space)
@@ -44,7 +44,7 @@ class UpperBoundTables(SpaceTables):
         """The largest lower bound of an attribute that isn't bounded from below."""
 
     def check(self, boxes: F64) -> None:
-        """Refuse boxes with a lower bound; these are their first columns."""
+        """Reject boxes with a lower bound; these are their first columns."""
         if (boxes[:, 1 - self.axis] > self.least).any():
             raise FilterError(*self._words)
 
@@ -61,7 +61,7 @@ class UpperBoundTables(SpaceTables):
         if column in rows:
             lo, _ = rows.bounds(self.space[self.attribute])
             for place in np.flatnonzero((lo > self.least) & rows.good).tolist():
-                rows.refuse(place, column, *self._words)
+                rows.reject(place, column, *self._words)
         return encode_part(self.space, rows, self._parsed)
 
     def _parsed(self, _: int, text: str) -> Filter:

@@ -47,7 +47,7 @@ from rangecast.overlay.wire.frames import (
     Interest,
     PropagationQuery,
     PropagationReply,
-    Refuse,
+    Reject,
     Resync,
     Snapshot,
     Taken,
@@ -143,7 +143,7 @@ class Broker(LinkHandlers, EventHandlers):
             PropagationQuery: self._propagation_asked,
             PropagationReply: self._propagation_confirmed,
             Heartbeat: self._heartbeat_received,
-            Refuse: self._refused,
+            Reject: self._rejected,
         }
         for link in links:
             self._add_link(link, is_expected=True)
@@ -204,13 +204,13 @@ class Broker(LinkHandlers, EventHandlers):
         try:
             frame = decode(given.frame) if isinstance(given.frame, bytes) else given.frame
             link.last_frame_at = now
-            if not link.is_greeted and not isinstance(frame, Hello | Refuse):
+            if not link.is_greeted and not isinstance(frame, Hello | Reject):
                 self.counts["frames before Hello"] += 1
                 return
             self._frames[type(frame)](now, link, frame)
         except FrameError as error:
-            self.counts["frames refused"] += 1
-            self._alarm("refused", f"{link.name}: {error}", link)
+            self.counts["frames rejected"] += 1
+            self._alarm("rejected", f"{link.name}: {error}", link)
 
     # ---- propagation, time
 

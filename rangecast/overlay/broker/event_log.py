@@ -133,7 +133,7 @@ class Block:
 
 
 def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
-    """Return the events of a frame that come after a number; refuse what isn't of this space."""
+    """Return the events of a frame that come after a number; reject what isn't of this space."""
     n, d = len(frame.numbers), len(space)
     rising = [frame.after, *frame.numbers, frame.upto + 1]
     if not n:

@@ -55,7 +55,7 @@ class InterestHandlers(BrokerState):
                 zip(boxes.ids.to_pylist(), wanted_of_boxes(boxes, self.space), strict=True)
             )
             if len(named) < boxes.rows:
-                self._members.new_many(boxes.ids)  # refuses an id that is there twice
+                self._members.new_many(boxes.ids)  # rejects an id that is there twice
         for one, wanted in named.items():
             if item_size(wanted.item) > MAX_CONTENT:
                 raise UsageError(

@@ -69,10 +69,10 @@ class Link:
         """The neighbour's incarnation."""
         self.log = self.epoch = ""
         """The identity of its log, and its last epoch; empty: not known."""
-        self.refused = ""
-        """Why one of the two refuses the link, since it was last up."""
+        self.rejected = ""
+        """Why one of the two rejects the link, since it was last up."""
         self.is_bypassed = False
-        """It is refused as its neighbour is reached over another link: questions go there."""
+        """It is rejected as its neighbour is reached over another link: questions go there."""
         self.last_frame_at = -np.inf
         """When a frame came, or the link came up."""
         self.reach: list[str] = []

@@ -1,4 +1,4 @@
-"""Links of a broker: they come and go, greet, are accepted and refused."""
+"""Links of a broker: they come and go, greet, are accepted and rejected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rangecast.overlay.broker.state import checked_name
 from rangecast.overlay.interest.interest_set import digest_of_names
 from rangecast.overlay.interest.items import understood
 from rangecast.overlay.interest.routing_table import Table
-from rangecast.overlay.wire.frames import PROTOCOL, Hello, Refuse
+from rangecast.overlay.wire.frames import PROTOCOL, Hello, Reject
 
 _EPOCHS = 100
 """Of a log, sent to neighbours."""
@@ -35,7 +35,7 @@ class LinkHandlers(InterestHandlers):
     def _link_up(self, now: float, given: ports.LinkUp) -> None:
         link = self.links.get(given.link) or self._add_link(given.link, is_expected=False)
         link.is_up, link.is_greeted, link.is_clogged = True, False, False
-        link.refused, link.last_frame_at = "", now
+        link.rejected, link.last_frame_at = "", now
         self._greet(link)
 
     def _link_down(self, now: float, given: ports.LinkDown) -> None:
@@ -98,9 +98,9 @@ class LinkHandlers(InterestHandlers):
         wrong = self._wrong_with(link, frame)
         if wrong:
             kind, text = wrong
-            self.counts["links refused"] += 1
-            self._alarm(kind, f"link {link.name} is refused: {text}", link)
-            self._send(link, Refuse(kind=kind, why=text[:2000]))
+            self.counts["links rejected"] += 1
+            self._alarm(kind, f"link {link.name} is rejected: {text}", link)
+            self._send(link, Reject(kind=kind, why=text[:2000]))
             self._out.append(ports.Close(link.name, text))
             self._give_up(now, link, kind, text)
             return
@@ -156,7 +156,7 @@ class LinkHandlers(InterestHandlers):
                 here |= {other.name, *other.reach}
         twice = [one for one in [frame.broker, *frame.reach] if one in here]
         if twice:
-            self.counts["cycles refused"] += 1
+            self.counts["cycles rejected"] += 1
             return "cycle", (
                 f"{', '.join(twice[:5])} can be reached without it\n"
                 "  hint: take one link of the cycle away, and delete it at both ends"
@@ -164,7 +164,7 @@ class LinkHandlers(InterestHandlers):
         return None
 
     def _give_up(self, now: float, link: Link, kind: str, text: str) -> None:
-        """Take a link down that one of the two refuses.
+        """Take a link down that one of the two rejects.
 
         One that was accepted before stays: what came over it may be wanted again. But if its
         neighbour is reached over other links, no question waits for it; and it is forgotten, if
@@ -176,7 +176,7 @@ class LinkHandlers(InterestHandlers):
             link.is_bypassed = True
             self._answer(self._propagation.forget(link.name))
         is_unused = is_cycle and link.is_idle and link.name not in self._via.values()
-        link.refused = text
+        link.rejected = text
         self._link_down(now, ports.LinkDown(link.name, forget=is_new or is_unused))
 
     def _review_bypassed(self) -> None:
@@ -187,9 +187,9 @@ class LinkHandlers(InterestHandlers):
                 link.is_bypassed = False
                 self._propagation.wait_for(link)
 
-    def _refused(self, now: float, link: Link, frame: Refuse) -> None:
-        text = f"{link.name} refuses the link: {frame.why}"
-        self.counts["links refused there"] += 1
+    def _rejected(self, now: float, link: Link, frame: Reject) -> None:
+        text = f"{link.name} rejects the link: {frame.why}"
+        self.counts["links rejected there"] += 1
         self._alarm(frame.kind, text, link)
         self._out.append(ports.Close(link.name, text))
         self._give_up(now, link, frame.kind, text)

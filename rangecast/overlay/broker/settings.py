@@ -46,7 +46,7 @@ class Settings:
     max_received: int = 2_000_000
     max_received_bytes: int = 512 << 20
     """Maximum items that a neighbour may advertise, and their bytes; a frame beyond it is
-    refused."""
+    rejected."""
     max_waiting: int | None = None
     """Maximum events that wait for a link; the lowest of more are dropped, and counted."""
     max_held: int | None = None
@@ -55,7 +55,7 @@ class Settings:
     max_hops: int = 1_000
     """Maximum links that an event passes."""
     max_origins: int = 1_000
-    """Maximum brokers whose events are taken, and brokers behind a link; one more is refused. As
+    """Maximum brokers whose events are taken, and brokers behind a link; one more is rejected. As
     many fit into a frame, however long their names are."""
     max_questions: int = 10_000
     """Maximum pending questions about propagation, of the clients and of each neighbour."""

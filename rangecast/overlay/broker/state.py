@@ -29,7 +29,7 @@ from rangecast.overlay.wire.frames import (
     Hello,
     PropagationQuery,
     PropagationReply,
-    Refuse,
+    Reject,
     item_size,
 )
 
@@ -81,7 +81,7 @@ class BrokerState:
         self.log: Journal = Log() if journal is None else journal
         if cells is not None:
             cells.check(self.space)
-        choose(cover_index)  # refuses an unknown index now, not at a Hello
+        choose(cover_index)  # rejects an unknown index now, not at a Hello
         self._curve = None
         if cells is not None and strategy != "subsumption":
             self._curve = Curve(self.space, cells, words)
@@ -189,7 +189,7 @@ class BrokerState:
         self.counts["events dropped"] += sum(len(one.numbers) for one in dropped)
 
     def _send(self, link: Link, frame: Frame) -> None:
-        if link.is_ready or (link.is_up and isinstance(frame, Hello | Refuse)):
+        if link.is_ready or (link.is_up and isinstance(frame, Hello | Reject)):
             self._out.append(ports.Send(link.name, frame))
 
     def _alarm(self, kind: str, text: str, link: Link) -> None:

@@ -141,7 +141,7 @@ def strings_of(space: Space) -> frozenset[int]:
 
 
 def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[Wanted]:
-    """Return items as this broker understands them; refuse what can't be of this space."""
+    """Return items as this broker understands them; reject what can't be of this space."""
     if any(item_size(one) > MAX_CONTENT for one in items):
         raise FrameError(f"an item has at most {MAX_CONTENT:,} bytes")
     _check_boxes([one.boxes for one in items if isinstance(one, BoxItem)], space)
@@ -166,13 +166,13 @@ def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:
 
 
 def _check_name(item: Item, content: object) -> None:
-    """Refuse a name that isn't made of the content: another item may have it by right."""
+    """Reject a name that isn't made of the content: another item may have it by right."""
     if item.name != name_of(content):
         raise FrameError(f"the name {item.name} is not that of its item")
 
 
 def _check_boxes(packed: list[bytes], space: Space) -> None:
-    """Refuse boxes that aren't packed as `pack` does, with finite ranges of this space."""
+    """Reject boxes that aren't packed as `pack` does, with finite ranges of this space."""
     if not any(packed):  # none, or everything
         return
     if any(len(one) % TERM.itemsize for one in packed):

@@ -20,7 +20,7 @@ from rangecast.model.validation.arguments import check_integer
 
 NODES, DEGREE_EXPONENT, LEAF_SHARE = 20_000, 2.2, 0.3
 FAR = 255
-"""Hops to a node that can't be reached; an internet with ways as long is refused."""
+"""Hops to a node that can't be reached; an internet with ways as long is rejected."""
 
 
 @jit

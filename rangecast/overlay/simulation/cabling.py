@@ -100,7 +100,7 @@ class Cabling:
             self.later(1.0, self.join, edge)
 
     def close(self, edge: Edge | None) -> None:
-        """Close a link that a broker refuses, and try again later."""
+        """Close a link that a broker rejects, and try again later."""
         if edge is not None:
             self.send_away(edge)
         if edge is not None and edge.is_up and edge is not self.extra:
@@ -126,7 +126,7 @@ class Cabling:
     def _watch(self, one: str, other: str) -> None:
         """Wait until both ends have accepted a link, as a person would; then clients ask again.
 
-        It may be refused for a while, as long as some brokers still think that there is a cycle.
+        It may be rejected for a while, as long as some brokers still think that there is a cycle.
         """
         for here, there in ((one, other), (other, one)):
             broker = self.brokers[here]
@@ -203,7 +203,7 @@ class Cabling:
         other = edge.other(guest.name)
         for output in guest.handle(self.now, given):
             if edge.guest != guest.name:
-                return  # it was refused meanwhile
+                return  # it was rejected meanwhile
             if isinstance(output, ports.Append):
                 self.from_guest(edge, guest, ports.Durable(guest.log.end))
             elif isinstance(output, ports.Send):

@@ -21,7 +21,7 @@ from rangecast.overlay.wire.frames import (
     Item,
     PropagationQuery,
     PropagationReply,
-    Refuse,
+    Reject,
     Resync,
     Snapshot,
     Taken,
@@ -151,7 +151,7 @@ def hostile_frame(rng: Random, space: str, names: list[str]) -> Frame:
         Taken(kept=dict.fromkeys(names, large)),
         PropagationQuery(token=f"t{small}", incarnation=large, version=large),
         PropagationReply(token=f"t{small}"),
-        Refuse(kind=rng.choice(["cycle", "odd"]), why="no"),
+        Reject(kind=rng.choice(["cycle", "odd"]), why="no"),
         Heartbeat(incarnation=large, version=large, digest=digest, kept={EVIL: large}),
     ]
     return rng.choice(kinds)

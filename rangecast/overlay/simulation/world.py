@@ -58,7 +58,7 @@ class World(Cabling):
         self.extra: Edge | None = None
         self.known_logs: dict[tuple[str, str], str] = defaultdict(str)
         """By broker and neighbour: the log that it has accepted."""
-        self._expected = {"refused", "silence", "clock", "identity"}
+        self._expected = {"rejected", "silence", "clock", "identity"}
         if parameters.restores or parameters.hostile:
             self._expected |= {"history", "name", "space", "protocol", "hops"}
         self._version: dict[int, int] = {}

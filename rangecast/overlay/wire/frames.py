@@ -22,12 +22,12 @@ from rangecast.model.sets.members import Id
 from rangecast.overlay.wire.packing import TERM, unpack
 
 PROTOCOL = 2
-"""The version of all frames; a broker refuses a link whose Hello has another one."""
+"""The version of all frames; a broker rejects a link whose Hello has another one."""
 MAX_BYTES = 16 << 20
-"""Of a frame; a longer one is refused before it is read."""
+"""Of a frame; a longer one is rejected before it is read."""
 MAX_CONTENT = 8 << 20
 """Bytes of the items or events of a frame, so that the frame stays below `MAX_BYTES`. One that is
-larger by itself is refused where it comes in."""
+larger by itself is rejected where it comes in."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
 """Of a broker: it is put into logs and shown to people."""
@@ -213,7 +213,7 @@ class PropagationReply(
     token: Token
 
 
-class Refuse(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="refuse"):
+class Reject(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reject"):
     """The last frame of a link: its sender can't have it."""
 
     kind: Annotated[str, Meta(max_length=50)]
@@ -242,7 +242,7 @@ Frame = (
     | PropagationQuery
     | PropagationReply
     | Heartbeat
-    | Refuse
+    | Reject
 )
 _KINDS: tuple[type[Frame], ...] = (
     Hello,
@@ -254,7 +254,7 @@ _KINDS: tuple[type[Frame], ...] = (
     PropagationQuery,
     PropagationReply,
     Heartbeat,
-    Refuse,
+    Reject,
 )
 
 

@@ -92,8 +92,8 @@ class ZoneServer:
     def __init__(self, board: Board):
         self.board = board
         self._points: dict[Id, Point] = {}
-        self.refused: Counter[str] = Counter()
-        """Refused requests of brokers, by reason."""
+        self.rejected: Counter[str] = Counter()
+        """Rejected requests of brokers, by reason."""
         self._next = 0
         self._pending: dict[int, _Pending] = {}
         self._ready: list[int] = []
@@ -162,7 +162,7 @@ class ZoneServer:
     def _subscribe(self, interest: Id, where: tuple[Any, ...], k: int | None) -> None:
         """Take an interest; one that already exists is installed again: its list may be lost.
 
-        It comes from elsewhere, so what makes no sense is refused and counted, and raises nothing.
+        It comes from elsewhere, so what makes no sense is rejected and counted, and raises nothing.
         """
         try:
             point = self._point_of(self.board.region(interest, *where))
@@ -170,11 +170,11 @@ class ZoneServer:
                 self.board.subscribe(interest, *where, k=k)
                 self._points[interest] = point
         except (RangecastError, TypeError, ValueError, IndexError):
-            self.refused["interests that can't be"] += 1
+            self.rejected["interests that can't be"] += 1
             return
         subscriber = self.board[interest]
         if point != self._points[interest] or (k or self.board.k) != subscriber.k:
-            self.refused["ids of other interests"] += 1
+            self.rejected["ids of other interests"] += 1
             return
         self._add(Box.at(point), Install(interest, point, subscriber))
 

@@ -55,7 +55,7 @@ class Subscriber:
         self.handed: list[int] = []
 
     def receive(self, number: int, message: Any) -> bool:
-        """Apply a message and return whether it came for the first time; refuse a wrong order."""
+        """Apply a message and return whether it came for the first time; reject a wrong order."""
         if number <= self.number or number in self.handed:
             return False
         if self.handed and number < self.handed[-1]:

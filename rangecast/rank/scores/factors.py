@@ -101,7 +101,7 @@ def read_factors(
         rows.take_ids(batch.columns["event"], event_ids, "event")
         ids, missing = as_ids(batch.columns["subscription"], subscription_ids)
         for place in np.flatnonzero(missing & rows.good).tolist():
-            rows.refuse(place, "subscription", NO_ID)
+            rows.reject(place, "subscription", NO_ID)
         factors = rows.needed(_FACTOR, "there is no factor")
         good = pa.array(rows.good)
         events.append(rows.ids.filter(good))

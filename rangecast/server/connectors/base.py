@@ -25,7 +25,7 @@ _PACKAGES = {"nats": ("nats", "nats"), "kafka": ("confluent_kafka", "kafka")}
 
 
 class BusError(RangecastError):
-    """A message bus can't be reached, or refuses something."""
+    """A message bus can't be reached, or rejects something."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ async def published(
             state.failed(error)
             await asyncio.sleep(AGAIN)
             continue
-        state.done(len(lines) - len(accepted.refused), len(accepted.refused))
-        if accepted.refused:
-            count, reason = len(accepted.refused), accepted.refused[0][1]
+        state.done(len(lines) - len(accepted.rejected), len(accepted.rejected))
+        if accepted.rejected:
+            count, reason = len(accepted.rejected), accepted.rejected[0][1]
             logger.warning("%s: %s events before %s can't be used: %s", source, count, upto, reason)
         return
 

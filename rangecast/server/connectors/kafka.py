@@ -93,7 +93,7 @@ class KafkaDelivery(PushDelivery):
         """Call something that waits, in this delivery's thread: one after the other.
 
         One that hangs is given up. What begins next has the same transactional id: so the brokers
-        undo what hangs, and refuse what it would still write.
+        undo what hangs, and reject what it would still write.
         """
         import confluent_kafka
 

@@ -64,7 +64,7 @@ class Target(NamedTuple):
 
 
 def target_of(url: str) -> Target:
-    """Return the parts of a URL; refuse what isn't one of http or https."""
+    """Return the parts of a URL; reject what isn't one of http or https."""
     wrong = ""
     if len(url) > LONGEST:
         wrong = f"has at most {LONGEST:,} characters"
@@ -115,13 +115,13 @@ def is_private_literal(host: str) -> bool:
 
 
 def check_port(target: Target) -> None:
-    """Refuse a port of another protocol than HTTP."""
+    """Reject a port of another protocol than HTTP."""
     if target.port in BLOCKED_PORTS:
         raise AddressError(f"port {target.port} belongs to another protocol than HTTP: not called")
 
 
 async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -> str:
-    """Return the address to connect to; refuse a name of which any address isn't global, and a
+    """Return the address to connect to; reject a name of which any address isn't global, and a
     port of another protocol.
     """
     if not allow_private:

@@ -322,7 +322,7 @@ def new_secret() -> str:
 
 
 def key_of(secret: str) -> bytes:
-    """Return the bytes of a secret; refuse a text that is none."""
+    """Return the bytes of a secret; reject a text that is none."""
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):

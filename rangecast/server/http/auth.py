@@ -44,7 +44,7 @@ class Caller:
     scopes: tuple[str, ...]
 
     def require_scope(self, scope: str) -> None:
-        """Refuse what isn't allowed."""
+        """Reject what isn't allowed."""
         if scope not in self.scopes and "admin" not in self.scopes:
             raise RequestError(
                 403, f"this token has the scopes {', '.join(self.scopes)}; this needs {scope!r}"
@@ -60,7 +60,7 @@ class Grant:
     __slots__ = ("_caller", "_core", "_expires", "_version", "digest", "peer")
 
     def __init__(self, core: Core, digest: str | None, peer: Peer):
-        """Refuse a digest that no token has, or `None` where a token is needed."""
+        """Reject a digest that no token has, or `None` where a token is needed."""
         self.digest = digest
         self.peer = peer
         self._core = core
@@ -179,7 +179,7 @@ def peer_of(connection: HTTPConnection) -> Peer:
 
 
 def grant_of(connection: HTTPConnection) -> Grant:
-    """Return what a request may do, by its header; refuse a stranger."""
+    """Return what a request may do, by its header; reject a stranger."""
     secret = bearer_token(connection.headers.get("authorization"))
     core: Core = connection.app.state.core
     digest = None if secret is None else digest_of(secret)
@@ -221,7 +221,7 @@ def granted(request: Request, scope: str) -> Grant:
 
 
 def _check_type(request: Request) -> None:
-    """Refuse types of bodies that pages of any site may send without being asked.
+    """Reject types of bodies that pages of any site may send without being asked.
 
     `curl -d` says that it sends a form. That is taken for JSON, unless a browser sends it.
     """

@@ -28,13 +28,13 @@ MAX_HEAD = 64 << 10
 MIN_RATE = 1 << 10
 """Bytes per second that a body needs to make, once `body_seconds` are over."""
 _LINGER = 2.0
-"""Seconds that a refused client has to read why."""
+"""Seconds that a rejected client has to read why."""
 _SLACK = 64
-"""Connections above the limit that are refused with an answer; more are dropped."""
+"""Connections above the limit that are rejected with an answer; more are dropped."""
 _RESERVE = 256
 """Descriptors that are left for files and for connections to elsewhere."""
 # What a connection waits for:
-_IDLE, _HEAD, _BODY, _ANSWER, _END, _REFUSED = range(6)
+_IDLE, _HEAD, _BODY, _ANSWER, _END, _REJECTED = range(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class BoundedProtocol(BatchingProtocol):
         """Bytes of the head before what is being read, of that, and of the body."""
         self._is_fresh = False
         """Whether what is being read began with a head: then all of it counts."""
-        self._refusal: tuple[int, str] | None = None
+        self._rejection: tuple[int, str] | None = None
 
     # ---- the connection
 
@@ -96,11 +96,11 @@ class BoundedProtocol(BatchingProtocol):
             self.transport.abort()
         elif over > 0:
             limit = self._limits.max_connections
-            self.refuse(503, f"this server has {limit:,} connections open\n  hint: try again later")
+            self.reject(503, f"this server has {limit:,} connections open\n  hint: try again later")
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; refuse a head that is too long before it is whole."""
-        if self._phase == _REFUSED:
+        """Read what came; reject a head that is too long before it is whole."""
+        if self._phase == _REJECTED:
             return
         self._chunk = len(data)
         self._is_fresh = self._phase == _IDLE
@@ -108,7 +108,7 @@ class BoundedProtocol(BatchingProtocol):
         if self._phase <= _HEAD:
             self._head += len(data)
             if self._head > MAX_HEAD:
-                self._refuse_head()
+                self._reject_head()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Let a client that sends no more have the answer to what it has sent."""
@@ -132,11 +132,11 @@ class BoundedProtocol(BatchingProtocol):
         self._is_fresh = False
 
     def end_head(self) -> None:
-        """Note that a head is whole; refuse one that is too long."""
+        """Note that a head is whole; reject one that is too long."""
         if self._chunk + max(self._head, 0) > MAX_HEAD:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > MAX_HEAD:
-                self._refusal = 431, _LONG_HEAD
+                self._rejection = 431, _LONG_HEAD
                 raise ValueError(_LONG_HEAD)  # the parser stops, and `send_400_response` is called
         self._received = 0
         self._phase, self._head = _BODY, -self._chunk
@@ -166,17 +166,17 @@ class BoundedProtocol(BatchingProtocol):
         self._phase, self._since = phase, 0.0
         self._head = -self._chunk  # what is being read began with something else
 
-    # ---- refusals
+    # ---- rejections
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what isn't HTTP, or was refused on the way."""
-        status, detail = self._refusal or (400, msg)
-        self.refuse(status, detail)
+        """Reject what isn't HTTP, or was rejected on the way."""
+        status, detail = self._rejection or (400, msg)
+        self.reject(status, detail)
 
-    def _refuse_head(self) -> None:
-        self.refuse(431, _LONG_HEAD)
+    def _reject_head(self) -> None:
+        self.reject(431, _LONG_HEAD)
 
-    def refuse(self, status: int, detail: str) -> None:
+    def reject(self, status: int, detail: str) -> None:
         """Answer instead of the application, and end the connection."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -194,7 +194,7 @@ class BoundedProtocol(BatchingProtocol):
             self.transport.write_eof()
         # What comes is read and dropped for a while: a reset would take the answer away.
         self.flow.resume_reading()
-        self._wait_for(_REFUSED)
+        self._wait_for(_REJECTED)
 
     def check_time(self, now: float) -> None:
         """End the connection if it has waited too long for what it waits for."""
@@ -203,7 +203,7 @@ class BoundedProtocol(BatchingProtocol):
         if self._phase <= _HEAD:
             if waited > limits.header_seconds and (cycle is None or cycle.response_complete):
                 if self._phase == _HEAD:
-                    self.refuse(408, f"the request's head took over {limits.header_seconds:g} s")
+                    self.reject(408, f"the request's head took over {limits.header_seconds:g} s")
                 else:
                     self.transport.close()
         elif self._phase == _BODY:
@@ -214,11 +214,11 @@ class BoundedProtocol(BatchingProtocol):
                 waited > limits.body_seconds
                 or now - self._began > limits.body_seconds + self._received / MIN_RATE
             ):
-                self.refuse(408, f"the body stopped for {limits.body_seconds:g} s, or is too slow")
+                self.reject(408, f"the body stopped for {limits.body_seconds:g} s, or is too slow")
         elif self._phase == _END:
             if waited > limits.header_seconds and not getattr(cycle, "response_started", False):
                 self.transport.abort()
-        elif self._phase == _REFUSED and waited > _LINGER:
+        elif self._phase == _REJECTED and waited > _LINGER:
             self.transport.close()
 
 

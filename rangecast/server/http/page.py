@@ -39,7 +39,7 @@ _TILES = re.compile(
 
 
 def tile_origin(url: str) -> str:
-    """Return the origin that the map loads its tiles from; refuse what is no address of tiles."""
+    """Return the origin that the map loads its tiles from; reject what is no address of tiles."""
     found = _TILES.fullmatch(url)
     if found is None or not all(part in url for part in ("{z}", "{x}", "{y}")):
         raise UsageError(

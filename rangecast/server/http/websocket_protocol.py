@@ -14,7 +14,7 @@ from websockets.frames import CloseCode
 LINGER = 0.5
 """Seconds that a peer has to confirm the end of its connection."""
 DROPPING = 2.0
-"""Seconds that a peer has to read why its frames are refused."""
+"""Seconds that a peer has to read why its frames are rejected."""
 RESTARTS = "the server restarts"
 
 

@@ -38,8 +38,8 @@ from rangecast.server.state.registry import RequestError, SpaceEntry, Version
 
 TENANT = "default"
 """Whose space is linked."""
-REFUSALS = ("links refused", "links refused there", "names that are taken")
-"""Counts of a broker that are refused links."""
+REJECTIONS = ("links rejected", "links rejected there", "names that are taken")
+"""Counts of a broker that are rejected links."""
 KIND = "link"
 """Delivery kind of a consumer that is a link."""
 SETTINGS = Settings(is_reliable=True, silence_timeout=30.0, max_burst_bytes=4 << 20)
@@ -238,10 +238,10 @@ class Driver:
         try:
             hello = decode(wire.first)
         except FrameError:
-            return ""  # it is refused for that, soon
+            return ""  # it is rejected for that, soon
         why = self.broker.conflict(hello) if isinstance(hello, Hello) else ""
         if why:
-            self._alarm(f"a second link of {wire.peer} is refused: {why}")
+            self._alarm(f"a second link of {wire.peer} is rejected: {why}")
         return why
 
     def _accepted(self, output: ports.Accepted) -> None:
@@ -288,18 +288,18 @@ class Driver:
                 frame, came = self._understood(frame)
         except Exception as error:  # whatever a frame holds, it ends its own link alone
             said = str(error) if isinstance(error, FrameError) else repr(error)[:200]
-            self.broker.counts["frames refused"] += 1
+            self.broker.counts["frames rejected"] += 1
             self._alarm(f"link {wire.peer}: {said}")
-            self._close(wire.peer, f"a frame was refused: {said}")
+            self._close(wire.peer, f"a frame was rejected: {said}")
             return
         self._handle(ports.Received(wire.peer, frame), came)
 
     def _understood(self, frame: EventsFrame) -> tuple[EventsFrame, Encoded]:
         """Return events with all that a broker reads of them, which is taken from their texts."""
         space = self._entry.space
-        came, refused = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
-        if refused:
-            raise FrameError(f"an event isn't one of this space: {refused[0][1]}")
+        came, rejected = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
+        if rejected:
+            raise FrameError(f"an event isn't one of this space: {rejected[0][1]}")
         if any(len(one) > MAX_EVENT_BYTES for one in came.lines):
             raise FrameError(f"an event has at most {MAX_EVENT_BYTES:,} bytes")
         strings = [one.name for one in space if isinstance(one, String)]
@@ -332,12 +332,12 @@ class Driver:
                 case ports.Timer():
                     self.tick_at = min(self.tick_at, output.at)
                 case ports.Close():
-                    self._refuse(output)
+                    self._reject(output)
                 case ports.IsPropagated():
                     self.questions.pop(output.token).set_result(True)
                 case ports.Alarm():
                     self._alarm(output.text)
-                    if output.kind == "refused":
+                    if output.kind == "rejected":
                         self._close(output.link, output.text)
         for peer, wire in [*self.wires.items()]:
             if wire.is_clogged and peer not in clogged:
@@ -352,7 +352,7 @@ class Driver:
             frame = msgspec.structs.replace(frame, ids=[], points=b"", words={})
         wire.send(encode(frame))
 
-    def _refuse(self, output: ports.Close) -> None:
+    def _reject(self, output: ports.Close) -> None:
         wire = self.wires.pop(output.link, None)
         if wire is not None:
             wire.end(output.why)
@@ -407,7 +407,7 @@ class Driver:
             "broker": link.name,
             "state": state,
             "log": link.log or None,
-            "refused": link.refused or None,
+            "rejected": link.rejected or None,
             "dialled": wire.url or None if wire is not None else None,
             "lag": self._core.pipeline.durable - link.floor,
             "in_flight": link.in_flight,

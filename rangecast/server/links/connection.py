@@ -1,5 +1,5 @@
 """One connection to another server. Binary messages are frames of `overlay.messages`; a text says
-why the connection is refused, for people.
+why the connection is rejected, for people.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rangecast.server.json_text import decode
 
 HEADER = "rangecast-broker"
 """In both directions: the name of the broker that speaks."""
-REFUSED = 1008
-"""The code that closes a refused connection."""
+REJECTED = 1008
+"""The code that closes a rejected connection."""
 _ROOM = 16
 MAX_HELD_BYTES = 32 << 20
 """Frames that may wait for the broker, and their bytes; then the connection isn't read."""
@@ -56,7 +56,7 @@ class Wire:
         self.peer = peer
         self.url = url
         """Where it leads, if this server made it; "": the other one did."""
-        self.refused = ""
+        self.rejected = ""
         """Why this side ended it."""
         self.first = b""
         """The first frame that came over it, if the other server made it."""
@@ -83,7 +83,7 @@ class Wire:
     def end(self, why: str = "") -> None:
         """Close the connection after what waits; tell the other side why, if that is given."""
         if why:
-            self.refused = why
+            self.rejected = why
             self._call(self._put, why)
         self._call(self._put, None)
 
@@ -126,7 +126,7 @@ class Wire:
         self._going.put_nowait(what)
         self._going_bytes += len(what or b"")
         if self._going_bytes > MAX_WAITING_BYTES:
-            self.refused = self.refused or "the neighbour doesn't read what is sent to it"
+            self.rejected = self.rejected or "the neighbour doesn't read what is sent to it"
             what = None
         if what is None:
             self._loop.call_later(CLOSE_SECONDS, self._is_over.set)
@@ -140,7 +140,7 @@ class Wire:
             one = await self._going.get()
             if one is None:
                 return
-            await send(refusal(one) if isinstance(one, str) else one)
+            await send(rejection(one) if isinstance(one, str) else one)
             self._going_bytes -= len(one)
             if isinstance(one, bytes):
                 self._gone += len(one)
@@ -161,13 +161,13 @@ class Wire:
             self._handler.received(self, frame)
 
 
-def refusal(why: str) -> str:
-    """Return the text that says why a connection is refused."""
-    return msgspec.json.encode({"type": "refused", "detail": why}).decode()
+def rejection(why: str) -> str:
+    """Return the text that says why a connection is rejected."""
+    return msgspec.json.encode({"type": "rejected", "detail": why}).decode()
 
 
-def refusal_of(text: str) -> str:
-    """Return why the other side refuses."""
+def rejection_of(text: str) -> str:
+    """Return why the other side rejects."""
     try:
         return str(decode(text.encode())["detail"])[:1000]
     except (msgspec.DecodeError, KeyError, TypeError):

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 
 from rangecast.errors import UsageError
 from rangecast.overlay.wire.frames import MAX_BYTES
-from rangecast.server.links.connection import HEADER, LinkHandler, Wire, refusal_of
+from rangecast.server.links.connection import HEADER, LinkHandler, Wire, rejection_of
 from rangecast.server.security.trust import trusted
 
 logger = logging.getLogger("rangecast.server")
@@ -26,7 +26,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def checked_url(url: str, token: str | None, *, insecure: bool) -> str:
-    """Return where a link leads; refuse what can't be one, or would show a token to others."""
+    """Return where a link leads; reject what can't be one, or would show a token to others."""
     parts = urlsplit(url)
     try:
         is_good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
@@ -91,27 +91,27 @@ class Dial:
         ) as socket:
             response = socket.response
             self.peer = "" if response is None else response.headers.get(HEADER, "")
-            refused = ""
+            rejected = ""
 
             async def send(frame: bytes | str) -> None:
                 await socket.send(frame)
 
             async def receive() -> bytes | None:
-                nonlocal refused
+                nonlocal rejected
                 try:
                     frame = await socket.recv()
                 except websockets.ConnectionClosed as closed:
                     if closed.rcvd is not None and closed.rcvd.code not in (1000, 1001, 1012):
-                        refused = refused or f"{closed.rcvd.code} {closed.rcvd.reason}"
+                        rejected = rejected or f"{closed.rcvd.code} {closed.rcvd.reason}"
                     return None
                 if isinstance(frame, str):
-                    refused = refusal_of(frame)
+                    rejected = rejection_of(frame)
                     return None
                 return frame
 
             if not self.peer:  # it says why not, or it isn't a server of ours
                 await receive()
-                self.error = refused or "the server there has no --server-name"
+                self.error = rejected or "the server there has no --server-name"
                 return
             wire = Wire(self._handler, self.peer, self.url)
             self.error = self._handler.wrong_with(wire)
@@ -119,4 +119,4 @@ class Dial:
                 return
             self._handler.up(wire)
             await wire.run(send, receive)
-            self.error = refused or wire.refused or "the connection was cut"
+            self.error = rejected or wire.rejected or "the connection was cut"

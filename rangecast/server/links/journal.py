@@ -140,7 +140,7 @@ class ServerJournal:
         head, lines = events_of(unit)
         if (head.tenant, head.space) != (self._entry.tenant, self._entry.name):
             return None
-        # A neighbour refuses what is too deep; an earlier version of this server may have taken it.
+        # A neighbour rejects what is too deep; an earlier version of this server may have taken it.
         lines = [within_depth(line) for line in lines]
         rows = rows_of(lines, head.form)
         return self._block(unit, head, lines, rows, points_of(rows, self._space))

@@ -251,7 +251,7 @@ def _check_follows(path: Path, head: Head, before: End) -> None:
 
 
 def _check_mark(folder: Path, mark: End | None, head: Head, end: End) -> None:
-    """Refuse a log that ends before its mark, or whose mark is gone."""
+    """Reject a log that ends before its mark, or whose mark is gone."""
     path = folder / NAME
     begin_anew = f"or begin a new epoch with `rangecast log repair {folder} --force`"
     if mark is None:

@@ -190,14 +190,14 @@ class SqliteLog:
         try:
             self._insert([row_of(unit) for unit in added])
         except sqlite3.Error as error:
-            raise self._refusal(error) from None
+            raise self._rejection(error) from None
         self.chain, self.last = chain, last
         self._written += sum(len(unit.body) for unit in added)
         if self.durability == "fsync":
             self._note(self._end)
         return added
 
-    def _refusal(self, error: sqlite3.Error | OSError) -> LogError | LogFullError:
+    def _rejection(self, error: sqlite3.Error | OSError) -> LogError | LogFullError:
         """Return what a failed write means: no space, or a log that takes nothing more."""
         if self._is_full(error):
             return LogFullError(
@@ -305,7 +305,7 @@ class SqliteLog:
             for leftover in (partial, path):
                 with contextlib.suppress(OSError):
                     leftover.unlink()
-            raise self._refusal(error) from None
+            raise self._rejection(error) from None
         self._close_writer()
         if self._writer is not None and self.durability == "none":
             sync_file(self._path(self._firsts[-1]))

@@ -13,7 +13,7 @@ export class Problem extends Error {
 
 export const setToken = (given) => { token = given || null; };
 export const authorization = () => (token ? { Authorization: `Bearer ${token}` } : {});
-export const onRefused = (call) => noticed.add(call);
+export const onUnauthorized = (call) => noticed.add(call);
 
 export async function ask(path, { method = "GET", body, headers = {}, raw = false } = {}) {
   const all = { ...headers, ...authorization() };

@@ -1,6 +1,6 @@
 // The page: what is where, and the one clock that everything follows.
 
-import { $, ask, exampleOf, many, onRefused, options, setToken } from "./api.js";
+import { $, ask, exampleOf, many, onUnauthorized, options, setToken } from "./api.js";
 import * as boards from "./parts/boards.js";
 import * as event from "./parts/event.js";
 import * as links from "./parts/links.js";
@@ -63,7 +63,7 @@ $("token-form").addEventListener("submit", (submitted) => {
   state.spaces = [];
   state.space = null;
 });
-onRefused(() => { if (!$("access").contains(document.activeElement)) $("access").open = true; });
+onUnauthorized(() => { if (!$("access").contains(document.activeElement)) $("access").open = true; });
 status.begin();
 for (const part of parts) part.begin(state);
 tick();

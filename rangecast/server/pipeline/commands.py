@@ -51,7 +51,7 @@ class Accepted:
 
     first: int
     count: int
-    refused: list[tuple[int, str]]
+    rejected: list[tuple[int, str]]
     repeated: bool = False
     """The same request had come before; these are its seqs."""
     skipped: int = 0
@@ -93,7 +93,7 @@ class Updates:
     entry: BoardEntry
     changes: list[tuple[int, ObjectChange]]
     """Each with its row."""
-    refused: list[tuple[int, str]]
+    rejected: list[tuple[int, str]]
     """Those that can't be read."""
     is_batch: bool = False
     all_or_none: bool = False
@@ -119,7 +119,7 @@ Request = Edits | Events | Updates
 
 
 def resolve(request: Request, answer: Accepted | BaseException) -> None:
-    """Answer a request that is refused or writes nothing, if it hasn't been answered."""
+    """Answer a request that is rejected or writes nothing, if it hasn't been answered."""
     if request.answer.done():
         return
     if isinstance(answer, BaseException):

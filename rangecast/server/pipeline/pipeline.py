@@ -84,7 +84,7 @@ class CommitPipeline:
         self.groups = self.batches = 0
         self.wanted: Bool = np.zeros(64, bool)
         """Consumers that have a listener, by number."""
-        self.is_copy, self._refusal = False, ""
+        self.is_copy, self._rejection = False, ""
         self.begins: Callable[[], BeginEpoch] | None = None
         """Makes the edit that is written before all else, if an epoch of the log has ended."""
         self.links: Callable[[Sequence[Written]], None] | None = None
@@ -134,14 +134,14 @@ class CommitPipeline:
             if thread.is_alive():
                 thread.join()
 
-    def refuse(self, why: str) -> None:
+    def reject(self, why: str) -> None:
         """Reject requests: the log is a copy of the log of another server."""
-        self.is_copy, self._refusal = True, why
+        self.is_copy, self._rejection = True, why
 
     def check_open(self) -> None:
-        """Refuse what would be written, if nothing is."""
-        if self._refusal:
-            raise RequestError(421, self._refusal)
+        """Reject what would be written, if nothing is."""
+        if self._rejection:
+            raise RequestError(421, self._rejection)
 
     def advance(self, last: int) -> None:
         """Note that all up to a seq is written and carried out. Listeners read it from the log."""
@@ -318,7 +318,7 @@ class CommitPipeline:
         try:
             units = self.log.append(drafts)
         except LogFullError as error:
-            self._refuse_full(error, [*admitted, *(one for one, _ in held)], acks)
+            self._reject_full(error, [*admitted, *(one for one, _ in held)], acks)
             return
         self.is_full = False
         self.groups += 1
@@ -352,8 +352,8 @@ class CommitPipeline:
         for request, answer in held:
             resolve(request, answer)
 
-    def _refuse_full(
-        self, error: LogFullError, refused: Sequence[Request], acks: dict[str, int]
+    def _reject_full(
+        self, error: LogFullError, rejected: Sequence[Request], acks: dict[str, int]
     ) -> None:
         """Undo a group for which there is no space on the disk."""
         self.is_full = True
@@ -361,9 +361,9 @@ class CommitPipeline:
         with self._change:
             if not self._ending:  # given up when it ends: what they say is delivered again
                 self._acks = acks | self._acks
-        for request in refused:
+        for request in rejected:
             resolve(request, error)
-        if not refused:  # acknowledgements alone: try again soon
+        if not rejected:  # acknowledgements alone: try again soon
             with self._change:
                 self._to_commit.wait_for(lambda: self._ending or self._waiting, _FULL_PAUSE)
 
@@ -380,7 +380,7 @@ class CommitPipeline:
         if head.key:
             before = self.deduplicator.request(head)
             if before is not None:
-                again = Accepted(before.first, before.length, before.refused, repeated=True)
+                again = Accepted(before.first, before.length, before.rejected, repeated=True)
                 return Resolved(again, self.deduplicator.is_pending(head))
         if request.follows is not None:
             self.deduplicator.check_source(head, request.follows)
@@ -391,7 +391,7 @@ class CommitPipeline:
             if skipped:
                 given = request.encoded = given.take(unseen)
         count = len(given.lines)
-        request.accepted = Accepted(admission.seq, count, head.refused, skipped=skipped)
+        request.accepted = Accepted(admission.seq, count, head.rejected, skipped=skipped)
         if head.key:
             self.deduplicator.note(head, admission.seq, count)
         if not count:
@@ -404,17 +404,17 @@ class CommitPipeline:
     def _admitted_updates(
         self, request: Updates, admission: Admission, now: int
     ) -> Draft | Resolved:
-        entry, first, refused = request.entry, admission.seq, request.refused
+        entry, first, rejected = request.entry, admission.seq, request.rejected
         taken: list[ObjectChange] = []
         codes: dict[int, str] = {}
-        if not (refused and request.all_or_none):
+        if not (rejected and request.all_or_none):
             given = request.changes
             taken, more = admission.updates(
                 entry, given, all_or_none=request.all_or_none, only=request.only
             )
-            refused = sorted(refused + [(row, str(error)) for row, error in more])
+            rejected = sorted(rejected + [(row, str(error)) for row, error in more])
             codes = {row: error.code for row, error in more}
-        request.accepted = Accepted(first, len(taken), refused, codes=codes)
+        request.accepted = Accepted(first, len(taken), rejected, codes=codes)
         if not taken:
             return Resolved(request.accepted, True)
         return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)

@@ -116,7 +116,7 @@ class Leader:
 
 
 def _read(answer: httpx.Response) -> bytes:
-    """Return the body of an answer; refuse one that doesn't end."""
+    """Return the body of an answer; reject one that doesn't end."""
     parts: list[bytes] = []
     size, deadline = 0, time.monotonic() + MAX_ANSWER_SECONDS
     for part in answer.iter_bytes():
@@ -266,7 +266,7 @@ class Follower:
             self._current = arrived
 
     def _check(self, piece: Piece) -> None:
-        """Refuse a part of another history."""
+        """Reject a part of another history."""
         log = self._core.log
         if piece.epoch != log.epoch or piece.last < log.last:
             raise HistoryError(

@@ -79,7 +79,7 @@ class Admission:
         self._inserted = 0
 
     def check_all(self, edits: Sequence[AnyEdit], if_match: Conditions = None) -> int:
-        """Take edits into the group; if one can't be carried out, refuse all of them.
+        """Take edits into the group; if one can't be carried out, reject all of them.
 
         Return how many subscriptions and interests are new.
         """
@@ -297,7 +297,7 @@ class Admission:
             raise RequestError(404, f"the board {abbreviate(entry.name)} was deleted meanwhile")
         self._journal.clear()
         taken: list[ObjectChange] = []
-        refused: list[tuple[int, RangecastError]] = []
+        rejected: list[tuple[int, RangecastError]] = []
         for row, change in changes:
             key = entry, change.name
             old = self._objects[key] if key in self._objects else entry.objects.get(change.name)
@@ -305,15 +305,15 @@ class Admission:
                 check_object(change.id, only, exists=old is not None)
                 new = judged(change, old, entry.space, self.seq + len(taken))
             except RangecastError as error:
-                refused.append((row, error))
+                rejected.append((row, error))
                 continue
             self._set(self._objects, key, new)
             taken.append(change)
-        if refused and all_or_none:
+        if rejected and all_or_none:
             self._undo()
-            return [], refused
+            return [], rejected
         self.seq += len(taken)
-        return taken, refused
+        return taken, rejected
 
     def _consumer_space(self, name: Name) -> str | None:
         """Return the label of what a consumer is of; `None`: there is no such consumer."""
@@ -323,7 +323,7 @@ class Admission:
         return None if found is None else found.source.label
 
     def _need_consumer(self, name: Name) -> str:
-        """Return the label of what a consumer is of; refuse a name that there isn't."""
+        """Return the label of what a consumer is of; reject a name that there isn't."""
         space = self._consumer_space(name)
         if space is None:
             self._registry.consumer(*name)
@@ -399,7 +399,7 @@ def _in_words(label: str) -> str:
 
 
 def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -> None:
-    """Refuse what would be too many."""
+    """Reject what would be too many."""
     if name in limits and count + more > limits[name]:
         wanted = f"; this would be {more:,} more" if more > 1 else ""
         raise RequestError(
@@ -410,7 +410,7 @@ def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -
 
 
 def check_name(noun: str, name: str) -> None:
-    """Refuse a name that wouldn't fit into a path and a log line."""
+    """Reject a name that wouldn't fit into a path and a log line."""
     if not NAME.fullmatch(name):
         raise RequestError(
             422,
@@ -420,7 +420,7 @@ def check_name(noun: str, name: str) -> None:
 
 
 def check_growth(old: Space, new: Space) -> None:
-    """Refuse a space that isn't the old one, with attributes or categories added at its end."""
+    """Reject a space that isn't the old one, with attributes or categories added at its end."""
     wrong = None
     if new.names[: len(old)] != old.names:
         wrong = f"the attributes {', '.join(old.names)} come first, in this order"

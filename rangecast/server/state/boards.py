@@ -181,13 +181,13 @@ def empty_board(made: PutBoard, space: Space | None, objects: Any = None) -> Any
 
 
 def check_board(made: PutBoard) -> None:
-    """Refuse options that no board has."""
+    """Reject options that no board has."""
     given = made.definition
     empty_board(made, None if given is None else Space.from_definition(given))
 
 
 def warm(made: PutBoard) -> None:
-    """Refuse options that no board has; compile what the board needs before a change waits for it.
+    """Reject options that no board has; compile what the board needs before a change waits for it.
 
     Without this, the first change after an installation would hold up the matcher.
     """
@@ -201,7 +201,7 @@ def warm(made: PutBoard) -> None:
 
 
 def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
-    """Refuse an interest that the board can't have."""
+    """Reject an interest that the board can't have."""
     if bool(edit.filter) != (entry.space is not None):
         needs = "position_lo and position_hi" if entry.space is None else "a filter"
         raise UsageError(f"an interest of the board {abbreviate(entry.name)} has {needs}")
@@ -222,13 +222,13 @@ def parsed_changes(
     entry: BoardEntry, lines: Sequence[bytes]
 ) -> tuple[list[tuple[int, ObjectChange]], list[tuple[int, str]]]:
     """Return changes with their rows, and the row and the fault of each that can't be one."""
-    found, refused = [], []
+    found, rejected = [], []
     for row, line in enumerate(lines):
         try:
             found.append((row, _parsed(entry.space, line)))
         except (RangecastError, OverflowError) as error:
-            refused.append((row, str(error)))
-    return found, refused
+            rejected.append((row, str(error)))
+    return found, rejected
 
 
 def _parsed(space: Space | None, line: bytes) -> ObjectChange:
@@ -256,7 +256,7 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
 
 
 def check_object(name: Id, only: str, *, exists: bool) -> None:
-    """Refuse an object that isn't `new` or `existing`, where all must be."""
+    """Reject an object that isn't `new` or `existing`, where all must be."""
     if only == "new" and exists:
         raise DuplicateIdError(f"object {name!r} already exists\n  hint: update it, or move it")
     if only == "existing" and not exists:
@@ -266,7 +266,7 @@ def check_object(name: Id, only: str, *, exists: bool) -> None:
 def judged(
     change: ObjectChange, old: Placed | None, space: Space | None, seq: int
 ) -> Placed | None:
-    """Note in a change what was before; return what it makes of it, or refuse it."""
+    """Note in a change what was before; return what it makes of it, or reject it."""
     if old is None and not (isinstance(change.value, float) and change.position is not UNSET):
         needs = "a position and a value" if space is None else "its attributes and a value"
         raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to add it")

@@ -25,7 +25,7 @@ class PreviousRequest(NamedTuple):
     digest: str
     first: int
     length: int
-    refused: list[tuple[int, str]]
+    rejected: list[tuple[int, str]]
 
 
 class Deduplicator:
@@ -67,7 +67,7 @@ class Deduplicator:
                 self.offsets[key] = old
 
     def request(self, head: EventsHead) -> PreviousRequest | None:
-        """Return what became of a request with the same key; refuse one with another body."""
+        """Return what became of a request with the same key; reject one with another body."""
         found = self.requests.get(_key(head, head.key))
         if found is not None and found.digest != head.digest:
             raise RequestError(
@@ -84,7 +84,7 @@ class Deduplicator:
     def note(self, head: EventsHead, first: int, count: int) -> None:
         """Remember a request."""
         key = _key(head, head.key)
-        self.requests[key] = PreviousRequest(head.digest, first, count, head.refused)
+        self.requests[key] = PreviousRequest(head.digest, first, count, head.rejected)
         self._new_requests.add(key)
 
     def unseen(self, head: EventsHead, rows: Sequence[dict[str, Any]]) -> tuple[list[int], bool]:
@@ -105,7 +105,7 @@ class Deduplicator:
         return places, is_pending
 
     def check_source(self, head: EventsHead, follows: int) -> None:
-        """Refuse events of a source that aren't the next ones: each is written once, in order."""
+        """Reject events of a source that aren't the next ones: each is written once, in order."""
         before = self.offsets.get(_key(head, head.source), 0)
         if before != follows:
             raise RequestError(

@@ -40,8 +40,8 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     """Where the events were read from, if the server reads them itself: see `buses`."""
     upto: int = 0
     """Position up to which the source was read, these events included."""
-    refused: list[tuple[int, str]] = []
-    """The rows that were refused, for an answer to the same key again."""
+    rejected: list[tuple[int, str]] = []
+    """The rows that were rejected, for an answer to the same key again."""
     numbers: list[int] = []
     """Of events that came over a link: their seqs in the log of the server where they were
     published, which `source` names."""
@@ -115,7 +115,7 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     max_per_second: int = 0
     """Messages per second at most, highest scores first; 0: all."""
     only_new: bool = False
-    """Refused if there is a consumer of this name: it comes along with its first subscription."""
+    """Rejected if there is a consumer of this name: it comes along with its first subscription."""
 
     def __repr__(self) -> str:
         """Show it without its secrets: an error may show it anywhere."""
@@ -286,7 +286,7 @@ def edits_draft(edits: Sequence[AnyEdit], at: int) -> Draft:
 
 
 def edits_of(unit: Unit) -> Sequence[AnyEdit]:
-    """Return the edits of a unit; refuse those of a rangecast that knows more than this one."""
+    """Return the edits of a unit; reject those of a rangecast that knows more than this one."""
     try:
         return as_run(_edits.decode(unit.body))
     except msgspec.ValidationError as error:

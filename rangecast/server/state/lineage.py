@@ -96,7 +96,7 @@ class Lineage:
     # ---- positions
 
     def seq_of(self, text: str, last: int, first: int = 1) -> int:
-        """Return the seq of a position; refuse one of another history, or of none.
+        """Return the seq of a position; reject one of another history, or of none.
 
         `first` and `last` are the log's own.
         """

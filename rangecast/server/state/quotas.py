@@ -53,7 +53,7 @@ class Quotas:
         return self._registry.tenants.get(tenant, {}).get(name, DEFAULTS.get(name))
 
     def publish(self, tenant: str, events: int, size: int) -> None:
-        """Count events that are about to be published; refuse them if too many came before.
+        """Count events that are about to be published; reject them if too many came before.
 
         What one request brings is taken whole: a large one is paid for by those after it.
         """
@@ -102,7 +102,7 @@ class Quotas:
             self._left[tenant, name] = value - used[name], now
 
     def parsed(self, tenant: str, text: str, space: Space) -> Filter:
-        """Return a filter; refuse one that is longer, or has more boxes, than the tenant may."""
+        """Return a filter; reject one that is longer, or has more boxes, than the tenant may."""
         self.check_length(tenant, text)
         max_boxes = self._max_boxes(tenant)
         wanted = Filter.parse(text, space, max_boxes=max(max_boxes, MAX_BOXES))
@@ -110,7 +110,7 @@ class Quotas:
         return wanted
 
     def check_length(self, tenant: str, text: str) -> None:
-        """Refuse a filter that is longer than the tenant may have."""
+        """Reject a filter that is longer than the tenant may have."""
         _check_length(text, self._max_length(tenant))
 
     def _max_length(self, tenant: str) -> int:
@@ -122,38 +122,38 @@ class Quotas:
     def read_many(
         self, tenant: str, texts: Sequence[str], space: TentativeSpace
     ) -> tuple[BoxesRead, dict[int, RangecastError]]:
-        """Return the filters of texts, without those that are refused; why, by their places."""
+        """Return the filters of texts, without those that are rejected; why, by their places."""
         longest, limit = self._max_length(tenant), self._max_boxes(tenant)
-        refused: dict[int, RangecastError] = {}
+        rejected: dict[int, RangecastError] = {}
         if max(map(len, texts), default=0) > longest:
             for place, text in enumerate(texts):
                 try:
                     _check_length(text, longest)
                 except RequestError as error:
-                    refused[place] = error
-            texts = ["" if place in refused else text for place, text in enumerate(texts)]
+                    rejected[place] = error
+            texts = ["" if place in rejected else text for place, text in enumerate(texts)]
 
-        def refuse(place: int, error: FilterError) -> None:
-            refused.setdefault(place, error)
+        def reject(place: int, error: FilterError) -> None:
+            rejected.setdefault(place, error)
 
         def parse(_place: int, text: str) -> Filter:
             return Filter.parse(text, space, max_boxes=max(limit, MAX_BOXES))
 
-        lo, hi, sizes = boxes_of_texts(texts, space, refuse, parse)
+        lo, hi, sizes = boxes_of_texts(texts, space, reject, parse)
         if limit < MAX_BOXES:
-            good = [place for place in range(len(texts)) if place not in refused]
+            good = [place for place in range(len(texts)) if place not in rejected]
             for place, size in zip(good, sizes.tolist(), strict=True):
                 try:
                     _check_boxes(size, limit)
                 except RequestError as error:
-                    refused[place] = error
+                    rejected[place] = error
             kept = sizes <= limit
             rows = np.repeat(kept, sizes)
             lo, hi, sizes = lo[rows], hi[rows], sizes[kept]
-        return BoxesRead(space, lo, hi, sizes), refused
+        return BoxesRead(space, lo, hi, sizes), rejected
 
     def check_session(self, tenant: str) -> None:
-        """Refuse one connection too many."""
+        """Reject one connection too many."""
         limit, count = self.limit(tenant, "sessions"), self._sessions[tenant]
         if limit is not None and count >= limit:
             raise RequestError(

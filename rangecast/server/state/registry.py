@@ -248,7 +248,7 @@ class Registry:
     # ---- looking
 
     def space(self, tenant: str, name: str) -> SpaceEntry:
-        """Return a space; refuse a name that there isn't."""
+        """Return a space; reject a name that there isn't."""
         found = self.spaces.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.spaces if owner == tenant]
@@ -265,7 +265,7 @@ class Registry:
         return found
 
     def board(self, tenant: str, name: str) -> BoardEntry:
-        """Return a board; refuse a name that there isn't."""
+        """Return a board; reject a name that there isn't."""
         found = self.boards.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.boards if owner == tenant]

@@ -45,7 +45,7 @@ class Replay:
         first: int,
         chain_at: Callable[[int], bytes | None] = lambda _seq: None,
     ) -> None:
-        """Begin with the newest whole snapshot in a folder, or with nothing; refuse a log that
+        """Begin with the newest whole snapshot in a folder, or with nothing; reject a log that
         begins later than that ends. `chain_at`: the checksum of the log at a seq, if it is known.
         """
         unread: list[str] = []
@@ -72,7 +72,7 @@ class Replay:
             raise LogError(f"{self._where}: " + "\n".join(lines))
 
     def take(self, unit: Unit) -> list[AnyChange]:
-        """Carry out the next unit; refuse one that isn't as it was written, or isn't the next."""
+        """Carry out the next unit; reject one that isn't as it was written, or isn't the next."""
         if not is_chained(self.chain, unit):
             raise LogError(
                 f"{self._where}: the log is damaged at seq {unit.first}\n"

@@ -228,7 +228,7 @@ Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator]
 
 
 def opened(folder: Path, seq: int) -> Opened:
-    """Return what there was at the seq of a snapshot; refuse one that isn't as it was written."""
+    """Return what there was at the seq of a snapshot; reject one that isn't as it was written."""
     path = folder / f"snapshot-{seq:020}"
     try:
         text = (path / _STATE).read_bytes()

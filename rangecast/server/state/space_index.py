@@ -160,10 +160,10 @@ def bounds_of(texts: Sequence[str], space: Space, known: Sequence[Filter | None]
         found = known[place] if known else None
         return found or Filter.parse(text, space, max_boxes=ANY_BOXES)
 
-    def refuse(_: int, error: FilterError) -> None:
+    def reject(_: int, error: FilterError) -> None:
         raise error
 
-    return boxes_of_texts(texts, space, refuse, parse)
+    return boxes_of_texts(texts, space, reject, parse)
 
 
 def version_boxes(

@@ -40,7 +40,7 @@ class WorkerReport(Report):
     """Result of a verification."""
 
     events: int = 0
-    refused: int = 0
+    rejected: int = 0
     waiting: int = 0
     """Events that no worker has matched yet."""
 
@@ -143,11 +143,11 @@ def _compare(
 ) -> None:
     """Compare what came of one event with what had to come; `None`: it can't be used."""
     report.events += 1
-    is_refused = place[1] in {offset for offset, _ in batch.refused}
-    report.refused += is_refused
-    if is_refused != (wanted is None):
+    is_rejected = place[1] in {offset for offset, _ in batch.rejected}
+    report.rejected += is_rejected
+    if is_rejected != (wanted is None):
         report.differing += 1
-        report.note(f"{_told(place)}: {'refused' if is_refused else 'taken'} against the space")
+        report.note(f"{_told(place)}: {'rejected' if is_rejected else 'taken'} against the space")
     for consumer, names in (wanted or {}).items():
         report.expected += 1
         edits, data = came.pop(consumer, ("", None))

@@ -50,7 +50,7 @@ class Answer:
     edits: str
     """The place of the log that it was matched with."""
     matches: list[Match] = field(default_factory=list)
-    refused: list[tuple[Event, str]] = field(default_factory=list)
+    rejected: list[tuple[Event, str]] = field(default_factory=list)
     """Events that can't be used, and why."""
 
 
@@ -80,7 +80,7 @@ class Matcher:
                     self._changes.append(change)
 
     def entry(self) -> SpaceEntry:
-        """Return the space; refuse a log that has none of this name."""
+        """Return the space; reject a log that has none of this name."""
         tenant, name = self._name
         spaces = self._replay.registry.spaces
         if self._name not in spaces:
@@ -108,10 +108,10 @@ class Matcher:
         self._settle(entry)
         index, registry = self._replay.indexes[entry.number], self._replay.registry
         lines = [one.value for one in events]
-        taken, refused = encoded(lines, entry.space, ignore_unknown=True)
-        wrong = {place for place, _ in refused}
+        taken, rejected = encoded(lines, entry.space, ignore_unknown=True)
+        wrong = {place for place, _ in rejected}
         used = [one for place, one in enumerate(events) if place not in wrong]
-        answer = Answer(self.position, refused=[(events[place], why) for place, why in refused])
+        answer = Answer(self.position, rejected=[(events[place], why) for place, why in rejected])
         if not used:
             return answer
         messages: dict[int, list[Message]] = {}

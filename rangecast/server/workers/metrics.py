@@ -39,7 +39,7 @@ class WorkerMetrics(Collector):
             {
                 "events": ("Events read, matched or rejected.", done.events),
                 "matches": ("Match records written: one per event and consumer.", done.matches),
-                "rejected": ("Events that cannot be used.", done.refused),
+                "rejected": ("Events that cannot be used.", done.rejected),
                 "batches": ("Committed transactions, one per batch.", done.batches),
                 "transactions_aborted": (
                     "Transactions aborted because partitions were reassigned.",

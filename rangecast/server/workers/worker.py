@@ -86,7 +86,7 @@ class BatchRecord(msgspec.Struct):
     edits: str
     """The place of the log that it was matched with."""
     worker: str
-    refused: list[tuple[int, str]]
+    rejected: list[tuple[int, str]]
     """The events that can't be used: offset and reason."""
 
 
@@ -96,7 +96,7 @@ class Totals:
 
     events: int = 0
     matches: int = 0
-    refused: int = 0
+    rejected: int = 0
     batches: int = 0
     transactions_aborted: int = 0
     edits: str = ""
@@ -130,7 +130,7 @@ class Worker:
         self._ends: dict[int, int] | None = None
 
     def prepare(self, is_over: Callable[[], bool]) -> None:
-        """Read the log and join the group; refuse what can't be worked on."""
+        """Read the log and join the group; reject what can't be worked on."""
         tail, settings = self._tail, self._settings
         tail.begin(self._matcher.begin(settings.data, tail.epoch, tail.first))
         self._catch_up(is_over)
@@ -253,26 +253,26 @@ class Worker:
                 "edits": answer.edits,
             }
             yield Record(settings.matches, consumer, body, headers)
-        refused: dict[int, list[tuple[int, str]]] = {}
-        for event, why in answer.refused:
-            refused.setdefault(event.partition, []).append((event.offset, why))
+        rejected: dict[int, list[tuple[int, str]]] = {}
+        for event, why in answer.rejected:
+            rejected.setdefault(event.partition, []).append((event.offset, why))
         for number, first in batch.begins.items():
             place = settings.events, number, first, batch.ends[number]
-            said = BatchRecord(*place, answer.edits, self.name, refused.get(number, []))
+            said = BatchRecord(*place, answer.edits, self.name, rejected.get(number, []))
             yield Record(settings.batches, f"{settings.events}:{number}", _encode(said), {})
 
     def _count(self, batch: Batch, answer: Answer, seconds: float) -> None:
         totals = self.totals
         totals.events += len(batch.events)
         totals.matches += len(answer.matches)
-        totals.refused += len(answer.refused)
+        totals.rejected += len(answer.rejected)
         totals.batches += 1
         totals.seconds += seconds
         totals.edits = answer.edits
-        for event, why in answer.refused[:1]:
+        for event, why in answer.rejected[:1]:
             logger.warning(
                 "%s events can't be used; partition %s, offset %s: %s",
-                *(len(answer.refused), event.partition, event.offset, why),
+                *(len(answer.rejected), event.partition, event.offset, why),
             )
         said: dict[str, Any] = {"seconds": round(seconds, 4)}
         logger.info(

@@ -46,7 +46,7 @@ def cover_commands(
     `exposed` is what is sent because its coverer leaves or shrinks. A command that can't be done
     fails the job.
     """
-    CoverSet(space, index=index, k=k)  # refuses wrong options here, and compiles
+    CoverSet(space, index=index, k=k)  # rejects wrong options here, and compiles
 
     def done(table: pa.Table) -> pa.Table:
         todo = as_commands(table, space)

@@ -25,7 +25,7 @@ from rangecast.spark.steps.prepared import (
     Subscriptions,
     prepare_answers,
 )
-from rangecast.spark.steps.query import EventQuery, need_one_of, refuse_ignored
+from rangecast.spark.steps.query import EventQuery, need_one_of, reject_ignored
 
 OUTPUTS = ("rows", "arrays")
 
@@ -61,7 +61,7 @@ def match(
     check_index(index)
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, MatchAnswerer)
-        refuse_ignored(index, max_worker_memory)
+        reject_ignored(index, max_worker_memory)
     asked = match_query(
         events,
         space,

@@ -62,7 +62,7 @@ def merge(
 
 
 def check_width(grid: Cells) -> None:
-    """Refuse cells whose numbers Spark has no type for."""
+    """Reject cells whose numbers Spark has no type for."""
     if grid.width > _MAX_BITS:
         raise UsageError(
             f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "

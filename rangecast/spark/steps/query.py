@@ -132,7 +132,7 @@ class EventQuery:
 
 
 def need_frame(events: Any) -> None:
-    """Refuse events that are no DataFrame of Spark."""
+    """Reject events that are no DataFrame of Spark."""
     if not hasattr(events, "sparkSession"):
         raise UsageError(
             f"events are a DataFrame of Spark; given: {str(events)[:80]!r}\n"
@@ -140,8 +140,8 @@ def need_frame(events: Any) -> None:
         )
 
 
-def refuse_ignored(index: str, max_worker_memory: int) -> None:
-    """Refuse options that mean nothing for a set that is prepared."""
+def reject_ignored(index: str, max_worker_memory: int) -> None:
+    """Reject options that mean nothing for a set that is prepared."""
     if index != "auto":
         ignored = f"index={index!r}"
     elif max_worker_memory != MAX_WORKER_MEMORY:
@@ -155,6 +155,6 @@ def refuse_ignored(index: str, max_worker_memory: int) -> None:
 
 
 def need_one_of(name: str, given: str, known: Sequence[str]) -> None:
-    """Refuse a choice that isn't one."""
+    """Reject a choice that isn't one."""
     if given not in known:
         raise UsageError(f"no {name} {given!r}: {did_you_mean(given, known)}")

@@ -38,7 +38,7 @@ from rangecast.spark.steps.prepared import (
     Subscriptions,
     prepare_answers,
 )
-from rangecast.spark.steps.query import EventQuery, need_frame, need_one_of, refuse_ignored
+from rangecast.spark.steps.query import EventQuery, need_frame, need_one_of, reject_ignored
 
 OUTPUTS = ("rows", "arrays")
 PLACE = "_place"
@@ -108,7 +108,7 @@ def rank(
     axis = time_axis(space, max_per_second, time_attribute)
     if isinstance(subscriptions, Prepared):
         check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
-        refuse_ignored(index, max_worker_memory)
+        reject_ignored(index, max_worker_memory)
         made: Any = subscriptions.answerer.empty
         if probabilities or score_factors is not None:
             raise UsageError(
@@ -155,7 +155,7 @@ def rank(
 
 
 def check_prepared(prepared: Prepared, space: Space, *, relaxed: bool, combine: str) -> None:
-    """Refuse a set that was prepared for another space or another ranking."""
+    """Reject a set that was prepared for another space or another ranking."""
     prepared.check(space, RankAnswerer)
     made: Any = prepared.answerer.empty
     if (made.relaxed, made.combine) != (relaxed, combine):

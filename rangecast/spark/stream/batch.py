@@ -89,7 +89,7 @@ class BatchRunner:
     _passing: Passing | None = field(default=None, init=False)
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Refuse, before anything runs, columns, sinks and sets that can't work."""
+        """Reject, before anything runs, columns, sinks and sets that can't work."""
         names = [sink.name for sink in self._all_sinks() if sink.promise == "exactly once"]
         twice = [name for name in names if names.count(name) > 1]
         if twice:

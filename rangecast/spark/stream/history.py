@@ -43,7 +43,7 @@ def backfill(
 
     Without `time` it is the first timestamp of the space; if there is none, all events are one
     day that isn't known. Texts are read as ISO 8601; a column without a single timestamp is
-    refused. At most `samples` of the events that match are kept for each day. Events need no ids.
+    rejected. At most `samples` of the events that match are kept for each day. Events need no ids.
     """
     lo, hi, owner = boxes_of(space, [Filter.parse(text, space)])
     time = time or next((a.name for a in space if a.type == "timestamp"), None)

@@ -59,7 +59,7 @@ class NotifyRunner:
         self._stream: str | None = None
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Refuse, before anything runs, columns, sinks and lists that can't work."""
+        """Reject, before anything runs, columns, sinks and lists that can't work."""
         need(events, ("id", "seq", "value"), "updates")
         for sink in self._all_sinks():
             sink.check(session)
@@ -118,7 +118,7 @@ class NotifyRunner:
         self._stream = stream
 
     def _take(self, stream: str) -> None:
-        """Refuse the lists of another stream: the numbers of its batches mean other updates."""
+        """Reject the lists of another stream: the numbers of its batches mean other updates."""
         owner = self._step.lists / _OWNER
         known = json.loads(owner.read_bytes())["stream"] if owner.exists() else stream
         if known != stream:

@@ -70,7 +70,7 @@ class Runner(Protocol):
     """Left when there are no more batches."""
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Refuse, before anything runs, what can't work."""
+        """Reject, before anything runs, what can't work."""
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Answer a batch."""

@@ -62,7 +62,9 @@ def test_it_gets_what_comes_after(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_nothing_is_left_of_what_is_refused(method: str, path: str, body: Any, status: int) -> None:
+def test_nothing_is_left_of_what_is_rejected(
+    method: str, path: str, body: Any, status: int
+) -> None:
     async def work() -> None:
         async with serving() as service:
             last = service.core.log.last

@@ -509,7 +509,7 @@ def test_a_rotated_secret_and_the_one_before_both_sign() -> None:
     run(work)
 
 
-def test_options_that_make_no_sense_are_refused() -> None:
+def test_options_that_make_no_sense_are_rejected() -> None:
     async def work() -> None:
         async with serving() as service:
             client = Client(service)

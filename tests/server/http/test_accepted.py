@@ -237,10 +237,10 @@ def test_what_was_accepted_is_read_again_after_a_crash(tmp_path: Path, seed: int
 
 def places_of(events: list[str], answer: Any) -> dict[str, Any]:
     """Return the events that an answer says are in the log, by position."""
-    refused = {one["row"] for one in answer["rejected"]}
-    rows = range(answer["accepted"] + len(refused))
+    rejected = {one["row"] for one in answer["rejected"]}
+    rows = range(answer["accepted"] + len(rejected))
     epoch, _, first = answer["first"].partition(":")
-    taken = [msgspec.json.decode(events[row]) for row in rows if row not in refused]
+    taken = [msgspec.json.decode(events[row]) for row in rows if row not in rejected]
     return {f"{epoch}:{seq}": one for seq, one in enumerate(taken, int(first))}
 
 
@@ -447,6 +447,6 @@ def test_points_of_deep_lines_are_those_of_their_values() -> None:
     lines = [deep_event(levels) for levels in (2, 990, 990, 3, 4, 5, 6)]
     assert points_of_lines(lines, "", SPACE).tolist() == [[5.0]] * 7
     assert [row["price"] for row in rows_of(lines, "")] == [5] * 7
-    taken, refused = encoded(lines, SPACE, ignore_unknown=True)
-    assert [place for place, _ in refused] == [1, 2]
+    taken, rejected = encoded(lines, SPACE, ignore_unknown=True)
+    assert [place for place, _ in rejected] == [1, 2]
     assert np.array_equal(taken.points, [[5.0]] * 5)

@@ -264,7 +264,7 @@ def test_every_route_with_every_scope(tenants: Tenants) -> None:
     assert not wrong
 
 
-def test_every_route_refuses_a_token_that_has_ended(tenants: Tenants) -> None:
+def test_every_route_rejects_a_token_that_has_ended(tenants: Tenants) -> None:
     """One that was ended, and one that has expired; what needs no token is served with any."""
     given = {"label": "brief", "scopes": ["admin"], "tenant": "red"}
     ended = tenants.ask("red", "admin", "POST", "/v1/tokens", given).json()

@@ -87,13 +87,13 @@ def bombs() -> dict[str, bytes]:
 def test_rows_and_bytes_of_arrow_are_bounded() -> None:
     for name, body in bombs().items():
         before = pa.total_allocated_bytes()
-        with pytest.raises(RequestError) as refused:
+        with pytest.raises(RequestError) as rejected:
             lines_of_arrow(body, MAX_EVENTS, MAX_BODY_BYTES)
-        assert refused.value.status in (400, 413), name
+        assert rejected.value.status in (400, 413), name
         assert pa.total_allocated_bytes() - before < MAX_BODY_BYTES, name
 
 
-def test_a_stream_whose_messages_lie_is_refused() -> None:
+def test_a_stream_whose_messages_lie_is_rejected() -> None:
     """Any byte of it: never another error, and what is accepted is bounded."""
     body = stream_of(
         batch(price=pa.array([1.0, 2.0]), s=pa.array(["a", "b"]).dictionary_encode()),

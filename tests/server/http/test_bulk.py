@@ -89,7 +89,7 @@ def test_bulk_and_single_edits_of_one_group(
             names = [*dict.fromkeys(names)]
         if form == "more":  # takes the way of rows that have more than usual
             rows[0] |= {"weights": {"price": 2}, "ttl": 10_000}
-        if form == "bad":  # the words of rows that are refused get no number
+        if form == "bad":  # the words of rows that are rejected get no number
             rows.insert(0, {"id": "bad", "filter": "who = 'mal' and price <"})
             rows.append({"id": "bad", "filter": "who = 'mal'", "consumer": ["c"]})
         body = "\n".join(map(json.dumps, rows)) if form == "lines" else json.dumps(rows)
@@ -156,7 +156,7 @@ def test_bulk_and_single_edits_of_one_group(
     run(work)
 
 
-def test_a_consumer_that_is_no_text_is_refused() -> None:
+def test_a_consumer_that_is_no_text_is_rejected() -> None:
     """It stopped the server: it is no key of a dict."""
 
     async def work() -> None:
@@ -170,7 +170,7 @@ def test_a_consumer_that_is_no_text_is_refused() -> None:
     run(work)
 
 
-def test_a_bulk_that_is_too_many_is_refused_whole() -> None:
+def test_a_bulk_that_is_too_many_is_rejected_whole() -> None:
     rows = [{"id": f"s{number}", "filter": "price < 5"} for number in range(5)]
 
     async def work() -> None:

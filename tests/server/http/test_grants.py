@@ -171,7 +171,7 @@ def test_the_log_for_a_follower_ends_with_its_token(tokens: Tokens) -> None:
         polled = threads.submit(
             httpx.get, address, headers=token.header, timeout=LONG, trust_env=False
         )
-        time.sleep(0.1)  # or it hasn't begun: refused as well
+        time.sleep(0.1)  # or it hasn't begun: rejected as well
         tokens.end(token)
         assert polled.result(LONG).status_code == 401
 

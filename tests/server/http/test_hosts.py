@@ -1,4 +1,4 @@
-"""Without tokens: requests that a page of another site can make a browser send are refused."""
+"""Without tokens: requests that a page of another site can make a browser send are rejected."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ PATHS = [
 ]
 
 
-def test_pages_of_other_sites_are_refused(http: httpx.Client) -> None:
+def test_pages_of_other_sites_are_rejected(http: httpx.Client) -> None:
     before = http.get("/v1/status").json()["durable_seq"]
     for headers in STRANGE:
         for method, path, body in PATHS:
@@ -110,7 +110,7 @@ def test_pages_of_other_sites_are_refused(http: httpx.Client) -> None:
         assert http.get(path, headers=STRANGE[0]).status_code == 200
 
 
-def test_websockets_of_other_sites_are_refused(url: str) -> None:
+def test_websockets_of_other_sites_are_rejected(url: str) -> None:
     address = url.replace("http", "ws") + "/v1/stream"
     port = url.rpartition(":")[2]
 
@@ -129,8 +129,8 @@ def test_websockets_of_other_sites_are_refused(url: str) -> None:
                 socket.send('{"type": "heartbeat", "ref": 1}')
                 assert json.loads(socket.recv(timeout=LONG))["type"] == "ok"
                 return 101
-        except InvalidStatus as refused:
-            return refused.response.status_code
+        except InvalidStatus as rejected:
+            return rejected.response.status_code
 
     for headers in STRANGE:
         assert opened(headers) == 403, headers
@@ -185,7 +185,7 @@ def test_with_a_token_any_name_will_do(url: str) -> None:
         served.stop()
 
 
-def test_every_route_refuses_pages_of_other_sites(http: httpx.Client) -> None:
+def test_every_route_rejects_pages_of_other_sites(http: httpx.Client) -> None:
     """But those that need no permission: they tell nothing."""
     before = http.get("/v1/status").json()["durable_seq"]
     for route, asked in ROUTES.items():

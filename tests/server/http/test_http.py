@@ -1,4 +1,4 @@
-"""The server over HTTP and WebSocket: paths, answers, refusals, who may do what."""
+"""The server over HTTP and WebSocket: paths, answers, rejections, who may do what."""
 
 from __future__ import annotations
 
@@ -479,10 +479,10 @@ def test_tokens_and_tenants(tmp_path: Path) -> None:
                 lambda: other.publish([{"price": 1}]),
                 lambda: other.delete_consumer("mine"),
             ):
-                with pytest.raises(ServerError) as refused:
+                with pytest.raises(ServerError) as rejected:
                     ask()
-                assert refused.value.status == 404
-                assert "secret" not in str(refused.value)
+                assert rejected.value.status == 404
+                assert "secret" not in str(rejected.value)
             assert other.spaces() == []
             with pytest.raises(ServerError, match="this needs 'admin'"):
                 other.make_token("more", ["admin"])
@@ -505,7 +505,7 @@ def test_tokens_and_tenants(tmp_path: Path) -> None:
         served.stop()
 
 
-def test_odd_requests_get_clear_refusals(server: str) -> None:
+def test_odd_requests_get_clear_rejections(server: str) -> None:
     fuzz = Fuzz(server, seed=3)
     fuzz.run(400)
     assert fuzz.statuses.keys() >= {200, 404, 422}

@@ -1,4 +1,4 @@
-"""What a server refuses leaves nothing behind; what it accepts means what it says."""
+"""What a server rejects leaves nothing behind; what it accepts means what it says."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def followed(service: Service) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [1, many._FEW + 1])
-def test_a_refused_subscription_adds_no_word(
+def test_a_rejected_subscription_adds_no_word(
     tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither one, nor many that are read by compiled code."""
@@ -85,7 +85,7 @@ def test_a_refused_subscription_adds_no_word(
             assert await told(client, f"{one}2", {"filter": "who = 'mal'"}) == 403
             assert words(service.core.registry) == before == followed(service)
             assert service.core.log.last == last + 1
-            # of many, those that are used have words, and the refused ones have none
+            # of many, those that are used have words, and the rejected ones have none
             await client("PUT", "tenants/default", {})
             assert await told(client, bulk, [bad, never, *good, unknown]) == 200
             assert words(service.core.registry) == ["ann", "bob", "eve"] == followed(service)

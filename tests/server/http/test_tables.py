@@ -196,7 +196,7 @@ def test_tables_that_cannot_be_taken(
     assert len(client) == 0
 
 
-def test_other_content_types_are_refused(client: Client) -> None:
+def test_other_content_types_are_rejected(client: Client) -> None:
     row = b'{"id": "a", "filter": "price < 5"}'
     for kind, status in (("text/plain", 415), ("image/png", 415), ("application/json", 200)):
         answer = httpx.post(client.url + PATH, content=row, headers={"Content-Type": kind})
@@ -212,8 +212,8 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def refused(body: bytes) -> RequestError:
-    """Return why a body is refused; what is allocated meanwhile is little."""
+def rejected(body: bytes) -> RequestError:
+    """Return why a body is rejected; what is allocated meanwhile is little."""
     pool = pa.default_memory_pool()
     highest = max(pool.max_memory(), pool.bytes_allocated() + (32 << 20))
     tracemalloc.start()
@@ -228,21 +228,21 @@ def refused(body: bytes) -> RequestError:
     return caught.value
 
 
-def test_a_parquet_bomb_is_refused_by_its_metadata() -> None:
+def test_a_parquet_bomb_is_rejected_by_its_metadata() -> None:
     rows = pa.table({"id": pa.nulls(MAX_ROWS + 1, pa.int64())})
-    assert "at most 100,000 rows; given: 100,001" in str(refused(parquet(rows)))
+    assert "at most 100,000 rows; given: 100,001" in str(rejected(parquet(rows)))
     long = pa.table({"id": ["x" * (70 << 20)]})
     body = parquet(long, compression="zstd", use_dictionary=False, write_statistics=False)
     assert len(body) < 100_000
-    assert "pages of a Parquet file have at most" in str(refused(body))
+    assert "pages of a Parquet file have at most" in str(rejected(body))
     lists = pa.table({"id": [[1, 2]]})
-    assert "has lists" in str(refused(parquet(lists)))
+    assert "has lists" in str(rejected(parquet(lists)))
     delta = parquet(
         pa.table({"id": ["x" * 9] * 9}),
         use_dictionary=False,
         column_encoding={"id": "DELTA_BYTE_ARRAY"},
     )
-    assert "DELTA_BYTE_ARRAY isn't read" in str(refused(delta))
+    assert "DELTA_BYTE_ARRAY isn't read" in str(rejected(delta))
 
 
 def test_a_footer_that_lies_is_not_believed() -> None:
@@ -258,9 +258,9 @@ def test_a_footer_that_lies_is_not_believed() -> None:
     lying = body[:at] + foot + body[-8:]
     column = pq.read_metadata(pa.BufferReader(lying)).row_group(0).column(0)
     assert column.total_uncompressed_size == 1
-    assert "pages of a Parquet file have at most" in str(refused(lying))
+    assert "pages of a Parquet file have at most" in str(rejected(lying))
     cut = body[: honest.data_page_offset] + b"\xff" * 40 + body[honest.data_page_offset + 40 :]
-    assert refused(cut).status == 400
+    assert rejected(cut).status == 400
 
 
 def test_a_text_in_every_row_is_held_once() -> None:
@@ -268,7 +268,7 @@ def test_a_text_in_every_row_is_held_once() -> None:
     table = pa.table({"id": pa.DictionaryArray.from_arrays(rows, text)})
     body = parquet(table, compression="zstd", store_schema=False)
     assert len(body) < 1 << 16
-    assert "values of a table have at most" in str(refused(body))
+    assert "values of a table have at most" in str(rejected(body))
 
 
 def test_a_table_of_every_plain_type_is_read() -> None:

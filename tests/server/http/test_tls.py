@@ -175,7 +175,7 @@ def test_the_certificate_changes_under_load(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("begin", "end", "words"), [(-3, -1, "expired"), (2, 3, "not yet valid"), (0, 1, "")]
 )
-def test_a_certificate_that_clients_refuse_is_named_at_the_start(
+def test_a_certificate_that_clients_reject_is_named_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, begin: int, end: int, words: str
 ) -> None:
     made = Authority(tmp_path, "authority").signed("one", begin=begin, end=end)

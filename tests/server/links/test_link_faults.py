@@ -57,9 +57,9 @@ def test_a_frame_that_can_t_be_decoded_ends_its_link_alone(tmp_path: Path) -> No
             with neighbour(hub) as socket:
                 socket.send(encode(hello))
                 socket.send(encode(frame))
-                assert "a frame was refused" in told(socket)
+                assert "a frame was rejected" in told(socket)
         found = status(hub)
-        assert found["counts"]["frames refused"] == 4
+        assert found["counts"]["frames rejected"] == 4
         assert found["failures"] == 0
         assert links_up(hub) == ["east"]
         assert HTTP.get(f"{east}/readyz").status_code == 200
@@ -183,7 +183,7 @@ def test_a_neighbour_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPat
                 wire.send(b"x" * 600)
             await running
             assert wire in gone
-            assert wire.refused
+            assert wire.rejected
 
     async def never(*_: Any) -> Any:
         with contextlib.suppress(TimeoutError):

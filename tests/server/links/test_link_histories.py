@@ -30,7 +30,7 @@ from tests.server.links.test_manager import (
     LONGEST,
     links_up,
     neighbour,
-    refused,
+    rejected,
     serving,
     status,
     told,
@@ -122,8 +122,8 @@ def test_what_a_promoted_follower_accepts_arrives_at_its_neighbours(tmp_path: Pa
             assert links_up(hub) == ["east"]
             # The old one comes back: another server has its place.
             with serving(tmp_path, "east", hub) as old:
-                assert "a server with another log is linked here as 'east'" in refused(old)
-                assert "a second link of east is refused" in alarms(hub)
+                assert "a server with another log is linked here as 'east'" in rejected(old)
+                assert "a second link of east is rejected" in alarms(hub)
             publish(promoted, 131)
             until(lambda: ids(hub)[-1] == 131)
 
@@ -172,14 +172,14 @@ class _Clock:
         return getattr(time, name)
 
 
-def test_a_second_server_under_a_name_is_refused_while_the_first_is_known(tmp_path: Path) -> None:
+def test_a_second_server_under_a_name_is_rejected_while_the_first_is_known(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with serving(tmp_path, "hub") as hub:
         with serving(tmp_path, "east", hub) as east:
             prepare(east)
             with serving(other, "east", hub) as second:
-                assert "a server with another log is linked here as 'east'" in refused(second)
+                assert "a server with another log is linked here as 'east'" in rejected(second)
                 publish(hub, *range(10))
                 until(lambda: ids(east) == [*range(10)])
                 assert status(second)["events"] == 0
@@ -187,10 +187,10 @@ def test_a_second_server_under_a_name_is_refused_while_the_first_is_known(tmp_pa
         with serving(other, "east", hub) as second:  # also while the first is away
             until(lambda: "known under this name" in alarms(hub))
             until(lambda: "known under this name" in alarms(second))
-            assert "delete the link to east" in refused(second)
+            assert "delete the link to east" in rejected(second)
             (link,) = status(hub)["links"]
-            assert "known under this name" in link["refused"]
-            assert "rangecast_link_refusals_total" in HTTP.get(f"{hub}/metrics").text
+            assert "known under this name" in link["rejected"]
+            assert "rangecast_link_rejections_total" in HTTP.get(f"{hub}/metrics").text
         publish(hub, 10)
         with serving(tmp_path, "east", hub) as east:
             until(lambda: ids(east) == [*range(11)])
@@ -222,7 +222,7 @@ def test_a_cycle_that_was_accepted_for_a_moment_blocks_nothing(tmp_path: Path) -
             socket.send(encode(again))
             assert "can be reached without it" in told(socket)
         link = status(hub)["links"][1]
-        assert "delete it at both ends" in link["refused"]
+        assert "delete it at both ends" in link["rejected"]
         with Client(hub, space="s") as client:
             client.subscribe("more", "x >= 7", consumer="c")
             until(lambda: client.wait_until_propagated("more"))

@@ -1,4 +1,4 @@
-"""Links between servers, each in a thread of this process: what is refused, and in which words.
+"""Links between servers, each in a thread of this process: what is rejected, and in which words.
 
 `tests/server/links/test_link_kills.py` has real processes that are cut and killed.
 """
@@ -81,8 +81,8 @@ def links_up(url: str) -> list[str]:
     return [one["broker"] for one in status(url)["links"] if one["state"] == "up"]
 
 
-def refused(url: str) -> str:
-    """Return why the first link that a server makes is refused."""
+def rejected(url: str) -> str:
+    """Return why the first link that a server makes is rejected."""
     error: str = until(lambda: status(url)["dials"][0]["error"])
     return error
 
@@ -97,7 +97,7 @@ def neighbour(url: str, name: str = "stranger") -> Iterator[ClientConnection]:
 
 
 def told(socket: ClientConnection) -> str:
-    """Return the words in which a connection is refused."""
+    """Return the words in which a connection is rejected."""
     while not isinstance(said := socket.recv(LONGEST), str):
         pass
     text: str = json.loads(said)["detail"]
@@ -195,16 +195,16 @@ def test_a_link_and_what_waits_for_it_survive_a_restart(tmp_path: Path) -> None:
             until(lambda: all(one["lag"] == 0 for one in status(hub)["links"]))
 
 
-def test_links_that_can_t_be_are_refused_in_words(tmp_path: Path) -> None:
+def test_links_that_can_t_be_are_rejected_in_words(tmp_path: Path) -> None:
     with serving(tmp_path, "hub") as hub:
         with serving(tmp_path, "odd", hub, spaces={"s": OTHER}) as odd:
-            text = refused(odd)
+            text = rejected(odd)
             digests = [word for word in text.replace(";", "").split() if len(word) == 16]
             assert len(set(digests)) == 2, text
             until(lambda: "link-odd" not in str(HTTP.get(f"{hub}/v1/consumers").json()))
         (tmp_path / "twin").mkdir()
         with serving(tmp_path / "twin", "hub", hub) as twin:
-            assert "is called 'hub' as well" in refused(twin)
+            assert "is called 'hub' as well" in rejected(twin)
         with serving(tmp_path, "east", hub) as east:
             until(lambda: links_up(hub) == ["east"])
             with serving(tmp_path, "north", hub, east) as north:  # one of the two closes a cycle
@@ -264,7 +264,7 @@ def test_frames_that_aren_t_right_close_the_link_and_harm_nothing(tmp_path: Path
             socket.send(encode(Heartbeat(incarnation=2, version=0, digest=0)))
             socket.send(encode(events))
             until(lambda: client.match({"x": 1}) == [] and status(hub)["events"] == 1)
-        assert status(hub)["counts"]["frames refused"] >= 4
+        assert status(hub)["counts"]["frames rejected"] >= 4
         rejected: list[RejectedRow] = []
         long = client.publish([{"x": 1}, {"who": "x" * MAX_EVENT_BYTES}], rejected=rejected)
         assert (long.accepted, [one.row for one in rejected]) == (1, [1])
@@ -295,14 +295,14 @@ def test_a_link_needs_a_token_of_its_own_and_tls_hides_it(tmp_path: Path, monkey
                 tokens[scope] = answer["token"]
         link = (f"{hub.replace('https', 'wss')}/v1/link",)
         with serving(tmp_path, "east", links=link) as east:
-            assert "a token is needed" in refused(east)
+            assert "a token is needed" in rejected(east)
         with serving(tmp_path, "east", links=link, token=tokens["read"]) as east:
-            assert "this needs 'link'" in refused(east)
+            assert "this needs 'link'" in rejected(east)
         with serving(tmp_path, "east", links=link, token=tokens["link"]) as east:
             until(lambda: links_up(east) == ["hub"])
         monkeypatch.delenv("SSL_CERT_FILE")
         with serving(tmp_path, "east", links=link, token=tokens["link"]) as east:
-            assert "certificate" in refused(east).lower()
+            assert "certificate" in rejected(east).lower()
 
 
 def test_what_is_given_for_links_is_checked_before_anything_starts(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def units_of(folder: Path, **options: Any) -> list[Unit]:
 
 
 def judge(folder: Path, units: list[Unit], **options: Any) -> bool:
-    """Whether a damaged log is refused; if it isn't, everything is there."""
+    """Whether a damaged log is rejected; if it isn't, everything is there."""
     errors = []
     for read in (checked_units, units_of):
         try:
@@ -114,14 +114,14 @@ def test_a_flipped_bit_anywhere_is_found_or_does_no_harm(
     if what == "wal":
         for frame in range(_HEADER, size, _FRAME):
             places |= {*range(frame, frame + 24)}
-    refused = 0
+    rejected = 0
     for place in sorted(places):
         bad = files | {name: flipped(files[name], place, dice.randrange(8))}
-        refused += judge(restored(tmp_path / "log", bad), units)
+        rejected += judge(restored(tmp_path / "log", bad), units)
     if what == "wal":  # every frame counts
-        assert refused > len(places) * 0.8
+        assert rejected > len(places) * 0.8
     if what == "mark":  # one of its two records is enough
-        assert refused == 0
+        assert rejected == 0
 
 
 def test_a_file_that_is_gone_is_missed(tmp_path: Path, written: tuple[Files, list[Unit]]) -> None:
@@ -216,7 +216,7 @@ def test_without_a_sync_a_lost_end_is_no_damage(tmp_path: Path, durability: str)
         assert judge(restored(tmp_path / "log", after | {wal: synced[wal][:5000]}), units)
 
 
-def test_a_damaged_write_ahead_file_is_refused_checked_and_repaired(tmp_path: Path) -> None:
+def test_a_damaged_write_ahead_file_is_rejected_checked_and_repaired(tmp_path: Path) -> None:
     async def work() -> None:
         folder = tmp_path / "data"
         async with serving(folder) as service:

@@ -1,4 +1,4 @@
-"""No answer before what it says is in the log: also to repeats, refusals and edits of one group."""
+"""No answer before its content is in the log: also to repeats, rejections, edits of one group."""
 
 from __future__ import annotations
 
@@ -208,10 +208,10 @@ def _following(service: Service, follows: int) -> Future[Any]:
 
 @pytest.mark.parametrize("how", CONDITIONS)
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_refusal_by_what_is_not_yet_written_waits_for_it(
+def test_a_rejection_by_what_is_not_yet_written_waits_for_it(
     monkeypatch: pytest.MonkeyPatch, how: str, is_written: bool
 ) -> None:
-    first, second, refusal = CONDITIONS[how]
+    first, second, rejection = CONDITIONS[how]
     held(monkeypatch)
 
     async def work() -> None:
@@ -223,7 +223,7 @@ def test_a_refusal_by_what_is_not_yet_written_waits_for_it(
             log.release(None if is_written else LogFullError("full"))
             if is_written:
                 await result_of(answers[0])
-                with pytest.raises(RangecastError, match=refusal):
+                with pytest.raises(RangecastError, match=rejection):
                     await result_of(answers[1])
             else:
                 for one in answers:
@@ -252,7 +252,7 @@ def test_updates_that_change_nothing_wait_for_what_they_were_judged_by(
             log.release(None if is_written else LogFullError("full"))
             if is_written:
                 assert (await result_of(first)).count == 1
-                assert len((await result_of(second)).refused) == 1
+                assert len((await result_of(second)).rejected) == 1
             else:
                 with pytest.raises(LogFullError):
                     await result_of(second)
@@ -356,7 +356,7 @@ def test_edits_written_while_the_matcher_fails_are_answered(
     run(work)
 
 
-def test_repeats_on_a_full_disk_are_refused_as_the_first_is(tmp_path: Path) -> None:
+def test_repeats_on_a_full_disk_are_rejected_as_the_first_is(tmp_path: Path) -> None:
     """Of the real log: 20 keys, each asked for by many at once, on a disk without space."""
 
     async def work() -> None:

@@ -105,9 +105,9 @@ def test_a_full_disk_prevents_neither_stopping_nor_starting(tmp_path: Path) -> N
         with served(tmp_path, data) as (http, process):
             assert http.get("/readyz").status_code == 503
             comes(http, "disk full")
-            refused = http.post(EVENTS, json=[{"symbol": "y" * 300_000}])
-            assert refused.status_code == 507
-            assert "--retention-gb" in refused.json()["detail"]
+            rejected = http.post(EVENTS, json=[{"symbol": "y" * 300_000}])
+            assert rejected.status_code == 507
+            assert "--retention-gb" in rejected.json()["detail"]
             came = http.get("/v1/consumers/c/messages").json()["items"]
             assert [one["event"]["price"] for one in came] == list(range(20))
             ballast.unlink()

@@ -110,7 +110,7 @@ def test_a_damaged_log_is_recognised_wherever_it_is_damaged(tmp_path: Path) -> N
     assert found > 50  # the others were in space that nothing uses
 
 
-def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
+def test_a_damaged_log_is_rejected_checked_and_repaired(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)
         await prepared(service)
@@ -147,7 +147,7 @@ def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_full_disk_refuses_writes_and_serves_on(tmp_path: Path) -> None:
+def test_a_full_disk_rejects_writes_and_serves_on(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)
         await prepared(service)
@@ -158,14 +158,14 @@ def test_a_full_disk_refuses_writes_and_serves_on(tmp_path: Path) -> None:
         log: Any = service.core.log
         pages = log._writer.execute("PRAGMA page_count").fetchone()[0]
         log._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
-        refused = 0
+        rejected = 0
         for _ in range(20):
             try:
                 accepted = await publish(service, EVENTS)
                 acked += range(accepted.first, accepted.first + accepted.count)
             except LogFullError:
-                refused += 1
-        assert refused > 10
+                rejected += 1
+        assert rejected > 10
         with pytest.raises(LogFullError, match="free some space"):
             await edit(service, *[put(f"s{n}", "one", "price < 5") for n in range(400)])
         assert "s0" not in service.core.registry.space(T, "market").live

@@ -60,7 +60,7 @@ def test_a_follower_has_everything_and_takes_over(tmp_path: Path) -> None:
     second.stop()
 
 
-def test_another_history_is_refused(tmp_path: Path) -> None:
+def test_another_history_is_rejected(tmp_path: Path) -> None:
     first, other = Served(data=tmp_path / "first"), Served(data=tmp_path / "other")
     other.stop()
     service = Service(tmp_path / "other", leader=Leader(first.url, None))

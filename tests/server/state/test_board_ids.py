@@ -89,7 +89,7 @@ def test_an_object_keeps_the_id_it_was_added_with() -> None:
         served.stop()
 
 
-def test_an_empty_id_is_refused_everywhere() -> None:
+def test_an_empty_id_is_rejected_everywhere() -> None:
     served = Served()
     try:
         with Client(served.url) as client:

@@ -209,7 +209,7 @@ async def history(service: Service, mirror: Mirror, turns: int) -> None:
         else:
             row = mirror.change()
             accepted = await update(service, [row, {"id": "nobody", "value": 1}, {"id": 7, "z": 1}])
-            assert [row for row, _ in accepted.refused] == [1, 2]
+            assert [row for row, _ in accepted.rejected] == [1, 2]
             mirror.apply(accepted.first, row)
         assert accepted.count
 
@@ -297,7 +297,7 @@ def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(tmp_path: Path) 
     run(work())
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)
         mirror = Mirror("line", 1)
@@ -319,16 +319,16 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
             *([1], 7, {"id": [], "value": 1}, {"id": "a", "km": 3}, {"id": "a", "value": 10**400}),
         ]
         accepted = await update(service, bad)
-        assert [row for row, _ in accepted.refused] == [*range(len(bad))]
+        assert [row for row, _ in accepted.rejected] == [*range(len(bad))]
         assert not accepted.count
-        reasons = dict(accepted.refused)
+        reasons = dict(accepted.rejected)
         assert "give a position and a value to add it" in reasons[0]
         assert "unknown field 'km'" in reasons[11]
         for options in ({"strict": True}, {"is_batch": True}):
             accepted = await update(
                 service, [{"id": "a", "value": 9}, {"id": "b", "value": 1}], **options
             )
-            assert (accepted.count, [row for row, _ in accepted.refused]) == (0, [1])
+            assert (accepted.count, [row for row, _ in accepted.rejected]) == (0, [1])
         # later rows see what earlier ones do
         rows = [
             {"id": "a", "value": None},
@@ -336,7 +336,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
             {"id": "c", "position": 5, "value": 5},
         ]
         accepted = await update(service, [*rows, {"id": "c", "value": 4}])
-        assert (accepted.count, [row for row, _ in accepted.refused]) == (3, [1])
+        assert (accepted.count, [row for row, _ in accepted.rejected]) == (3, [1])
         objects = service.core.registry.board(T, B).objects
         assert [(name, one.value, one.place) for name, one in objects.items()] == [
             ("c", 4.0, (5.0,))

@@ -1,4 +1,4 @@
-"""Limits of tenants: what is too much is refused, with the number and the limit."""
+"""Limits of tenants: what is too much is rejected, with the number and the limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.server.http.test_http import Served
 from tests.support.server.serving import SPACE, Client, T, publish, run, serving
 
 
-def refused(call: Any, *arguments: Any) -> str:
+def rejected(call: Any, *arguments: Any) -> str:
     with pytest.raises(RequestError) as found:
         call(*arguments)
     return f"{found.value.status} {found.value}".partition("\n")[0]
@@ -37,7 +37,7 @@ def test_rates_are_paid_back() -> None:
     registry.tenants["a"] = {"events_per_second": 100, "bytes_per_second": 1000}
     quotas.publish("a", 60, 10)
     quotas.publish("a", 60, 10)
-    said = refused(quotas.publish, "a", 1, 10)
+    said = rejected(quotas.publish, "a", 1, 10)
     assert said == "429 this tenant may send 100 events per second, and has sent more"
     quotas.publish("b", 1000, 10)
     now[0] += 0.3
@@ -46,11 +46,11 @@ def test_rates_are_paid_back() -> None:
     now[0] += 10
     quotas.publish("a", 1, 5000)
     now[0] += 3.9
-    assert "bytes per second" in refused(quotas.publish, "a", 1, 1)
+    assert "bytes per second" in rejected(quotas.publish, "a", 1, 1)
     now[0] += 0.2
     quotas.publish("a", 1, 1)
     registry.tenants["a"] = {"events_per_second": 0}
-    assert refused(quotas.publish, "a", 1, 1).startswith("429")
+    assert rejected(quotas.publish, "a", 1, 1).startswith("429")
 
 
 def test_filters_and_connections() -> None:
@@ -58,13 +58,13 @@ def test_filters_and_connections() -> None:
     quotas = Quotas(registry)
     registry.tenants["a"] = {"filter_length": 40, "filter_boxes": 2, "sessions": 1}
     quotas.parsed("a", "price < 1 or price > 2", SPACE)
-    said = refused(quotas.parsed, "a", "price < 1 or price = 3 or price > 5", SPACE)
+    said = rejected(quotas.parsed, "a", "price < 1 or price = 3 or price > 5", SPACE)
     assert said == "403 a filter of this tenant has at most 2 boxes, not 3"
-    said = refused(quotas.parsed, "a", " " * 41, SPACE)
+    said = rejected(quotas.parsed, "a", " " * 41, SPACE)
     assert said == "403 a filter of this tenant has at most 40 characters, not 41"
     quotas.check_session("a")
     with quotas.session("a"):
-        said = refused(quotas.check_session, "a")
+        said = rejected(quotas.check_session, "a")
         assert said == "429 this tenant may have 1 connections open, and has 1"
         quotas.check_session("b")
     quotas.check_session("a")

@@ -1,4 +1,4 @@
-"""Damaged snapshots: an earlier one or the log serves instead, or the start is refused clearly."""
+"""Damaged snapshots: an earlier one or the log serves instead, or the start is rejected clearly."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_matcher_finds_what_an_engine_does_at_every_place_of_a_log() -> None:
         given = [b"{", *lines, b"", b'{"price": "much"}', b"[1]"]
         answer = matcher.match([Event(3, 10 + n, line) for n, line in enumerate(given)])
         assert answer.edits == f"{log.epoch}:{log.last}"
-        assert [one.offset for one, _ in answer.refused] == [10, 16, 17, 18]
+        assert [one.offset for one, _ in answer.rejected] == [10, 16, 17, 18]
         found = {(one.event.offset - 11, one.consumer): ids_of(one) for one in answer.matches}
         assert len(found) == len(answer.matches)
         expected: dict[tuple[int, str], set[str]] = {}
@@ -199,7 +199,7 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
             await until(lambda: lag_of(where) == 0)
             second.send_signal(signal.SIGTERM)
             said, _ = await asyncio.to_thread(second.communicate)
-            assert (second.returncode, "1 refused" in said) == (0, True), said
+            assert (second.returncode, "1 rejected" in said) == (0, True), said
 
     try:
         run(work)
@@ -243,7 +243,7 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
     report = verify_workers(settings)
     assert report.holds, report.samples
     assert (report.events, report.expected) == (len(sent) + 1, len(expected))
-    assert (report.refused, report.waiting) == (1, 0)
+    assert (report.rejected, report.waiting) == (1, 0)
     one, head = records[0], dict(records[0].headers())
     sending.produce(settings.matches, one.value(), "one", headers={**head, "offset": b"900000"})
     sending.produce(settings.matches, one.value(), one.key(), headers=head)
@@ -330,7 +330,7 @@ def test_who_has_lost_its_partitions_or_its_name_commits_nothing(kafka: str) -> 
     assert not committed(kafka, "lost-out")
 
 
-def test_what_cant_be_worked_on_is_refused(kafka: str, tmp_path: Path) -> None:
+def test_what_cant_be_worked_on_is_rejected(kafka: str, tmp_path: Path) -> None:
     make_topic(connecting(kafka), "some-in", 1)
 
     def worker(prefix: str = "some", space: str = "s", **more: Any) -> None:

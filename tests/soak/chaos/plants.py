@@ -220,21 +220,21 @@ def ready_while_full() -> None:
     Service.why_not_ready = lambda self: ""  # type: ignore[method-assign]
 
 
-def refused_written() -> None:
-    """What was refused on a full disk is written when there is room."""
+def rejected_written() -> None:
+    """What was rejected on a full disk is written when there is room."""
     from rangecast.server.pipeline.pipeline import CommitPipeline
 
-    refuse = CommitPipeline._refuse_full
+    reject = CommitPipeline._reject_full
 
-    def stubborn(self: Any, error: Any, refused: Any, acks: Any) -> None:
-        refuse(self, error, refused, acks)
-        for request in refused:
+    def stubborn(self: Any, error: Any, rejected: Any, acks: Any) -> None:
+        reject(self, error, rejected, acks)
+        for request in rejected:
             request.answer = Future()
             with self._change:
                 self._waiting.append(request)
                 self.queue_bytes += request.size
 
-    CommitPipeline._refuse_full = stubborn  # type: ignore[method-assign]
+    CommitPipeline._reject_full = stubborn  # type: ignore[method-assign]
 
 
 def follower_gives_up() -> None:
@@ -275,7 +275,7 @@ PLANTS = {
     "edit-not-applied": Plant(edit_not_applied, "calm,term", "matched message-lost delivered"),
     "budget-exceeded": Plant(budget_exceeded, "calm,kill", "budget"),
     "ready-while-full": Plant(ready_while_full, "full-disk", "ready"),
-    "refused-written": Plant(refused_written, "full-disk", "rejected-written"),
+    "rejected-written": Plant(rejected_written, "full-disk", "rejected-written"),
     "follower-gives-up": Plant(follower_gives_up, "follower,kill,term", "follows"),
     "link-forgets": Plant(link_forgets, "links", "link-order"),
 }

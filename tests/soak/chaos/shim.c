@@ -1,7 +1,7 @@
 /* Faults of the disk and the clock, below one folder: loaded into a server with LD_PRELOAD.
 
    A page of shared memory (`struct control`, also in shim.py) says what is to fail. Writes can be
-   refused (an errno, or no room for files to grow), slow, or the last thing that the process does;
+   rejected (an errno, or no room for files to grow), slow, or the last thing that the process does;
    a sync can be slow, fail, or be that. What isn't synced can be lost: with `journal`, the bytes
    before each write are kept in a file per inode until a sync of that inode returns, so that a
    power cut can be played by writing them back. Segments of the log that are deleted are linked

@@ -53,7 +53,7 @@ class Op:
     name: str = ""
     position_lo: float = 0.0
     attempts: int = 1
-    refused: list[int] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
     """Rows that can't be taken."""
 
 
@@ -85,7 +85,7 @@ class Workload:
             op.events = self._events(code, dice.randint(2, 5), dice)
             if kind == "part":
                 row = dice.randrange(len(op.events))
-                op.events[row]["x"], op.refused = "much", [row]
+                op.events[row]["x"], op.rejected = "much", [row]
         elif kind in ("many", "arrow"):
             op.events = self._events(code, dice.randint(257, 300), dice)
         elif kind in ("keyed", "dedup"):

@@ -88,7 +88,7 @@ class Writer:
             found = {
                 "first": seq_of(said["first"]),
                 "count": said["accepted"],
-                "refused": [one["row"] for one in said["rejected"]],
+                "rejected": [one["row"] for one in said["rejected"]],
                 "skipped": said.get("skipped", 0),
                 "repeated": said.get("repeated", False),
                 "matches": said.get("matches"),
@@ -164,7 +164,7 @@ class Writer:
         if outcome == "ok":
             last, count = seq_of(answer.body["position"]), answer.body.get("accepted", 1)
             found = {"first": None if last is None else last - count + 1, "count": count}
-            found["refused"] = [one["row"] for one in answer.body.get("rejected", ())]
+            found["rejected"] = [one["row"] for one in answer.body.get("rejected", ())]
         self._history.end(self._server.name, number, outcome, status=answer.status, **found)
 
     def _outcome(self, number: int, answer: Answer) -> str:

@@ -68,7 +68,7 @@ def test_a_set_is_what_its_table_is_after_each_change(tmp_path, feed):
     assert followed.versions.rejected(followed.versions.latest()) == []
 
 
-def test_a_table_that_cant_be_followed_is_refused(tmp_path):
+def test_a_table_that_cant_be_followed_is_rejected(tmp_path):
     followed = Followed(tmp_path)
     with pytest.raises(FileError, match=r"its changes can't be read(.|\n)*hint"):
         followed.ids()

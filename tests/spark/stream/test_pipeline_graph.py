@@ -236,7 +236,7 @@ def test_a_stream_of_updates_beside_a_stream_of_events(spark, board):
         load(board, text).run(spark)
 
 
-def test_a_batch_of_updates_without_a_quarantine_is_refused_whole(spark, board):
+def test_a_batch_of_updates_without_a_quarantine_is_rejected_whole(spark, board):
     text = HEAD[: HEAD.index("[[source]]")] + UPDATES + NOTIFY
     with pytest.raises(RejectedRowError, match=r"column 'seq'"):
         load(board, text).run(spark)
@@ -331,7 +331,7 @@ def test_a_name_that_means_nothing_is_told_before_spark_starts(folder, text, mes
         load(folder, HEAD + text)
 
 
-def test_a_stream_refuses_what_only_batch_jobs_do(folder):
+def test_a_stream_rejects_what_only_batch_jobs_do(folder):
     with pytest.raises(FileError, match="the rows of a step 'cover' are written by batch jobs"):
         load(folder, STREAM + step("cover") + step("match") + sink("o", 'input = "cover"'))
     with pytest.raises(FileError, match=r"sink\[0\].replace: is for batch jobs"):

@@ -113,7 +113,7 @@ def test_a_kept_moment_stays_one_in_every_zone_with_and_without_matches(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json"])
-def test_a_changed_shape_of_the_output_is_refused_on_a_restart(spark, tmp_path, kind):
+def test_a_changed_shape_of_the_output_is_rejected_on_a_restart(spark, tmp_path, kind):
     sink = SINKS[kind]
     add(tmp_path, "0.parquet", [5])
     run(spark, tmp_path, sink(tmp_path / "out"))
@@ -129,7 +129,7 @@ def test_a_changed_shape_of_the_output_is_refused_on_a_restart(spark, tmp_path, 
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json"])
-def test_a_column_that_the_folders_name_would_hide_is_refused(spark, tmp_path, kind):
+def test_a_column_that_the_folders_name_would_hide_is_rejected(spark, tmp_path, kind):
     add(tmp_path, "0.parquet", [5])
     with pytest.raises(UsageError, match="the column 'batch' can't be written"):
         run(spark, tmp_path, SINKS[kind](tmp_path / "out"), keep=["batch"])
@@ -242,7 +242,7 @@ def test_rows_are_partitioned_and_small_files_are_joined(spark, tmp_path, kind):
         go(SINKS[kind](path, partition_by=["subscription"]))
 
 
-def test_columns_that_rows_cant_be_partitioned_by_are_refused(spark, tmp_path):
+def test_columns_that_rows_cant_be_partitioned_by_are_rejected(spark, tmp_path):
     for sink in SINKS.values():
         for by, words in (
             (["nothing"], "the rows lack the columns 'nothing'"),
@@ -316,7 +316,7 @@ def with_mapping(action):
         action["protocol"]["readerFeatures"] = ["columnMapping"]
 
 
-REFUSED = {
+REJECTED = {
     "CHECK": (
         lambda path: table(path).alter.add_constraint({"small": "event < 0"}),
         r"the CHECK constraint small \(event < 0\)",
@@ -368,9 +368,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_isnt_obeyed_is_refused_by_name_before_the_first_batch(spark, tmp_path, name):
-    make, message = REFUSED[name]
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_isnt_obeyed_is_rejected_by_name_before_the_first_batch(spark, tmp_path, name):
+    make, message = REJECTED[name]
     path = tmp_path / "out"
     make(path)
     version = DeltaTable(path).version()
@@ -395,7 +395,7 @@ def test_a_table_that_can_only_be_appended_to(spark, tmp_path):
         DeltaTable(path).delete()
 
 
-def test_a_table_with_the_batches_of_another_stream_is_refused_unless_shared(spark, tmp_path):
+def test_a_table_with_the_batches_of_another_stream_is_rejected_unless_shared(spark, tmp_path):
     path = tmp_path / "out"
     add(tmp_path, "0.parquet", [5])
     run(spark, tmp_path, Delta(path))

@@ -328,7 +328,7 @@ def test_a_version_without_subscriptions_leaves_the_results_readable(cli, spark,
     cli("verify", "events", "versions", "matches", "--space", "space.toml")
 
 
-def test_a_folder_of_integers_as_ids_refuses_texts_and_takes_an_empty_set(spark, tmp_path):
+def test_a_folder_of_integers_as_ids_rejects_texts_and_takes_an_empty_set(spark, tmp_path):
     with ExitStack() as closing:
         folder = Folder(tmp_path / "matches")
         folder.open("s", closing)

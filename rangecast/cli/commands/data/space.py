@@ -30,7 +30,7 @@ def infer(
     bounds: Annotated[
         bool,
         typer.Option(
-            "--bounds", help="Give min and max of the data; events outside will be refused."
+            "--bounds", help="Give min and max of the data; events outside will be rejected."
         ),
     ] = False,
     overwrite: Overwrite = False,

@@ -102,7 +102,7 @@ def _of_version(path: Path, version: int | None) -> str:
 
 
 def _two(space: Space, names: str | None) -> tuple[str, str] | None:
-    """Return the attributes of a map; refuse what isn't two that can be ordered by size."""
+    """Return the attributes of a map; reject what isn't two that can be ordered by size."""
     from rangecast.errors import UsageError, did_you_mean
     from rangecast.model.attributes.base import Integer, Number
 

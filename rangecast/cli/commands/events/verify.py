@@ -137,7 +137,7 @@ def _judges(
 
 
 def _all_of(rows: Iterator[pa.RecordBatch], version: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a result; refuse those that another version answered."""
+    """Yield the rows of a result; reject those that another version answered."""
     from rangecast.errors import UsageError
 
     for batch in rows:

@@ -78,7 +78,7 @@ def _check(
     single: dict[str, Any],
     rejected: Path | None,
 ) -> None:
-    """Refuse options that don't go together."""
+    """Reject options that don't go together."""
     from rangecast.errors import UsageError
 
     if (filter is None) == (file is None):

@@ -130,7 +130,7 @@ def run(
         worker.run(is_over)
     done = worker.totals
     print(
-        f"{done.events:,} events, {done.matches:,} matches, {done.refused:,} refused, in "
+        f"{done.events:,} events, {done.matches:,} matches, {done.rejected:,} rejected, in "
         f"{done.batches:,} batches" + (f"; the last by {done.edits}." if done.edits else ".")
     )
 
@@ -163,7 +163,7 @@ def verify(
 
     found = verify_workers(WorkerSettings(log, space, events, matches, tenant))
     print(
-        f"{found.events:,} events, {found.refused:,} refused, {found.waiting:,} not matched yet; "
+        f"{found.events:,} events, {found.rejected:,} rejected, {found.waiting:,} not matched yet; "
         f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "
         f"many, {found.differing:,} with other subscriptions, {found.repeated:,} repeated."
     )

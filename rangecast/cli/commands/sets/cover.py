@@ -74,10 +74,10 @@ def cover(
     from rangecast.model.io.subset import rows_of
     from rangecast.report.cover import draw, redundancy
 
-    refused = {"-k": k != "1", "--index": index != CoverIndex.AUTO}
+    unused = {"-k": k != "1", "--index": index != CoverIndex.AUTO}
     if commands is not None:
-        refused = {"--plot": plot is not None, "--engine spark": on.is_spark}
-    check_commands(subscriptions, commands, refused)
+        unused = {"--plot": plot is not None, "--engine spark": on.is_spark}
+    check_commands(subscriptions, commands, unused)
     with Run.started(
         output,
         reads=[subscriptions, space, commands],

@@ -130,9 +130,9 @@ def merge(
         "--bounding-boxes": bounding,
         "--redundant": redundant,
     }
-    refused = {name: given is not None for name, given in [*without.items(), ("--plot", plot)]}
-    refused["--engine spark"] = on.is_spark
-    check_commands(subscriptions, commands, refused if commands is not None else {})
+    unused = {name: given is not None for name, given in [*without.items(), ("--plot", plot)]}
+    unused["--engine spark"] = on.is_spark
+    check_commands(subscriptions, commands, unused if commands is not None else {})
     if save is not None:
         check_free(save, overwrite=overwrite)
     if weighting_events is not None and events is not None and _is_same(weighting_events, events):

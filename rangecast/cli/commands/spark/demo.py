@@ -108,7 +108,7 @@ class _Demo:
     compiler: Compiler = field(init=False)
 
     def clear(self) -> None:
-        """Remove what an earlier run wrote; refuse a folder of other files."""
+        """Remove what an earlier run wrote; reject a folder of other files."""
         import shutil
 
         from rangecast.errors import FileError

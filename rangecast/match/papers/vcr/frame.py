@@ -76,7 +76,7 @@ def _is_side(side: int) -> bool:
 
 
 def levels_of(sides: tuple[int, int]) -> tuple[int, int]:
-    """Return (kx, ky) of the largest sides (Lx, Ly); refuse what aren't powers of two."""
+    """Return (kx, ky) of the largest sides (Lx, Ly); reject what aren't powers of two."""
     lx, ly = sides
     if not (_is_side(lx) and _is_side(ly)):
         expected = f"two powers of two up to {_LONGEST_SIDE}, such as (16, 8)"

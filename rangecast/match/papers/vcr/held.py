@@ -94,7 +94,7 @@ class HeldBoxes:
         self.count, self.rows = count, rows
 
     def boxes_of(self, rows: npt.ArrayLike) -> I64:
-        """Return the boxes of subscriptions; refuse rows that aren't there or come twice."""
+        """Return the boxes of subscriptions; reject rows that aren't there or come twice."""
         given = np.asarray(rows)
         wanted = np.unique(given)
         if given.dtype.kind not in "iu" and len(wanted):

@@ -59,7 +59,7 @@ def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Reco
 
 
 def check_expanded(batches: Iterable[pa.RecordBatch], max_bytes: int) -> int:
-    """Refuse batches whose values come to more bytes; return to how many they come, about."""
+    """Reject batches whose values come to more bytes; return to how many they come, about."""
     size = sum(_expanded(column) for batch in batches for column in batch.columns)
     if size > max_bytes:
         raise _too_large(max_bytes)
@@ -77,7 +77,7 @@ def _too_large(max_bytes: int) -> RequestError:
 
 
 def _check_messages(body: bytes, max_rows: int, max_bytes: int) -> None:
-    """Refuse a stream of too many rows or bytes, by what its messages say of themselves."""
+    """Reject a stream of too many rows or bytes, by what its messages say of themselves."""
     rows = size = 0
     reader = pa.ipc.MessageReader.open_stream(body)
     while True:

@@ -1,4 +1,4 @@
-"""Parquet bodies: refused by what their pages say of themselves, before a page is inflated.
+"""Parquet bodies: rejected by what their pages say of themselves, before a page is inflated.
 
 The sizes in a file's footer are claims of its writer. Arrow inflates by the head of each page, so
 all of them are read first: how large the page becomes, and by which encoding. A dictionary stays
@@ -60,7 +60,7 @@ def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Re
 
 
 def _check_pages(body: bytes, metadata: Any, max_bytes: int) -> None:
-    """Refuse a file whose pages come to too many bytes, by the head of each."""
+    """Reject a file whose pages come to too many bytes, by the head of each."""
     size = 0
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body of a request, inflated; refuse one that is too large before it is read."""
+    """Return the body of a request, inflated; reject one that is too large before it is read."""
     coding = request.headers.get("content-encoding", "identity").lower()
     if coding not in ("gzip", "identity"):
         raise RequestError(415, f"Content-Encoding {abbreviate(coding)}: send gzip, or plain bytes")

@@ -19,7 +19,7 @@ from rangecast.server.delivery.messages import position
 from rangecast.server.http.auth import Caller, allowed
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.bodies.read import lines_of, read_body, rows_of_body
-from rangecast.server.http.routes.bulk import Refusal, bulk_answer
+from rangecast.server.http.routes.bulk import Rejection, bulk_answer
 from rangecast.server.http.routes.events import shown_accepted
 from rangecast.server.http.routes.selected import names_of
 from rangecast.server.http.routes.spaces import PAGE, condition, is_integer_id, page_of
@@ -155,12 +155,12 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
         raise RequestError(422, "of many interests, If-Match is * or left out")
-    edits, refused = await asyncio.to_thread(_bulk_edits, core, caller, entry, body)
-    taken = [] if strict and refused else edits
+    edits, rejected = await asyncio.to_thread(_bulk_edits, core, caller, entry, body)
+    taken = [] if strict and rejected else edits
     seq, outcome = 0, Outcome()
     if taken:
         seq = await result_of(core.edit(*taken, if_match=wanted, outcome=outcome))
-    return bulk_answer(core, refused, len(taken), seq, outcome)
+    return bulk_answer(core, rejected, len(taken), seq, outcome)
 
 
 @router.post("/{board}/interests:delete")
@@ -197,11 +197,11 @@ async def update(
         return core.update(entry, lines, is_batch=batch, strict=strict, only=only)
 
     accepted = await result_of(await asyncio.to_thread(work))
-    is_refused = bool(accepted.refused) and not accepted.count
+    is_rejected = bool(accepted.rejected) and not accepted.count
     return JSONResponse(
         shown_accepted(core, accepted),
-        422 if is_refused else 200,
-        media_type="application/problem+json" if is_refused else "application/json",
+        422 if is_rejected else 200,
+        media_type="application/problem+json" if is_rejected else "application/json",
     )
 
 
@@ -252,9 +252,9 @@ def _check(core: Core, entry: BoardEntry, edit: PutInterest) -> None:
 
 def _bulk_edits(
     core: Core, caller: Caller, entry: BoardEntry, body: bytes
-) -> tuple[list[PutInterest], list[Refusal]]:
+) -> tuple[list[PutInterest], list[Rejection]]:
     rows, edits = rows_of_body(body), list[PutInterest]()
-    refused: list[Refusal] = []
+    rejected: list[Rejection] = []
     seen: set[str] = set()
     known = set(GivenInterest.model_fields)
     for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
@@ -272,8 +272,8 @@ def _bulk_edits(
             seen.add(edit.name)
             edits.append(edit)
         except RangecastError as error:
-            refused.append(Refusal.of(place, error))
-    return edits, refused
+            rejected.append(Rejection.of(place, error))
+    return edits, rejected
 
 
 def _json(answer: Any, **options: Any) -> Response:

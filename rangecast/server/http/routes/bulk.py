@@ -47,17 +47,17 @@ class BulkEdits(NamedTuple):
     """The row of each."""
     given: Sequence[Mapping[str, Any]]
     """The fields of each, as far as that is asked for."""
-    refused: list[Refusal]
+    rejected: list[Rejection]
 
     def _without(self, places: set[int]) -> BulkEdits:
         """Return it without the edits at some places."""
         kept = [at for at in range(len(self.edits)) if at not in places]
         given = [self.given[at] for at in kept] if self.given else self.given
         edits, rows = [self.edits[at] for at in kept], [self.places[at] for at in kept]
-        return BulkEdits(edits, rows, given, self.refused)
+        return BulkEdits(edits, rows, given, self.rejected)
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """A rejected row."""
 
     row: int
@@ -65,8 +65,8 @@ class Refusal(NamedTuple):
     code: str
 
     @classmethod
-    def of(cls, row: int, error: RangecastError) -> Refusal:
-        """Return the refusal of a row by an error."""
+    def of(cls, row: int, error: RangecastError) -> Rejection:
+        """Return the rejection of a row by an error."""
         return cls(row, str(error), error.code or UsageError.code)
 
 
@@ -80,7 +80,7 @@ async def bulk(
 ) -> Response:
     """Create or replace many: NDJSON or a JSON list of `{"id", "filter", ...}`, or a table:
     CSV, Parquet or an Arrow stream with the columns of a file of subscriptions, and `consumer` and
-    `ttl`. Those that can't be used are refused one by one, or (`?strict=true`) all are. With
+    `ttl`. Those that can't be used are rejected one by one, or (`?strict=true`) all are. With
     `If-None-Match: *` all of them must be new, with `If-Match: *` none may be.
 
     `?consumer=` gets the matches of those that name no consumer. With `?create_consumer=true`,
@@ -98,7 +98,7 @@ async def bulk(
     edits = found.edits
     if consumer:
         edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
-    taken: list[PutSubscription] = [] if strict and found.refused else edits
+    taken: list[PutSubscription] = [] if strict and found.rejected else edits
     seq, outcome = 0, Outcome()
     if taken:
 
@@ -106,7 +106,7 @@ async def bulk(
             return core.subscribe_many(taken, read, wanted, consumers, outcome)
 
         seq = await subscribed(core.registry, taken, submit, create_consumer=create_consumer)
-    return bulk_answer(core, found.refused, len(taken), seq, outcome)
+    return bulk_answer(core, found.rejected, len(taken), seq, outcome)
 
 
 @router.patch("/{space}/subscriptions:bulk")
@@ -125,27 +125,27 @@ async def patch_bulk(
     edits = found.edits
     if consumer:
         edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
-    taken: list[PutSubscription] = [] if strict and found.refused else edits
+    taken: list[PutSubscription] = [] if strict and found.rejected else edits
 
     async def submit() -> int:
         whole, marks = merged_many(core.registry, space, taken, found.given)
         return await result_of(core.subscribe_many(whole, read, marks))
 
     seq = await unless_changed(submit) if taken else 0
-    return bulk_answer(core, found.refused, len(taken), seq, Outcome())
+    return bulk_answer(core, found.rejected, len(taken), seq, Outcome())
 
 
 def bulk_answer(
-    core: Core, refused: Sequence[Refusal], count: int, seq: int, outcome: Outcome
+    core: Core, rejected: Sequence[Rejection], count: int, seq: int, outcome: Outcome
 ) -> Response:
     """Return the answer to many subscriptions or interests."""
     answer = {
         "accepted": count,
         "inserted": outcome.inserted,
-        "rejected": [one._asdict() for one in refused],
+        "rejected": [one._asdict() for one in rejected],
         "position": position(core.epoch, seq + count - 1) if count else None,
     }
-    return JSONResponse(answer, 200 if count or not refused else 422)
+    return JSONResponse(answer, 200 if count or not rejected else 422)
 
 
 def _checked(
@@ -159,14 +159,14 @@ def _checked(
 ) -> tuple[BulkEdits, Read]:
     """Return the edits of a body, without those whose filters are wrong; and their filters."""
     if is_table(kind):
-        broken: list[Refusal] = []
+        broken: list[Rejection] = []
 
         def note(row: int, text: str, why: str) -> None:
             reason = f"the row {why}\n  given: {text[:200]}"
-            broken.append(Refusal(row, reason, RejectedRowError.code))
+            broken.append(Rejection(row, reason, RejectedRowError.code))
 
         found = _edits_of_batches(caller, entry, core.clock, batches_of_body(kind, body, note))
-        found = found._replace(refused=found.refused + broken)
+        found = found._replace(rejected=found.rejected + broken)
     else:
         found = _edits_of_json(caller, entry, core.clock, body, is_patch=is_patch)
     found = _each_once(found)
@@ -175,15 +175,15 @@ def _checked(
     boxes, wrong = core.quotas.read_many(caller.tenant, texts, space)
     read: Read = boxes
     if wrong:
-        more = [Refusal.of(found.places[at], why) for at, why in wrong.items()]
-        found = found._replace(refused=found.refused + more)._without(set(wrong))
-        if space.has_news:  # some may be of the refused ones: numbers are given without
+        more = [Rejection.of(found.places[at], why) for at, why in wrong.items()]
+        found = found._replace(rejected=found.rejected + more)._without(set(wrong))
+        if space.has_news:  # some may be of the rejected ones: numbers are given without
             read = None
-    return found._replace(refused=sorted(found.refused)), read
+    return found._replace(rejected=sorted(found.rejected)), read
 
 
 def _each_once(found: BulkEdits) -> BulkEdits:
-    """Refuse rows whose id an earlier row has."""
+    """Reject rows whose id an earlier row has."""
     first: dict[str, int] = {}
     again = {
         at: first[one.name]
@@ -193,7 +193,7 @@ def _each_once(found: BulkEdits) -> BulkEdits:
     if not again:
         return found
     more = [
-        Refusal(
+        Rejection(
             found.places[at],
             f"'id': duplicate id (first seen in row {found.places[earlier]})\n"
             f"  given: {found.edits[at].name}\n  hint: give each row an id of its own",
@@ -201,7 +201,7 @@ def _each_once(found: BulkEdits) -> BulkEdits:
         )
         for at, earlier in again.items()
     ]
-    return found._replace(refused=found.refused + more)._without(set(again))
+    return found._replace(rejected=found.rejected + more)._without(set(again))
 
 
 def _content_type(request: Request) -> str:
@@ -270,7 +270,7 @@ def _edits_of_json(
         return _edits_of_batches(caller, entry, clock, iter(batches_of(found, "subscriptions")))
     places: list[int] = []
     given: list[Mapping[str, Any]] = []
-    refused: list[Refusal] = []
+    rejected: list[Rejection] = []
     for place, row in enumerate(found):
         try:
             if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
@@ -282,8 +282,8 @@ def _edits_of_json(
             places.append(place)
             given.append(row)
         except RangecastError as error:
-            refused.append(Refusal.of(place, error))
-    return BulkEdits(edits, places, given, refused)
+            rejected.append(Rejection.of(place, error))
+    return BulkEdits(edits, places, given, rejected)
 
 
 def _edits_of_batches(
@@ -294,7 +294,7 @@ def _edits_of_batches(
     edits: list[PutSubscription] = []
     places: list[int] = []
     given: list[Mapping[str, Any]] = []
-    refused: list[Refusal] = []
+    rejected: list[Rejection] = []
     for batch in batches:
         for one in subscription_rows(batch, space, bad, "subscriptions"):
             values = one._asdict()
@@ -303,8 +303,8 @@ def _edits_of_batches(
                 places.append(one.row)
                 given.append(values)
             except RangecastError as error:
-                refused.append(Refusal.of(one.row, error))
+                rejected.append(Rejection.of(one.row, error))
     for row, _ in bad.kept:
         text = f"{row.column!r}: {row.reason}\n  given: {row.value}\n  hint: {row.remedy}"
-        refused.append(Refusal(row.row or 0, text, RejectedRowError.code))
-    return BulkEdits(edits, places, given, refused)
+        rejected.append(Rejection(row.row or 0, text, RejectedRowError.code))
+    return BulkEdits(edits, places, given, rejected)

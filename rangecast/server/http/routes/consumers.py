@@ -196,10 +196,10 @@ async def _events(
     gap: Gap | None,
 ) -> AsyncIterator[bytes]:
     listener, counted = core.hub.open(consumer, after, gap), ExitStack()
-    refused: list[RequestError] = []
+    rejected: list[RequestError] = []
 
     def end(error: RequestError) -> None:
-        refused.append(error)
+        rejected.append(error)
         core.hub.close(listener)
 
     try:
@@ -215,8 +215,8 @@ async def _events(
             for one, text in zip(batch.messages, lineage.shown(batch.messages), strict=True):
                 parts.append(b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), one.seq, text))
             yield b"".join(parts) or b": %s\n\n" % position(epoch, listener.sent).encode()
-        if refused:
-            told = {"status": refused[0].status, "detail": str(refused[0])}
+        if rejected:
+            told = {"status": rejected[0].status, "detail": str(rejected[0])}
             yield b"event: error\ndata: %s\n\n" % msgspec.json.encode(told)
     except LogError as error:  # said in the stream: its status is sent
         yield b"event: error\ndata: %s\n\n" % msgspec.json.encode({"detail": str(error)})
@@ -244,7 +244,7 @@ def _core(request: Request) -> Core:
 
 
 def not_linked(consumer: Consumer) -> Consumer:
-    """Return a consumer; refuse one that another server moves."""
+    """Return a consumer; reject one that another server moves."""
     if consumer.delivery.get("kind") == KIND:
         raise RequestError(409, f"the consumer {consumer.name!r} is a link to another server")
     return consumer

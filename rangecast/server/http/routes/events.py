@@ -50,7 +50,7 @@ async def publish(
     """Publish events: JSON, NDJSON, CloudEvents or an Arrow stream.
 
     The answer comes when they are durable (`?wait=matches`: and matched). Events that can't be used
-    are refused one by one; with `?strict=true` all are.
+    are rejected one by one; with `?strict=true` all are.
     """
     caller = allowed(request, "publish")
     core: Core = request.app.state.core
@@ -123,7 +123,7 @@ async def _asked(
     def work() -> bytes:
         lines, form = lines_of(headers, body)
         index = core.indexes[entry.number]
-        given, refused = encoded(
+        given, rejected = encoded(
             lines, index.engine.space, ignore_unknown=ignore_unknown, form=form
         )
         wrong = [
@@ -132,7 +132,7 @@ async def _asked(
                 "reason": for_interface(reason, "http"),
                 "code": code_of(lines[row], index.engine.space, ignore_unknown, form),
             }
-            for row, reason in refused
+            for row, reason in rejected
         ]
         points = given.points_in(index.engine.space)
         if k is None:
@@ -149,7 +149,7 @@ async def _asked(
 
 
 def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
-    """Return the ids of the subscriptions that match each event; refuse events with too many."""
+    """Return the ids of the subscriptions that match each event; reject events with too many."""
     found: list[list[Id]] = []
     pairs, step = 0, 16
     while len(found) < len(points):
@@ -222,7 +222,7 @@ def digest_for(key: str, body: bytes) -> str:
 
 def status_and_type(accepted: Accepted) -> tuple[int, str]:
     """Return the status and the content type of the answer to events."""
-    if accepted.refused and not accepted.count and not accepted.skipped:
+    if accepted.rejected and not accepted.count and not accepted.skipped:
         return 422, "application/problem+json"
     return 200, "application/json"
 
@@ -230,7 +230,7 @@ def status_and_type(accepted: Accepted) -> tuple[int, str]:
 def shown_accepted(core: Core, accepted: Accepted) -> dict[str, Any]:
     """Return what became of events as an answer."""
     epoch, count = core.epoch, accepted.count
-    refused = [(row, for_interface(reason, "http")) for row, reason in accepted.refused]
+    rejected = [(row, for_interface(reason, "http")) for row, reason in accepted.rejected]
     shown: dict[str, Any] = {
         "accepted": count,
         "first": position(epoch, accepted.first) if count else None,
@@ -238,7 +238,7 @@ def shown_accepted(core: Core, accepted: Accepted) -> dict[str, Any]:
         "rejected": [
             {"row": row, "reason": reason}
             | ({"code": accepted.codes[row]} if row in accepted.codes else {})
-            for row, reason in refused
+            for row, reason in rejected
         ],
         "durability": core.durability,
     }

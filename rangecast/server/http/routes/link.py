@@ -9,7 +9,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.server.http.auth import DEFAULT, Grant, grant_of
-from rangecast.server.links.connection import HEADER, REFUSED, Wire, refusal, refusal_of
+from rangecast.server.links.connection import HEADER, REJECTED, Wire, rejection, rejection_of
 from rangecast.server.links.manager import Links
 from rangecast.server.state.admission import check_name
 from rangecast.server.state.registry import RequestError
@@ -26,8 +26,8 @@ async def link(socket: WebSocket) -> None:
         links, grant = _admitted(socket)
     except RequestError as error:
         await socket.accept()
-        await socket.send_text(refusal(str(error)))
-        await socket.close(REFUSED, "refused")
+        await socket.send_text(rejection(str(error)))
+        await socket.close(REJECTED, "rejected")
         return
     await socket.accept(headers=[(HEADER.encode(), links.name.encode())])
     wire = Wire(links, socket.headers[HEADER])
@@ -52,10 +52,10 @@ async def link(socket: WebSocket) -> None:
             )
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         if revoked and socket.application_state == WebSocketState.CONNECTED:
-            await socket.send_text(refusal(revoked[0]))
-            await socket.close(REFUSED, "the text before says why")
+            await socket.send_text(rejection(revoked[0]))
+            await socket.close(REJECTED, "the text before says why")
         elif socket.application_state == WebSocketState.CONNECTED:
-            await socket.close(REFUSED if wire.refused else 1012, "the text before says why")
+            await socket.close(REJECTED if wire.rejected else 1012, "the text before says why")
 
 
 def _admitted(socket: WebSocket) -> tuple[Links, Grant]:
@@ -92,7 +92,7 @@ async def _received(socket: WebSocket, wire: Wire) -> bytes | None:
     if message["type"] == "websocket.disconnect":
         return None
     if message.get("text") is not None:
-        wire.refused = f"refused there: {refusal_of(message['text'])}"
+        wire.rejected = f"rejected there: {rejection_of(message['text'])}"
         return None
     frame: bytes = message["bytes"]
     return frame

@@ -268,7 +268,7 @@ def edit_of(
 
 
 def is_integer_id(name: str, given: Any, noun: str = "subscription") -> bool:
-    """Return whether an id was given as an integer; refuse one that isn't that of the path."""
+    """Return whether an id was given as an integer; reject one that isn't that of the path."""
     as_id(name, noun)
     if given is None:
         return False

@@ -82,7 +82,7 @@ class Session:
         self._grant: Grant | None = None
         self._limit = asyncio.timeout(None)
         """When the connection ends by itself."""
-        self._refusal = RequestError(
+        self._rejection = RequestError(
             401, f"no token came within {MAX_SILENCE:g} seconds, and one is needed"
         )
         self._sending: dict[str, tuple[Listener, asyncio.Task[None]]] = {}
@@ -105,7 +105,7 @@ class Session:
             if not self._limit.expired():
                 raise
             await self._end()
-            await self._close(self._refusal, UNAUTHORIZED, "the token has ended, or none came")
+            await self._close(self._rejection, UNAUTHORIZED, "the token has ended, or none came")
         except (WebSocketDisconnect, RuntimeError):
             return  # it is gone
         finally:
@@ -136,7 +136,7 @@ class Session:
     def _revoke(self, error: RequestError) -> None:
         """End the connection: its token has ended."""
         if not self._limit.expired():
-            self._refusal = error
+            self._rejection = error
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     async def _received(self, text: bytes) -> None:

@@ -5,25 +5,25 @@ import { bytes } from "./status.js";
 
 const EVERY = 5; // ticks
 let left = 0;
-let isRefused = false;
+let isForbidden = false;
 
 export function begin() {}
 
 // A new token, or another space: perhaps they may be seen now.
 export function chosen() {
   left = 0;
-  isRefused = false;
+  isForbidden = false;
 }
 
 export async function ticked() {
   left -= 1;
-  if (left >= 0 || isRefused) return;
+  if (left >= 0 || isForbidden) return;
   left = EVERY;
   let items = [];
   try {
     items = (await ask("/v1/tenants")).items;
   } catch (error) {
-    isRefused = error.status === 403;
+    isForbidden = error.status === 403;
   }
   $("tenants-section").hidden = !items.some((one) => one.name !== "default" || Object.keys(one.limits).length);
   $("tenants").tBodies[0].replaceChildren(...items.map(tenant));

@@ -23,7 +23,7 @@ from rangecast.model.space import Space
 from rangecast.notify.choose import board_tables
 from rangecast.notify.new_interests import NewInterests, Regions
 from rangecast.notify.tables import BoardTables
-from rangecast.spark.columns import need, refuse_dots, refuse_unknown
+from rangecast.spark.columns import need, reject_dots, reject_unknown
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BoardSchema:
     space: Space | None
 
     def __post_init__(self) -> None:
-        """Refuse a space that objects can't lie in."""
+        """Reject a space that objects can't lie in."""
         _ = self.files
 
     @property
@@ -53,21 +53,21 @@ class BoardSchema:
         return ["id", *filters, *self.files.bound_names, "k"]
 
     def check_interests(self, given: DataFrame, what: str, more: Sequence[str] = ()) -> None:
-        """Refuse columns of interests that are missing or mean nothing."""
+        """Reject columns of interests that are missing or mean nothing."""
         needed = ("id", "position_lo", "position_hi") if self.space is None else ("id",)
         need(given, (*needed, *more), what)
         known = [*self._interest[:1], *more, *self._interest[1:]]
-        refuse_unknown(given, known, what)
-        refuse_dots(given.columns)
+        reject_unknown(given, known, what)
+        reject_dots(given.columns)
         nothing = {name: pa.nulls(0) for name in given.columns if name not in more}
-        self.read(pa.table(nothing), what, RejectedRows(), 1)  # refuses a filter beside bounds
+        self.read(pa.table(nothing), what, RejectedRows(), 1)  # rejects a filter beside bounds
 
     def objects(self, given: DataFrame) -> pa.Table:
         """Return the objects of a DataFrame, in order of arrival."""
         columns = ("id", *self.places, "value")
         need(given, columns, "objects")
-        refuse_unknown(given, (*columns, "seq", "arrival"), "objects")
-        refuse_dots(given.columns)
+        reject_unknown(given, (*columns, "seq", "arrival"), "objects")
+        reject_dots(given.columns)
         came = [name for name in ("seq", "arrival") if name in given.columns]
         if len(came) > 1:
             raise UsageError("objects: both 'seq' and 'arrival' are given\n  hint: drop one")

@@ -40,34 +40,34 @@ class InterestEdits(NamedTuple):
 
 
 def checked_edits(rows: pa.Table, board: Board, board_schema: BoardSchema) -> InterestEdits:
-    """Return the edits of a table; refuse all of them if one can't be applied."""
+    """Return the edits of a table; reject all of them if one can't be applied."""
     ids: list[Any] = rows["id"].to_pylist()
     ops = rows["op"].to_pylist()
     for one, op in zip(ids, ops, strict=True):
         if op not in OPS:
-            raise _refused(f"an op is {', '.join(OPS)}; given: {op!r} for {one!r}")
+            raise _rejected(f"an op is {', '.join(OPS)}; given: {op!r} for {one!r}")
     if None in ids:
-        raise _refused(f"{ids.count(None):,} of them have no id")
+        raise _rejected(f"{ids.count(None):,} of them have no id")
     several = [one for one, count in Counter(ids).items() if count > 1]
     if several:
-        raise _refused(f"duplicate id: {_named(several)}; an interest is edited once")
+        raise _rejected(f"duplicate id: {_named(several)}; an interest is edited once")
     coming = [one for one, op in zip(ids, ops, strict=True) if op == "subscribe"]
     gone = [one for one, op in zip(ids, ops, strict=True) if op != "subscribe"]
     known = [one for one in coming if one in board]
     if known:
-        raise _refused(f"already subscribed: {_named(known)}; use replace")
+        raise _rejected(f"already subscribed: {_named(known)}; use replace")
     unknown = [one for one in gone if one not in board]
     if unknown:
-        raise _refused(f"not subscribed: {_named(unknown)}")
+        raise _rejected(f"not subscribed: {_named(unknown)}")
     new = rows.filter(pc.not_equal(rows["op"], "unsubscribe")).drop_columns("op")
     bad = CollectedRows()
     found = board_schema.read(new, "edits of interests", bad, board.k)
     for one in bad.kept:
-        raise _refused(worded(*one))
+        raise _rejected(worded(*one))
     return InterestEdits(gone, found)
 
 
-def _refused(reason: str) -> UsageError:
+def _rejected(reason: str) -> UsageError:
     return UsageError(f"edits of interests: {reason}\n  hint: correct them; nothing was applied")
 
 

@@ -58,7 +58,7 @@ from rangecast.notify.board import Board
 from rangecast.notify.messages import Messages
 from rangecast.notify.new_interests import NewInterests
 from rangecast.notify.tables import Change, ObjectColumns, message_rows
-from rangecast.spark.columns import arrow_ids, id_kind, need, refuse_dots, refuse_unknown
+from rangecast.spark.columns import arrow_ids, id_kind, need, reject_dots, reject_unknown
 from rangecast.spark.session import need_classic, parallelism
 from rangecast.spark.steps.notify.board_schema import BoardSchema, interests_of
 from rangecast.spark.steps.notify.buckets import (
@@ -220,7 +220,7 @@ class TopKLists:
         Over a space, filter or <attribute>_lo and <attribute>_hi replace position_lo and
         position_hi.
         An op is "subscribe", "replace" or "unsubscribe"; each id is edited once. If one of the
-        edits is refused, none is applied. An edit of a number that was committed does nothing, so
+        edits is rejected, none is applied. An edit of a number that was committed does nothing, so
         count them from 0. One that comes gets its list at once, from the objects as they are.
         Replacing without a k keeps the old one.
         """
@@ -350,7 +350,7 @@ class TopKLists:
         return state._replace(buckets=buckets, work=Work.total(works))
 
     def _check_shared(self, buckets: Sequence[Bucket]) -> None:
-        """Refuse lists that workers wrote where the driver doesn't see them."""
+        """Reject lists that workers wrote where the driver doesn't see them."""
         for bucket in buckets:
             for part in bucket.lists:
                 if not (self.folder / LISTS / part.file).exists():
@@ -406,8 +406,8 @@ class TopKLists:
 
     def _check_updates(self, updates: DataFrame) -> None:
         need(updates, ("seq", "id", "value"), "updates")
-        refuse_unknown(updates, ("seq", "id", "value", *self._board_schema.places), "updates")
-        refuse_dots(updates.columns)
+        reject_unknown(updates, ("seq", "id", "value", *self._board_schema.places), "updates")
+        reject_dots(updates.columns)
 
     def _check_edits(self, edits: DataFrame) -> None:
         self._board_schema.check_interests(edits, "edits of interests", ("op",))

@@ -47,7 +47,7 @@ class EditsRunner:
             folder.mkdir(parents=True, exist_ok=True)
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
-        """Refuse, before anything runs, columns that can't be edits."""
+        """Reject, before anything runs, columns that can't be edits."""
         need(events, ("id", "op", "filter"), "edits")
         if self._rejected_sink is not None:
             self._rejected_sink.check(session)

@@ -297,7 +297,7 @@ class _Build:
 
 
 def _need_columns(source: Files, events: DataFrame, space: Space) -> None:
-    """Refuse files without the columns of attributes: newer ones may have them."""
+    """Reject files without the columns of attributes: newer ones may have them."""
     present = {*events.columns}
     absent = [one for one in space if not {*PLAIN.names(one)} & present]
     if absent and source.format == "parquet":
@@ -316,7 +316,7 @@ def _space_of(step: NotifyStep) -> Space | None:
 
 
 def _check_steps(settings: Settings, space: Space) -> None:
-    """Refuse options of steps that don't fit together or don't fit the space."""
+    """Reject options of steps that don't fit together or don't fit the space."""
     for place, step in enumerate(settings.step):
         key = "index"
         try:

@@ -146,7 +146,7 @@ class _Batches(Sink):
         return self._batches.is_committed(number)
 
     def _settled(self, columns: StructType, batch: Batch) -> StructType:
-        """Return the columns with ids of the sink's type; refuse others than those of before."""
+        """Return the columns with ids of the sink's type; reject others than those of before."""
         self.check_columns(columns)
         wanted = with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
         given = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in wanted)
@@ -170,7 +170,7 @@ class _Batches(Sink):
 class Folder(_Batches, FileSink):
     """A folder of batches in Parquet that readers may read at any time: see `commits`.
 
-    replace            a batch job takes the place of the one before, instead of being refused
+    replace            a batch job takes the place of the one before, instead of being rejected
     partition_by       columns by whose values each batch is cut into folders <column>=<value>
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
@@ -206,7 +206,7 @@ class Folder(_Batches, FileSink):
 class JsonFolder(_Batches):
     """A folder of batches as JSON Lines that readers may read at any time: see `commits`.
 
-    replace            a batch job takes the place of the one before, instead of being refused
+    replace            a batch job takes the place of the one before, instead of being rejected
     partition_by       columns by whose values each batch is cut into folders <column>=<value>
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
@@ -241,7 +241,7 @@ def partition_columns(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_partitions(columns: StructType, partition_by: Sequence[str], name: str) -> None:
-    """Refuse columns that rows can't be partitioned by."""
+    """Reject columns that rows can't be partitioned by."""
     need_among(partition_by, columns.names, f"{name}: partition_by: the rows")
     if partition_by and len(partition_by) == len(columns.names):
         raise UsageError(

@@ -79,7 +79,7 @@ class Delta(FileSink):
     options   what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
     replace   a batch job takes the place of all that the table holds
     shared    several streams write to the table; without, one that meets the batches of another
-              stream is refused: its checkpoint may have been lost
+              stream is rejected: its checkpoint may have been lost
     partition_by       columns to partition a new table by; an existing one has its own
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """

@@ -1,8 +1,8 @@
-"""Requirements of an existing Delta table: this sink obeys them, or refuses the table.
+"""Requirements of an existing Delta table: this sink obeys them, or rejects the table.
 
 Files are added by the sink's own actions, so that nothing but the sink checks what delta-rs checks
 for rows that pass through its writer. Obeyed: the names and types of columns, partitions, NOT NULL,
-tables that can only be appended to. Everything else that a table may ask for is refused by name,
+tables that can only be appended to. Everything else that a table may ask for is rejected by name,
 before the first batch.
 """
 
@@ -41,7 +41,7 @@ class TableRules(NamedTuple):
 
     @classmethod
     def of(cls, table: DeltaTable, name: str, *, replace: bool) -> TableRules:
-        """Return what a table asks for; refuse what the sink doesn't carry out."""
+        """Return what a table asks for; reject what the sink doesn't carry out."""
         for feature in _unsupported(table, replace=replace):
             raise UsageError(
                 f"{name}: the table has {feature}, which isn't supported here\n"
@@ -53,7 +53,7 @@ class TableRules(NamedTuple):
         return cls(columns, tuple(table.metadata().partition_columns), tuple(required))
 
     def check(self, columns: StructType, name: str) -> None:
-        """Refuse rows whose columns aren't those of the table, in name, order and type."""
+        """Reject rows whose columns aren't those of the table, in name, order and type."""
         held, given = _described(self.columns), _described(columns)
         if held != given:
             differing = [one for one in held if one not in given]

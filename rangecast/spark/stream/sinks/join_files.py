@@ -31,7 +31,7 @@ def join_parquet(
     found: list[WrittenFile] = []
     for group in _groups(files, target_bytes, lambda file: (file.size, file.partition)):
         if len(group) == 1 or not all(place.has(file.name) for file in group):
-            found += group  # those that stayed on other hosts are refused by the commit
+            found += group  # those that stayed on other hosts are rejected by the commit
             continue
         table = pa.concat_tables([place.read(file.name) for file in group])
         folder = group[0].name.rpartition("/")

@@ -35,7 +35,7 @@ class Ledger:
         ends = self.ends.get(op["n"], [])
         found = [
             "rejected"
-            if one["outcome"] == "ok" and row in one.get("refused", ())
+            if one["outcome"] == "ok" and row in one.get("rejected", ())
             else one["outcome"]
             for one in ends
         ]
@@ -144,7 +144,7 @@ class Ledger:
             )
             return
         if op["kind"] == "events":
-            rows = [key for at, (key, _) in enumerate(op["events"]) if at not in end["refused"]]
+            rows = [key for at, (key, _) in enumerate(op["events"]) if at not in end["rejected"]]
             here = [state.events[seq].key if seq in state.events else "" for seq in seqs]
             is_right = here == rows if not end.get("skipped") else _is_part(here, rows)
             for seq, names in zip(seqs, end.get("matches") or (), strict=False):
