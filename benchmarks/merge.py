@@ -46,7 +46,7 @@ class Measured(NamedTuple):
     size: int
     n: int
     ranges: float
-    steps: int
+    breakpoints: int
     bytes: float
     insert: float
     remove: float
@@ -96,7 +96,7 @@ def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:
         size,
         n,
         len(sets.starts) / NEW,
-        table.steps,
+        table.breakpoints,
         sum(array.nbytes for array in table._levels._tree) / n,
         min(inserts) / NEW,
         min(removes) / NEW,
@@ -138,11 +138,11 @@ def _insertion(rows: list[Measured]) -> Table:
             [
                 *(f"{row.distribution}, size {row.size}", row.n, row.ranges),
                 *(row.insert * 1e6, row.linear * 1e6, ratio, wanted, row.remove * 1e6),
-                *(row.touched, row.looked, row.steps, row.bytes),
+                *(row.touched, row.looked, row.breakpoints, row.bytes),
             ]
         )
     headings = ["3 attributes, 8 bits", "in the table", "ranges each", "insert us", "linear us"]
-    headings += ["ratio", "expected", "remove us", "touched", "looked for", "steps"]
+    headings += ["ratio", "expected", "remove us", "touched", "looked for", "breakpoints"]
     title = "Insertion with conversion, covering, subsumption and merging; the linear check covers"
     return Table(title, [*headings, "bytes each"], shown)
 

@@ -10,8 +10,8 @@ Imperfect merging: with `gap` > 0 a gap between two ranges that is no longer tha
 held. A subscription that narrows a gap to this length then brings the rest of the gap along.
 
 A removal first takes its ranges off the levels, so both directions look at the table without the
-subscription. Work is counted: steps touched, at most two for each range; and gaps looked for, at
-most one for each range and one for each gap found.
+subscription. Work is counted: breakpoints touched, at most two for each range; and gaps looked for,
+at most one for each range and one for each gap found.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _next_gap(
 
 @jit
 def _following(leaf_key: U64, leaf: I32, node: int, i: int) -> tuple[bool, np.uint64]:
-    """Return whether there is a step after step `i` of a leaf, and its place."""
+    """Return whether there is a breakpoint after number `i` of a leaf, and its place."""
     if i + 1 < leaf[node, SIZE]:
         return True, leaf_key[node, i + 1]
     behind = leaf[node, NEXT]
@@ -234,8 +234,8 @@ def edit(
 
     The ranges of subscription s are those from offsets[s] to offsets[s + 1]. What each changes
     about the union is written from out_offsets[s] to out_offsets[s + 1]. `cursor` says where to go
-    on (subscription, its next range, whether its change was written) and sums up the work (steps
-    touched, gaps looked for). Returns DONE, or what there is too little of.
+    on (subscription, its next range, whether its change was written) and sums up the work
+    (breakpoints touched, gaps looked for). Returns DONE, or what there is too little of.
     """
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     while cursor[0] < len(offsets) - 1:

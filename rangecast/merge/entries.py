@@ -1,7 +1,8 @@
-"""Entries of an exact summary, which neighbours know, and passive subscriptions.
+"""Entries of an exact summary: what is advertised, and on behalf of which subscriptions.
 
 An *entry* is what neighbours know under the id of a row: its own boxes, or the box of a merged
-entry. All entries together hold exactly what all rows hold. Other rows are passive:
+entry. All entries together hold exactly what all rows hold. Other rows aren't
+advertised:
 
 * one that lies inside the union of entries has a list of these. When one of them goes or shrinks,
   it is judged again;
@@ -236,7 +237,7 @@ class Entries:
                 return
 
     def _hide(self, row: int, others: list[int]) -> None:
-        """Make those of the others passive that lie inside an entry."""
+        """Withdraw those of the others that lie inside an entry."""
         mine = [(row, self._entry(row))]
         for other in others:
             if other != row and self.known(other) is not None:

@@ -2,10 +2,10 @@
 
 Paper 004, section 5, the second technique. `may_match` and `match` have no false positives. A new
 subscription is compared only with those whose ranges meet its own. One that lies inside the union
-of others is not sent on: it is passive until one of these leaves. A new one that covers others
-makes them passive. With merging, subscriptions that are one box together are sent on as one.
-`entries` has all of that, and `perfect` the questions about boxes. Where these can't tell whether a
-subscription lies inside others, it is sent on, which is never too little.
+of others is not advertised until one of these leaves. A new one that covers others withdraws them.
+With merging, subscriptions that are one box together are sent on as one. `entries` has all of that,
+and `perfect` the questions about boxes. Where these can't tell whether a subscription lies inside
+others, it is sent on, which is never too little.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class ExactSummary(SubscriptionSet):
         known = self._entries.known(row)
         if known is None:
             raise UsageError(
-                f"neighbours don't know subscription {subscription!r}: it is passive\n"
+                f"neighbours don't know subscription {subscription!r}: it isn't advertised\n"
                 "  hint: ask for one of advertised()"
             )
         return Subscription(self._entries.row(row).id, text_of_bounds(self.space, *known))
@@ -168,7 +168,7 @@ class ExactSummary(SubscriptionSet):
         known = self._entries.known
         return [one for one, row in self._members.items() if known(row) is not None]
 
-    def passive(self) -> list[Id]:
+    def unadvertised(self) -> list[Id]:
         """Return those that neighbours needn't know, as what they know holds all of them."""
         known = self._entries.known
         return [one for one, row in self._members.items() if known(row) is None]

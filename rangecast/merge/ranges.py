@@ -252,17 +252,17 @@ def tree_of_ranges(starts: U64, ends: U64, top: np.uint64) -> Tree:
     starts, ends = np.sort(starts), np.sort(ends)
     keys = np.empty(len(starts) + len(ends) + 1, np.uint64)
     levels = np.empty(len(keys), np.int32)
-    count = _steps(starts, ends, top, keys, levels)
+    count = _breakpoints(starts, ends, top, keys, levels)
     return tree_of(keys[:count], levels[:count])
 
 
 @jit
-def _steps(starts: U64, ends: U64, top: np.uint64, keys: U64, levels: I32) -> int:
+def _breakpoints(starts: U64, ends: U64, top: np.uint64, keys: U64, levels: I32) -> int:
     """Write where the level of sorted ranges changes, and the level from there on."""
     keys[0], levels[0] = np.uint64(0), 0
     count, level, i, j = 1, 0, 0, 0
     while i < len(starts) or (j < len(ends) and ends[j] != top):
-        past = j == len(ends) or ends[j] == top  # no more ends that are steps
+        past = j == len(ends) or ends[j] == top  # no more ends that are breakpoints
         place = starts[i] if past or (i < len(starts) and starts[i] <= ends[j]) else ends[j] + _ONE
         while i < len(starts) and starts[i] == place:
             level += 1

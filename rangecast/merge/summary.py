@@ -279,7 +279,7 @@ class Summary(SubscriptionSet):
         lo, hi, _ = self._kept.bounds([row])
         return lo, hi
 
-    def exclusive(self, subscription: Id) -> Ranges:
+    def exclusive_ranges(self, subscription: Id) -> Ranges:
         """Return the part of a subscription that no other one contains.
 
         A neighbour may forget it if the subscription goes. If there is none, the summary would be
@@ -292,10 +292,10 @@ class Summary(SubscriptionSet):
         self._levels.edit(sets, 1)
         return alone
 
-    def passive(self) -> list[Id]:
+    def individually_redundant(self) -> list[Id]:
         """Return the subscriptions without which, one at a time, the summary would be the same.
 
-        Each by itself: of two that ask for the same, both are passive.
+        Of two equal subscriptions, both are redundant.
         """
         ids = list(self._members)
         sets = self._kept.sets(
@@ -340,9 +340,9 @@ class Summary(SubscriptionSet):
         return coverage_of(self.space, self.cells, self.ranges())
 
     @property
-    def steps(self) -> int:
+    def breakpoints(self) -> int:
         """Places where the number of subscriptions changes: what is stored."""
-        return self._levels.steps
+        return self._levels.breakpoints
 
     @property
     def work(self) -> Work:

@@ -23,7 +23,7 @@ from rangecast.server.log.base import Draft, Log, LogError, MemoryLog, Unit
 from rangecast.server.log.kafka import KafkaLog
 from rangecast.server.log.segment import segments
 from rangecast.server.log.sqlite import SqliteLog
-from rangecast.server.pipeline.apply import Matching, board_messages, carry_out
+from rangecast.server.pipeline.apply import Matching, apply_changes, board_messages
 from rangecast.server.pipeline.commands import Accepted, Edits, Events, Outcome, Updates
 from rangecast.server.pipeline.futures import chained_future
 from rangecast.server.pipeline.pipeline import CommitPipeline
@@ -205,7 +205,7 @@ class Core:
         while replay.seq < log.last:
             for unit in log.read(replay.seq, _REPLAYED):
                 changes += replay.take(unit)
-        carry_out(changes, self.indexes)
+        apply_changes(changes, self.indexes)
         self.board_indexes = {
             board: BoardIndex(board, board.objects, board.live.values())
             for board in self.registry.boards.values()
@@ -235,16 +235,16 @@ class Core:
                 return
             self.log.append([Draft(unit.kind, unit.length, unit.at, unit.body)])
             try:
-                self._carry_out(unit)
+                self._apply_unit(unit)
             except BaseException as error:  # what is in memory isn't what the log says
                 self.pipeline.fail(error)
                 raise
             self.pipeline.advance(unit.last)
 
-    def _carry_out(self, unit: Unit) -> None:
+    def _apply_unit(self, unit: Unit) -> None:
         self.clock.advance(unit.at)
         changes = self._replay.carried_out(unit)
-        carry_out(changes, self.indexes)
+        apply_changes(changes, self.indexes)
         # No listener waits for messages that come from the log of another server: they are read.
         for _ in board_messages(changes, self.board_indexes, lambda _: False):
             pass

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rangecast.server.links.broker_thread import REJECTIONS, TENANT
+from rangecast.server.links.broker_runner import REJECTIONS, TENANT
 from rangecast.server.links.manager import Links
 from rangecast.server.replication.follower import Follower
 from rangecast.server.service import Service

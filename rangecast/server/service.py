@@ -18,7 +18,7 @@ from rangecast.server.connectors.nats import NatsDelivery
 from rangecast.server.core import Core
 from rangecast.server.delivery.push import Deliveries, DeliverySettings
 from rangecast.server.delivery.webhook import Webhook
-from rangecast.server.links.broker_thread import MAX_EVENT_BYTES
+from rangecast.server.links.broker_runner import MAX_EVENT_BYTES
 from rangecast.server.links.manager import LinkOptions, Links
 from rangecast.server.log.scrub import Scrub
 from rangecast.server.log.sqlite import SqliteLog

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from rangecast.server.core import Core
-from rangecast.server.links.broker_thread import TENANT
+from rangecast.server.links.broker_runner import TENANT
 from rangecast.server.service import Service
 from rangecast.server.state.edits import NEVER
 

@@ -125,7 +125,7 @@ def test_cells_are_made_anew_when_publications_move():
     assert held.sum() < before
     for row in range(300):
         table.unsubscribe(row)
-    assert table.steps == 1
+    assert table.breakpoints == 1
     assert table.cells.moved(later[:0]) == 0.0
 
 
@@ -387,7 +387,7 @@ def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind, merg
         for one in forward.unsubscribe:
             del known[one]
         assert set(known) == set(index.advertised())
-        assert {*known, *index.passive()} == set(live)
+        assert {*known, *index.unadvertised()} == set(live)
         for one in known:
             assert same_boxes(known[one], entry_of(index, one))
             assert merging or same_boxes(known[one], live[one])
@@ -428,7 +428,7 @@ def test_covered_and_subsumed_ones_wait_on_the_passive_list():
     assert index.subscribe("right", "x > 50 and z > 3") == (["right"], [])
     assert not index.subscribe("inside", "x between 10 and 20 and z = 7")
     assert not index.subscribe("across", "x between 40 and 60 and z > 5")  # by both together
-    assert index.passive() == ["inside", "across"]
+    assert index.unadvertised() == ["inside", "across"]
     before = index.evaluated
     assert index.unsubscribe("left") == (["inside", "across"], ["left"])
     assert index.evaluated == before + 1
@@ -439,7 +439,7 @@ def test_covered_and_subsumed_ones_wait_on_the_passive_list():
     assert index.replace("all", "z > 3 and x < 15") == (["right", "inside", "all"], [])
     assert index.replace("all", "z > 3 and x < 15") == ([], [])
     assert index.replace("inside", "z = 5 and x = 1") == ([], ["inside"])
-    assert index.passive() == ["inside"]
+    assert index.unadvertised() == ["inside"]
     assert sorted(index.unsubscribe("all").subscribe) == ["inside"]
 
 
@@ -449,7 +449,7 @@ def test_subscriptions_that_are_one_box_together_are_one_entry():
     assert index.subscribe("left", "x <= 50 and z > 3") == (["left"], [])
     assert index.subscribe("right", "x > 50 and z > 3") == (["left"], [])  # in place of the old one
     assert index.entry("left").filter == "x is not null and z >= 4"
-    assert (index.advertised(), index.passive()) == (["left"], ["right"])
+    assert (index.advertised(), index.unadvertised()) == (["left"], ["right"])
     assert index["left"].filter == "x <= 50 and z >= 4"
     assert not index.subscribe("across", "x between 40 and 60 and z > 5")
     with pytest.raises(UsageError, match="neighbours don't know subscription 'right'"):

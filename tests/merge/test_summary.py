@@ -89,7 +89,7 @@ class Counted:
         np.testing.assert_array_equal(table.may_match_many(points), held)  # by bits, kept up since
         assert levels._bits is not None
         steps = np.count_nonzero(np.diff(self.counts)) + 1
-        assert table.steps == steps
+        assert table.breakpoints == steps
 
 
 def check_nodes(table):
@@ -100,7 +100,7 @@ def check_nodes(table):
         size = tree.leaf[leaf, SIZE]
         assert size >= FAN // 4 or tree.state[0, HEIGHT] == 0
         leaves, steps, leaf = leaves + 1, steps + size, int(tree.leaf[leaf, 1])
-    assert (leaves, steps) == (tree.state[0, LEAVES], table.steps)
+    assert (leaves, steps) == (tree.state[0, LEAVES], table.breakpoints)
 
 
 @pytest.mark.conformance
@@ -127,7 +127,7 @@ def test_a_long_history_leaves_exactly_what_is_live(gap, most, longest):
     for ranges in live:
         assert pairs(shift(table, ranges, -1)) == oracle.shift(ranges, -1)
     oracle.agrees(table)
-    assert table.steps == 1
+    assert table.breakpoints == 1
     assert not len(table.ranges())
 
 
@@ -207,12 +207,14 @@ def test_whatever_the_options_nothing_is_lost(history, kind, bits, limit, gap, d
     ids = boxes.ids.to_pylist()
     for row, gone in enumerate(goes):
         if gone:
-            alone = table.exclusive(ids[row])
+            alone = table.exclusive_ranges(ids[row])
             forward = table.unsubscribe(ids[row])
             assert pairs(alone) == pairs(forward.drop)
             neighbour.apply(forward)
             live.remove(row)
-        assert table.passive() == [one for one in table if not len(table.exclusive(one))]
+        assert table.individually_redundant() == [
+            one for one in table if not len(table.exclusive_ranges(one))
+        ]
         assert pairs(table.ranges()) == pairs(neighbour.ranges())
         held = table.may_match_many(points)
         assert (held >= matched(boxes, live, points)).all()
@@ -220,7 +222,7 @@ def test_whatever_the_options_nothing_is_lost(history, kind, bits, limit, gap, d
         boxes.take(live), space, cells=cells, max_ranges_per_subscription=limit, gap=gap
     )
     assert pairs(rebuilt.ranges()) == pairs(table.ranges())
-    assert rebuilt.steps == table.steps
+    assert rebuilt.breakpoints == table.breakpoints
     assert len(table) == len(live) == len(list(table))
 
 
@@ -298,10 +300,10 @@ def test_covering_subsumption_and_merging_in_one_look_up():
     assert not table.subscribe("subsumed", "x between 15 and 25")  # by two together
     assert pairs(table.subscribe("partly", "x between 25 and 34").add) == [(30, 34)]
     assert pairs(table.subscribe("around", "x between 0 and 99").add) == [(0, 9), (35, 99)]
-    assert table.passive() == ["a", "covered", "touching", "subsumed", "partly"]
+    assert table.individually_redundant() == ["a", "covered", "touching", "subsumed", "partly"]
     assert pairs(table.unsubscribe("around").drop) == [(0, 9), (35, 99)]
     assert pairs(table.unsubscribe("a").drop) == [(10, 11)]  # the covered one takes over
-    assert pairs(table.exclusive("covered")) == [(12, 14)]
+    assert pairs(table.exclusive_ranges("covered")) == [(12, 14)]
     imperfect = Summary(space, bits=8, gap=5)
     imperfect.subscribe("a", "x between 10 and 19")
     assert pairs(imperfect.subscribe("b", "x between 25 and 29").add) == [(20, 29)]
@@ -364,7 +366,7 @@ def test_filters_and_sets_that_are_covered():
     assert len(table.covers_many({"id": [], "filter": []})) == 0
     assert list(table) == ["a", "b"]
     assert not Summary(space).covers("x = 1")
-    assert Summary(space).passive() == []
+    assert Summary(space).individually_redundant() == []
 
 
 @given(st.data())
@@ -411,7 +413,7 @@ def test_the_last_place_of_the_largest_curve():
         (10, top - 4),
     ]
     assert pairs(shift(table, end, -1)) == pairs(end)
-    assert table.steps == 1
+    assert table.breakpoints == 1
 
 
 @pytest.mark.parametrize(("axes", "bits"), [(1, 64), (2, 32), (3, 21), (7, 9), (16, 4), (64, 1)])
@@ -427,7 +429,7 @@ def test_any_resolution_that_fits_64_bits(axes, bits):
         live = np.arange(gone, 30)
         assert (table.may_match_many(points) >= matched(boxes, live, points)).all()
         table.unsubscribe(gone)
-    assert table.steps == 1
+    assert table.breakpoints == 1
 
 
 def test_work_depends_on_the_subscription_and_not_on_the_table():
@@ -473,7 +475,7 @@ def test_many_boxes_of_one_subscription_count_once():
     ).add
     assert pairs(gained) == [(1, 20), (30, 40), (99, 99)]  # 3 ranges: two gaps are closed
     assert pairs(table.unsubscribe("s").drop) == pairs(gained)
-    assert table.steps == 1
+    assert table.breakpoints == 1
 
 
 def test_union_by_one_sort_and_one_scan():
@@ -628,7 +630,7 @@ def test_what_makes_no_sense_is_rejected():
         lambda: shift(table, Ranges(np.array([3, 4], np.uint64), np.array([3, 4], np.uint64)), 1),
         lambda: shift(table, Ranges(one, one * PLACES), 1),
         lambda: shift(table, Ranges(one, one * 4), -1),
-        lambda: table.exclusive("t"),
+        lambda: table.exclusive_ranges("t"),
         lambda: table.may_match_many(np.zeros((2, 3))),
         lambda: table.rebuild_cells(np.zeros((2, 1))),
         lambda: Summary(LINE, bits=65),

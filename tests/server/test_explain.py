@@ -40,7 +40,7 @@ def index() -> SpaceIndex:
     }
     for number, (name, text) in enumerate(texts.items()):
         entry.live[name] = Version(number, name, text, -1, number + 2)
-    made.carry_out([Change(entry, [one]) for one in entry.live.values()])
+    made.apply([Change(entry, [one]) for one in entry.live.values()])
     return made
 
 

@@ -27,7 +27,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import rangecast.server.links.broker_thread as driver_module
+import rangecast.server.links.broker_runner as runner_module
 import rangecast.server.state.lineage as lineage_module
 from rangecast import Space
 from rangecast.overlay.broker.broker import Broker
@@ -36,7 +36,7 @@ from rangecast.overlay.simulation.strangers import hostile_frame
 from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.overlay.wire.frames import Hello, encode
 from rangecast.server.encoding import encoded
-from rangecast.server.links.broker_thread import TENANT, Driver
+from rangecast.server.links.broker_runner import TENANT, BrokerRunner
 from rangecast.server.links.connection import CLOGGED_BYTES
 from rangecast.server.log.base import MemoryLog
 from rangecast.server.pipeline.apply import Written
@@ -76,14 +76,14 @@ class Host:
         self.history: list[Any] = []
         self.log.epoch = label or f"log-{name}"
         self.pipeline = SimpleNamespace(submit=self._submit, durable=0)
-        self.driver: Driver | None = None
+        self.runner: BrokerRunner | None = None
         self.failed = ""
         self.copy: Any = ()
         self.alarms: list[str] = []
         self._load([])
         self.edit(PutSpace(TENANT, "s", SPACE.definition()))
 
-    # ---- what a driver needs of a service
+    # ---- what a runner needs of a service
 
     def edit(self, *edits: Any) -> Future[int]:
         request = Edits(edits)
@@ -146,7 +146,7 @@ class Host:
         self.edit(PutBroker(TENANT, self.name, "s", incarnation))
         self._written.clear()
         self.failed = ""
-        self.driver = Driver(
+        self.runner = BrokerRunner(
             self,  # type: ignore[arg-type]
             self.registry.space(TENANT, "s"),
             self.name,
@@ -161,9 +161,9 @@ class Host:
 
     def crash(self) -> None:
         """Lose what is in memory: cursors, too."""
-        if self.driver is not None:
+        if self.runner is not None:
             self.world.cut(self.name)
-            self.driver = None
+            self.runner = None
             self._load(self.history, self.log.first)
 
     def restore(self) -> list[int]:
@@ -175,13 +175,13 @@ class Host:
         return [one for one in before if one not in kept]
 
     def step(self) -> None:
-        driver = self.driver
-        if driver is None:
+        runner = self.runner
+        if runner is None:
             return
         written, self._written = self._written, []
-        driver.advance(written, self.log.last, is_whole=True)
-        driver.tick()
-        driver.move_cursors()
+        runner.advance(written, self.log.last, is_whole=True)
+        runner.tick()
+        runner.move_cursors()
         if self.failed:
             self.world.cut(self.name)
             self.start()
@@ -232,15 +232,15 @@ class Cable:
         self.unsent -= len(frame)
         if self.is_clogged and self.unsent < CLOGGED_BYTES // 4:
             self.is_clogged = False
-            if self.host.driver is not None:
-                self.host.driver.drained(self)  # type: ignore[arg-type]
-        driver = other.host.driver
-        if driver is None:
+            if self.host.runner is not None:
+                self.host.runner.drained(self)  # type: ignore[arg-type]
+        runner = other.host.runner
+        if runner is None:
             return
         if not other.is_up:
             other.is_up, other.first = True, frame
-            driver.up(other)  # type: ignore[arg-type]
-        driver.received(other, frame)  # type: ignore[arg-type]
+            runner.up(other)  # type: ignore[arg-type]
+        runner.received(other, frame)  # type: ignore[arg-type]
 
     def end(self, why: str = "") -> None:
         self.rejected = self.rejected or why
@@ -254,8 +254,8 @@ class Cable:
         for one in (self, self.other):
             if one.is_open:
                 one.is_open = False
-                if one.host.driver is not None:
-                    one.host.driver.down(one)  # type: ignore[arg-type]
+                if one.host.runner is not None:
+                    one.host.runner.down(one)  # type: ignore[arg-type]
 
 
 class World:
@@ -308,7 +308,7 @@ class World:
                 one.is_open and one.host is host and one.peer == target for one in self._cables
             )
             waits = self.now < self._dials_at.get(name, 0.0)
-            if host.driver and there.driver and not is_linked and self.rng.random() < 0.3:
+            if host.runner and there.runner and not is_linked and self.rng.random() < 0.3:
                 if waits:
                     continue
                 self.connect(host, there)
@@ -318,9 +318,9 @@ class World:
         far = Cable(self, there, host.name, "")
         near.other, far.other = far, near
         self._cables = [one for one in self._cables if one.is_open] + [near, far]
-        assert host.driver is not None
-        if not host.driver.wrong_with(near):  # type: ignore[arg-type]
-            host.driver.up(near)  # type: ignore[arg-type]
+        assert host.runner is not None
+        if not host.runner.wrong_with(near):  # type: ignore[arg-type]
+            host.runner.up(near)  # type: ignore[arg-type]
         else:
             near.close()
 
@@ -335,7 +335,7 @@ class World:
     def publish(self) -> None:
         name = self.rng.choice(NAMES)
         host = self.hosts[name]
-        if host.driver is None or name in self.stopped:
+        if host.runner is None or name in self.stopped:
             return
         self._next += 1
         x = self.rng.randrange(10)
@@ -368,7 +368,7 @@ class World:
             self.stranger(host)
 
     def start(self, name: str) -> None:
-        if self.hosts[name].driver is None:
+        if self.hosts[name].runner is None:
             self.hosts[name].start()
 
     def restore(self, name: str) -> None:
@@ -390,7 +390,7 @@ class World:
     def drop(self, host: Host) -> None:
         """Let retention drop a part of a log; a snapshot has what was before."""
         units = host.log._units
-        if len(units) > 4 and host.driver is not None:
+        if len(units) > 4 and host.runner is not None:
             host.log.drop(units[self.rng.randrange(len(units) - 2)].last)
             host.registry.forget(host.log.first)
 
@@ -402,7 +402,7 @@ class World:
         """Let another server connect under the name of one, and want everything."""
         name, target = link
         there = self.hosts[target]
-        if there.driver is None or target in self.stopped:
+        if there.runner is None or target in self.stopped:
             return
         twin = Host(self, name, "another")
         twin.edit(PutSubscription(TENANT, "all", "s", "x >= 0"))
@@ -420,12 +420,12 @@ class World:
 
     def stranger(self, host: Host) -> None:
         """Link a stranger that sends frames of all kinds."""
-        if host.driver is None:
+        if host.runner is None:
             return
-        far = SimpleNamespace(host=SimpleNamespace(driver=None, name="evil"), is_open=True)
+        far = SimpleNamespace(host=SimpleNamespace(runner=None, name="evil"), is_open=True)
         near = Cable(self, host, "evil", "")
         near.other = far  # type: ignore[assignment]
-        space = host.driver.broker._space_digest
+        space = host.runner.broker._space_digest
         frames = [encode(Hello(broker="evil", incarnation=9, space=space, reach=["evil"]))]
         deep = b'{"x": ' + b"[" * 5000 + b"]" * 5000 + b"}"
         for text in (b"{", b'{"x": "y"}', b"[]", deep):
@@ -436,13 +436,13 @@ class World:
         frames += [encode(hostile_frame(self.rng, space, [*NAMES])) for _ in range(10)]
         frames.append(bytes(self.rng.randrange(256) for _ in range(20)))
         near.first = frames[0]
-        host.driver.up(near)  # type: ignore[arg-type]
+        host.runner.up(near)  # type: ignore[arg-type]
         for frame in frames:
-            if host.driver is not None:
-                host.driver.received(near, frame)  # type: ignore[arg-type]
+            if host.runner is not None:
+                host.runner.received(near, frame)  # type: ignore[arg-type]
         near.close()
         if (TENANT, "link-evil") in host.registry.consumers:
-            host.edit(driver_module.DeleteConsumer(TENANT, "link-evil"))
+            host.edit(runner_module.DeleteConsumer(TENANT, "link-evil"))
 
     # ---- judging
 
@@ -455,12 +455,12 @@ class World:
             self.play(10.0)
             if self.is_quiet():
                 return
-        states = [[one.driver.shown() for one in self.hosts.values() if one.driver]]
+        states = [[one.runner.shown() for one in self.hosts.values() if one.runner]]
         self.wrong.append(f"L1: not quiet: {states}")
 
     def is_quiet(self) -> bool:
         for host in self.hosts.values():
-            links = host.driver.broker.links.values() if host.driver else ()
+            links = host.runner.broker.links.values() if host.runner else ()
             if len(links) != sum(host.name in one for one in LINKS):
                 return False
             if any(not one.is_ready or one.flights or one.ready for one in links):
@@ -488,8 +488,8 @@ class World:
         return any(
             link.has_lost
             for host in self.hosts.values()
-            if host.driver is not None
-            for link in host.driver.broker.links.values()
+            if host.runner is not None
+            for link in host.runner.broker.links.values()
         )
 
 
@@ -506,8 +506,8 @@ def simulate(seed: int) -> list[str]:
         world.play(10.0)
         answers = [Future[bool]() for _ in NAMES]
         for host, answer in zip(world.hosts.values(), answers, strict=True):
-            assert host.driver is not None
-            host.driver.ask(answer)
+            assert host.runner is not None
+            host.runner.ask(answer)
         world.play(10.0)
         assert all(one.done() for one in answers), "it doesn't settle"
         for _ in range(40):
@@ -569,8 +569,8 @@ def sends_again_and_again() -> Any:
             link.last_frame_at = now
         tick(broker, now, given)
 
-    settings = replace(driver_module.SETTINGS, is_reliable=False, silence_timeout=None)
-    with _patched(driver_module, SETTINGS=settings), _patched(Broker, _tick=ticked):
+    settings = replace(runner_module.SETTINGS, is_reliable=False, silence_timeout=None)
+    with _patched(runner_module, SETTINGS=settings), _patched(Broker, _tick=ticked):
         yield
 
 

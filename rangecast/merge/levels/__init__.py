@@ -1,1 +1,1 @@
-"""Levels on the curve as steps: a counted tree in flat arrays."""
+"""Levels on the curve as breakpoints: a counted tree in flat arrays."""

@@ -111,7 +111,9 @@ def _remove_child(tree: Tree, node: int, i: int) -> None:
 
 @jit
 def _spread_leaves(tree: Tree, node: int, i: int) -> None:
-    """Put the steps of children `i` and `i + 1` into the first if they fit, else half into each."""
+    """Put the breakpoints of children `i` and `i + 1` into the first if they fit, else half into
+    each.
+    """
     inner, leaf, leaf_key = tree.inner, tree.leaf, tree.leaf_key
     keys, levels = tree.spare_key, tree.spare[0]
     left, right = inner[node, CHILD + i], inner[node, CHILD + i + 1]

@@ -1,4 +1,4 @@
-"""Trees of levels made at once, empty or from steps, and with room for more (see tree.py)."""
+"""Trees of levels made at once, empty or from breakpoints, and with room for more (see tree.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def grown(tree: Tree) -> Tree:
 
 
 def tree_of(keys: U64, levels: I32) -> Tree:
-    """Return the tree of steps in ascending order, the first at place 0."""
+    """Return the tree of breakpoints in ascending order, the first at place 0."""
     leaves = -(-len(keys) // _FILL)
     inners, row = 0, leaves
     while row > 1:
@@ -76,8 +76,8 @@ def tree_of(keys: U64, levels: I32) -> Tree:
     return tree
 
 
-def steps_of(tree: Tree) -> tuple[U64, I32]:
-    """Return the steps of a tree, in ascending order: the inverse of `tree_of`."""
+def breakpoints_of(tree: Tree) -> tuple[U64, I32]:
+    """Return the breakpoints of a tree, in ascending order: the inverse of `tree_of`."""
     count = int(tree.state[0, STEPS])
     keys, levels = np.empty(count, np.uint64), np.empty(count, np.int32)
     _read(tree, keys, levels)
@@ -86,7 +86,7 @@ def steps_of(tree: Tree) -> tuple[U64, I32]:
 
 @jit
 def _read(tree: Tree, keys: U64, levels: I32) -> None:
-    """Write the steps leaf by leaf; the first leaf is always node 0."""
+    """Write the breakpoints leaf by leaf; the first leaf is always node 0."""
     node, count, level = 0, 0, 0
     while node >= 0:
         before = level

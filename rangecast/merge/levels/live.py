@@ -14,7 +14,7 @@ import numpy as np
 from rangecast.kernels.arrays import U64, AnyArray, Bool
 from rangecast.merge.bitmap import MIN_EVENTS, WIDEST, empty_bits, mark, marked
 from rangecast.merge.edits import DONE, NO_NODES, covered, edit, held, missing, read_ranges
-from rangecast.merge.levels.build import empty_tree, grown, steps_of, tree_of
+from rangecast.merge.levels.build import breakpoints_of, empty_tree, grown, tree_of
 from rangecast.merge.levels.needless import needless
 from rangecast.merge.levels.tree import STEPS
 from rangecast.merge.ranges import Ranges, RangeSets, tree_of_ranges
@@ -119,7 +119,7 @@ class Levels:
 
     def needless(self, sets: RangeSets) -> Bool:
         """Return which of the sets that are held could go, each by itself, and change nothing."""
-        places, levels = steps_of(self._tree)
+        places, levels = breakpoints_of(self._tree)
         return needless(places, levels, self._top, self._gap, *sets[:3])
 
     def ranges(self) -> Ranges:
@@ -131,7 +131,7 @@ class Levels:
         return Ranges(starts, ends)
 
     @property
-    def steps(self) -> int:
+    def breakpoints(self) -> int:
         """Places where the level changes: what is stored."""
         return int(self._tree.state[0, STEPS])
 
@@ -142,11 +142,11 @@ class Levels:
         return sum(array.nbytes for array in self._tree) + bits
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the steps, for a snapshot."""
-        places, levels = steps_of(self._tree)
+        """Return the breakpoints, for a snapshot."""
+        places, levels = breakpoints_of(self._tree)
         return {"step_places": places, "step_levels": levels}
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Take over the steps of a snapshot."""
+        """Take over the breakpoints of a snapshot."""
         self._tree = tree_of(arrays["step_places"].copy(), arrays["step_levels"].copy())
         self._bits = None

@@ -46,7 +46,7 @@ def _fill(
     offsets: I64,
     out: Bool,
 ) -> None:
-    """`alone` are the steps of level 1, ascending, and the number of steps behind them."""
+    """`alone` are the breakpoints of level 1, ascending, and their number behind them."""
     for one in range(len(out)):
         out[one] = True
         first, behind = _ZERO, _ZERO  # the gap so far, and the place behind it

@@ -1,10 +1,10 @@
 """Levels of the curve, subscriptions per place: a step function in a B+-tree of flat arrays.
 
-The function is kept as its steps: the places where it changes, in order, each with its level (how
-many hold the curve from there on). A step stands exactly where the level changes, so the same
-subscriptions always give the same steps, whatever came and went before: this is what makes
-unsubscribing after merging possible (paper 004, section 4, leaves it open). The step at place 0 is
-always there, even at level 0.
+The function is kept as its breakpoints: the places where it changes, in order, each with its level
+(how many hold the curve from there on). A breakpoint stands exactly where the level changes, so the
+same subscriptions always give the same breakpoints, whatever came and went before: this is what
+makes unsubscribing after merging possible (paper 004, section 4, leaves it open). The breakpoint at
+place 0 is always there, even at level 0.
 
 Levels are relative. In a leaf they count from the level just before the leaf; in an inner node the
 level of a child is that just before the child, counted from the one just before the node. So a
@@ -12,7 +12,7 @@ range within one leaf changes that leaf only. `low` is the lowest level within a
 from the level before it: where it comes to 0 there is a gap, and nothing else need be opened to
 find one.
 
-    leaf_key  (leaves, FAN) uint64          places of a leaf's steps
+    leaf_key  (leaves, FAN) uint64          places of a leaf's breakpoints
     leaf      (leaves, 2 + FAN) int32       SIZE; NEXT leaf or -1 (of a free one the next free);
                                             from LEVEL on their levels
     key       (inners, FAN) uint64          place where each child begins
@@ -21,8 +21,9 @@ find one.
                                             nodes, children taken, levels before the nodes
     spare_key, spare                        working memory of a writer
 
-Cost: a node has at least FAN / 4 entries. A look-up takes one search in each of log(steps) nodes; a
-change besides adds to at most FAN numbers in each. 12 bytes a step at a fill of about two thirds.
+Cost: a node has at least FAN / 4 entries. A look-up takes one search in each of log(breakpoints)
+nodes; a change besides adds to at most FAN numbers in each. 12 bytes per breakpoint at a fill of
+about two thirds.
 
 Kernels called for every range take the arrays and not the tuple: numba would count references of
 all its arrays at every call, which costs more than the search.
@@ -67,7 +68,7 @@ class Tree(NamedTuple):
 
 @jit
 def has_room(state: I64, leaves: int, inners: int) -> bool:
-    """Whether `inners` nodes suffice for two more steps, however many nodes they split."""
+    """Whether `inners` nodes suffice for two more breakpoints, however many nodes they split."""
     enough = inners - state[0, INNERS] >= 2 * (state[0, HEIGHT] + 2)
     return bool(enough and leaves - state[0, LEAVES] >= 2)
 
@@ -218,7 +219,7 @@ def shift_from(
 
 @jit
 def _with_step(leaf_key: U64, leaf: I32, node: int, place: np.uint64) -> int:
-    """Return the step of a leaf at this place; if there is none, make one of no height."""
+    """Return the breakpoint of a leaf at this place; if there is none, make one of no height."""
     size = leaf[node, SIZE]
     i = last_at(leaf_key, node, size, place)
     if leaf_key[node, i] == place:
@@ -235,7 +236,7 @@ def _with_step(leaf_key: U64, leaf: I32, node: int, place: np.uint64) -> int:
 
 @jit
 def _drop(state: I64, key: U64, leaf_key: U64, leaf: I32, node: int, i: int) -> None:
-    """Remove a step; where it was the first of its leaf, the keys above follow."""
+    """Remove a breakpoint; where it was the first of its leaf, the keys above follow."""
     size = leaf[node, SIZE] - 1
     for j in range(i, size):
         leaf_key[node, j] = leaf_key[node, j + 1]

@@ -5,7 +5,7 @@ holds it. A neighbour must know what came in over all other links, so it hears t
 a change makes to their summaries (paper 004, sections 2 and 4.2): the part of the change that none
 of them holds. A subscription that they cover or subsume isn't sent; and when it is
 the last one that holds something, that something is just not dropped: no subscription need be sent
-again later, as with a passive list of whole subscriptions.
+again later, as with the paper's passive list of whole subscriptions.
 
 A neighbour hears ranges, not subscriptions: more to hold, and less (`RangeForward`). It applies
 them to its own summary for the link and goes on in the same way. Cost: for n links at most n * n

@@ -36,7 +36,7 @@ FILL = 13
 NODES, BLOCKS, LEVELS = 0, 1, 2
 ZERO: int = np.int64(0)  # type: ignore[assignment]
 """To begin with: what is called with a literal, too, would be compiled a second time."""
-NOBODY = np.iinfo(np.int64).max
+NO_ARRIVAL = np.iinfo(np.int64).max
 """The arrival of an object that isn't there."""
 
 
@@ -90,7 +90,7 @@ def _refresh(tree: KdTree, node: int) -> None:
     for j in range(d):
         bounds[node, j], bounds[node, d + j] = np.inf, -np.inf
     if keyed:
-        tree.best_y[node], tree.best_arrival[node] = np.inf, NOBODY
+        tree.best_y[node], tree.best_arrival[node] = np.inf, NO_ARRIVAL
     block, left = ~child, tree.size[node]
     while left > 0:
         for e in range(LEAF * block, LEAF * block + min(left, LEAF)):

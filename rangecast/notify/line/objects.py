@@ -12,7 +12,7 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.notify.line.objects_line import (
     BLOCK,
-    NOBODY,
+    NO_ARRIVAL,
     Line,
     best_in,
     change_all,
@@ -34,7 +34,7 @@ def _empty(blocks: int, slots: int) -> Line:
         np.zeros(blocks, np.int32),
         np.full(blocks, np.inf),
         np.full(2 * blocks, np.inf),
-        np.full(2 * blocks, NOBODY, np.int64),
+        np.full(2 * blocks, NO_ARRIVAL, np.int64),
         np.full(max(slots, 1), -1, np.int64),
     )
 

@@ -15,7 +15,7 @@ the whole line is too full, it is rebuilt with twice the room.
     x, y, arrival, slot   (32 blocks,)  by place; block b has held[b] objects from place 32 b on
     held, min_x           (blocks,)     objects of a block have x >= min_x, earlier ones have not
                                         more; an empty block has that of the next one
-    best_y, best_arrival  (2 blocks,)   the lowest key of a node; an empty one has (inf, NOBODY)
+    best_y, best_arrival  (2 blocks,)   the lowest key of a node; an empty one has (inf, NO_ARRIVAL)
     place                 (slots,)      where the object of a slot is, -1: nowhere
 
 An object with y = inf has a place but ranks nowhere: so it is while it enters or leaves.
@@ -36,7 +36,7 @@ from rangecast.kernels.bundle import edited, opened
 from rangecast.kernels.jit import jit
 
 BLOCK = 32
-NOBODY = np.iinfo(np.int64).max
+NO_ARRIVAL = np.iinfo(np.int64).max
 """The arrival of an object that isn't there."""
 _FULLEST, _FULLEST_LINE = 0.95, 0.7
 """Largest fill of two neighbouring blocks, and of all of them together."""
@@ -86,7 +86,7 @@ def _block_before(min_x: F64, x: float) -> int:
 @jit
 def _refresh(line: Line, block: int) -> None:
     """Write the lowest key of a block into the tree, and what follows from it above."""
-    y, arrival = np.inf, NOBODY
+    y, arrival = np.inf, NO_ARRIVAL
     for p in range(BLOCK * block, BLOCK * block + line.held[block]):
         if line.y[p] < y or (line.y[p] == y and line.arrival[p] < arrival):
             y, arrival = line.y[p], line.arrival[p]

@@ -50,8 +50,8 @@ from rangecast.notify.servers.wire import (
     MinY,
     Nearest,
     Routed,
+    ServerMessage,
     Thing,
-    Wire,
 )
 from rangecast.notify.servers.zone import Zone
 
@@ -65,7 +65,7 @@ class Output(NamedTuple):
     """A message of a server, and its direction: WEST, EAST or HOME."""
 
     to: int
-    what: Wire | Message | Done
+    what: ServerMessage | Message | Done
 
 
 class Server:
@@ -88,10 +88,10 @@ class Server:
         self._is_held = False
         self._onwards = HOME
         """The direction of a run that came in, until there is no more to pass on."""
-        self._todo: deque[Wire] = deque()
+        self._todo: deque[ServerMessage] = deque()
         self._outputs: list[Output] = []
 
-    def handle(self, message: Wire) -> list[Output]:
+    def handle(self, message: ServerMessage) -> list[Output]:
         """Take a message from a neighbour, or a change or an edit; return what to send."""
         self._todo.append(message)
         while self._todo:
@@ -107,7 +107,7 @@ class Server:
     def _send(self, to: int, what: Any) -> None:
         self._outputs.append(Output(to, what))
 
-    def _take(self, message: Wire) -> None:
+    def _take(self, message: ServerMessage) -> None:
         if isinstance(message, Routed):
             self._take_routed(message)
         elif isinstance(message, Handover):

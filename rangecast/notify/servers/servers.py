@@ -37,8 +37,8 @@ from rangecast.notify.servers.wire import (
     Edit,
     Enter,
     Range,
+    ServerMessage,
     Thing,
-    Wire,
 )
 from rangecast.notify.servers.zone import Zone
 from rangecast.notify.tables import MAX_K, Change
@@ -131,7 +131,7 @@ class Servers:
             )
             for place in range(number)
         ]
-        self._links: dict[Link, deque[tuple[int, Wire]]] = {}
+        self._links: dict[Link, deque[tuple[int, ServerMessage]]] = {}
         self._clock = count()
         self._sent: list[Message] = []
         self._is_done = True
@@ -222,7 +222,7 @@ class Servers:
 
     # ---- what servers say
 
-    def _run(self, server: int, message: Wire) -> None:
+    def _run(self, server: int, message: ServerMessage) -> None:
         """Send a change or an edit to a server, and carry what servers say until it is done.
 
         What is still under way then, such as a run that is handed over, waits for the next one.
@@ -245,7 +245,7 @@ class Servers:
             del self._links[link]
         self._hand(link[1], message)
 
-    def _hand(self, server: int, message: Wire) -> None:
+    def _hand(self, server: int, message: ServerMessage) -> None:
         for to, what in self.servers[server].handle(message):
             if isinstance(what, Done):
                 self._is_done = True

@@ -163,4 +163,4 @@ class Done(NamedTuple):
 
 Routed = Alter | Enter | FirstK | MinY | Nearest | Lowest
 """Messages that go to a place."""
-Wire = Routed | Handover | Ask | Grant | Load | Edit
+ServerMessage = Routed | Handover | Ask | Grant | Load | Edit

@@ -39,7 +39,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import edited, pointer
 from rangecast.kernels.jit import jit
-from rangecast.notify.boxes.kdtree import NOBODY, ZERO, KdTree, below
+from rangecast.notify.boxes.kdtree import NO_ARRIVAL, ZERO, KdTree, below
 from rangecast.notify.upper_bound.search import first_k, next_best, next_upwards
 
 NOTHING, UNKNOWN, EMPTY = -1, -2, -3
@@ -242,7 +242,7 @@ def sweep_upwards(
     if s.west_n[slot] == k and s.west[slot * k + k - 1] == x:
         _cut_off(s, ZERO)
         return 0
-    last = ZERO + NOBODY
+    last = ZERO + NO_ARRIVAL
     while True:
         work[MIN_HEIGHT] += 1
         lo, hi = min_x(s, slot, k), max_x(s, slot, k)

@@ -69,7 +69,7 @@ class BoardReader:
                     gap = Gap(after if gap is None else gap.after, unit.first - 1)
                     after = gap.upto
                     self._begin(after)
-                self._carry_out(unit)
+                self._apply_unit(unit)
                 self._carried = unit.last
                 if len(self._found) >= limit:
                     break
@@ -108,7 +108,7 @@ class BoardReader:
         self._at = after
         self._found.clear()
 
-    def _carry_out(self, unit: Unit) -> None:
+    def _apply_unit(self, unit: Unit) -> None:
         index, entry, mine = self._index, self._entry, self._consumer
         assert index is not None
         board = entry.tenant, entry.name

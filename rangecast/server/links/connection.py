@@ -33,23 +33,23 @@ class LinkHandler(Protocol):
     name: str
     """Name of this server among its neighbours."""
 
-    def wrong_with(self, wire: Wire) -> str:
+    def wrong_with(self, connection: LinkConnection) -> str:
         """Return why there can't be a link to this neighbour; empty if there can."""
 
-    def up(self, wire: Wire) -> None:
+    def up(self, connection: LinkConnection) -> None:
         """Handle a new connection."""
 
-    def down(self, wire: Wire) -> None:
+    def down(self, connection: LinkConnection) -> None:
         """Handle the end of a connection."""
 
-    def received(self, wire: Wire, frame: bytes) -> None:
+    def received(self, connection: LinkConnection, frame: bytes) -> None:
         """Handle a frame."""
 
-    def drained(self, wire: Wire) -> None:
+    def drained(self, connection: LinkConnection) -> None:
         """Handle that a connection that was clogged can take more."""
 
 
-class Wire:
+class LinkConnection:
     """A connection, for the broker's thread."""
 
     def __init__(self, handler: LinkHandler, peer: str, url: str = ""):

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 
 from rangecast.errors import UsageError
 from rangecast.overlay.wire.frames import MAX_BYTES
-from rangecast.server.links.connection import HEADER, LinkHandler, Wire, rejection_of
+from rangecast.server.links.connection import HEADER, LinkConnection, LinkHandler, rejection_of
 from rangecast.server.security.trust import trusted
 
 logger = logging.getLogger("rangecast.server")
@@ -47,7 +47,7 @@ def checked_url(url: str, token: str | None, *, insecure: bool) -> str:
     return f"{parts.scheme}://{parts.netloc}/v1/link"
 
 
-class Dial:
+class LinkDialer:
     """One address that this server connects to."""
 
     def __init__(self, handler: LinkHandler, url: str, token: str | None):
@@ -113,10 +113,10 @@ class Dial:
                 await receive()
                 self.error = rejected or "the server there has no --server-name"
                 return
-            wire = Wire(self._handler, self.peer, self.url)
-            self.error = self._handler.wrong_with(wire)
+            connection = LinkConnection(self._handler, self.peer, self.url)
+            self.error = self._handler.wrong_with(connection)
             if self.error:
                 return
-            self._handler.up(wire)
-            await wire.run(send, receive)
-            self.error = rejected or wire.rejected or "the connection was cut"
+            self._handler.up(connection)
+            await connection.run(send, receive)
+            self.error = rejected or connection.rejected or "the connection was cut"

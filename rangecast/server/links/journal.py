@@ -85,7 +85,7 @@ class ServerJournal:
             self._recent_from = place + len(block)
 
     def append(self, block: Block) -> int:
-        """Do nothing: the driver writes it, and `note` comes when it is there."""
+        """Do nothing: the runner writes it, and `note` comes when it is there."""
         return -1
 
     def drop(self, before: int) -> None:

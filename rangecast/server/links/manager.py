@@ -1,7 +1,7 @@
 """The links of a server: a thread with its broker, and an inbox for it.
 
 matcher's thread:  edits and events that are in the log  --.
-event loop:        frames, connections up and down, ...   --+--> inbox --> driver --> broker
+event loop:        frames, connections up and down, ...   --+--> inbox --> runner --> broker
 its own:           time                                   --'                |
 frames to connections, events of others to the pipeline, answers  <----------'
 """
@@ -20,9 +20,9 @@ from typing import Any
 
 from rangecast.errors import RangecastError, UsageError
 from rangecast.server.core import Core
-from rangecast.server.links.broker_thread import TENANT, Driver
-from rangecast.server.links.connection import Wire
-from rangecast.server.links.dialer import Dial
+from rangecast.server.links.broker_runner import TENANT, BrokerRunner
+from rangecast.server.links.connection import LinkConnection
+from rangecast.server.links.dialer import LinkDialer
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Events
 from rangecast.server.state.edits import PutBroker
@@ -66,17 +66,17 @@ class Links:
             )
         self.alarms: deque[str] = deque(maxlen=_ALARMS)
         """The last things that a person should look at."""
-        self.dials: list[Dial] = []
+        self.dialers: list[LinkDialer] = []
         self._options = options
         self._core = core
         self._entry: SpaceEntry
-        self._driver: Driver | None = None
+        self._runner: BrokerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._thread = threading.Thread(target=self._guarded, name="rangecast-links", daemon=True)
         # What waits for the thread, under `_wakeup`.
         self._wakeup = threading.Condition()
         self._ending = False
-        self._calls: deque[Callable[[Driver], None]] = deque()
+        self._calls: deque[Callable[[BrokerRunner], None]] = deque()
         self._written: list[Written] = []
         self._written_bytes = 0
         self._is_whole = True
@@ -86,7 +86,7 @@ class Links:
         """Questions that the broker answers now."""
         self._failed = ""
         """Why this life of the broker has to end."""
-        self._open: set[Wire] = set()
+        self._open: set[LinkConnection] = set()
         """The connections that can be used."""
         self.failures = 0
         """Lives of the broker that an error ended."""
@@ -98,8 +98,8 @@ class Links:
         self._entry = self._core.registry.space(TENANT, self._options.space)
         self._core.pipeline.links = self._carried_out
         self._thread.start()
-        self.dials = [Dial(self, url, self._options.token) for url in self._options.urls]
-        self._tasks = [asyncio.create_task(one.run()) for one in self.dials]
+        self.dialers = [LinkDialer(self, url, self._options.token) for url in self._options.urls]
+        self._tasks = [asyncio.create_task(one.run()) for one in self.dialers]
 
     async def stop(self) -> None:
         """End: neighbours see a connection that is cut."""
@@ -108,8 +108,8 @@ class Links:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with self._wakeup:
             self._ending = True
-            if self._driver is not None:
-                self._driver.is_ending = True
+            if self._runner is not None:
+                self._runner.is_ending = True
             self._wakeup.notify_all()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, STOP_SECONDS)
@@ -129,30 +129,30 @@ class Links:
             self._upto = batch[-1].unit.last
             self._wakeup.notify_all()
 
-    def _soon(self, call: Callable[[Driver], None]) -> None:
+    def _soon(self, call: Callable[[BrokerRunner], None]) -> None:
         with self._wakeup:
             self._calls.append(call)
             self._wakeup.notify_all()
 
-    def up(self, wire: Wire) -> None:
+    def up(self, connection: LinkConnection) -> None:
         """A connection can be used."""
         with self._wakeup:
-            self._open.add(wire)
-        self._soon(lambda driver: driver.up(wire))
+            self._open.add(connection)
+        self._soon(lambda runner: runner.up(connection))
 
-    def received(self, wire: Wire, frame: bytes) -> None:
+    def received(self, connection: LinkConnection, frame: bytes) -> None:
         """A frame came in."""
-        self._soon(lambda driver: driver.received(wire, frame))
+        self._soon(lambda runner: runner.received(connection, frame))
 
-    def down(self, wire: Wire) -> None:
+    def down(self, connection: LinkConnection) -> None:
         """A connection is gone."""
         with self._wakeup:
-            self._open.discard(wire)
-        self._soon(lambda driver: driver.down(wire))
+            self._open.discard(connection)
+        self._soon(lambda runner: runner.down(connection))
 
-    def drained(self, wire: Wire) -> None:
+    def drained(self, connection: LinkConnection) -> None:
         """A connection that was clogged can take more."""
-        self._soon(lambda driver: driver.drained(wire))
+        self._soon(lambda runner: runner.drained(connection))
 
     def propagated(self, seq: int) -> Future[bool]:
         """Ask whether all servers know what subscriptions here wanted at a seq; the answer comes
@@ -164,9 +164,9 @@ class Links:
             self._wakeup.notify_all()
         return asked
 
-    def wrong_with(self, wire: Wire) -> str:
+    def wrong_with(self, connection: LinkConnection) -> str:
         """Return why there can't be a link to this neighbour, as far as that is known by now."""
-        return "" if self._driver is None else self._driver.wrong_with(wire)
+        return "" if self._runner is None else self._runner.wrong_with(connection)
 
     # ---- the thread
 
@@ -190,26 +190,26 @@ class Links:
     def _give_up(self, why: str) -> None:
         """End a broker that an error has met: what it knows may be wrong, the log isn't."""
         self.failures += 1
-        driver = self._driver
+        runner = self._runner
         with self._wakeup:
             self._failed = self._failed or why
-            wires, self._calls = [*self._open], deque()
-        for wire in wires:
-            wire.end()
-        if driver is not None:
-            self._drop(driver)
+            connections, self._calls = [*self._open], deque()
+        for connection in connections:
+            connection.end()
+        if runner is not None:
+            self._drop(runner)
         else:
             self._alarm(f"links can't begin: {why}")
 
     def _run(self) -> None:
         while True:
-            if self._driver is None:
+            if self._runner is None:
                 self._begin()
-            driver = self._driver
+            runner = self._runner
             with self._wakeup:
-                if driver is not None and not self._has_work():
-                    self._wakeup.wait(min(60.0, max(0.0, driver.tick_at - time.monotonic())))
-                if self._ending or driver is None:
+                if runner is not None and not self._has_work():
+                    self._wakeup.wait(min(60.0, max(0.0, runner.tick_at - time.monotonic())))
+                if self._ending or runner is None:
                     return
                 calls, self._calls = self._calls, deque()
                 written, self._written, self._written_bytes = self._written, [], 0
@@ -217,15 +217,15 @@ class Links:
                 asked = [answer for seq, answer in self._asked if seq <= upto]
                 self._asked = [one for one in self._asked if one[0] > upto]
             self._unanswered = {*asked}
-            driver.advance(written, upto, is_whole=is_whole)
+            runner.advance(written, upto, is_whole=is_whole)
             for answer in asked:
-                driver.ask(answer)
+                runner.ask(answer)
             for call in calls:
-                call(driver)
-            driver.tick()
-            driver.move_cursors()
+                call(runner)
+            runner.tick()
+            runner.move_cursors()
             if self._failed:
-                self._drop(driver)
+                self._drop(runner)
 
     def _has_work(self) -> bool:
         has_asked = any(seq <= self._upto for seq, _ in self._asked)
@@ -254,7 +254,7 @@ class Links:
             self._written, self._written_bytes, self._is_whole = [], 0, True
             self._upto = self._core.log.last
             self._failed = ""
-        self._driver = Driver(
+        self._runner = BrokerRunner(
             self._core,
             self._entry,
             self.name,
@@ -269,14 +269,14 @@ class Links:
             self._failed = self._failed or why
             self._wakeup.notify_all()
 
-    def _drop(self, driver: Driver) -> None:
+    def _drop(self, runner: BrokerRunner) -> None:
         self._alarm(f"links begin again: {self._failed}")
-        driver.end()
+        runner.end()
         with self._wakeup:  # what was asked is asked again
-            asked = {*driver.questions.values(), *self._unanswered}
+            asked = {*runner.questions.values(), *self._unanswered}
             self._asked += [(0, answer) for answer in asked if not answer.done()]
             self._unanswered = set()
-        self._driver = None
+        self._runner = None
 
     def _alarm(self, text: str) -> None:
         if not self.alarms or self.alarms[-1] != text:  # what is tried again is said once
@@ -285,17 +285,17 @@ class Links:
 
     def status(self) -> dict[str, Any]:
         """Return all links, and how they do."""
-        driver = self._driver
+        runner = self._runner
         return {
             "broker": self.name,
-            "incarnation": 0 if driver is None else driver.broker.incarnation,
-            "links": [] if driver is None else driver.shown(),
-            "dials": [
+            "incarnation": 0 if runner is None else runner.broker.incarnation,
+            "links": [] if runner is None else runner.shown(),
+            "outgoing": [
                 {"url": one.url, "broker": one.peer or None, "error": one.error or None}
-                for one in self.dials
+                for one in self.dialers
             ],
-            "gaps": 0 if driver is None else driver.journal.gaps,
+            "gaps": 0 if runner is None else runner.journal.gaps,
             "failures": self.failures,
             "alarms": list(self.alarms),
-            "counts": {} if driver is None else dict(driver.broker.counts),
+            "counts": {} if runner is None else dict(runner.broker.counts),
         }

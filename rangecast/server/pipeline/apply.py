@@ -103,7 +103,7 @@ class Matching:
         return found
 
     def _make_edits(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
-        carry_out([change for one in some for change in one.changes], self._indexes)
+        apply_changes([change for one in some for change in one.changes], self._indexes)
 
         def is_wanted(consumer: int) -> bool:
             return 0 <= consumer < len(wanted) and bool(wanted[consumer])
@@ -147,7 +147,7 @@ class Matching:
             begin += count
 
 
-def carry_out(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> None:
+def apply_changes(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> None:
     """Bring the indexes of spaces to where changes lead."""
     by_space: dict[int, list[Change]] = {}
     for change in changes:
@@ -157,7 +157,7 @@ def carry_out(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> N
     for number, some in by_space.items():
         if number not in indexes:
             indexes[number] = SpaceIndex(some[0].entry)
-        indexes[number].carry_out(some)
+        indexes[number].apply(some)
 
 
 def board_messages(

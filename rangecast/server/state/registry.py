@@ -48,7 +48,7 @@ from rangecast.server.state.retained import Retained
 MAX_EPOCHS = 1_000
 """Epochs of the log that are remembered; positions of older ones count as lost."""
 
-NOBODY = -1
+NO_CONSUMER = -1
 """The consumer of a subscription that has none."""
 Name = tuple[str, str]
 """Registry key: (tenant, name)."""
@@ -289,7 +289,7 @@ class Registry:
 
     def owner(self, version: Version | Interest) -> Consumer | None:
         """Return the consumer of a subscription."""
-        return None if version.consumer == NOBODY else self.numbered[version.consumer]
+        return None if version.consumer == NO_CONSUMER else self.numbered[version.consumer]
 
     # ---- carrying out
 
@@ -379,7 +379,7 @@ class Registry:
                     self.counts[edit.tenant] = self.counts.get(edit.tenant, 0) + 1
                 else:
                     old.died = seq
-                new = interest_of(edit, NOBODY if owner is None else owner.number, seq)
+                new = interest_of(edit, NO_CONSUMER if owner is None else owner.number, seq)
                 entry.live[edit.name] = new
                 if owner is not None:
                     owner.interests.append(new)
@@ -411,7 +411,7 @@ class Registry:
                 number,
                 edit.name,
                 edit.filter,
-                NOBODY if owner is None else owner.number,
+                NO_CONSUMER if owner is None else owner.number,
                 seq,
                 NEVER,
                 edit.score,

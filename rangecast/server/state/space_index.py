@@ -57,7 +57,7 @@ class SpaceIndex:
         found: Id = msgspec.json.decode(self.names[number])
         return found
 
-    def carry_out(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Sequence[Change]) -> None:
         """Apply changes to the index; no event is matched in between."""
         if any(change.space is not None for change in changes):
             self._make_anew()

@@ -16,7 +16,7 @@ from rangecast.server.delivery.cloudevents import MATCH, cloud_event
 from rangecast.server.delivery.messages import Message, position
 from rangecast.server.encoding import encoded
 from rangecast.server.log.base import Unit
-from rangecast.server.pipeline.apply import carry_out, fan_out
+from rangecast.server.pipeline.apply import apply_changes, fan_out
 from rangecast.server.state.registry import Change, Consumer, SpaceEntry
 from rangecast.server.state.replay import Replay
 
@@ -141,7 +141,7 @@ class Matcher:
         """Bring the index to where the log has been carried out."""
         if not self._changes:
             return
-        carry_out(self._changes, self._replay.indexes)
+        apply_changes(self._changes, self._replay.indexes)
         self._since_forgotten += sum(max(1, len(one.put)) for one in self._changes)
         self._changes = []
         if self._since_forgotten >= max(_FORGET, len(entry.live)):

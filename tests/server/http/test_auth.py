@@ -80,7 +80,7 @@ ROUTES = {
     "POST /v1/spaces/{space}/why": Asked("read", {"event": EVENT, "subscription": "{name}"}),
     "POST /v1/spaces/{space}/why-not": Asked("read", {"event": EVENT}),
     "GET /v1/spaces/{space}/shapes": Asked("read"),
-    "GET /v1/spaces/{space}/plane": Asked("read", query="x=price&y=word"),
+    "GET /v1/spaces/{space}/boxes": Asked("read", query="x=price&y=word"),
     "GET /v1/boards": Asked("read"),
     "GET /v1/boards/{board}": Asked("read"),
     "PUT /v1/boards/{board}": Asked("admin", {"k": 2}),

@@ -16,7 +16,7 @@ from rangecast.overlay.wire.frames import MAX_BYTES as MAX_MESSAGE
 from rangecast.server.core import Core
 from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.http.routes.websocket import MAX_STRANGER
-from rangecast.server.links.broker_thread import KIND
+from rangecast.server.links.broker_runner import KIND
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer
 from tests.server.http.test_http import Served

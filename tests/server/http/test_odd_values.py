@@ -39,7 +39,7 @@ def test_no_parameter_is_an_internal_error() -> None:
         *("spaces/s/subscriptions?limit=%s", "spaces/s/subscriptions?after=%s"),
         *("spaces/s/subscriptions?contains=%s", "spaces/s/subscriptions?consumer=%s"),
         *("spaces/s/events?limit=%s", "spaces/s/events?after=%s", "spaces/%s/events"),
-        *("spaces/s/plane?x=price&y=price&limit=%s", "spaces/s/plane?x=%s&y=price"),
+        *("spaces/s/boxes?x=price&y=price&limit=%s", "spaces/s/boxes?x=%s&y=price"),
         *("spaces/s/shapes?place=%s", "spaces/s/shapes?after=%s", "spaces/s/shapes?limit=%s"),
         *("consumers/c/messages?limit=%s", "consumers/c/messages?wait=%s&limit=1"),
         *("consumers/c/dead-letters?limit=%s", "consumers/c/dead-letters?after=%s", "consumers/%s"),

@@ -17,8 +17,8 @@ from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.overlay.wire.frames import Hello, encode
 from rangecast.server.links import connection as wire_module
 from rangecast.server.links import manager as links_module
-from rangecast.server.links.broker_thread import Driver
-from rangecast.server.links.connection import Wire
+from rangecast.server.links.broker_runner import BrokerRunner
+from rangecast.server.links.connection import LinkConnection
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.base import MemoryLog
 from rangecast.server.state.edits import EventsHead, events_draft
@@ -76,7 +76,7 @@ def test_any_error_of_a_frame_ends_its_link_alone(
         with neighbour(hub) as socket:
             digest = greeted(socket).space
             told(socket)
-        monkeypatch.setattr(Driver, "_understood", broken)
+        monkeypatch.setattr(BrokerRunner, "_understood", broken)
         hello = Hello(broker="stranger", incarnation=2, space=digest)
         frame = EventsFrame(
             origin="far/1", after=0, upto=1, numbers=[1], ids=[], points=b"", texts=[b"{}"]
@@ -165,25 +165,25 @@ def test_a_neighbour_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(wire_module, "MAX_WAITING_BYTES", 1000)
     monkeypatch.setattr(wire_module, "CLOSE_SECONDS", 0.01)
 
-    gone: list[Wire] = []
+    gone: list[LinkConnection] = []
 
     class Heard:
-        def down(self, wire: Wire) -> None:
-            gone.append(wire)
+        def down(self, connection: LinkConnection) -> None:
+            gone.append(connection)
 
     async def work() -> None:
         for end in (False, True):
-            wire = Wire(Heard(), "peer")  # type: ignore[arg-type]
-            wire.send(b"x" * 600)
-            running = asyncio.create_task(wire.run(never, never))
+            connection = LinkConnection(Heard(), "peer")  # type: ignore[arg-type]
+            connection.send(b"x" * 600)
+            running = asyncio.create_task(connection.run(never, never))
             await asyncio.sleep(0)
             if end:
-                wire.end("the server stops")
+                connection.end("the server stops")
             else:
-                wire.send(b"x" * 600)
+                connection.send(b"x" * 600)
             await running
-            assert wire in gone
-            assert wire.rejected
+            assert connection in gone
+            assert connection.rejected
 
     async def never(*_: Any) -> Any:
         with contextlib.suppress(TimeoutError):

@@ -27,7 +27,7 @@ from rangecast.overlay.wire.frames import MAX_BYTES, Heartbeat, Hello, decode, e
 from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.server.encoding import encoded
 from rangecast.server.links import dialer
-from rangecast.server.links.broker_thread import MAX_EVENT_BYTES
+from rangecast.server.links.broker_runner import MAX_EVENT_BYTES
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log.base import MemoryLog
 from rangecast.server.log_tools import dumped
@@ -83,7 +83,7 @@ def links_up(url: str) -> list[str]:
 
 def rejected(url: str) -> str:
     """Return why the first link that a server makes is rejected."""
-    error: str = until(lambda: status(url)["dials"][0]["error"])
+    error: str = until(lambda: status(url)["outgoing"][0]["error"])
     return error
 
 
@@ -209,7 +209,7 @@ def test_links_that_can_t_be_are_rejected_in_words(tmp_path: Path) -> None:
             until(lambda: links_up(hub) == ["east"])
             with serving(tmp_path, "north", hub, east) as north:  # one of the two closes a cycle
                 errors = until(
-                    lambda: [one["error"] for one in status(north)["dials"] if one["error"]]
+                    lambda: [one["error"] for one in status(north)["outgoing"] if one["error"]]
                 )
                 assert any("can be reached without it" in one for one in errors)
                 until(lambda: len(links_up(north)) == 1)
@@ -227,7 +227,7 @@ def test_two_links_between_the_same_servers_are_one(tmp_path: Path) -> None:
         serving(tmp_path, "b", a, a.replace("127.0.0.1", "localhost"), port=port) as b,
     ):
         until(lambda: links_up(a) == ["b"] and links_up(b) == ["a"])
-        until(lambda: any("linked by" in str(one["error"]) for one in status(b)["dials"]))
+        until(lambda: any("linked by" in str(one["error"]) for one in status(b)["outgoing"]))
         time.sleep(1)
         assert (links_up(a), links_up(b)) == (["b"], ["a"])
 

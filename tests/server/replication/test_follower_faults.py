@@ -338,8 +338,8 @@ def test_a_snapshot_has_all_that_the_copy_has_written(
     with leading() as leader:
         with following(tmp_path, leader.url) as (service, follower):
             until(lambda: follower.state == "following")
-            carry_out, is_held, go_on = (
-                service.core._carry_out,
+            apply_changes, is_held, go_on = (
+                service.core._apply_unit,
                 threading.Event(),
                 threading.Event(),
             )
@@ -347,9 +347,9 @@ def test_a_snapshot_has_all_that_the_copy_has_written(
             def hold(unit: Unit) -> None:
                 is_held.set()  # it is in the log
                 go_on.wait(90)
-                carry_out(unit)
+                apply_changes(unit)
 
-            monkeypatch.setattr(service.core, "_carry_out", hold)
+            monkeypatch.setattr(service.core, "_apply_unit", hold)
             leader.subscribe(1)
             assert is_held.wait(90)
             assert service.core.log.last == leader.log.last
@@ -374,7 +374,7 @@ def test_what_cannot_be_carried_out_stops_the_server(
         def broken(_unit: Unit) -> None:
             raise KeyError("what is in memory isn't what the log says")
 
-        monkeypatch.setattr(service.core, "_carry_out", broken)
+        monkeypatch.setattr(service.core, "_apply_unit", broken)
         leader.subscribe(1)
         until(lambda: service.core.pipeline.has_failed)
         follower._thread.join(90)

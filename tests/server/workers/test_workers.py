@@ -20,7 +20,7 @@ from rangecast.errors import RangecastError
 from rangecast.model.space import Space
 from rangecast.server.log.base import LogError, MemoryLog
 from rangecast.server.log.kafka import KafkaLog, connecting, make_topic
-from rangecast.server.pipeline.apply import carry_out
+from rangecast.server.pipeline.apply import apply_changes
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import (
     AnyEdit,
@@ -357,7 +357,7 @@ def test_what_cant_be_worked_on_is_rejected(kafka: str, tmp_path: Path) -> None:
     # the beginning is gone: a snapshot has it, or nobody has
     replay = Replay("here")
     for unit in log.read(0, 1 << 20):
-        carry_out(replay.take(unit), replay.indexes)
+        apply_changes(replay.take(unit), replay.indexes)
     place = log.epoch, log.last, log.chain
     SnapshotState(replay.registry, replay.indexes, replay.deduplicator, place).write(tmp_path)
     log.drop(2)

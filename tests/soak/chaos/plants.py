@@ -93,7 +93,7 @@ def answered_first() -> None:
 
 def stale_snapshot() -> None:
     """A snapshot misses the last edit before it."""
-    from rangecast.server.pipeline.apply import carry_out
+    from rangecast.server.pipeline.apply import apply_changes
     from rangecast.server.state import replay
     from rangecast.server.state.edits import DeleteSubscription
 
@@ -106,7 +106,7 @@ def stale_snapshot() -> None:
             newest = max(entry.live.values(), key=lambda one: one.born, default=None)
             if newest is not None:
                 edit = DeleteSubscription(entry.tenant, newest.id, entry.name)
-                carry_out([*registry.apply([edit], state.seq)], indexes)
+                apply_changes([*registry.apply([edit], state.seq)], indexes)
         return found
 
     replay.opened = stale
@@ -196,13 +196,13 @@ def edit_not_applied() -> None:
     """An edit is acknowledged, and the matcher never hears of it."""
     from rangecast.server.pipeline import apply
 
-    plain, count = apply.carry_out, [0]
+    plain, count = apply.apply_changes, [0]
 
     def forgetful(changes: Any, indexes: Any) -> None:
         count[0] += 1
         plain(changes if count[0] % 7 else changes[1:], indexes)
 
-    apply.carry_out = forgetful
+    apply.apply_changes = forgetful
 
 
 def budget_exceeded() -> None:

@@ -331,12 +331,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Return the structures of the live set",
         Body(ref("SetExplanation"), {"text": "<Engine: 1 subscription over ...>, 1,024 bytes"}),
     ),
-    ("get", "/v1/spaces/{space}/plane"): Operation(
-        "drawPlane",
+    ("get", "/v1/spaces/{space}/boxes"): Operation(
+        "drawBoxes",
         "explain",
         "Return the boxes of subscriptions on two attributes",
         Body(
-            ref("Plane"),
+            ref("BoxesOnAxes"),
             {
                 "axes": [
                     {"name": "price", "type": "number", "labels": None},

@@ -280,7 +280,7 @@ SCHEMAS: dict[str, Schema] = {
         looked_at=whole(),
         subscriptions=whole(),
     ),
-    "Plane": record(
+    "BoxesOnAxes": record(
         "Boxes on two attributes.",
         axes=listed(mapped({})),
         boxes=listed(mapped({})),

@@ -18,7 +18,7 @@ from rangecast.server.delivery.push import Deliveries
 from rangecast.server.http.auth import Grant, Grants, allowed, granted
 from rangecast.server.http.bodies.models import ModelRoute
 from rangecast.server.http.tickets import grant_by_ticket
-from rangecast.server.links.broker_thread import KIND
+from rangecast.server.links.broker_runner import KIND
 from rangecast.server.log.base import LogError
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.boards import BoardEntry

@@ -104,8 +104,8 @@ async def find_covering(request: Request, space: str) -> Any:
     return await asyncio.to_thread(explain.find_covering, index, wanted, number, passing)
 
 
-@router.get("/{space}/plane")
-async def plane(request: Request, space: str, x: str = "", y: str = "", limit: int = 400) -> Any:
+@router.get("/{space}/boxes")
+async def boxes(request: Request, space: str, x: str = "", y: str = "", limit: int = 400) -> Any:
     """Return the boxes of subscriptions on two attributes, to draw them.
 
     `x`, `y`: the attributes; by default those that most subscriptions bound.

@@ -9,7 +9,13 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.server.http.auth import DEFAULT, Grant, grant_of
-from rangecast.server.links.connection import HEADER, REJECTED, Wire, rejection, rejection_of
+from rangecast.server.links.connection import (
+    HEADER,
+    REJECTED,
+    LinkConnection,
+    rejection,
+    rejection_of,
+)
 from rangecast.server.links.manager import Links
 from rangecast.server.state.admission import check_name
 from rangecast.server.state.registry import RequestError
@@ -30,32 +36,34 @@ async def link(socket: WebSocket) -> None:
         await socket.close(REJECTED, "rejected")
         return
     await socket.accept(headers=[(HEADER.encode(), links.name.encode())])
-    wire = Wire(links, socket.headers[HEADER])
+    connection = LinkConnection(links, socket.headers[HEADER])
     revoked: list[str] = []
 
     def revoke(error: RequestError) -> None:
         revoked.append(str(error))
-        wire.cut()
+        connection.cut()
 
     with (
         socket.app.state.grants.watched(grant, revoke),
         contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError),
     ):
         async with asyncio.timeout(_FIRST):
-            came = [await _received(socket, wire)]
+            came = [await _received(socket, connection)]
         if came[0] is not None:  # the other server means it
-            wire.first = came[0]
-            links.up(wire)
-            await wire.run(
+            connection.first = came[0]
+            links.up(connection)
+            await connection.run(
                 lambda frame: _send(socket, frame),
-                lambda: _next(came, socket, wire),
+                lambda: _next(came, socket, connection),
             )
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         if revoked and socket.application_state == WebSocketState.CONNECTED:
             await socket.send_text(rejection(revoked[0]))
             await socket.close(REJECTED, "the text before says why")
         elif socket.application_state == WebSocketState.CONNECTED:
-            await socket.close(REJECTED if wire.rejected else 1012, "the text before says why")
+            await socket.close(
+                REJECTED if connection.rejected else 1012, "the text before says why"
+            )
 
 
 def _admitted(socket: WebSocket) -> tuple[Links, Grant]:
@@ -82,17 +90,19 @@ async def _send(socket: WebSocket, frame: bytes | str) -> None:
         await socket.send_bytes(frame)
 
 
-async def _next(came: list[bytes | None], socket: WebSocket, wire: Wire) -> bytes | None:
-    return came.pop() if came else await _received(socket, wire)
+async def _next(
+    came: list[bytes | None], socket: WebSocket, connection: LinkConnection
+) -> bytes | None:
+    return came.pop() if came else await _received(socket, connection)
 
 
-async def _received(socket: WebSocket, wire: Wire) -> bytes | None:
+async def _received(socket: WebSocket, connection: LinkConnection) -> bytes | None:
     """Return the next frame; `None`: there won't be one."""
     message = await socket.receive()
     if message["type"] == "websocket.disconnect":
         return None
     if message.get("text") is not None:
-        wire.rejected = f"rejected there: {rejection_of(message['text'])}"
+        connection.rejected = f"rejected there: {rejection_of(message['text'])}"
         return None
     frame: bytes = message["bytes"]
     return frame

@@ -11,7 +11,7 @@ export function ticked({ status }) {
   if (!status.broker) return;
   $("links-name").textContent = status.broker;
   const named = new Set(status.links.map((one) => one.broker));
-  const rows = [...status.links.map((one) => link(one, status)), ...status.dials.filter((one) => !named.has(one.broker)).map(dial)];
+  const rows = [...status.links.map((one) => link(one, status)), ...status.outgoing.filter((one) => !named.has(one.broker)).map(dial)];
   const body = $("links").tBodies[0];
   body.replaceChildren(...rows);
   if (!rows.length) body.append(el("tr", {}, el("td", { colspan: 7, class: "empty" }, `Nobody is linked yet. Start another server with --server-name NAME --link ${address()}`)));
@@ -19,7 +19,7 @@ export function ticked({ status }) {
 }
 
 function link(one, status) {
-  const error = status.dials.find((other) => other.broker === one.broker)?.error;
+  const error = status.outgoing.find((other) => other.broker === one.broker)?.error;
   const behind = one.reach.filter((name) => name !== one.broker);
   return el("tr", {}, el("td", {}, one.broker), state(one.state),
     el("td", {}, one.lag.toLocaleString("en")),

@@ -46,7 +46,7 @@ async function load() {
   const mine = asked;
   loaded = Date.now();
   try {
-    const found = await ask(inSpace(state.space.name, `/plane?${new URLSearchParams({ x, y, limit: 60 })}`));
+    const found = await ask(inSpace(state.space.name, `/boxes?${new URLSearchParams({ x, y, limit: 60 })}`));
     if (mine !== asked) return;
     drawn = found;
     [$("plane-x").value, $("plane-y").value] = found.axes.map((axis) => axis.name);

@@ -1,4 +1,4 @@
-"""One life of a server's broker: what happens here goes in, and what it says is done.
+"""Runs the broker of a server: feeds it what happens here, and executes its outputs.
 
 It begins with what the log has, and ends when it can't go on: after an error of the disk, or when
 the space has changed. Then another one begins (`links`). All that must survive is in the log: a
@@ -29,7 +29,7 @@ from rangecast.overlay.wire.frames import Events as EventsFrame
 from rangecast.overlay.wire.frames import Frame, Hello, decode, encode
 from rangecast.server.core import Core
 from rangecast.server.encoding import Encoded, encoded
-from rangecast.server.links.connection import Wire
+from rangecast.server.links.connection import LinkConnection
 from rangecast.server.links.journal import SOURCE, ServerJournal
 from rangecast.server.pipeline.apply import Written
 from rangecast.server.pipeline.commands import Accepted, Edits, Events
@@ -60,7 +60,7 @@ def _routed(version: Version) -> str:
     return version.filter if len(version.filter) <= MAX_EVENT_BYTES else "true"
 
 
-class Driver:
+class BrokerRunner:
     """A broker, its connections, and its place in the log; used by one thread."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Driver:
         self.tick_at = clock()
         """When it wants to be called."""
         self.is_ending = False
-        self.wires: dict[str, Wire] = {}
+        self.connections: dict[str, LinkConnection] = {}
         self.questions: dict[str, Future[bool]] = {}
         self._question = 0
         self._core = core
@@ -121,9 +121,9 @@ class Driver:
 
     def end(self) -> None:
         """Close all connections."""
-        for wire in self.wires.values():
-            wire.end()
-        self.wires.clear()
+        for connection in self.connections.values():
+            connection.end()
+        self.connections.clear()
 
     # ---- what happens here
 
@@ -194,54 +194,56 @@ class Driver:
 
     # ---- connections
 
-    def wrong_with(self, wire: Wire) -> str:
+    def wrong_with(self, connection: LinkConnection) -> str:
         """Return why there can't be a link to this neighbour, by its name alone."""
-        if wire.peer == self.name:
+        if connection.peer == self.name:
             return (
                 f"the broker there is called {self.name!r} as well\n"
                 "  hint: give every server a --server-name of its own, and no --link to itself"
             )
-        taken = self._core.registry.consumers.get((TENANT, consumer_name(wire.peer)))
+        taken = self._core.registry.consumers.get((TENANT, consumer_name(connection.peer)))
         if taken is not None and taken.delivery.get("kind") != KIND:
             return f"the consumer {taken.name!r} is in the way: delete it, or rename the broker"
-        old = self.wires.get(wire.peer)
-        if old is None or old.url == wire.url:
+        old = self.connections.get(connection.peer)
+        if old is None or old.url == connection.url:
             return ""
-        if old.url and wire.url:
-            return f"{wire.peer!r} is linked by {old.url} already\n  hint: give one --link to it"
+        if old.url and connection.url:
+            return (
+                f"{connection.peer!r} is linked by {old.url} already\n  hint: give one --link to it"
+            )
         # Both dial each other: the one that the lesser name has made stays.
-        dialler = self.name if wire.url else wire.peer
-        if dialler == min(self.name, wire.peer):
+        dialler = self.name if connection.url else connection.peer
+        if dialler == min(self.name, connection.peer):
             return ""
         return (
-            f"{wire.peer!r} and {self.name!r} are linked by the other's --link\n"
+            f"{connection.peer!r} and {self.name!r} are linked by the other's --link\n"
             "  hint: give --link on one side only"
         )
 
-    def up(self, wire: Wire) -> None:
+    def up(self, connection: LinkConnection) -> None:
         """A connection can be used, unless something is wrong with it."""
-        why = self.wrong_with(wire) or self._conflict_of(wire)
+        why = self.wrong_with(connection) or self._conflict_of(connection)
         if why:
-            wire.end(why)
+            connection.end(why)
             return
-        old = self.wires.get(wire.peer)
+        old = self.connections.get(connection.peer)
         if old is not None:
             old.end("another connection has taken its place")
-            self._handle(ports.LinkDown(wire.peer))
-        self.wires[wire.peer] = wire
-        self._handle(ports.LinkUp(wire.peer))
+            self._handle(ports.LinkDown(connection.peer))
+        self.connections[connection.peer] = connection
+        self._handle(ports.LinkUp(connection.peer))
 
-    def _conflict_of(self, wire: Wire) -> str:
+    def _conflict_of(self, connection: LinkConnection) -> str:
         """Return why a connection can't take the place of the one that is there."""
-        if wire.peer not in self.wires or not wire.first:
+        if connection.peer not in self.connections or not connection.first:
             return ""
         try:
-            hello = decode(wire.first)
+            hello = decode(connection.first)
         except FrameError:
             return ""  # it is rejected for that, soon
         why = self.broker.conflict(hello) if isinstance(hello, Hello) else ""
         if why:
-            self._alarm(f"a second link of {wire.peer} is rejected: {why}")
+            self._alarm(f"a second link of {connection.peer} is rejected: {why}")
         return why
 
     def _accepted(self, output: ports.Accepted) -> None:
@@ -259,27 +261,27 @@ class Driver:
             self._handle(ports.LinkDown(peer, forget=there is None))
             self._close(peer, "the link can't be written down")
 
-    def down(self, wire: Wire) -> None:
+    def down(self, connection: LinkConnection) -> None:
         """A connection is gone."""
-        if self.wires.get(wire.peer) is wire:
-            del self.wires[wire.peer]
-            self._handle(ports.LinkDown(wire.peer))
+        if self.connections.get(connection.peer) is connection:
+            del self.connections[connection.peer]
+            self._handle(ports.LinkDown(connection.peer))
 
-    def drained(self, wire: Wire) -> None:
+    def drained(self, connection: LinkConnection) -> None:
         """A connection that was clogged can take more."""
-        if self.wires.get(wire.peer) is wire:
-            self._handle(ports.Drained(wire.peer))
+        if self.connections.get(connection.peer) is connection:
+            self._handle(ports.Drained(connection.peer))
 
     def _close(self, peer: str, why: str) -> None:
-        wire = self.wires.pop(peer, None)
-        if wire is not None:
-            wire.end(why)
+        connection = self.connections.pop(peer, None)
+        if connection is not None:
+            connection.end(why)
             self._handle(ports.LinkDown(peer))
 
-    def received(self, wire: Wire, data: bytes) -> None:
+    def received(self, connection: LinkConnection, data: bytes) -> None:
         """A frame came in."""
-        wire.handled(data)
-        if self.wires.get(wire.peer) is not wire:
+        connection.handled(data)
+        if self.connections.get(connection.peer) is not connection:
             return
         came = None
         try:
@@ -289,10 +291,10 @@ class Driver:
         except Exception as error:  # whatever a frame holds, it ends its own link alone
             said = str(error) if isinstance(error, FrameError) else repr(error)[:200]
             self.broker.counts["frames rejected"] += 1
-            self._alarm(f"link {wire.peer}: {said}")
-            self._close(wire.peer, f"a frame was rejected: {said}")
+            self._alarm(f"link {connection.peer}: {said}")
+            self._close(connection.peer, f"a frame was rejected: {said}")
             return
-        self._handle(ports.Received(wire.peer, frame), came)
+        self._handle(ports.Received(connection.peer, frame), came)
 
     def _understood(self, frame: EventsFrame) -> tuple[EventsFrame, Encoded]:
         """Return events with all that a broker reads of them, which is taken from their texts."""
@@ -316,7 +318,7 @@ class Driver:
     # ---- what the broker says
 
     def _handle(self, given: ports.Input, came: Encoded | None = None) -> None:
-        clogged = {peer for peer, wire in self.wires.items() if wire.is_clogged}
+        clogged = {peer for peer, connection in self.connections.items() if connection.is_clogged}
         for output in self.broker.handle(self._clock(), given):
             match output:
                 case ports.Accepted():
@@ -339,23 +341,23 @@ class Driver:
                     self._alarm(output.text)
                     if output.kind == "rejected":
                         self._close(output.link, output.text)
-        for peer, wire in [*self.wires.items()]:
-            if wire.is_clogged and peer not in clogged:
+        for peer, connection in [*self.connections.items()]:
+            if connection.is_clogged and peer not in clogged:
                 self._handle(ports.Clogged(peer))
 
     def _send(self, output: ports.Send) -> None:
-        wire = self.wires.get(output.link)
-        if wire is None:
+        connection = self.connections.get(output.link)
+        if connection is None:
             return
         frame: Frame = output.frame
         if isinstance(frame, EventsFrame):  # the texts say all the rest
             frame = msgspec.structs.replace(frame, ids=[], points=b"", words={})
-        wire.send(encode(frame))
+        connection.send(encode(frame))
 
     def _reject(self, output: ports.Close) -> None:
-        wire = self.wires.pop(output.link, None)
-        if wire is not None:
-            wire.end(output.why)
+        connection = self.connections.pop(output.link, None)
+        if connection is not None:
+            connection.end(output.why)
         if output.link not in self.broker.links:
             with contextlib.suppress(RangecastError):
                 self._core.edit(DeleteConsumer(TENANT, consumer_name(output.link)))
@@ -401,14 +403,14 @@ class Driver:
         return [self._shown(one) for one in [*self.broker.links.values()]]
 
     def _shown(self, link: Link) -> dict[str, Any]:
-        wire = self.wires.get(link.name)
-        state = "up" if link.is_ready else "down" if wire is None else "greeting"
+        connection = self.connections.get(link.name)
+        state = "up" if link.is_ready else "down" if connection is None else "greeting"
         return {
             "broker": link.name,
             "state": state,
             "log": link.log or None,
             "rejected": link.rejected or None,
-            "dialled": wire.url or None if wire is not None else None,
+            "dialled": connection.url or None if connection is not None else None,
             "lag": self._core.pipeline.durable - link.floor,
             "in_flight": link.in_flight,
             "advertised": len(link.advertised.items),
