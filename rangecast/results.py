@@ -180,4 +180,4 @@ def _subscriptions(rows: RowArrays, found: I32) -> pa.Array:
     try:
         return pa.array(ids, pa.large_string())
     except pa.ArrowTypeError:  # a server may have ids of both kinds
-        return pa.array([str(one) for one in ids], pa.large_string())
+        return pa.array([str(id_) for id_ in ids], pa.large_string())

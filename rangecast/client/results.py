@@ -158,7 +158,7 @@ def _numbered(count: int) -> AnyArray:
 
 def _rows(ids: list[Id]) -> RowArrays:
     """Return rows that have nothing but an id and a place in the order of arrival."""
-    are_integers = all(isinstance(one, int) for one in ids)
+    are_integers = all(isinstance(id_, int) for id_ in ids)
     array: AnyArray = np.array(ids, np.int64 if are_integers else object)
     return no_rows()._replace(ids=array, arrival=np.arange(len(ids)))
 

@@ -102,7 +102,7 @@ def alternatives(space: Space, lo: Any, hi: Any) -> list[list[Term]]:
         bounds = enumerate(zip(low, high, strict=True))
         mentioned = [(axis, both) for axis, both in bounds if both != (-np.inf, np.inf)]
         products.append(tuple((axis, (both,)) for axis, both in mentioned))
-    if any(isinstance(one, Place) for one in space):
+    if any(isinstance(attribute, Place) for attribute in space):
         products = without_covers(space, products)
     region = joined(space.attributes, products)
     return [[_term(space.attributes[axis], ranges) for axis, ranges in one] for one in region]

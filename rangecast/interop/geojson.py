@@ -64,9 +64,9 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> I
 
 def _location(space: Space) -> Location:
     """Return the location of a space."""
-    for one in space:
-        if isinstance(one, Location):
-            return one
+    for attribute in space:
+        if isinstance(attribute, Location):
+            return attribute
     raise UsageError(
         f"shapes of GeoJSON need a location; given: {space}\n"
         "  hint: add an attribute of the type 'location' to the space"
@@ -127,15 +127,15 @@ def _shapes(geometry: Any) -> Iterator[Mapping[str, Any]]:
 
 def _rule(geometry: Any, location: Location) -> Rule:
     parts: list[Rule] = []
-    for one in _shapes(geometry):
-        if "Point" in one["type"]:
-            listed = one.get("coordinates")
-            points = [listed] if one["type"] == "Point" else listed
+    for shape in _shapes(geometry):
+        if "Point" in shape["type"]:
+            listed = shape.get("coordinates")
+            points = [listed] if shape["type"] == "Point" else listed
             if not isinstance(points, list):
                 raise UnsupportedRuleError("geometry", f"not positions: {abbreviate(points)}")
             parts += [_point(point, location) for point in points]
         else:
-            parts.append(_polygons(one, location))
+            parts.append(_polygons(shape, location))
     if not parts:
         raise UnsupportedRuleError("geometry", "a geometry without shapes")
     return Either(tuple(parts))
@@ -196,7 +196,7 @@ def _feature(alternatives: list[list[Term]], location: Location) -> dict[str, An
             for literal in literals_of(location, word):
                 if literal.negated or not isinstance(literal.shape, Polygons) or " and " in word:
                     raise UnsupportedRuleError(location.name, "GeoJSON has polygons alone")
-                rings = (_rings(one) for one in literal.shape.polygons)
+                rings = (_rings(polygon) for polygon in literal.shape.polygons)
                 polygons += rings
     if len(polygons) == 1:
         return {"type": "Polygon", "coordinates": polygons[0]}

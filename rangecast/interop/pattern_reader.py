@@ -63,13 +63,15 @@ def _objects(given: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _field(name: str, matchers: list[Any]) -> Rule:
-    values = [one for one in matchers if not isinstance(one, dict) and one is not None]
+    values = [
+        matcher for matcher in matchers if not isinstance(matcher, dict) and matcher is not None
+    ]
     parts: list[Rule] = []
     if values:
         parts.append(_equal(name, values))
-    for one in matchers:
-        if isinstance(one, dict):
-            parts.append(_operator(name, one))
+    for matcher in matchers:
+        if isinstance(matcher, dict):
+            parts.append(_operator(name, matcher))
     if None in matchers and absent(name, name) not in parts:
         reason = (
             "null matches a field that is there and null, but not one that isn't there; here both "

@@ -197,7 +197,7 @@ def _predicate(alternatives: list[list[Term]]) -> str:
         conjunctions.append(" and ".join(parts) or "true")
     if len(conjunctions) == 1:
         return conjunctions[0]
-    return " or ".join(f"({one})" for one in conjunctions)
+    return " or ".join(f"({conjunction})" for conjunction in conjunctions)
 
 
 def _condition(term: Term) -> str:

@@ -225,7 +225,7 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
 
     Shapes are summed up by the boxes that cover them: a location itself is no axis.
     """
-    places = {one.name for one in space if isinstance(one, Place)}
+    places = {attribute.name for attribute in space if isinstance(attribute, Place)}
     if attributes is None:
         names = tuple(name for name in space.names if name not in places)
     else:

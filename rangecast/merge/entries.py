@@ -160,7 +160,7 @@ class Entries:
     @property
     def memory(self) -> int:
         """Bytes of all boxes and ranges."""
-        boxes = sum(one.lo.nbytes + one.hi.nbytes for one in self._rows if one is not None)
+        boxes = sum(row.lo.nbytes + row.hi.nbytes for row in self._rows if row is not None)
         return boxes + self._holders.memory
 
     # ---- snapshots
@@ -190,9 +190,9 @@ class Entries:
         """Take over what `arrays` gave; rows count from 0 now."""
         ranges = RangeSets(arrays["starts"], arrays["ends"], arrays["range_at"])
         ends = arrays["box_at"].tolist()
-        for row, one in enumerate(ids):
+        for row, id_ in enumerate(ids):
             some = slice(ends[row], ends[row + 1])
-            self._rows.append(Row(one, row, arrays["lo"][some], arrays["hi"][some], ranges.of(row)))
+            self._rows.append(Row(id_, row, arrays["lo"][some], arrays["hi"][some], ranges.of(row)))
         if len(ids):
             owner = np.repeat(np.arange(len(ids)), np.diff(ranges.offsets))
             self._holders.add(owner, Ranges(ranges.starts, ranges.ends))

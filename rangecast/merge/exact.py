@@ -68,7 +68,7 @@ class ExactSummary(SubscriptionSet):
                   the id of one of them: `entry` is what they must be sent for an id
         """
         super().__init__(space)
-        if any(isinstance(one, Place) for one in self.space):
+        if any(isinstance(attribute, Place) for attribute in self.space):
             raise UsageError(
                 "an exact summary takes no space with locations\n  hint: use Summary, which sums "
                 "up shapes by their boxes"

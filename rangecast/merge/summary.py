@@ -178,7 +178,7 @@ class Summary(SubscriptionSet):
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> RangeForwards:
         """Remove all of these, each once, one after the other."""
         ids = list(dict.fromkeys(self._members.listed(subscriptions)))
-        rows = [self._members.row(one) for one in ids]
+        rows = [self._members.row(id_) for id_ in ids]
         lost = self._edit(self._kept.sets(rows, self.cells, self.max_ranges_per_subscription), -1)
         self._members.release_many(ids)
         self._kept.free(rows)
@@ -445,8 +445,8 @@ class Summary(SubscriptionSet):
             lost = self._levels.edit(RangeSets.single(old.of(place)), -1)
             forwards.append(_net(gained.of(0), lost.of(0)))
         self._kept.put(rows, self._kept.items_of(boxes))
-        add = RangeSets.joined([RangeSets.single(one.add) for one in forwards])
-        drop = RangeSets.joined([RangeSets.single(one.drop) for one in forwards])
+        add = RangeSets.joined([RangeSets.single(forward.add) for forward in forwards])
+        drop = RangeSets.joined([RangeSets.single(forward.drop) for forward in forwards])
         return RangeForwards(add, drop)
 
 

@@ -122,8 +122,8 @@ def _consistent(columns: dict[Fields, _Column]) -> dict[Fields, _Column]:
             del columns[path]
     mixed = within & columns.keys()
     return {
-        path: one
-        for path, one in columns.items()
+        path: column
+        for path, column in columns.items()
         if mixed.isdisjoint(path[:length] for length in range(1, len(path)))
     }
 

@@ -85,8 +85,8 @@ def _doubtful(boxes: Boxes, space: Space) -> I64:
 def _on_grid(lo: F64, hi: F64, space: Space) -> tuple[F64, F64, Bool]:
     """Return bounds on the grids and within the domains, and which attributes have whole steps."""
     mentioned = ~((lo == -np.inf) & (hi == np.inf))
-    step = np.array([one.type != "number" for one in space])
-    least, most = np.array([one.domain for one in space]).T
+    step = np.array([attribute.type != "number" for attribute in space])
+    least, most = np.array([attribute.domain for attribute in space]).T
     low = np.where(step, np.ceil(lo), lo)
     high = np.where(step, np.floor(hi), hi)
     low = np.where(mentioned, np.maximum(low, least), lo)

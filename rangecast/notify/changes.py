@@ -89,14 +89,14 @@ class ListChanges:
             part = slice(begin, end)
             reached = self.lists.reached(messages.tile[part]).tolist()
             interests = {id(one): one for one in map(self._interests.__getitem__, reached)}
-            before = [self._list(one) for one in interests.values()]
+            before = [self._list(interest) for interest in interests.values()]
             named = zip(messages.arrival[part].tolist(), messages.objects[part], strict=True)
             self._names.update(named)
             self.lists.apply(messages.arrival[part], ys[part], messages.tile[part])
             objects = frozenset(updated[int(messages.seq[begin]) - self._seq])
-            for one, old in zip(interests.values(), before, strict=True):
-                head = (int(seq[begin]), one.id)
-                rows += [(*head, *row) for row in _changes(old, self._list(one), objects)]
+            for interest, old in zip(interests.values(), before, strict=True):
+                head = (int(seq[begin]), interest.id)
+                rows += [(*head, *row) for row in _changes(old, self._list(interest), objects)]
             begin = end
         self._seq += len(updated)
         columns = zip(*rows, strict=True) if rows else [[]] * len(self.schema)

@@ -143,7 +143,7 @@ class Messages(Results[Any]):
             return parts[0]
         first = parts[0]
         joined: dict[str, Any] = {
-            field.name: np.concatenate([getattr(one, field.name) for one in parts])
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
             for field in fields(first)
             if isinstance(getattr(first, field.name), np.ndarray)
         }

@@ -97,7 +97,9 @@ class BoardTables(ABC):
 
     def file_rows(self, path: str | Path) -> Source:
         """Return the rows of a file."""
-        exact = [one.name for one in self.space if isinstance(one, Integer | Boolean)]
+        exact = [
+            attribute.name for attribute in self.space if isinstance(attribute, Integer | Boolean)
+        ]
         ends = [f"{name}_{end}" for name in exact for end in ("lo", "hi")]
         return file_source(path, ["k", "arrival", *exact, *ends])
 
@@ -150,7 +152,10 @@ class BoardTables(ABC):
 
     def position_columns(self, at: F64) -> dict[str, Any]:
         """Return coordinates of objects as columns of values."""
-        return {one.name: decode(one, at[:, axis]) for axis, one in enumerate(self.space)}
+        return {
+            attribute.name: decode(attribute, at[:, axis])
+            for axis, attribute in enumerate(self.space)
+        }
 
     # ---- interests
 
@@ -274,7 +279,9 @@ class BoardTables(ABC):
     def message_schema(self, kind: pa.DataType) -> pa.Schema:
         """Return the columns of a file of messages about objects with ids of this type."""
         fields = [("seq", pa.int64()), ("ordinal", pa.int64()), ("object", kind)]
-        fields += [(one.name, decode(one, np.zeros(0)).type) for one in self.space]
+        fields += [
+            (attribute.name, decode(attribute, np.zeros(0)).type) for attribute in self.space
+        ]
         return pa.schema(fields + [(name, pa.float64()) for name in ("value", *self.tile_names)])
 
 

@@ -43,7 +43,7 @@ def time_axis(space: Space, max_per_second: int | None, time_attribute: str | No
             )
         return None
     check_integer("max_per_second", max_per_second)
-    timestamps = [one.name for one in space if isinstance(one, Timestamp)]
+    timestamps = [attribute.name for attribute in space if isinstance(attribute, Timestamp)]
     if time_attribute is None and len(timestamps) == 1:
         return space.axis(timestamps[0])
     if time_attribute in timestamps:

@@ -124,8 +124,12 @@ def draw(path: str | Path, found: Redundancy) -> None:
         left.legend()
         right.set(title="The biggest coverers", xlabel="subscriptions that each makes redundant")
         right.grid(axis="y", visible=False)
-        names = [_shortened(f"{one.subscription}: {one.filter}") for one in found.coverers]
-        right.barh(range(len(names)), [one.covers for one in found.coverers], color="#e07a3f")
+        names = [
+            _shortened(f"{coverer.subscription}: {coverer.filter}") for coverer in found.coverers
+        ]
+        right.barh(
+            range(len(names)), [coverer.covers for coverer in found.coverers], color="#e07a3f"
+        )
         right.set_yticks(range(len(names)), names, fontsize=8)
         right.invert_yaxis()
 

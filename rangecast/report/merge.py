@@ -14,19 +14,19 @@ def table_of(found: Recommendation) -> pa.Table:
     """Return one row per setting that was tried."""
     rows = [
         {
-            "attributes": " ".join(one.setting.attributes),
-            "bits": one.setting.bits,
-            "cells": one.setting.cells,
-            "all_ranges": one.all_ranges,
-            "ranges": one.ranges,
-            "gap": float(one.gap),
-            "coverage": one.coverage,
-            "passed": one.passed,
-            "matched": one.matched,
-            "false_positives": one.false_positives,
-            "recommended": one is found.best,
+            "attributes": " ".join(outcome.setting.attributes),
+            "bits": outcome.setting.bits,
+            "cells": outcome.setting.cells,
+            "all_ranges": outcome.all_ranges,
+            "ranges": outcome.ranges,
+            "gap": float(outcome.gap),
+            "coverage": outcome.coverage,
+            "passed": outcome.passed,
+            "matched": outcome.matched,
+            "false_positives": outcome.false_positives,
+            "recommended": outcome is found.best,
         }
-        for one in found.outcomes
+        for outcome in found.outcomes
     ]
     return pa.Table.from_pylist(rows)
 
@@ -35,8 +35,10 @@ def draw(path: Path, found: Recommendation, max_ranges: int) -> None:
     """Draw what each setting lets through, by the ranges that it had before they were joined."""
     best = found.best
     lines: dict[tuple[str, int], list[Outcome]] = {}
-    for one in found.outcomes:
-        lines.setdefault((one.setting.cells, len(one.setting.attributes)), []).append(one)
+    for outcome in found.outcomes:
+        lines.setdefault((outcome.setting.cells, len(outcome.setting.attributes)), []).append(
+            outcome
+        )
     with figure(path, size=(8.5, 4.2)) as drawing:
         axes = drawing[0, 0]
         for (cells, count), mine in sorted(lines.items(), reverse=True):

@@ -196,10 +196,10 @@ def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | 
 
 def _columns(rows: Sequence[dict[str, Any]], space: Space) -> Iterable[Sequence[Any]]:
     """Return what events have for each attribute."""
-    if len(space) > 1 and all(one.path is None for one in space):
+    if len(space) > 1 and all(attribute.path is None for attribute in space):
         with suppress(KeyError):  # if each event has all of them, a column takes half the time
             return list(zip(*map(itemgetter(*space.names), rows), strict=True))
-    return [_values(rows, one) for one in space]
+    return [_values(rows, attribute) for attribute in space]
 
 
 def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
@@ -273,7 +273,7 @@ def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
 def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
     """Return events of the log as points, (events, d)."""
     if form != CLOUDEVENTS and len(lines) >= _ONE_BY_ONE:
-        decoder = _light(tuple([None if one.path else one.name for one in space]))
+        decoder = _light(tuple([None if attribute.path else attribute.name for attribute in space]))
         if decoder is not None:
             try:
                 rows = decoder.decode(b"[%s]" % b",".join(lines))
@@ -289,7 +289,7 @@ def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
 @lru_cache(maxsize=64)
 def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
     """Return what reads nothing but these fields of events, if they can be those of a class."""
-    fields = [(one, Any, None) for one in names if one and one.isascii() and one[0] != "_"]
+    fields = [(name, Any, None) for name in names if name and name.isascii() and name[0] != "_"]
     if len(fields) < len(names) or any(iskeyword(one) for one, *_ in fields):
         return None
     return msgspec.json.Decoder(list[msgspec.defstruct("Light", fields, gc=False)])  # type: ignore[misc]
@@ -308,7 +308,7 @@ def row_of(envelope: dict[str, Any]) -> dict[str, Any]:
 
 def count_words(space: Space) -> int:
     """Return how many words a space knows; it only grows."""
-    return sum(len(one.vocabulary) for one in space if isinstance(one, String))
+    return sum(len(attribute.vocabulary) for attribute in space if isinstance(attribute, String))
 
 
 def _text(line: bytes) -> str:

@@ -153,9 +153,9 @@ def _table(rows: list[dict[str, Any]], space: Space, unit: Unit) -> pa.Table:
     Values are under the names of attributes, also those that had a source.
     """
     columns: dict[str, Any] = {"id": pa.array(range(unit.first, unit.last + 1), pa.int64())}
-    for one in space:
-        values = [value_at(row, one.path or (one.name,)) for row in rows]
-        columns[one.name] = pa.array(map(_text, values), pa.string())
+    for attribute in space:
+        values = [value_at(row, attribute.path or (attribute.name,)) for row in rows]
+        columns[attribute.name] = pa.array(map(_text, values), pa.string())
     return pa.table(columns)
 
 

@@ -89,10 +89,10 @@ def source_metrics(sources: Iterable[SourceState]) -> Iterator[Metric]:
     }
     said = "1 if a source fails repeatedly on the same messages."
     stuck = GaugeMetricFamily("rangecast_source_stuck", said, labels=["source"])
-    for one in sources:
+    for source in sources:
         for name, metric in counted.items():
-            metric.add_metric([one.name], getattr(one, name))
-        stuck.add_metric([one.name], int(one.is_stuck))
+            metric.add_metric([source.name], getattr(source, name))
+        stuck.add_metric([source.name], int(source.is_stuck))
     yield from (*counted.values(), stuck)
 
 
@@ -163,13 +163,13 @@ class ServerMetrics(Collector):
             "1 if the push delivery of a consumer has stopped.",
             labels=["tenant", "consumer"],
         )
-        for one in list(core.registry.consumers.values()):
-            if tenant not in (None, one.tenant):
+        for consumer in list(core.registry.consumers.values()):
+            if tenant not in (None, consumer.tenant):
                 continue
-            labels = [one.tenant, one.name]
-            lag.add_metric(labels, pipeline.durable - one.cursor)
-            dead_letters.add_metric(labels, len(one.dead_letters))
-            stopped.add_metric(labels, int(bool(one.stopped)))
+            labels = [consumer.tenant, consumer.name]
+            lag.add_metric(labels, pipeline.durable - consumer.cursor)
+            dead_letters.add_metric(labels, len(consumer.dead_letters))
+            stopped.add_metric(labels, int(bool(consumer.stopped)))
         yield from (lag, dead_letters, stopped)
         if core.sources and tenant in (None, TENANT):
             yield from source_metrics(list(core.sources.values()))

@@ -143,7 +143,7 @@ class Settings:
             raise UsageError("a --link is given twice")
 
     def _urls(self) -> list[str]:
-        return [checked_url(one, self.token, insecure=self.insecure) for one in self.links]
+        return [checked_url(link, self.token, insecure=self.insecure) for link in self.links]
 
     def linked(self) -> LinkOptions | None:
         """Return how it is linked to others, if it is."""
@@ -202,8 +202,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End all connections at once; cut those that haven't ended after some seconds."""
         seconds = self.settings.shutdown_seconds
-        for one in self.servers:
-            one.close()
+        for server in self.servers:
+            server.close()
         self.servers.clear()  # nor is a TLS handshake that does not go on waited for
         deliveries = asyncio.create_task(self.service.deliveries.stop())
         await asyncio.sleep(0)  # they are cancelled now, so that none listens again
@@ -350,8 +350,8 @@ def serve(
                 preparing.cancel()
                 await asyncio.wait([preparing])
         await running
-        for one in others:
-            one.cancel()
+        for other in others:
+            other.cancel()
         if others:
             await asyncio.wait(others, timeout=ENDING)
 
@@ -416,7 +416,7 @@ async def _make_spaces(core: Core, settings: Settings) -> None:
 
 
 async def _end_sessions(core: Core) -> None:
-    gone = [one for one in core.registry.consumers.values() if one.is_session]
+    gone = [consumer for consumer in core.registry.consumers.values() if consumer.is_session]
     for one in gone:
         await result_of(core.edit(DeleteConsumer(one.tenant, one.name)))
 

@@ -18,7 +18,7 @@ from rangecast.server.state.edits import NEVER
 def listeners(core: Core, tenant: str | None) -> int:
     """Return how many listeners are open, of a tenant or of all."""
     listeners = (one for some in list(core.hub.listeners.values()) for one in some)
-    return sum(tenant in (None, one.consumer.tenant) for one in listeners)
+    return sum(tenant in (None, listener.consumer.tenant) for listener in listeners)
 
 
 def subscriptions(core: Core, tenant: str | None) -> int:
@@ -26,20 +26,20 @@ def subscriptions(core: Core, tenant: str | None) -> int:
     end with their connection, don't count.
     """
     registry = core.registry
-    spaces = [one for one in list(registry.spaces.values()) if tenant in (None, one.tenant)]
+    spaces = [space for space in list(registry.spaces.values()) if tenant in (None, space.tenant)]
     tails = sum(
         version.died == NEVER
-        for one in list(registry.consumers.values())
-        if one.is_session and tenant in (None, one.tenant)
-        for version in one.versions
+        for consumer in list(registry.consumers.values())
+        if consumer.is_session and tenant in (None, consumer.tenant)
+        for version in consumer.versions
     )
-    return sum(len(one.live) for one in spaces) - tails
+    return sum(len(space.live) for space in spaces) - tails
 
 
 def interests(core: Core, tenant: str | None) -> int:
     """Return how many interests the boards have, of a tenant or of all."""
     boards = list(core.registry.boards.values())
-    return sum(len(one.live) for one in boards if tenant in (None, one.tenant))
+    return sum(len(board.live) for board in boards if tenant in (None, board.tenant))
 
 
 def log_bytes(core: Core, tenant: str | None) -> int:
@@ -81,7 +81,7 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
         found["snapshot_seq"] = core.snapshot_seq
         found["damage"] = [text.partition("\n")[0] for _, text in sorted(log.damage.items())]
     if core.sources and tenant in (None, TENANT):
-        found["sources"] = [one.status() for one in core.sources.values()]
+        found["sources"] = [source.status() for source in core.sources.values()]
     if service.follower is not None:
         found["follower"] = service.follower.status()
     if service.links is not None and tenant in (None, TENANT):

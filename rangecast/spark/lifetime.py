@@ -112,7 +112,7 @@ def release_with_functions(
     """Call `release` once nothing uses these Python functions of the JVM."""
     context = session.sparkContext
     jvm: Any = context._jvm
-    references = [jvm.java.lang.ref.WeakReference(one) for one in functions]
+    references = [jvm.java.lang.ref.WeakReference(function) for function in functions]
     _cleaner.watch(_Watched(context, references, release, size))
 
 

@@ -163,7 +163,7 @@ class EventParts:
 
     def _event_ids(self) -> pa.Array:
         """Return the ids of the events; without any, their numbers."""
-        if all(one is None for one in self._ids):
+        if all(id_ is None for id_ in self._ids):
             return pa.array(range(len(self._ids)), pa.int64())
         kind = id_type([self._ids], texts_too=self._texts_too) or pa.int64()
         ids, missing = as_ids(self._ids, kind)

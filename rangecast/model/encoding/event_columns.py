@@ -62,7 +62,7 @@ class EventColumns(NamedTuple):
 
     def all_names(self, space: Space) -> list[str]:
         """Return the columns of all attributes, each once."""
-        return [*dict.fromkeys(column for one in space for column in self.names(one))]
+        return [*dict.fromkeys(column for attribute in space for column in self.names(attribute))]
 
     def width(self, dimensions: int) -> int:
         """Return how many coordinates an event has."""

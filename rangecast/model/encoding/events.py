@@ -68,7 +68,12 @@ class EventFile:
         self._nan = nan
         self._ignore_unknown = flag("ignore_unknown", ignore_unknown)
         nan_is_missing(nan)  # a word that means nothing is rejected before anything runs
-        exact = [column for one in space if is_whole(one) for column in columns.names(one)]
+        exact = [
+            column
+            for attribute in space
+            if is_whole(attribute)
+            for column in columns.names(attribute)
+        ]
         source = identified(file_source(path, exact), id)
         self._records = Records(source, rejected or RejectedRows(), self._check_columns)
         self._extra = {"id", id, *keep}
@@ -99,7 +104,7 @@ class EventFile:
             ids = rows.good_ids
             if len(self.kept):
                 good = pa.array(rows.good)
-                kept = [one.filter(good) for one in kept_columns(rows.batch, self.kept)]
+                kept = [column.filter(good) for column in kept_columns(rows.batch, self.kept)]
                 names = ["", *self.kept.names]  # a column may be called as the id is
                 ids = pa.StructArray.from_arrays([ids, *kept], names)
             yield Events(ids, points)
@@ -212,8 +217,10 @@ def _by_name(event: Mapping[str, Any], space: Space, *, ignore_unknown: bool) ->
             if name != "id" and name not in space.fields:
                 raise UsageError(_unknown(space, name))
     return {
-        one.name: given.get(one.name) if one.path is None else value_at(given, one.path)
-        for one in space
+        attribute.name: given.get(attribute.name)
+        if attribute.path is None
+        else value_at(given, attribute.path)
+        for attribute in space
     }
 
 

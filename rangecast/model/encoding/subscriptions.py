@@ -112,7 +112,7 @@ def read_subscriptions(
 
 def exact_columns(space: Space) -> list[str]:
     """Return the columns of a file whose integers must not be rounded to doubles."""
-    whole = [one.name for one in space if is_whole(one)]
+    whole = [attribute.name for attribute in space if is_whole(attribute)]
     return ["seq", *(f"{name}_{end}" for name in whole for end in ("lo", "hi"))]
 
 

@@ -109,10 +109,10 @@ def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:
     owner: list[int] = []
     sizes: list[int] = []
     terms: list[tuple[int, float, float]] = []
-    for row, one in enumerate(filters):
-        if one.space is not space and one.space != space:
-            raise UsageError(f"filter {row} is of another space, {one.space}; expected {space}")
-        for box in one.boxes:
+    for row, filter_ in enumerate(filters):
+        if filter_.space is not space and filter_.space != space:
+            raise UsageError(f"filter {row} is of another space, {filter_.space}; expected {space}")
+        for box in filter_.boxes:
             owner.append(row)
             sizes.append(len(box))
             terms += box

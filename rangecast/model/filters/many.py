@@ -363,16 +363,18 @@ def read_texts(texts: pa.Array | Sequence[Any], space: Space) -> tuple[F64, F64,
 
 def _names(space: Space) -> _Names:
     said = [
-        one.name.encode() if one.name.isascii() and one.name.lower() not in KEYWORDS else b""
-        for one in space
+        attribute.name.encode()
+        if attribute.name.isascii() and attribute.name.lower() not in KEYWORDS
+        else b""
+        for attribute in space
     ]
     kinds: dict[type[Attribute], int] = {Number: _NUMBER, Integer: _INTEGER}
     return _Names(
         np.frombuffer(b"".join(said) or b" ", np.uint8),
         np.cumsum([len(one) for one in said]).astype(np.int64),
-        np.array([kinds.get(type(one), _OTHER) for one in space], np.int8),
-        np.array([one.domain[0] for one in space]),
-        np.array([one.domain[1] for one in space]),
+        np.array([kinds.get(type(attribute), _OTHER) for attribute in space], np.int8),
+        np.array([attribute.domain[0] for attribute in space]),
+        np.array([attribute.domain[1] for attribute in space]),
     )
 
 

@@ -207,7 +207,7 @@ def _remove_leftovers(target: Path) -> None:
     begin = f".{_stem(target)}."
     try:
         with os.scandir(target.parent) as entries:
-            left = [Path(one.path) for one in entries if one.name.startswith(begin)]
+            left = [Path(entry.path) for entry in entries if entry.name.startswith(begin)]
     except OSError:
         return  # the caller's own attempt raises what is wrong
     for path in left:

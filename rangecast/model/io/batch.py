@@ -41,8 +41,8 @@ class Batch(NamedTuple):
         check_distinct(data.schema.names)
         columns = {
             # Polars has texts that Arrow can't filter.
-            name: one.cast(pa.large_string()) if pa.types.is_string_view(one.type) else one
-            for name, one in zip(data.schema.names, data.columns, strict=True)
+            name: column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+            for name, column in zip(data.schema.names, data.columns, strict=True)
         }
         return cls(np.arange(first, first + data.num_rows), columns)
 
@@ -121,5 +121,5 @@ def _shown_at(values: Values, place: int) -> Any:
 
 def _texts(values: list[Any]) -> pa.Array:
     texts = (None if one is None else str(one) for one in values)
-    safe = (None if one is None else one.encode(errors="replace").decode() for one in texts)
+    safe = (None if text is None else text.encode(errors="replace").decode() for text in texts)
     return pa.array(safe, pa.large_string())

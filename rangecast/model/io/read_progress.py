@@ -20,7 +20,7 @@ class Reading:
 
     def begin(self, files: Sequence[Path]) -> None:
         """Begin with the first of these files."""
-        self.total = sum(one.stat().st_size for one in files if one.is_file())
+        self.total = sum(file.stat().st_size for file in files if file.is_file())
         self._before = self._size = 0
         self._share = 0.0
 

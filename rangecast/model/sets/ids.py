@@ -77,7 +77,7 @@ def _are_whole(ids: Values, texts_too: bool) -> bool:
             raise UsageError(
                 "all ids are integers, or all are texts; given: both\n  hint: give all as texts"
             )
-        return not texts or (texts_too and all(re.match(_WHOLE, one) for one in texts))
+        return not texts or (texts_too and all(re.match(_WHOLE, text) for text in texts))
     kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
     if not is_text(kind):
         return True

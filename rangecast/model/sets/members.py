@@ -140,7 +140,7 @@ class Members:
         else:
             ids = [as_id(one, self.noun) for one in given]
             self.check_kinds(ids)
-        known = next((one for one in ids if one in self._rows), None)
+        known = next((id_ for id_ in ids if id_ in self._rows), None)
         if known is not None:
             raise DuplicateIdError(f"{self.noun} {known!r} already exists; nothing was added")
         _check_distinct(ids, "added")
@@ -149,7 +149,7 @@ class Members:
     def known_many(self, given: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
         """Return members and their rows, each once; reject all of them if one is unknown."""
         ids = self.listed(given)
-        rows = [self.row(one) for one in ids]
+        rows = [self.row(id_) for id_ in ids]
         _check_distinct(ids, "replaced")
         return ids, rows
 
@@ -165,7 +165,7 @@ class Members:
         if ids:
             self.check_kind(ids[0])
         _check_distinct(ids, "changed")
-        return ids, [self._rows.get(one) for one in ids]
+        return ids, [self._rows.get(id_) for id_ in ids]
 
     def row(self, given: Any) -> int:
         """Return the row of a member."""
@@ -204,8 +204,8 @@ class Members:
 
     def forget(self, ids: Iterable[Id]) -> None:
         """Forget ids, members or not."""
-        for one in ids:
-            self._rows.pop(one, None)
+        for id_ in ids:
+            self._rows.pop(id_, None)
 
     def listed(self, given: Any) -> list[Any]:
         """Return a list of ids as it is given; reject a single one: a text is no list."""
@@ -226,7 +226,7 @@ class Members:
     def check_kinds(self, ids: list[Id]) -> None:
         """Reject ids of which not all are of one kind, that of the members."""
         if ids:
-            other = next((one for one in ids if type(one) is not type(ids[0])), None)
+            other = next((id_ for id_ in ids if type(id_) is not type(ids[0])), None)
             if other is not None:
                 raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
             self.check_kind(ids[0])
@@ -241,7 +241,7 @@ def _check_distinct(ids: list[Id], done: str) -> None:
     seen = set(ids)
     if len(seen) < len(ids):
         seen.clear()
-        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        twice = next(id_ for id_ in ids if id_ in seen or seen.add(id_))  # type: ignore[func-returns-value]
         raise DuplicateIdError(f"duplicate id {twice!r}; nothing was {done}")
 
 

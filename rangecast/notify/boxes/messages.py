@@ -101,8 +101,8 @@ BOUNDS = ("low_from", "low_to", "high_from", "high_to")
 def values_of(space: Space, place: Sequence[float]) -> dict[str, Any]:
     """Return a place as values by attribute."""
     return {
-        one.name: None if at == MISSING else one.value(at)
-        for one, at in zip(space, place, strict=True)
+        attribute.name: None if at == MISSING else attribute.value(at)
+        for attribute, at in zip(space, place, strict=True)
     }
 
 

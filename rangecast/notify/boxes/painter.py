@@ -131,7 +131,7 @@ class BoxPainter:
         if y == math.inf:
             return np.zeros(0, np.int32)
         _, tiles = self.affected(objects, interests, row, y, exposes=False)
-        return np.concatenate([np.zeros(0, np.int32), *(interests.within(one) for one in tiles)])
+        return np.concatenate([np.zeros(0, np.int32), *(interests.within(tile) for tile in tiles)])
 
     def paint_batch(
         self, after: Points, before: Points, interests: Points, entries: I32, olds: F64

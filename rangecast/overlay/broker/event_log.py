@@ -80,9 +80,9 @@ class Block:
 
     def too_large(self) -> tuple[Id, int] | None:
         """Return the first event that no frame can hold, and its bytes; `None`: there is none."""
-        for one, size in zip(self.ids, self._sizes(range(len(self))) or [], strict=False):
+        for id_, size in zip(self.ids, self._sizes(range(len(self))) or [], strict=False):
             if size > MAX_CONTENT:
-                return one, size
+                return id_, size
         return None
 
     @property
@@ -150,7 +150,7 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
     points = np.frombuffer(frame.points, _POINTS).astype(np.float64).reshape(n, d)
     if np.isnan(points).any() or np.isneginf(points).any():
         raise FrameError("a coordinate is a number, or missing")
-    strings = [one.name for one in space if isinstance(one, String)]
+    strings = [attribute.name for attribute in space if isinstance(attribute, String)]
     if list(frame.words) != strings or any(len(texts) != n for texts in frame.words.values()):
         raise FrameError(f"events have {n} values of each of {strings}, in this order")
     block = Block(

@@ -158,4 +158,4 @@ class InterestHandlers(BrokerState):
 
 
 def _packed(ids: list[Id], wanted: Iterable[Wanted]) -> dict[Id, bytes]:
-    return {one: what.boxes or b"" for one, what in zip(ids, wanted, strict=True)}
+    return {id_: what.boxes or b"" for id_, what in zip(ids, wanted, strict=True)}

@@ -88,7 +88,7 @@ class LinkHandlers(InterestHandlers):
 
     def _reach_digest(self, link: Link) -> int:
         others = (one for one in self.links.values() if one is not link and one.is_up)
-        return digest_of_names([self.name], *(one.reach_digest for one in others))
+        return digest_of_names([self.name], *(other.reach_digest for other in others))
 
     def _hello(self, now: float, link: Link, frame: Hello) -> None:
         if frame.incarnation < link.peer and link.is_greeted:
@@ -183,7 +183,9 @@ class LinkHandlers(InterestHandlers):
         """Let questions wait again for neighbours that aren't reached over other links any more."""
         for link in self.links.values():
             others = (one for one in self.links.values() if not one.is_bypassed)
-            if link.is_bypassed and not any(link.name in (one.name, *one.reach) for one in others):
+            if link.is_bypassed and not any(
+                link.name in (other.name, *other.reach) for other in others
+            ):
                 link.is_bypassed = False
                 self._propagation.wait_for(link)
 

@@ -23,7 +23,7 @@ def published(
     given: ports.Publish, origin: str, last: int, space: Space, mark: bytes = b""
 ) -> Block:
     """Return events as a block; their numbers follow the last one, its checksum the last one's."""
-    strings = [one.name for one in space if isinstance(one, String)]
+    strings = [attribute.name for attribute in space if isinstance(attribute, String)]
     words: dict[str, list[str | None]] = {}
     ids: list[Id] | None = given.ids
     if isinstance(given.events, np.ndarray):
@@ -46,7 +46,7 @@ def published(
     if ids is None:
         ids = list(range(last, last + len(points)))
     else:
-        ids = [as_id(one, "event") for one in ids]
+        ids = [as_id(id_, "event") for id_ in ids]
     sizes = {len(ids), *map(len, words.values()), len(given.priorities) or len(points)}
     if sizes - {len(points)}:
         raise UsageError(
@@ -56,7 +56,7 @@ def published(
         )
     upto = last + len(points)
     numbers = list(range(last + 1, upto + 1))
-    priorities = [check_finite("a priority", one) for one in given.priorities]
+    priorities = [check_finite("a priority", priority) for priority in given.priorities]
     digest = hashlib.blake2b(mark, digest_size=8)
     digest.update(f"{last} {ids} {words}".encode("utf-8", "surrogatepass"))
     digest.update(points.tobytes())

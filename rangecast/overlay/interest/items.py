@@ -134,7 +134,7 @@ def wanted_of_boxes(boxes: Boxes, space: Space) -> list[Wanted]:
 
 def strings_of(space: Space) -> frozenset[int]:
     """Return the axes of string attributes."""
-    return frozenset(axis for axis, one in enumerate(space) if isinstance(one, String))
+    return frozenset(axis for axis, attribute in enumerate(space) if isinstance(attribute, String))
 
 
 # ---- what neighbours say

@@ -36,9 +36,9 @@ class Sources:
     def subscribed(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
         """Enter subscriptions of clients; return the items that are new among these."""
         come = []
-        for one, what in zip(ids, wanted, strict=True):
+        for id_, what in zip(ids, wanted, strict=True):
             name = what.item.name
-            self._item_of[one] = name
+            self._item_of[id_] = name
             same = self._same.get(name, 0)
             self._same[name] = same + 1
             if not same:
@@ -47,17 +47,17 @@ class Sources:
 
     def unsubscribed(self, ids: Iterable[Id]) -> Changes:
         """Remove subscriptions of clients; return the items that none of them wants any more."""
-        return [], self._left(self._item_of.pop(one) for one in ids)
+        return [], self._left(self._item_of.pop(id_) for id_ in ids)
 
     def replaced(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
         """Give subscriptions of clients other filters."""
         come: dict[int, Wanted] = {}
         go: dict[int, None] = {}
-        for one, what in zip(ids, wanted, strict=True):
-            old = self._item_of[one]
+        for id_, what in zip(ids, wanted, strict=True):
+            old = self._item_of[id_]
             if what.item.name == old:
                 continue
-            for new in self.subscribed([one], [what])[0]:
+            for new in self.subscribed([id_], [what])[0]:
                 if new.item.name in go:
                     del go[new.item.name]
                 else:

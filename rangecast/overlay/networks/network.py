@@ -226,7 +226,8 @@ class Network:
     def table_sizes(self) -> I64:
         """By broker: the items that its neighbours have advertised."""
         sizes = [
-            sum(len(link.received.items) for link in one.links.values()) for one in self.brokers
+            sum(len(link.received.items) for link in broker.links.values())
+            for broker in self.brokers
         ]
         return np.array(sizes, np.int64)
 
@@ -245,7 +246,7 @@ class Network:
         for event, ids in zip(block.ids, output.matches, strict=True):
             if ids:
                 self._found.setdefault(event, set()).add(broker)
-                self.deliveries += [(event, one) for one in ids]
+                self.deliveries += [(event, id_) for id_ in ids]
                 traffic.deliveries += len(ids)
                 traffic.hops += block.hops * len(ids)
         traffic.longest = max(traffic.longest, block.hops)

@@ -169,7 +169,7 @@ class Scenario:
 def table_of(given: Given, network: Network, edits: Sequence[Edit] = ()) -> pa.Table:
     """Return all deliveries as `match` writes them: by event, then in order of arrival."""
     ids = given.boxes.ids.to_pylist()
-    arrival = {one: place for place, one in enumerate(ids)}
+    arrival = {id_: place for place, id_ in enumerate(ids)}
     for edit in edits:
         if edit.command == "subscribe":
             arrival.pop(edit.id, None)

@@ -98,9 +98,9 @@ class Oracle:
         if event in self._points:
             return  # said again after a crash
         self._points[event] = point, words
-        for one in self._matches(event):
-            if one in self._propagated and origin in self._within.get(int(one), [origin]):
-                self._missing[event, int(one)] = None
+        for match in self._matches(event):
+            if match in self._propagated and origin in self._within.get(int(match), [origin]):
+                self._missing[event, int(match)] = None
 
     def take(self, broker: str, event: Event, number: int, subscription: int) -> None:
         """Judge one delivery to a client of a broker; the event has this number at its origin."""

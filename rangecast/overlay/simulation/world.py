@@ -222,9 +222,9 @@ class World(Cabling):
         for place, block in broker.log.between(broker.log.durable, upto):
             assert block is not None
             if block.origin == name and place + len(block) <= upto:
-                for row, one in enumerate(block.ids):
+                for row, id_ in enumerate(block.ids):
                     words = {axis: texts[row] for axis, texts in block.words.items()}
-                    self.oracle.accepted(name, int(one), block.points[row], words)
+                    self.oracle.accepted(name, int(id_), block.points[row], words)
         self.give(name, ports.Durable(upto))
 
     def _tick(self, name: str, broker: Broker) -> None:
@@ -240,20 +240,20 @@ class World(Cabling):
         if block.origin not in self.disks:
             return  # a stranger's
         for row, (number, ids) in enumerate(zip(block.numbers, output.matches, strict=True)):
-            for one in ids:
+            for id_ in ids:
                 event = Event(block.origin, int(block.ids[row]))
-                self.tell(f"{name} delivers {block.origin}#{event.id} to {one}")
-                self.oracle.take(name, event, number, int(one))
+                self.tell(f"{name} delivers {block.origin}#{event.id} to {id_}")
+                self.oracle.take(name, event, number, int(id_))
 
     def _events(self, origin: str, numbers: Sequence[int]) -> set[Event]:
         """Return the events that an origin has given these numbers."""
         if origin not in self.disks:
             return set()
         return {
-            Event(origin, int(one))
+            Event(origin, int(id_))
             for block in self.disks[origin].blocks
             if block.origin == origin
-            for number, one in zip(block.numbers, block.ids, strict=True)
+            for number, id_ in zip(block.numbers, block.ids, strict=True)
             if number in numbers
         }
 
@@ -281,7 +281,7 @@ class World(Cabling):
         lost = disk.restored()
         self.counts["disks restored"] += 1
         self.tell(f"the disk of {name} is restored: {len(lost)} blocks are lost")
-        events = {Event(block.origin, int(one)) for block in lost for one in block.ids}
+        events = {Event(block.origin, int(id_)) for block in lost for id_ in block.ids}
         self.oracle.drop(events, [*self.brokers])
         self.oracle.restored(name)
 
@@ -315,7 +315,11 @@ class World(Cabling):
                 self._version[int(one)] = 0
                 self.oracle.subscribed(int(one), name, text)
         elif isinstance(given, ports.Unsubscribe):
-            there = [one for one in given.subscriptions if one in disk.subscriptions]
+            there = [
+                subscription
+                for subscription in given.subscriptions
+                if subscription in disk.subscriptions
+            ]
             given = ports.Unsubscribe(there)
             for one in given.subscriptions:
                 del disk.subscriptions[int(one)], self._version[int(one)]

@@ -104,9 +104,9 @@ class ZoneBroker(Territory):
 
     def _beside(self, box: Box) -> dict[Box, int]:
         """Return the zones adjacent to a box, and their brokers."""
-        found = {one.box: self.id for one in self.zones if one.box.touches(box)}
+        found = {zone.box: self.id for zone in self.zones if zone.box.touches(box)}
         for owner, announced in self.around.items():
-            found |= {one.box: owner for one in announced.zones if one.box.touches(box)}
+            found |= {zone.box: owner for zone in announced.zones if zone.box.touches(box)}
         return found
 
     def _route(self, route: Route) -> None:
@@ -218,7 +218,7 @@ class ZoneBroker(Territory):
     def _acknowledge(self, acknowledged: int) -> None:
         if acknowledged > self._acknowledged:
             self._acknowledged = acknowledged
-            self.zones = [replace(one, known=max(one.known, acknowledged)) for one in self.zones]
+            self.zones = [replace(zone, known=max(zone.known, acknowledged)) for zone in self.zones]
             self._gone = {name: at for name, at in self._gone.items() if at >= acknowledged}
 
     def _fill(self, filled: Filled) -> None:

@@ -176,8 +176,8 @@ class ZoneSimulation:
             and not self._wanted
             and not self._unwanted
             and all(
-                one.zones and all(zone.is_ready for zone in one.zones)
-                for one in self.brokers.values()
+                broker.zones and all(zone.is_ready for zone in broker.zones)
+                for broker in self.brokers.values()
             )
             and not self.untiled()
         )
@@ -264,7 +264,7 @@ class ZoneSimulation:
     def _from_server(self, outputs: list[FromServer]) -> None:
         if not outputs:
             return
-        homes = [one for one in self.brokers.values() if one.zones]
+        homes = [broker for broker in self.brokers.values() if broker.zones]
         at_centre = (one for one in homes if any(z.box.holds(one.centre) for z in one.zones))
         host = next(at_centre, homes[0] if homes else None)
         if host is not None:
@@ -285,7 +285,7 @@ class ZoneSimulation:
 
     def untiled(self) -> list[str]:
         """Return what is wrong with the zones: places that two brokers hold, or none."""
-        held = [(zone.box, one.id) for one in self.brokers.values() for zone in one.zones]
+        held = [(zone.box, broker.id) for broker in self.brokers.values() for zone in broker.zones]
         wrong = [
             f"{a} and {b} overlap"
             for at, (first, a) in enumerate(held)
@@ -301,13 +301,13 @@ class ZoneSimulation:
         points = self.server.points
         assert set(points) == set(self.subscribers)
         gateways: defaultdict[Id, list[int]] = defaultdict(list)
-        for one in self.brokers.values():
-            for interest, kept in one.interests.items():
+        for broker in self.brokers.values():
+            for interest, kept in broker.interests.items():
                 assert kept.point == points[interest], interest
-                assert any(zone.box.holds(kept.point) for zone in one.zones), interest
-                gateways[interest].append(one.id)
+                assert any(zone.box.holds(kept.point) for zone in broker.zones), interest
+                gateways[interest].append(broker.id)
         assert set(gateways) == set(points), set(gateways) ^ set(points)
-        assert all(len(one) == 1 for one in gateways.values())
+        assert all(len(gateway) == 1 for gateway in gateways.values())
         for interest, subscriber in self.subscribers.items():
             right = self.server.board[interest]
             assert subscriber.interest.best == right.best, interest

@@ -72,10 +72,10 @@ class Territory:
         self._out.append(Send(to, what))
 
     def _zone_at(self, point: Point) -> Held | None:
-        return next((one for one in self.zones if one.box.holds(point)), None)
+        return next((zone for zone in self.zones if zone.box.holds(point)), None)
 
     def _drop_outside(self) -> None:
-        boxes = [one.box for one in self.zones]
+        boxes = [zone.box for zone in self.zones]
         self.interests = {
             interest: kept
             for interest, kept in self.interests.items()
@@ -125,11 +125,11 @@ class Territory:
         """
         if not self.zones or self._giving:
             return
-        boxes = [one.box for one in self.zones]
+        boxes = [zone.box for zone in self.zones]
         near = {
             owner: announced
             for owner, announced in self.around.items()
-            if any(box.touches(one.box) for box in boxes for one in announced.zones)
+            if any(box.touches(zone.box) for box in boxes for zone in announced.zones)
         }
         ranked = [
             (announced.is_leaving, *self._rank(owner, announced.zones, boxes))
@@ -142,25 +142,25 @@ class Territory:
 
     def _rank(self, owner: int, zones: Iterable[Held], boxes: list[Box]) -> tuple[bool, float, int]:
         """Return how fit a neighbour is for zones: fits into a box, holds little; the lowest is."""
-        fits = any(one.box.joined(box) for one in zones for box in boxes)
+        fits = any(zone.box.joined(box) for zone in zones for box in boxes)
         size = 0.0
-        for one in zones:
+        for zone in zones:
             share = 1.0
-            for a, b, c, d in zip(*one.box, *self.frame, strict=True):
+            for a, b, c, d in zip(*zone.box, *self.frame, strict=True):
                 share *= max(0.0, min(b, d) - max(a, c)) / (d - c) if d > c else 1.0
             size += share
         return not fits, size, owner
 
     def _hand(self, to: int, zones: list[Held]) -> None:
-        boxes = [one.box for one in zones]
+        boxes = [zone.box for zone in zones]
         moving = {
             interest: kept
             for interest, kept in self.interests.items()
             if any(box.holds(kept.point) for box in boxes)
         }
-        self.zones = [one for one in self.zones if one not in zones]
+        self.zones = [zone for zone in self.zones if zone not in zones]
         self._drop_outside()
-        given = tuple(replace(one, epoch=one.epoch + 2) for one in zones)
+        given = tuple(replace(zone, epoch=zone.epoch + 2) for zone in zones)
         handover = Handover(
             given,
             tuple(moving.items()),
@@ -206,12 +206,12 @@ class Territory:
 
     def _mine(self) -> list[Box]:
         """Return our zones; those that are being given away are ours until they were taken."""
-        given = [one.box for handover in self._giving.values() for one in handover.zones]
-        return [one.box for one in self.zones] + given
+        given = [zone.box for handover in self._giving.values() for zone in handover.zones]
+        return [zone.box for zone in self.zones] + given
 
     def _known_boxes(self) -> list[Box]:
         return self._mine() + [
-            one.box for announced in self.around.values() for one in announced.zones
+            zone.box for announced in self.around.values() for zone in announced.zones
         ]
 
     def _claim(self) -> None:
@@ -248,15 +248,15 @@ class Territory:
         """Take the free part of a box that the server gets no answer from."""
         if self._is_leaving:
             return
-        mine = [one.box for one in self.zones]
+        mine = [zone.box for zone in self.zones]
         free = [
             box
             for box in left_of(adopt.box, self._known_boxes())
             if any(box.touches(one) for one in mine)
         ]
         if free:
-            announced = [one.epoch for other in self.around.values() for one in other.zones]
-            epoch = 1 + max([one.epoch for one in self.zones] + announced)
+            announced = [zone.epoch for other in self.around.values() for zone in other.zones]
+            epoch = 1 + max([zone.epoch for zone in self.zones] + announced)
             self.zones += [Held(box, epoch, is_ready=False) for box in free]
             self._changed(adopt.around)
 
@@ -265,9 +265,9 @@ class Territory:
     def _announcement(self) -> Announce:
         """Return our zones, at the epoch that they have here, and the neighbours."""
         given = tuple(
-            replace(one, epoch=one.epoch - 2)
+            replace(zone, epoch=zone.epoch - 2)
             for handover in self._giving.values()
-            for one in handover.zones
+            for zone in handover.zones
         )
         near = tuple((owner, announced.zones) for owner, announced in sorted(self.around.items()))
         zones = (*self.zones, *given)
@@ -283,7 +283,7 @@ class Territory:
         self.around = {
             owner: announced
             for owner, announced in self.around.items()
-            if any(box.touches(one.box) for box in boxes for one in announced.zones)
+            if any(box.touches(zone.box) for box in boxes for zone in announced.zones)
         }
         mine = self._announcement()
         for owner in sorted({*before, *others} - self.dead - {self.id}):
@@ -362,18 +362,18 @@ class Territory:
         for other, zones in announced.around:
             if other in self.around or other in self.dead or other == self.id:
                 continue
-            if any(box.touches(one.box) or box.meets(one.box) for box in mine for one in zones):
+            if any(box.touches(zone.box) or box.meets(zone.box) for box in mine for zone in zones):
                 self._send(other, self._announcement())
 
     def _resolve_claims(self, known: int, entry: Announce, announced: Announce) -> Announce:
         """Trim what two other brokers claim both; send the loser of a new claim the better one."""
         lost: list[Box] = []
         won: list[Box] = []
-        for one in announced.zones:
+        for zone in announced.zones:
             for other in entry.zones:
-                if one.box.meets(other.box):
-                    is_better = (one.epoch, -announced.owner) > (other.epoch, -known)
-                    (won if is_better else lost).append((one if is_better else other).box)
+                if zone.box.meets(other.box):
+                    is_better = (zone.epoch, -announced.owner) > (other.epoch, -known)
+                    (won if is_better else lost).append((zone if is_better else other).box)
         if won:
             self.around[known] = replace(entry, zones=_trimmed(entry.zones, won))
         if lost:

@@ -238,15 +238,15 @@ class _Topic:
             return False
         by_partition: dict[int, list[Any]] = {}
         out_of_range = []
-        for one in messages:
-            number = one.partition()
-            if one.error() is None:
-                if one.offset() >= self._next[number]:
-                    by_partition.setdefault(number, []).append(one)
-            elif one.error().code() == KafkaError._AUTO_OFFSET_RESET:
+        for message in messages:
+            number = message.partition()
+            if message.error() is None:
+                if message.offset() >= self._next[number]:
+                    by_partition.setdefault(number, []).append(message)
+            elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
                 out_of_range.append(number)
             else:
-                raise BusError(one.error().str())
+                raise BusError(message.error().str())
         for number, some in by_partition.items():
             lines = [one.value() or b"" for one in some]
             upto = some[-1].offset() + 1
@@ -303,7 +303,9 @@ class _Topic:
                 raise BusError(f"Kafka has no topic {name!r}") from None
             raise
         identity = str(topic.topic_id)
-        return "" if identity == _NO_ID else identity, {one.id for one in topic.partitions}
+        return "" if identity == _NO_ID else identity, {
+            partition.id for partition in topic.partitions
+        }
 
     def _place(self, number: int) -> str:
         return f"kafka:{self._source.name}:{self._id}:{number}".replace("::", ":")

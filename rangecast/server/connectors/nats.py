@@ -97,10 +97,10 @@ class NatsDelivery(PushDelivery):
         stream, lineage = self._connection.jetstream(), self.core.lineage
         subject = self.consumer.delivery["subject"]
         sent = []
-        for one in messages:
-            epoch = lineage.at(one.seq)
-            name = name_of(self.consumer, epoch, one.seq, one.seq)
-            body = match_event(one, self.consumer, epoch)
+        for message in messages:
+            epoch = lineage.at(message.seq)
+            name = name_of(self.consumer, epoch, message.seq, message.seq)
+            body = match_event(message, self.consumer, epoch)
             headers = {"Nats-Msg-Id": name, "Content-Type": ONE}
             sent.append(stream.publish(subject, body, timeout=10, headers=headers))
         found = await asyncio.gather(*sent, return_exceptions=True)
@@ -186,16 +186,18 @@ async def _read(core: Core, url: str, source: Source, state: SourceState) -> Non
                 if not connection.is_connected:
                     raise BusError("the connection is gone")
                 continue
-            numbers = [one.metadata.sequence for one in messages]
-            if [one.consumer for one in numbers] != [*range(expected, expected + len(numbers))]:
+            numbers = [message.metadata.sequence for message in messages]
+            if [number.consumer for number in numbers] != [
+                *range(expected, expected + len(numbers))
+            ]:
                 raise BusError("messages were lost on the way")
             expected += len(numbers)
-            for one in numbers:
-                if one.stream != following and not has_others:
-                    state.missing(place, following, one.stream - 1)
-                following = one.stream + 1
-            lines = [one.data for one in messages]
-            at = [one.stream for one in numbers]
+            for number in numbers:
+                if number.stream != following and not has_others:
+                    state.missing(place, following, number.stream - 1)
+                following = number.stream + 1
+            lines = [message.data for message in messages]
+            at = [number.stream for number in numbers]
             await published(core, source.space, lines, place, at[-1], state, numbers=at)
     finally:
         await _close(connection)

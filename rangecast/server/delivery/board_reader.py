@@ -114,7 +114,11 @@ class BoardReader:
         board = entry.tenant, entry.name
         found: list[BoardMessage] = []
         if unit.kind == EDITS:
-            put = {one.born: one for one in list(mine.interests) if one.born >= unit.first}
+            put = {
+                interest.born: interest
+                for interest in list(mine.interests)
+                if interest.born >= unit.first
+            }
             for seq, edit in enumerate(edits_of(unit), unit.first):
                 if seq <= self._carried or not isinstance(edit, PutInterest | DeleteInterest):
                     continue

@@ -104,7 +104,7 @@ class Resolver:
     @staticmethod
     def _forget(tenant: _Tenant) -> None:
         if len(tenant.answers) > MAX_KEPT:
-            came = [name for name, one in tenant.answers.items() if one.addresses is not None]
+            came = [name for name, answer in tenant.answers.items() if answer.addresses is not None]
             for name in came[: len(tenant.answers) - MAX_KEPT]:
                 del tenant.answers[name]
 

@@ -228,7 +228,7 @@ class Webhook(PushDelivery):
 
     async def _bury(self, messages: Sequence[Message]) -> None:
         consumer = self.consumer
-        seqs = [one.seq for one in messages]
+        seqs = [message.seq for message in messages]
         edit = AddDeadLetters(
             consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6)
         )
@@ -239,7 +239,9 @@ class Webhook(PushDelivery):
     def _request(self, messages: Sequence[Message]) -> tuple[str, str, bytes]:
         lineage, first, last = self.core.lineage, messages[0].seq, messages[-1].seq
         name = name_of(self.consumer, lineage.at(last), first, last)
-        events = [match_event(one, self.consumer, lineage.at(one.seq)) for one in messages]
+        events = [
+            match_event(message, self.consumer, lineage.at(message.seq)) for message in messages
+        ]
         if self.options.batch == 1:
             return name, ONE, events[0]
         return name, BATCH, listed(events)

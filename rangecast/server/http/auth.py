@@ -145,7 +145,9 @@ class Grants:
         if registry.token_version == self._version and not 0 < self._next <= now:
             return
         self._version = registry.token_version
-        expiring = [one.expires for one in list(registry.tokens.values()) if one.expires > now]
+        expiring = [
+            token.expires for token in list(registry.tokens.values()) if token.expires > now
+        ]
         self._next = min(expiring, default=0)
         for grant, end in list(self._open.values()):
             try:

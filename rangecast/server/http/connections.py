@@ -227,6 +227,6 @@ _LONG_HEAD = f"a request's line and headers have at most {MAX_HEAD:,} bytes"
 
 def check_times(connections: Iterable[Any], now: float) -> None:
     """End the connections that have waited too long."""
-    for one in list(connections):
-        if isinstance(one, BoundedProtocol):
-            one.check_time(now)
+    for connection in list(connections):
+        if isinstance(connection, BoundedProtocol):
+            connection.check_time(now)

@@ -249,7 +249,7 @@ class FastPathProtocol(BoundedProtocol):
         if held.disconnected or self.transport.is_closing():
             return
         parts = [STATUS_LINE[status]]
-        parts += [b"%s: %s\r\n" % one for one in self.server_state.default_headers]
+        parts += [b"%s: %s\r\n" % header for header in self.server_state.default_headers]
         parts += [head, b"content-length: %d\r\n" % len(body)]
         parts += [b"\r\n" if held.keep_alive else b"connection: close\r\n\r\n", body]
         self.transport.write(b"".join(parts))

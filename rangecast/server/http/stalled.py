@@ -29,13 +29,13 @@ class Stalled:
         TLS it stays until its peer has confirmed the end.
         """
         seen: dict[Any, tuple[int, float]] = {}
-        for one in list(connections):
-            transport = one.transport
+        for connection in list(connections):
+            transport = connection.transport
             waiting, is_closing = transport.get_write_buffer_size(), transport.is_closing()
             if not waiting and not is_closing:
                 continue
             sent = transport.written - waiting
-            before, since = self._seen.get(one, (-1, now))
+            before, since = self._seen.get(connection, (-1, now))
             if before != sent:
                 since = now
             limit = MAX_STALL if waiting or linger is None else linger
@@ -45,5 +45,5 @@ class Stalled:
                     logger.warning(text, limit)
                 transport.abort()
             else:
-                seen[one] = sent, since
+                seen[connection] = sent, since
         self._seen = seen

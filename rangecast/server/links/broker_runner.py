@@ -94,9 +94,9 @@ class BrokerRunner:
         log, lineage = core.log, core.lineage
         self.journal = ServerJournal(log, lineage, entry, name)
         links = {
-            one.delivery["broker"]: one
-            for one in core.registry.consumers.values()
-            if one.delivery.get("kind") == KIND
+            consumer.delivery["broker"]: consumer
+            for consumer in core.registry.consumers.values()
+            if consumer.delivery.get("kind") == KIND
         }
         self.broker = Broker(
             name,
@@ -107,10 +107,10 @@ class BrokerRunner:
             settings=SETTINGS,
             kept=core.deduplicator.read_from(entry.tenant, entry.name, SOURCE),
             marks=core.deduplicator.marks_from(entry.tenant, entry.name, SOURCE),
-            cursors={peer: one.cursor for peer, one in links.items()},
+            cursors={peer: link.cursor for peer, link in links.items()},
             numbers_from=lineage.number_of(log.last),
             identity=Identity(log.epoch, tuple(lineage.names)),
-            logs={peer: one.delivery.get("log", "") for peer, one in links.items()},
+            logs={peer: link.delivery.get("log", "") for peer, link in links.items()},
         )
 
     def tick(self) -> None:
@@ -302,9 +302,9 @@ class BrokerRunner:
         came, rejected = encoded(frame.texts, space, ignore_unknown=True, form=frame.form)
         if rejected:
             raise FrameError(f"an event isn't one of this space: {rejected[0][1]}")
-        if any(len(one) > MAX_EVENT_BYTES for one in came.lines):
+        if any(len(line) > MAX_EVENT_BYTES for line in came.lines):
             raise FrameError(f"an event has at most {MAX_EVENT_BYTES:,} bytes")
-        strings = [one.name for one in space if isinstance(one, String)]
+        strings = [attribute.name for attribute in space if isinstance(attribute, String)]
         words = {name: [row.get(name) for row in came.rows] for name in strings}
         whole = msgspec.structs.replace(
             frame,
@@ -400,7 +400,7 @@ class BrokerRunner:
 
     def shown(self) -> list[dict[str, Any]]:
         """Return all links, and how they do."""
-        return [self._shown(one) for one in [*self.broker.links.values()]]
+        return [self._shown(link) for link in [*self.broker.links.values()]]
 
     def _shown(self, link: Link) -> dict[str, Any]:
         connection = self.connections.get(link.name)

@@ -55,7 +55,9 @@ class ServerJournal:
         self._log = log
         self._entry = entry
         self._space = entry.space
-        self._strings = [one.name for one in entry.space if isinstance(one, String)]
+        self._strings = [
+            attribute.name for attribute in entry.space if isinstance(attribute, String)
+        ]
         self._lineage = lineage
         self._name = name
         self._recent: deque[tuple[int, int, Block]] = deque()

@@ -99,7 +99,7 @@ class Links:
         self._core.pipeline.links = self._carried_out
         self._thread.start()
         self.dialers = [LinkDialer(self, url, self._options.token) for url in self._options.urls]
-        self._tasks = [asyncio.create_task(one.run()) for one in self.dialers]
+        self._tasks = [asyncio.create_task(dialer.run()) for dialer in self.dialers]
 
     async def stop(self) -> None:
         """End: neighbours see a connection that is cut."""
@@ -291,8 +291,8 @@ class Links:
             "incarnation": 0 if runner is None else runner.broker.incarnation,
             "links": [] if runner is None else runner.shown(),
             "outgoing": [
-                {"url": one.url, "broker": one.peer or None, "error": one.error or None}
-                for one in self.dialers
+                {"url": dialer.url, "broker": dialer.peer or None, "error": dialer.error or None}
+                for dialer in self.dialers
             ],
             "gaps": 0 if runner is None else runner.journal.gaps,
             "failures": self.failures,

@@ -153,8 +153,8 @@ class BoardIndex:
 def _columns(entry: BoardEntry, objects: Mapping[str, Placed]) -> ObjectColumns:
     """Return objects as a board takes them."""
     ids = pa.array(list(objects), pa.large_string())
-    ys = np.array([one.value for one in objects.values()], np.float64)
-    came = np.array([one.arrival for one in objects.values()], np.int64)
+    ys = np.array([object_.value for object_ in objects.values()], np.float64)
+    came = np.array([object_.arrival for object_ in objects.values()], np.int64)
     d = 1 if entry.space is None else len(entry.space)
-    at = np.array([one.place for one in objects.values()], np.float64).reshape(len(ys), d)
+    at = np.array([object_.place for object_ in objects.values()], np.float64).reshape(len(ys), d)
     return ObjectColumns(ids, at, ys, came)

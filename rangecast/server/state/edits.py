@@ -300,12 +300,12 @@ def size_of(edits: Sequence[AnyEdit]) -> int:
     """Return the bytes of edits, about."""
     size = _OVERHEAD * len(edits)
     if isinstance(edits, PutRun):
-        return size + sum([len(one.filter) + len(one.name) for one in edits])
-    for one in edits:
-        if isinstance(one, PutSubscription | PutInterest):
-            size += len(one.filter) + len(one.name)
-        elif isinstance(one, PutSpace | PutBoard | PutConsumer):
-            size += len(_encoder.encode(one))
+        return size + sum([len(edit.filter) + len(edit.name) for edit in edits])
+    for edit in edits:
+        if isinstance(edit, PutSubscription | PutInterest):
+            size += len(edit.filter) + len(edit.name)
+        elif isinstance(edit, PutSpace | PutBoard | PutConsumer):
+            size += len(_encoder.encode(edit))
     return size
 
 
@@ -315,7 +315,7 @@ class PutRun(list[PutSubscription]):
 
 def as_run(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
     """Return edits as a run, if they are one."""
-    puts = [one for one in edits if isinstance(one, PutSubscription)]
+    puts = [edit for edit in edits if isinstance(edit, PutSubscription)]
     if not puts or len(puts) < len(edits):
         return edits
     if len(puts) > 1 and (

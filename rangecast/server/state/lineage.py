@@ -65,16 +65,16 @@ class Lineage:
     @property
     def names(self) -> list[str]:
         """All epochs, the last one first."""
-        return [one.name for one in reversed(self._epochs)]
+        return [epoch.name for epoch in reversed(self._epochs)]
 
     def at(self, seq: int) -> str:
         """Return the epoch that has written a seq."""
         return self._of(seq).name
 
     def _of(self, seq: int) -> Epoch:
-        for one in reversed(self._epochs):
-            if one.first <= seq:
-                return one
+        for epoch in reversed(self._epochs):
+            if epoch.first <= seq:
+                return epoch
         return self._epochs[0]
 
     def shown(self, messages: Sequence[Message]) -> list[bytes]:
@@ -82,8 +82,8 @@ class Lineage:
         last = self._epochs[-1]
         if messages and messages[0].seq >= last.first:
             name = last.name
-            return [one.json(name) for one in messages]
-        return [one.json(self.at(one.seq)) for one in messages]
+            return [message.json(name) for message in messages]
+        return [message.json(self.at(message.seq)) for message in messages]
 
     def next(self, last: int, chain: bytes, above: int = 0) -> BeginEpoch:
         """Return the edit that begins another epoch after the last unit; its numbers are above
@@ -118,10 +118,10 @@ class Lineage:
     def _end_of(self, name: str, last: int) -> int | None:
         """Return the last seq of an epoch; `None`: it isn't one of this log's."""
         end = last
-        for one in reversed(self._epochs):
-            if one.name == name:
+        for epoch in reversed(self._epochs):
+            if epoch.name == name:
                 return end
-            end = one.first - 1
+            end = epoch.first - 1
         return None
 
     # ---- numbers
@@ -134,9 +134,9 @@ class Lineage:
     def seq_of_number(self, number: int) -> int | None:
         """Return the seq of a number; `None`: this log has given no such number."""
         end: int | None = None
-        for one in reversed(self._epochs):
-            if one.number <= number:
-                seq = one.first + number - one.number
+        for epoch in reversed(self._epochs):
+            if epoch.number <= number:
+                seq = epoch.first + number - epoch.number
                 return seq if end is None or seq <= end else None
-            end = one.first - 1
+            end = epoch.first - 1
         return None

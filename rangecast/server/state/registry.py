@@ -478,7 +478,9 @@ class Registry:
     def forget(self, first: int) -> None:
         """Drop what is about the log before this seq: versions that no event can match any more."""
         self.retained.forget(first)
-        self.epochs = self.epochs[sum(one.first < first for one in self.epochs[1:]) :]
+        self.epochs = self.epochs[sum(epoch.first < first for epoch in self.epochs[1:]) :]
         for consumer in list(self.consumers.values()):
-            consumer.versions = [one for one in consumer.versions if one.died > first]
-            consumer.interests = [one for one in consumer.interests if one.died > first]
+            consumer.versions = [version for version in consumer.versions if version.died > first]
+            consumer.interests = [
+                interest for interest in consumer.interests if interest.died > first
+            ]

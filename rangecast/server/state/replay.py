@@ -89,7 +89,7 @@ class Replay:
             registry.retained.note(edits[0].tenant, unit.last, len(unit.body))
             changes += registry.apply(edits, unit.first)
         elif unit.kind == ACKS:
-            consumers = {one.key: one for one in registry.consumers.values()}
+            consumers = {consumer.key: consumer for consumer in registry.consumers.values()}
             for key, seq in acks_of(unit).items():
                 if key in consumers:
                     consumers[key].cursor = max(consumers[key].cursor, seq)

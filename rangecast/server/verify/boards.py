@@ -105,9 +105,9 @@ class BoardOracle:
             boxes = [*zip(*(one.tolist() for one in bounds), strict=True)]
         sign = -1 if entry.made.descending else 1
         inside = [
-            (sign * one.value, one.arrival, name, one)
-            for name, one in entry.objects.items()
-            if any(lies_in(one.place, lo, hi) for lo, hi in boxes)
+            (sign * object_.value, object_.arrival, name, object_)
+            for name, object_ in entry.objects.items()
+            if any(lies_in(object_.place, lo, hi) for lo, hi in boxes)
         ]
         best = sorted(inside)[: interest.k or entry.made.k]
         return [(name, one.value, one.place) for _, _, name, one in best]

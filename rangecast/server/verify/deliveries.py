@@ -48,7 +48,7 @@ class _Delivered(msgspec.Struct):
     def names(self) -> list[str]:
         """Return what it is about: subscriptions, or lists in words."""
         if self.subscriptions is not None:
-            return [str(one) for one in self.subscriptions]
+            return [str(subscription) for subscription in self.subscriptions]
         if self.lists is None:
             raise ValueError("has neither")
         return [

@@ -112,7 +112,7 @@ def _claims(
 
 def _batches(servers: str, settings: WorkerSettings) -> list[BatchRecord]:
     records = _committed(servers, settings.batches)
-    found = [msgspec.json.decode(one.value(), type=BatchRecord) for one in records]
+    found = [msgspec.json.decode(record.value(), type=BatchRecord) for record in records]
     return [one for one in found if one.topic == settings.events]
 
 
@@ -177,7 +177,9 @@ def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> It
                 "first seq on"
             )
         units, reached = _units(tail), 0
-        for seq, one in sorted(((_seq(one, tail), one) for one in batches), key=lambda it: it[0]):
+        for seq, one in sorted(
+            ((_seq(batch, tail), batch) for batch in batches), key=lambda it: it[0]
+        ):
             while reached < seq:
                 unit = next(units, None)
                 if unit is None or unit.last > seq:

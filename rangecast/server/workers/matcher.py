@@ -107,10 +107,10 @@ class Matcher:
         entry = self.entry()
         self._settle(entry)
         index, registry = self._replay.indexes[entry.number], self._replay.registry
-        lines = [one.value for one in events]
+        lines = [event.value for event in events]
         taken, rejected = encoded(lines, entry.space, ignore_unknown=True)
         wrong = {place for place, _ in rejected}
-        used = [one for place, one in enumerate(events) if place not in wrong]
+        used = [event for place, event in enumerate(events) if place not in wrong]
         answer = Answer(self.position, rejected=[(events[place], why) for place, why in rejected])
         if not used:
             return answer
@@ -142,7 +142,7 @@ class Matcher:
         if not self._changes:
             return
         apply_changes(self._changes, self._replay.indexes)
-        self._since_forgotten += sum(max(1, len(one.put)) for one in self._changes)
+        self._since_forgotten += sum(max(1, len(change.put)) for change in self._changes)
         self._changes = []
         if self._since_forgotten >= max(_FORGET, len(entry.live)):
             # Nothing of the past is matched again.

@@ -214,7 +214,9 @@ def _release_with(session: SparkSession, functions: list[Any], prepared: Prepare
     if is_connect(session):
         prepared.release()
         return
-    of_jvm = [one._judf if hasattr(one, "_judf") else one._judtf for one in functions]
+    of_jvm = [
+        function._judf if hasattr(function, "_judf") else function._judtf for function in functions
+    ]
     known = [one.func() for one in of_jvm]
     release_with_functions(session, known, prepared.release, prepared.memory)
 

@@ -108,7 +108,7 @@ class BatchRunner:
         """Answer a batch and write it to every sink that lacks it."""
         began = time.perf_counter()
         self._open(stream)
-        lacking = [[one for one in step.sinks if not one.has(number)] for step in self.steps]
+        lacking = [[sink for sink in step.sinks if not sink.has(number)] for step in self.steps]
         waiting = [(step, sinks) for step, sinks in zip(self.steps, lacking, strict=True) if sinks]
         self.watch("begun")
         if not waiting:
@@ -116,8 +116,8 @@ class BatchRunner:
         for drain in self.drains:
             drain()
         rejected_edits, self._rejected_edits = self._rejected_edits + self._refresh(), 0
-        for one in self._sets():
-            one.pin(stream, number)
+        for set_ in self._sets():
+            set_.pin(stream, number)
         self.watch("pinned")
         with ExitStack() as held:
             parts = []
@@ -155,10 +155,10 @@ class BatchRunner:
         return [*sinks, *([self.rejected_sink] if self.rejected_sink is not None else [])]
 
     def _sets(self) -> list[Subscriptions]:
-        return list({id(one): one for step in self.steps for one in step.sets}.values())
+        return list({id(set_): set_ for step in self.steps for set_ in step.sets}.values())
 
     def _refresh(self) -> int:
-        return sum(one.refresh() for one in self._sets())
+        return sum(set_.refresh() for set_ in self._sets())
 
     def _open(self, stream: str) -> None:
         if self._stream is None:
@@ -284,7 +284,7 @@ def _matches(parts: Sequence[_Part]) -> int:
 
 def _columns(answers: StructType) -> StructType:
     """Return the columns of answers that sinks get."""
-    return StructType([one for one in answers if one.name not in ("error", BROKEN)])
+    return StructType([answer for answer in answers if answer.name not in ("error", BROKEN)])
 
 
 def is_good() -> Column:

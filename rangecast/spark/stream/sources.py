@@ -196,7 +196,7 @@ def event_schema(space: Space, keep: Sequence[str], *, integer_ids: bool) -> Str
     Attributes parse them; ids may be numbers.
     """
     tree: dict[str, Any] = {}
-    paths = [one.path or (one.name,) for one in space]
+    paths = [attribute.path or (attribute.name,) for attribute in space]
     for path in dict.fromkeys([("id",), *paths, *((name,) for name in keep)]):
         fields = tree
         for step in path[:-1]:

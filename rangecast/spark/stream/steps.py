@@ -58,7 +58,7 @@ class AnswerStep(ABC):
     def __post_init__(self) -> None:
         self.name = self.name or type(self).__name__.removesuffix("Step").lower()
         if self.space.vocabularies and any(
-            one.of.base is not self.subscriptions.base for one in self.filters
+            filter_.of.base is not self.subscriptions.base for filter_ in self.filters
         ):
             raise UsageError(
                 f"step {self.name!r}: in a space with texts its filter must be of the same "
@@ -73,7 +73,7 @@ class AnswerStep(ABC):
     @property
     def sets(self) -> list[Subscriptions]:
         """All sets that it needs."""
-        return [self.subscriptions, *(one.of for one in self.filters)]
+        return [self.subscriptions, *(filter_.of for filter_ in self.filters)]
 
     def ready(self, session: SparkSession, version: int) -> tuple[Answering, int]:
         """Return what answers with a version of the subscriptions, and how many there are."""
@@ -82,12 +82,15 @@ class AnswerStep(ABC):
 
     def prefilters(self, session: SparkSession, stream: str, batch: int) -> list[ShippedObject]:
         """Return what filters the events of a batch."""
-        return [one.ready(session, one.of.pin(stream, batch)).prefilter for one in self.filters]
+        return [
+            filter_.ready(session, filter_.of.pin(stream, batch)).prefilter
+            for filter_ in self.filters
+        ]
 
     def release(self) -> None:
         """Release what was built for batches: there are no more."""
-        for one in self.filters:
-            one.release()
+        for filter_ in self.filters:
+            filter_.release()
         if hasattr(self, "_ready"):
             self._ready.release()
 

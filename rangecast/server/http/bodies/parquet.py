@@ -36,14 +36,14 @@ def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Re
             "  hint: send several requests",
         )
     columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-    if lists := [one.path for one in columns if one.max_repetition_level]:
+    if lists := [column.path for column in columns if column.max_repetition_level]:
         raise RequestError(
             400,
             f"the column {abbreviate(lists[0])} has lists\n"
             "  hint: send columns of texts and numbers",
         )
     _check_pages(body, metadata, max_bytes)
-    texts = [one.path for one in columns if one.physical_type == "BYTE_ARRAY"]
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     batches: list[pa.RecordBatch] = []
     left = max_bytes
     with pq.ParquetFile(

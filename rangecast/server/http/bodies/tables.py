@@ -60,6 +60,6 @@ def _columnar(
     except UNREADABLE as error:
         raise RequestError(400, f"{_BODY} isn't {noun}: {error}") from None
     first = 0
-    for one in batches:
-        yield Batch.of(one, first)
-        first += one.num_rows
+    for batch in batches:
+        yield Batch.of(batch, first)
+        first += batch.num_rows

@@ -85,13 +85,13 @@ async def list_tokens(request: Request) -> Any:
     return {
         "items": [
             {
-                "id": one.digest[:16],
-                "label": one.label,
-                "tenant": one.tenant,
-                "scopes": one.scopes,
-                "expires": one.expires / 1e6 if one.expires else None,
+                "id": token.digest[:16],
+                "label": token.label,
+                "tenant": token.tenant,
+                "scopes": token.scopes,
+                "expires": token.expires / 1e6 if token.expires else None,
             }
-            for one in core.registry.tokens.values()
+            for token in core.registry.tokens.values()
         ]
     }
 
@@ -133,7 +133,7 @@ async def list_tenants(request: Request) -> Any:
     """List the tenants, with their usage and limits."""
     allowed(request, "admin")
     registry = request.app.state.core.registry
-    names = {one.tenant for one in registry.tokens.values()} | set(registry.tenants)
+    names = {token.tenant for token in registry.tokens.values()} | set(registry.tenants)
     names |= {tenant for tenant, _ in list(registry.spaces)}
     return {
         "items": [

@@ -64,7 +64,7 @@ class GivenInterest(BaseModel):
 async def list_boards(request: Request) -> Any:
     """List the boards."""
     caller, core = allowed(request, "read"), _core(request)
-    mine = [one for one in list(core.registry.boards.values()) if one.tenant == caller.tenant]
+    mine = [board for board in list(core.registry.boards.values()) if board.tenant == caller.tenant]
     return {"items": [_shown_board(one) for one in mine]}
 
 

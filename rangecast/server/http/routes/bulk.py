@@ -97,7 +97,7 @@ async def bulk(
     found, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body)
     edits = found.edits
     if consumer:
-        edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
+        edits = [edit if edit.consumer else replace(edit, consumer=consumer) for edit in edits]
     taken: list[PutSubscription] = [] if strict and found.rejected else edits
     seq, outcome = 0, Outcome()
     if taken:
@@ -124,7 +124,7 @@ async def patch_bulk(
     found, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body, is_patch=True)
     edits = found.edits
     if consumer:
-        edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
+        edits = [edit if edit.consumer else replace(edit, consumer=consumer) for edit in edits]
     taken: list[PutSubscription] = [] if strict and found.rejected else edits
 
     async def submit() -> int:
@@ -171,7 +171,7 @@ def _checked(
         found = _edits_of_json(caller, entry, core.clock, body, is_patch=is_patch)
     found = _each_once(found)
     space = TentativeSpace(entry.space)
-    texts = [one.filter for one in found.edits]
+    texts = [edit.filter for edit in found.edits]
     boxes, wrong = core.quotas.read_many(caller.tenant, texts, space)
     read: Read = boxes
     if wrong:
@@ -186,9 +186,9 @@ def _each_once(found: BulkEdits) -> BulkEdits:
     """Reject rows whose id an earlier row has."""
     first: dict[str, int] = {}
     again = {
-        at: first[one.name]
-        for at, one in enumerate(found.edits)
-        if first.setdefault(one.name, at) != at
+        at: first[edit.name]
+        for at, edit in enumerate(found.edits)
+        if first.setdefault(edit.name, at) != at
     }
     if not again:
         return found

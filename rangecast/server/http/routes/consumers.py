@@ -64,7 +64,11 @@ class Seek(Position):
 async def list_consumers(request: Request) -> Any:
     """List the consumers."""
     caller, core = allowed(request, "read"), _core(request)
-    mine = [one for one in list(core.registry.consumers.values()) if one.tenant == caller.tenant]
+    mine = [
+        consumer
+        for consumer in list(core.registry.consumers.values())
+        if consumer.tenant == caller.tenant
+    ]
     return {"items": [_shown(request, one) for one in mine]}
 
 
@@ -212,8 +216,8 @@ async def _events(
             parts = []
             if batch.gap is not None:
                 parts.append(b"event: gap\ndata: %s\n\n" % batch.gap.json(epoch))
-            for one, text in zip(batch.messages, lineage.shown(batch.messages), strict=True):
-                parts.append(b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), one.seq, text))
+            for message, text in zip(batch.messages, lineage.shown(batch.messages), strict=True):
+                parts.append(b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), message.seq, text))
             yield b"".join(parts) or b": %s\n\n" % position(epoch, listener.sent).encode()
         if rejected:
             told = {"status": rejected[0].status, "detail": str(rejected[0])}

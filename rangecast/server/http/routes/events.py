@@ -140,8 +140,8 @@ async def _asked(
         if k * len(points) > MAX_PAIRS:
             raise _too_many(f"k is {k:,}, of {len(points):,} events")
         best = [
-            [{"subscription": index.name(int(number)), "score": score} for number, score in one]
-            for one in index.engine.rank_points(points, k, **options)
+            [{"subscription": index.name(int(number)), "score": score} for number, score in point]
+            for point in index.engine.rank_points(points, k, **options)
         ]
         return _encode({"best": best, "rejected": wrong})
 

@@ -139,11 +139,11 @@ async def list_shapes(
 def _passing(core: Core, entry: SpaceEntry) -> set[int]:
     """Return the subscriptions of a space that end with a connection, such as those of pages."""
     return {
-        one.number
+        version.number
         for consumer in list(core.registry.consumers.values())
         if consumer.source is entry and consumer.is_session
-        for one in consumer.versions
-        if one.died == NEVER
+        for version in consumer.versions
+        if version.died == NEVER
     }
 
 

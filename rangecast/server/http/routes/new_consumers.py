@@ -38,7 +38,7 @@ async def subscribed(
 
 def _missing(registry: Registry, edits: Sequence[PutSubscription]) -> list[PutConsumer]:
     tenant, space = edits[0].tenant, edits[0].space
-    names = dict.fromkeys([one.consumer for one in edits])
+    names = dict.fromkeys([edit.consumer for edit in edits])
     return [
         PutConsumer(tenant, name, space, only_new=True)
         for name in names

@@ -40,7 +40,7 @@ async def select(request: Request, space: str) -> Response:
     names = await names_of(request)
     registry = core.registry
     versions = [registry.subscription(caller.tenant, space, name) for name in names]
-    items = [shown(request, one) | {"arrival": one.number} for one in versions]
+    items = [shown(request, version) | {"arrival": version.number} for version in versions]
     return Response(msgspec.json.encode({"items": items}), media_type="application/json")
 
 
@@ -72,4 +72,4 @@ async def names_of(request: Request) -> list[str]:
             f"a request has at most {MAX_IDS:,} ids; given: {len(given.ids):,}\n"
             "  hint: send several requests",
         )
-    return [str(as_id(one)) for one in given.ids]
+    return [str(as_id(id_)) for id_ in given.ids]

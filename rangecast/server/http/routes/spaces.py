@@ -64,7 +64,7 @@ class Given(BaseModel):
 async def list_spaces(request: Request) -> Any:
     """List the spaces."""
     caller = allowed(request, "read")
-    mine = [one for one in _registry(request).spaces.values() if one.tenant == caller.tenant]
+    mine = [space for space in _registry(request).spaces.values() if space.tenant == caller.tenant]
     return {"items": [_shown_space(one) for one in mine]}
 
 

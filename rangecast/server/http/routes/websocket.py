@@ -325,7 +325,7 @@ class Session:
             raise RequestError(422, f"'events' is a list of at most {MAX_EVENTS:,} objects")
 
         def work() -> Future[Accepted]:
-            lines = [_encode(one) for one in events]
+            lines = [_encode(event) for event in events]
             core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
             return core.publish(
                 entry,
@@ -400,8 +400,8 @@ _HANDLERS: dict[str, Any] = {
 def _sized(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the first messages, as many as make a frame of moderate size; at least one."""
     size = 0
-    for place, one in enumerate(messages):
-        size += one.size
+    for place, message in enumerate(messages):
+        size += message.size
         if size > FRAME and place:
             return messages[:place]
     return messages

@@ -65,7 +65,7 @@ class Bucket(NamedTuple):
     def of(cls, found: Sequence[Any]) -> Bucket:
         """Return a bucket as JSON has it."""
         start, bounds, places, interests, *files = found
-        members, lists = ([FilePart(*one) for one in parts] for parts in files)
+        members, lists = ([FilePart(*part) for part in parts] for parts in files)
         return cls(start, bounds, places, interests, members, lists)
 
     def reached_by(self, tile: F64) -> Bool:
@@ -114,7 +114,7 @@ class State(NamedTuple):
 
     def files(self) -> set[str]:
         """Return the files that count."""
-        parts = [part for one in self.buckets for part in (*one.members, *one.lists)]
+        parts = [part for bucket in self.buckets for part in (*bucket.members, *bucket.lists)]
         return {part.file for part in (*self.objects, *parts)}
 
 

@@ -51,8 +51,8 @@ def checked_edits(rows: pa.Table, board: Board, board_schema: BoardSchema) -> In
     several = [one for one, count in Counter(ids).items() if count > 1]
     if several:
         raise _rejected(f"duplicate id: {_named(several)}; an interest is edited once")
-    coming = [one for one, op in zip(ids, ops, strict=True) if op == "subscribe"]
-    gone = [one for one, op in zip(ids, ops, strict=True) if op != "subscribe"]
+    coming = [id_ for id_, op in zip(ids, ops, strict=True) if op == "subscribe"]
+    gone = [id_ for id_, op in zip(ids, ops, strict=True) if op != "subscribe"]
     known = [one for one in coming if one in board]
     if known:
         raise _rejected(f"already subscribed: {_named(known)}; use replace")
@@ -72,7 +72,7 @@ def _rejected(reason: str) -> UsageError:
 
 
 def _named(ids: Collection[Any]) -> str:
-    some = ", ".join(repr(one) for one in sorted(ids)[:_NAMED])
+    some = ", ".join(repr(id_) for id_ in sorted(ids)[:_NAMED])
     return some if len(ids) <= _NAMED else f"{some} and {len(ids) - _NAMED:,} more"
 
 
@@ -108,7 +108,7 @@ def apply_edits(folder: Path, state: State, edits: InterestEdits, board: Board, 
     assert sum(map(len, leaving.values())) == boxes, "a box lies outside of its bucket"
 
     ids = edits.new.ids.to_pylist()
-    kept = {place: own_k[one] for place, one in enumerate(ids) if one in own_k}
+    kept = {place: own_k[id_] for place, id_ in enumerate(ids) if id_ in own_k}
     new = box_table(edits.new._replace(wanted=kept | edits.new.wanted), board.k, state.id)
     state = state._replace(several=state.several or len(new) > len(ids))
     points = points_of(new)

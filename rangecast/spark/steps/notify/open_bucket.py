@@ -80,7 +80,7 @@ def cut(folder: Path, table: pa.Table, entries: Entries, most: int) -> list[Buck
     """Write boxes of interests with their lists as buckets of at most this many."""
     order = _in_order(points_of(table))
     pieces = np.array_split(order, -(-len(order) // most)) if len(order) else []
-    return [make_bucket(folder, table.take(one), entries.take(one)) for one in pieces]
+    return [make_bucket(folder, table.take(piece), entries.take(piece)) for piece in pieces]
 
 
 def _in_order(points: F64) -> I64:

@@ -312,7 +312,7 @@ class TopKLists:
         return state
 
     def _loaded(self, state: State) -> Board:
-        tables = [read_members(self.folder, one) for one in state.buckets]
+        tables = [read_members(self.folder, bucket) for bucket in state.buckets]
         objects = read_objects(self.folder, state.objects)
         return self._new_board(objects, interests_of(tables) if tables else None)
 

@@ -74,10 +74,13 @@ class Graph(NamedTuple):
 def graph_of(settings: Settings) -> Graph:
     """Resolve all names; raise an error that names the key where that can't be done."""
     sources = {one.name: one for one in settings.source}
-    sets = {one.name: one for one in settings.subscriptions}
+    sets = {subscription.name: subscription for subscription in settings.subscriptions}
     names = [
         *((f"source[{i}]", one.name) for i, one in enumerate(settings.source)),
-        *((f"subscriptions[{i}]", one.name) for i, one in enumerate(settings.subscriptions)),
+        *(
+            (f"subscriptions[{i}]", subscription.name)
+            for i, subscription in enumerate(settings.subscriptions)
+        ),
         *((f"step[{i}]", one.called) for i, one in enumerate(settings.step)),
     ]
     seen: dict[str, str] = {}
@@ -207,7 +210,7 @@ def described(graph: Graph) -> list[str]:
     for name, node in graph.nodes.items():
         takes = node.takes if node.of is None else f"{node.takes}, {node.of}"
         users = [one for one, other in graph.nodes.items() if name in (other.takes, other.of)]
-        to = [*users, *(one.sink.name for one in node.sinks)]
+        to = [*users, *(sink.sink.name for sink in node.sinks)]
         if isinstance(node.step, NotifyStep):
             to.append(f"lists in {node.step.lists}")
         lines.append(f"{takes} -> {name} -> {', '.join(to)}")
@@ -217,8 +220,8 @@ def described(graph: Graph) -> list[str]:
 def missing_files(graph: Graph) -> list[str]:
     """Return which files on this machine are named and aren't there, with their keys."""
     named: list[tuple[str, str | Path | None]] = [
-        (f"source[{place}].path", getattr(one, "path", None))
-        for place, one in enumerate(graph.sources.values())
+        (f"source[{place}].path", getattr(source, "path", None))
+        for place, source in enumerate(graph.sources.values())
     ]
     for place, given in enumerate(graph.sets.values()):
         keys = [key for key in _SET_FILES if key != "edits" or given.edits_source is None]

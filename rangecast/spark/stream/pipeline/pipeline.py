@@ -103,7 +103,7 @@ class Pipeline:
     @cached_property
     def sinks(self) -> dict[str, list[Sink]]:
         """Where the rows of each step go."""
-        return {name: [one.sink for one in node.sinks] for name, node in self.graph.nodes.items()}
+        return {name: [sink.sink for sink in node.sinks] for name, node in self.graph.nodes.items()}
 
     def run(self, session: SparkSession, report: Report = lambda _: None) -> None:
         """Run the pipeline until it ends; `report` is called with each batch when it is done."""
@@ -121,7 +121,7 @@ class Pipeline:
                 )
                 for name, runner in runners.items()
             }
-            feeding = {one.edits_source for one in self.graph.sets.values()}
+            feeding = {set_.edits_source for set_ in self.graph.sets.values()}
             drains = [Drain(flow) for name, flow in flows.items() if name in feeding]
             for runner in runners.values():
                 if isinstance(runner, BatchRunner):
@@ -299,7 +299,7 @@ class _Build:
 def _need_columns(source: Files, events: DataFrame, space: Space) -> None:
     """Reject files without the columns of attributes: newer ones may have them."""
     present = {*events.columns}
-    absent = [one for one in space if not {*PLAIN.names(one)} & present]
+    absent = [attribute for attribute in space if not {*PLAIN.names(attribute)} & present]
     if absent and source.format == "parquet":
         names = ", ".join(repr(PLAIN.names(one)[0]) for one in absent)
         raise FileError(

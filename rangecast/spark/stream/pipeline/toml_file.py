@@ -87,7 +87,7 @@ def _explained(message: str, kind: type, given: Any) -> str:
             return f"{name}: means nothing here: {did_you_mean(key, list(known))}"
         return f"{name}: is missing\n  expected: {known[key][0]}"
     name = name.removeprefix(".")
-    choices = [str(one) for kind in types for one in _choices(kind)]
+    choices = [str(choice) for kind in types for choice in _choices(kind)]
     if choices and isinstance(given, str):
         return f"{name}: there is no {given!r}: {did_you_mean(given, choices)}\n  expected: {what}"
     is_tables = isinstance(given, list) and given and isinstance(given[0], dict)
@@ -104,9 +104,9 @@ def _opened(kind: inspect.Type) -> _Opened:
     if isinstance(kind, inspect.Metadata):
         what, kind = (kind.extra_json_schema or {}).get("description", ""), kind.type
     types: list[Any] = list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
-    choices = [one for kind in types for one in _choices(kind)]
+    choices = [choice for kind in types for choice in _choices(kind)]
     if not what:
-        known = ", ".join(repr(str(one)) for one in choices)
+        known = ", ".join(repr(str(choice)) for choice in choices)
         what = f"one of {known}" if choices else "a table"
     return what, types
 
