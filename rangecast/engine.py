@@ -167,7 +167,7 @@ class Engine(LiveSet):
         The options are those of `rank_many`; the position of the event is 0.
         """
         view = self._view
-        asked = _Options(
+        options = _Options(
             k,
             relaxed,
             combine,
@@ -178,16 +178,16 @@ class Engine(LiveSet):
             max_per_second,
             time_attribute,
         )
-        if asked.columns.spans:
+        if options.columns.spans:
             values_of(event)
             given = encode_events(
-                [event], self.space, ignore_unknown=ignore_unknown, nan=nan, columns=asked.columns
+                [event], self.space, ignore_unknown=ignore_unknown, nan=nan, columns=options.columns
             ).points
         else:
             given = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
-        parts = asked.columns.parts(given, len(self.space))
+        parts = options.columns.parts(given, len(self.space))
         found: list[tuple[Id, float]] = Rankings(
-            self._rank(view, parts, asked), None, None, view.rows
+            self._rank(view, parts, options), None, None, view.rows
         )[0]
         return found
 
@@ -233,7 +233,7 @@ class Engine(LiveSet):
         keep             columns of events that `table()` of the result has, too
         """
         view = self._view
-        asked = _Options(
+        options = _Options(
             k,
             relaxed,
             combine,
@@ -249,12 +249,12 @@ class Engine(LiveSet):
             self.space,
             ignore_unknown=ignore_unknown,
             nan=nan,
-            columns=asked.columns,
+            columns=options.columns,
             id=id,
             keep=keep,
         )
-        parts = asked.columns.parts(points, len(self.space))
-        return Rankings(self._rank(view, parts, asked), *separated(ids), view.rows)
+        parts = options.columns.parts(points, len(self.space))
+        return Rankings(self._rank(view, parts, options), *separated(ids), view.rows)
 
     def rank_points(
         self, points: F64, k: int = 10, *, relaxed: bool = False, combine: Combine = "sum"
@@ -264,21 +264,21 @@ class Engine(LiveSet):
         query = Query.of((points, points), len(self.space), k, None, combine, relaxed=relaxed)
         return Rankings(self._best(view, query), None, None, view.rows)
 
-    def _rank(self, view: View, parts: Parts, asked: _Options) -> Best:
-        k = asked.k
-        axis = time_axis(self.space, asked.max_per_second, asked.time_attribute)
-        span: Span | None = "contain" if asked.probabilities is not None else asked.span
+    def _rank(self, view: View, parts: Parts, options: _Options) -> Best:
+        k = options.k
+        axis = time_axis(self.space, options.max_per_second, options.time_attribute)
+        span: Span | None = "contain" if options.probabilities is not None else options.span
         rows, lo, hi = view.rows, parts.lo, parts.hi
-        if asked.score_factors is None and asked.probabilities is None:
-            best = self._best(view, asked.query((lo, hi), k, span, self.space))
+        if options.score_factors is None and options.probabilities is None:
+            best = self._best(view, options.query((lo, hi), k, span, self.space))
         else:
 
             def search(events: I64, ask: int) -> Best:
                 some = lo[events], hi[events]
-                return self._best(view, asked.query(some, ask, span, self.space))
+                return self._best(view, options.query(some, ask, span, self.space))
 
-            if asked.score_factors is not None:
-                factors, bounds = asked.score_factors, asked.factor_bounds or (0.0, 1.0)
+            if options.score_factors is not None:
+                factors, bounds = options.score_factors, options.factor_bounds or (0.0, 1.0)
                 best = best_adjusted(
                     search,
                     len(lo),
@@ -291,12 +291,12 @@ class Engine(LiveSet):
                 best = best_uncertain(
                     search,
                     lambda some: boxes_of(rows, some.astype(np.int64), self.space),
-                    (lo, hi, self._sure(parts, asked.probabilities or {})),
+                    (lo, hi, self._sure(parts, options.probabilities or {})),
                     k,
                     rows.arrival,
                 )
-        if asked.max_per_second is not None and axis is not None:
-            best = limited(best, seconds_of(lo[:, axis]), asked.max_per_second)
+        if options.max_per_second is not None and axis is not None:
+            best = limited(best, seconds_of(lo[:, axis]), options.max_per_second)
         return best
 
     def _best(self, view: View, query: Query) -> Best:

@@ -38,8 +38,8 @@ class InvalidValueError(RangecastError, ValueError):
 
     code = "invalid_value"
 
-    def __init__(self, reason: str, given: str | None = None):
-        super().__init__(reason if given is None else f"{reason}, given: {given}")
+    def __init__(self, reason: str, text: str | None = None):
+        super().__init__(reason if text is None else f"{reason}, given: {text}")
         self.reason = reason
         """The reason without the value, for callers that print the value."""
 

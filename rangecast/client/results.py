@@ -136,8 +136,8 @@ def matches_of(lists: Sequence[Sequence[Id]], events: EventLabels) -> Matches:
     """Return the ids that match each event, in this order, as `Matches`."""
     counts = [len(one) for one in lists]
     total = sum(counts)
-    found = MatchRows(np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), _numbered(total))
-    return Matches((found,), *events, _rows([one for some in lists for one in some]))
+    rows = MatchRows(np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), _numbered(total))
+    return Matches((rows,), *events, _rows([one for some in lists for one in some]))
 
 
 def rankings_of(lists: Sequence[Sequence[tuple[Id, float]]], events: EventLabels) -> Rankings:

@@ -57,7 +57,7 @@ class ExportResult:
 
 
 def export(
-    given: Any,
+    value: Any,
     space: Space,
     rule_of: Callable[[list[list[Term]]], Any],
     write: Callable[[dict[str, Any]], str],
@@ -65,7 +65,7 @@ def export(
     takes_shapes: bool = False,
 ) -> ExportResult:
     """Write subscriptions as rules: `rule_of` makes one of alternatives, `write` a file of all."""
-    boxes = as_boxes(given, space)
+    boxes = as_boxes(value, space)
     rules: dict[str, Any] = {}
     unsupported = []
     first = boxes.box_offsets

@@ -141,16 +141,16 @@ def _rule(geometry: Any, location: Location) -> Rule:
     return Either(tuple(parts))
 
 
-def _point(given: Any, location: Location) -> Rule:
-    good = isinstance(given, list) and len(given) >= 2
-    for number, limit in zip(given[:2] if good else [None], (180, 90), strict=False):
+def _point(value: Any, location: Location) -> Rule:
+    good = isinstance(value, list) and len(value) >= 2
+    for number, limit in zip(value[:2] if good else [None], (180, 90), strict=False):
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise UnsupportedRuleError("geometry", f"not a position: {abbreviate(given)}")
+            raise UnsupportedRuleError("geometry", f"not a position: {abbreviate(value)}")
         if not abs(number) <= limit:  # nor is it NaN
-            reason = f"not a longitude and a latitude in degrees: {abbreviate(given)}"
+            reason = f"not a longitude and a latitude in degrees: {abbreviate(value)}"
             raise UnsupportedRuleError("geometry", reason)
     longitude, latitude = (name_text(axis.name) for axis in location.coordinates)
-    x, y = (number_text(float(number)) for number in given[:2])
+    x, y = (number_text(float(number)) for number in value[:2])
     return Written(f"{longitude} = {x} and {latitude} = {y}")
 
 

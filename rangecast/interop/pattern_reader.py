@@ -56,10 +56,10 @@ def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Ite
             raise UnsupportedRuleError(name, f"a field takes {wanted}; given: {abbreviate(given)}")
 
 
-def _objects(given: Any, name: str) -> list[dict[str, Any]]:
-    if isinstance(given, list) and given and all(isinstance(one, dict) and one for one in given):
-        return given
-    raise UnsupportedRuleError(name, f"$or takes a list of patterns; given: {abbreviate(given)}")
+def _objects(value: Any, name: str) -> list[dict[str, Any]]:
+    if isinstance(value, list) and value and all(isinstance(one, dict) and one for one in value):
+        return value
+    raise UnsupportedRuleError(name, f"$or takes a list of patterns; given: {abbreviate(value)}")
 
 
 def _field(name: str, matchers: list[Any]) -> Rule:
@@ -134,38 +134,38 @@ def kind_of(place: str, value: Any) -> Kind:
     )
 
 
-def _bounds(name: str, given: Any) -> tuple[tuple[str, Any], ...]:
-    good = isinstance(given, list) and given and len(given) % 2 == 0
-    signs, numbers = (given[::2], given[1::2]) if good else ([], [])
+def _bounds(name: str, value: Any) -> tuple[tuple[str, Any], ...]:
+    good = isinstance(value, list) and value and len(value) % 2 == 0
+    signs, numbers = (value[::2], value[1::2]) if good else ([], [])
     if not good or not all(isinstance(sign, str) and sign in _NUMERIC for sign in signs):
         expected = 'a list such as [">", 0, "<=", 5]'
-        raise UnsupportedRuleError(name, f"numeric takes {expected}; given: {abbreviate(given)}")
+        raise UnsupportedRuleError(name, f"numeric takes {expected}; given: {abbreviate(value)}")
     for number in numbers:
         if kind_of(name, number) != "number":
             raise UnsupportedRuleError(name, f"numeric takes numbers; given: {abbreviate(number)}")
     return tuple(zip(signs, numbers, strict=True))
 
 
-def _words(name: str, operator: str, given: Any) -> Callable[[str], bool]:
+def _words(name: str, operator: str, value: Any) -> Callable[[str], bool]:
     """Return whether a text passes an operator on texts."""
-    folded = operator in ("prefix", "suffix") and isinstance(given, dict)
-    if folded and {*given} == {"equals-ignore-case"}:
-        test = _words(name, operator, _folded(given["equals-ignore-case"]))
+    folded = operator in ("prefix", "suffix") and isinstance(value, dict)
+    if folded and {*value} == {"equals-ignore-case"}:
+        test = _words(name, operator, _folded(value["equals-ignore-case"]))
         return lambda text: test(_folded(text))
-    if not isinstance(given, str):
-        raise UnsupportedRuleError(name, f"{operator} takes a text; given: {abbreviate(given)}")
+    if not isinstance(value, str):
+        raise UnsupportedRuleError(name, f"{operator} takes a text; given: {abbreviate(value)}")
     if operator == "prefix":
-        return lambda text: text.startswith(given)
+        return lambda text: text.startswith(value)
     if operator == "suffix":
-        return lambda text: text.endswith(given)
+        return lambda text: text.endswith(value)
     if operator == "equals-ignore-case":
-        return lambda text: _folded(text) == _folded(given)
+        return lambda text: _folded(text) == _folded(value)
     if operator == "wildcard":
-        pattern = re.compile("".join(_piece(piece) for piece in _PIECES.findall(given)), re.DOTALL)
+        pattern = re.compile("".join(_piece(piece) for piece in _PIECES.findall(value)), re.DOTALL)
         return lambda text: pattern.fullmatch(text) is not None
     assert operator == "cidr"
     try:
-        network = ipaddress.ip_network(given, strict=False)
+        network = ipaddress.ip_network(value, strict=False)
     except ValueError as error:
         raise UnsupportedRuleError(name, f"cidr: {error}") from None
     return lambda text: _in_network(text, network)

@@ -83,13 +83,13 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> I
     return import_rules(rules, lambda query: _rule(query, "query"), space)
 
 
-def _hit(given: Any) -> tuple[Any, Any] | None:
-    source = given.get("_source") if isinstance(given, Mapping) else None
+def _hit(value: Any) -> tuple[Any, Any] | None:
+    source = value.get("_source") if isinstance(value, Mapping) else None
     if not isinstance(source, Mapping) or "query" not in source:
         return None
     if isinstance(source, RepeatedKeys):
-        return given.get("_id"), Unreadable(f"the key {source.key!r} is given twice")
-    return given.get("_id"), source["query"]
+        return value.get("_id"), Unreadable(f"the key {source.key!r} is given twice")
+    return value.get("_id"), source["query"]
 
 
 def _rule(query: Any, place: str) -> Rule:
@@ -122,11 +122,11 @@ def _rule(query: Any, place: str) -> Rule:
     return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, place)
 
 
-def _only(given: Any, place: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
+def _only(value: Any, place: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
     """Return the one key of an object and its value."""
-    if isinstance(given, Mapping) and len(given) == 1 and key in (None, *given):
-        return next(iter(given.items()))
-    raise UnsupportedRuleError(place, f"{wanted}; given: {abbreviate(given)}")
+    if isinstance(value, Mapping) and len(value) == 1 and key in (None, *value):
+        return next(iter(value.items()))
+    raise UnsupportedRuleError(place, f"{wanted}; given: {abbreviate(value)}")
 
 
 def _bool(body: Any, place: str) -> Rule:

@@ -143,11 +143,11 @@ def _check_utf8(text: str, place: str = "") -> None:
         raise UnsupportedRuleError(place, "has a text that isn't UTF-8") from None
 
 
-def _readable(given: Any) -> Any:
+def _readable(value: Any) -> Any:
     """Return a rule; reject one that is none, or in which a key is given twice."""
-    if isinstance(given, Unreadable):
-        raise UnsupportedRuleError("", given.reason)
-    waiting = [given]
+    if isinstance(value, Unreadable):
+        raise UnsupportedRuleError("", value.reason)
+    waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, RepeatedKeys):
@@ -156,7 +156,7 @@ def _readable(given: Any) -> Any:
             waiting.extend(one.values())
         elif isinstance(one, list):
             waiting.extend(one)
-    return given
+    return value
 
 
 class _Attributes:
@@ -288,21 +288,21 @@ def _loaded(text: str) -> Any:
     return json.loads(text, object_pairs_hook=_object, parse_int=_whole_number)
 
 
-def load_json(given: Any, what: str) -> Any:
+def load_json(value: Any, what: str) -> Any:
     """Return the data of a JSON file; data that isn't a path is returned as it is.
 
     An object with a key that is given twice is `RepeatedKeys`. Bytes that aren't UTF-8 become lone
     surrogates: the rule that has them is rejected.
     """
-    if not isinstance(given, str | Path):
-        return given
+    if not isinstance(value, str | Path):
+        return value
     try:
-        text = Path(given).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        text = Path(value).read_text(encoding="utf-8-sig", errors="surrogateescape")
         return _loaded(text)
     except OSError as error:
-        raise FileError(f"{given}: can't be read: {error.strerror}") from None
+        raise FileError(f"{value}: can't be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{given}: not JSON: {error}\n  hint: give {what} as JSON") from None
+        raise FileError(f"{value}: not JSON: {error}\n  hint: give {what} as JSON") from None
 
 
 def rules_by_id(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
@@ -339,12 +339,12 @@ def rules_listed(
     return found
 
 
-def json_rule(given: Any) -> Any:
+def json_rule(value: Any) -> Any:
     """Return a rule that may be a JSON text inside of JSON, as listings of AWS have it."""
-    if not isinstance(given, str):
-        return given
+    if not isinstance(value, str):
+        return value
     try:
-        return _readable(_loaded(given))
+        return _readable(_loaded(value))
     except (ValueError, RecursionError) as error:
         raise UnsupportedRuleError("", f"not JSON: {error}") from None
 
@@ -354,8 +354,8 @@ def json_text(rules: Any) -> str:
     return json.dumps(rules, indent=2, ensure_ascii=False) + "\n"
 
 
-def unknown_shape(given: Any, expected: str) -> UsageError:
+def unknown_shape(value: Any, expected: str) -> UsageError:
     """Return the error for data in which no rules can be found."""
     return UsageError(
-        f"no rules are found in this\n  given: {abbreviate(given)}\n  hint: {expected}"
+        f"no rules are found in this\n  given: {abbreviate(value)}\n  hint: {expected}"
     )

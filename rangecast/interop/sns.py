@@ -52,8 +52,8 @@ def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
     return import_rules(rules, _rule, space)
 
 
-def _subscription(given: Any) -> tuple[Any, Any] | None:
-    attributes = given.get("Attributes", given) if isinstance(given, Mapping) else None
+def _subscription(value: Any) -> tuple[Any, Any] | None:
+    attributes = value.get("Attributes", value) if isinstance(value, Mapping) else None
     return (
         (attributes.get("SubscriptionArn"), attributes) if isinstance(attributes, Mapping) else None
     )

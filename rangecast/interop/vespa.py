@@ -59,13 +59,13 @@ def read(
     return import_rules(rules, _rule, space)
 
 
-def _document(given: Any, field: str) -> tuple[Any, Any] | None:
-    fields = given.get("fields") if isinstance(given, Mapping) else None
+def _document(value: Any, field: str) -> tuple[Any, Any] | None:
+    fields = value.get("fields") if isinstance(value, Mapping) else None
     if not isinstance(fields, Mapping) or field not in fields:
         return None
     if isinstance(fields, RepeatedKeys):
-        return given.get("put"), Unreadable(f"the field {fields.key!r} is given twice")
-    return given.get("put"), fields[field]
+        return value.get("put"), Unreadable(f"the field {fields.key!r} is given twice")
+    return value.get("put"), fields[field]
 
 
 def _rule(text: Any) -> Rule:

@@ -270,26 +270,26 @@ def _check(context: Any, builder: Any, index: Any, count: Any, size: Any) -> Non
 
 @templates.infer_global(operator.getitem)
 class _GetItem(templates.AbstractTemplate):  # type: ignore[misc]
-    def generic(self, given: Any, _named: Any) -> Any:
-        view = given[0]
+    def generic(self, value: Any, _named: Any) -> Any:
+        view = value[0]
         return view.dtype(view, types.intp) if isinstance(view, Checked) else None
 
 
 @templates.infer_global(operator.setitem)
 class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
-    def generic(self, given: Any, _named: Any) -> Any:
-        view = given[0]
+    def generic(self, value: Any, _named: Any) -> Any:
+        view = value[0]
         return types.void(view, types.intp, view.dtype) if isinstance(view, Checked) else None
 
 
 @extending.lower_builtin(operator.getitem, Checked, types.Integer)  # type: ignore[untyped-decorator]
-def _get_item(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    place = address(context, builder, signature.args[0], given[0], given[1], 1)
+def _get_item(context: Any, builder: Any, signature: Any, value: Any) -> Any:
+    place = address(context, builder, signature.args[0], value[0], value[1], 1)
     return context.unpack_value(builder, signature.return_type, place)
 
 
 @extending.lower_builtin(operator.setitem, Checked, types.Integer, types.Any)  # type: ignore[untyped-decorator]
-def _set_item(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    place = address(context, builder, signature.args[0], given[0], given[1], 1)
-    context.pack_value(builder, signature.args[2], given[2], place)
+def _set_item(context: Any, builder: Any, signature: Any, value: Any) -> Any:
+    place = address(context, builder, signature.args[0], value[0], value[1], 1)
+    context.pack_value(builder, signature.args[2], value[2], place)
     return context.get_dummy_value()

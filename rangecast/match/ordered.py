@@ -21,12 +21,12 @@ _BLOCK = 1024
 """Events that a thread takes at a time: all their matches are in memory at once."""
 
 
-def _sort(found: MatchRows) -> None:
+def _sort(rows: MatchRows) -> None:
     """Sort the rows of each event, in place: all at once, which NumPy does far faster."""
-    keys = found.events << 32
-    keys |= found.rows
+    keys = rows.events << 32
+    keys |= rows.rows
     keys.sort()
-    found.rows[:] = keys & 0xFFFFFFFF
+    rows.rows[:] = keys & 0xFFFFFFFF
 
 
 def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[int, MatchRows]]:

@@ -349,12 +349,12 @@ class Entries:
         return np.array(sorted(used), np.int64)
 
 
-def _same(one: Bounds, other: Bounds) -> bool:
-    return all(map(np.array_equal, one, other))
+def _same(bounds: Bounds, other: Bounds) -> bool:
+    return all(map(np.array_equal, bounds, other))
 
 
-def _covers(one: Bounds, other: Bounds) -> bool:
+def _covers(bounds: Bounds, other: Bounds) -> bool:
     """Whether each box of the other lies inside one of these."""
-    lo, hi = one
+    lo, hi = bounds
     pairs = zip(*other, strict=True)
     return all(bool(((lo <= low) & (high <= hi)).all(axis=1).any()) for low, high in pairs)

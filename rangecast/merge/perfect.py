@@ -54,21 +54,21 @@ def cut_out(low: F64, high: F64, lo: F64, hi: F64, discrete: Bool) -> list[int] 
     return None
 
 
-def united(one: Box, other: Box, discrete: Bool) -> Box | None:
+def united(box: Box, other: Box, discrete: Bool) -> Box | None:
     """Return the box that two boxes are together, `None` if they are none: perfect merging.
 
     They are one if they differ on a single axis, and no value lies between them there.
     """
-    axes = np.flatnonzero((one[0] != other[0]) | (one[1] != other[1]))
+    axes = np.flatnonzero((box[0] != other[0]) | (box[1] != other[1]))
     if len(axes) != 1:
         return None
     axis = axes[0]
-    below, above = (one, other) if one[0][axis] <= other[0][axis] else (other, one)
+    below, above = (box, other) if box[0][axis] <= other[0][axis] else (other, box)
     between = nextafter(below[1][axis], np.inf), nextafter(above[0][axis], -np.inf)
     low, high = (np.array([[end]]) for end in between)
     if below[1][axis] < above[0][axis] and not_empty(low, high, discrete[axis : axis + 1])[0]:
         return None
-    return np.minimum(one[0], other[0]), np.maximum(one[1], other[1])
+    return np.minimum(box[0], other[0]), np.maximum(box[1], other[1])
 
 
 def widened(lo: F64, hi: F64, discrete: Bool) -> tuple[F64, F64]:

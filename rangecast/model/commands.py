@@ -77,14 +77,14 @@ class Commands(NamedTuple):
                 first += count
 
 
-def as_commands(given: Any, space: Space, kind: type | None = None) -> Commands:
+def as_commands(value: Any, space: Space, kind: type | None = None) -> Commands:
     """Return the commands of a file or table; those that were read before as they are.
 
     `kind` is that of the ids of the set: in CSV and JSON Lines, `7` may be a text or an integer.
     """
-    if isinstance(given, Commands):
-        return given
-    table, texts_too, source = _table(given, space)
+    if isinstance(value, Commands):
+        return value
+    table, texts_too, source = _table(value, space)
     if not table.column_names and not len(table):  # nothing at all lacks nothing
         return Commands([], pa.array([], pa.int64()), _no_boxes(space), None)
     if not {"command", "id"} <= set(table.column_names):
@@ -110,13 +110,13 @@ def as_commands(given: Any, space: Space, kind: type | None = None) -> Commands:
     return Commands(words, ids, _boxes(table, comes, space, source), before)
 
 
-def _table(given: Any, space: Space) -> tuple[pa.Table, bool, str]:
+def _table(value: Any, space: Space) -> tuple[pa.Table, bool, str]:
     """Return the rows, whether ids that are texts may stand for integers, and their name."""
-    if not isinstance(given, str | Path):
-        return table_of(given, "commands"), False, "commands"
-    batches = [batch.arrow() for batch in read_batches(given, exact=exact_columns(space))]
-    table = one_table(given, [pa.Table.from_batches([batch]) for batch in batches])
-    return table, format_of(given) in ("csv", "jsonl"), str(given)
+    if not isinstance(value, str | Path):
+        return table_of(value, "commands"), False, "commands"
+    batches = [batch.arrow() for batch in read_batches(value, exact=exact_columns(space))]
+    table = one_table(value, [pa.Table.from_batches([batch]) for batch in batches])
+    return table, format_of(value) in ("csv", "jsonl"), str(value)
 
 
 def _boxes(table: pa.Table, comes: Bool, space: Space, source: str) -> Boxes:

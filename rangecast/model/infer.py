@@ -58,12 +58,12 @@ _NAMED: dict[str, Any] = {
 _SUITS: dict[str, type[Attribute]] = {"number": Number, "moment": Timestamp}
 
 
-def infer_attributes(given: Any, *, bounds: bool) -> tuple[list[Attribute], dict[str, str]]:
+def infer_attributes(value: Any, *, bounds: bool) -> tuple[list[Attribute], dict[str, str]]:
     """Return the attributes of a file or table, and the guess about each column: `Space.infer`."""
     columns: dict[Fields, _Column] = {}
     nameless: dict[str, str] = {}
     rows = 0
-    for batch, file in _batches(given):
+    for batch, file in _batches(value):
         rows += len(batch.rows)
         named: Mapping[Any, Values] = batch.columns  # a DataFrame may have other names than texts
         for name, column in named.items():
@@ -128,16 +128,16 @@ def _consistent(columns: dict[Fields, _Column]) -> dict[Fields, _Column]:
     }
 
 
-def _batches(given: Any) -> Iterator[tuple[Batch, str]]:
+def _batches(value: Any) -> Iterator[tuple[Batch, str]]:
     """Yield batches with the numbers of rows in their file, and its name if there are several."""
-    if not isinstance(given, str | Path):
-        for batch in batches_of(given, "events"):
+    if not isinstance(value, str | Path):
+        for batch in batches_of(value, "events"):
             yield batch, ""
         return
     begun: list[tuple[int, Path]] = []
-    for batch in read_batches(given, begun=begun):
+    for batch in read_batches(value, begun=begun):
         first, file = begun[-1]
-        yield Batch(batch.rows - first, batch.columns), "" if file == Path(given) else str(file)
+        yield Batch(batch.rows - first, batch.columns), "" if file == Path(value) else str(file)
 
 
 def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:

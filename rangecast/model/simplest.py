@@ -56,8 +56,8 @@ def _simplest(lo: F64, hi: F64, space: Space) -> tuple[F64, F64]:
     low, high, _ = _on_grid(lo, hi, space)
     if np.array_equal(lo, low) and np.array_equal(hi, high):  # else no value has these bounds
         region = merged(space.attributes, region)
-    found = Filter(space, sparse(region))
-    return found.arrays()
+    filter_ = Filter(space, sparse(region))
+    return filter_.arrays()
 
 
 def _doubtful(boxes: Boxes, space: Space) -> I64:

@@ -45,9 +45,9 @@ class NewInterests(NamedTuple):
         return NewInterests(self.ids[begin:end], regions, wanted)
 
 
-def checked_boxes(given: Any, attributes: int) -> F64:
+def checked_boxes(value: Any, attributes: int) -> F64:
     """Return boxes, lower and then upper bounds, as an array of the right shape."""
-    boxes = np.ascontiguousarray(given, np.float64)
+    boxes = np.ascontiguousarray(value, np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 2 * attributes:
         raise UsageError(f"boxes have {2 * attributes} columns; given: an array {boxes.shape}")
     if not (boxes[:, :attributes] <= boxes[:, attributes:]).all():

@@ -112,16 +112,16 @@ class _Steps:
         return self._places.value(self._members.row(one))
 
 
-def _changes(given: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]:
+def _changes(value: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]:
     """Return changes given as tuples (id, value[, position]), dicts or a table of these columns."""
-    if isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__"):
-        return places.read(given)
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(value, Mapping) or hasattr(value, "__arrow_c_stream__"):
+        return places.read(value)
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise UsageError(
             f"changes are pairs (id, value) or triples (id, value, position)\n"
-            f"  given: {abbreviate(given)}"
+            f"  given: {abbreviate(value)}"
         )
-    return [row if isinstance(row, Mapping) else _change(row) for row in given]
+    return [row if isinstance(row, Mapping) else _change(row) for row in value]
 
 
 def _fields(row: Mapping[str, Any], places: Places) -> Change:

@@ -89,11 +89,11 @@ class BoardTables(ABC):
         """The columns of a position."""
         return self.space.names
 
-    def rows(self, given: Any, noun: str) -> Source:
+    def rows(self, value: Any, noun: str) -> Source:
         """Return the rows of a path or of a table."""
-        if isinstance(given, str | Path):
-            return self.file_rows(given)
-        return table_source(given, noun, nan_is_null=True)
+        if isinstance(value, str | Path):
+            return self.file_rows(value)
+        return table_source(value, noun, nan_is_null=True)
 
     def file_rows(self, path: str | Path) -> Source:
         """Return the rows of a file."""
@@ -105,14 +105,14 @@ class BoardTables(ABC):
 
     # ---- objects
 
-    def as_objects(self, given: Any) -> ObjectColumns:
+    def as_objects(self, value: Any) -> ObjectColumns:
         """Return the objects that a Python program gives; None: there are none."""
-        if given is None:
+        if value is None:
             nothing = np.zeros((0, len(self.space)))
             return ObjectColumns(pa.array([], pa.int64()), nothing, np.zeros(0), None)
-        if isinstance(given, ObjectColumns):
-            return given
-        return self.read_objects(self.rows(given, "objects"))
+        if isinstance(value, ObjectColumns):
+            return value
+        return self.read_objects(self.rows(value, "objects"))
 
     def read_objects(
         self,
@@ -164,9 +164,9 @@ class BoardTables(ABC):
         """The columns of bounds of interests."""
         return [f"{name}_{end}" for name in self.names for end in ("lo", "hi")]
 
-    def as_interests(self, given: Any, max_k: int, rejected: RejectedRows | None) -> NewInterests:
+    def as_interests(self, value: Any, max_k: int, rejected: RejectedRows | None) -> NewInterests:
         """Return the interests that a Python program gives, in at most max_k objects each."""
-        return self.read_interests(self.rows(given, "interests"), rejected, max_k=max_k)
+        return self.read_interests(self.rows(value, "interests"), rejected, max_k=max_k)
 
     def read_interests(
         self,
@@ -208,9 +208,9 @@ class BoardTables(ABC):
 
     # ---- updates
 
-    def as_changes(self, given: Any) -> list[Change]:
+    def as_changes(self, value: Any) -> list[Change]:
         """Return the changes that a Python program gives as a table."""
-        source = self.rows(given, "changes")
+        source = self.rows(value, "changes")
         batches = records(source, RejectedRows(), ("id", "value"), self.names, unique=False)
         return [change for rows in batches for change in self._changes(rows)]
 

@@ -10,7 +10,7 @@ from rangecast.merge.tuning import Outcome, Recommendation
 from rangecast.report.plots import COLOURS, figure
 
 
-def table_of(found: Recommendation) -> pa.Table:
+def table_of(recommendation: Recommendation) -> pa.Table:
     """Return one row per setting that was tried."""
     rows = [
         {
@@ -24,18 +24,18 @@ def table_of(found: Recommendation) -> pa.Table:
             "passed": outcome.passed,
             "matched": outcome.matched,
             "false_positives": outcome.false_positives,
-            "recommended": outcome is found.best,
+            "recommended": outcome is recommendation.best,
         }
-        for outcome in found.outcomes
+        for outcome in recommendation.outcomes
     ]
     return pa.Table.from_pylist(rows)
 
 
-def draw(path: Path, found: Recommendation, max_ranges: int) -> None:
+def draw(path: Path, recommendation: Recommendation, max_ranges: int) -> None:
     """Draw what each setting lets through, by the ranges that it had before they were joined."""
-    best = found.best
+    best = recommendation.best
     lines: dict[tuple[str, int], list[Outcome]] = {}
-    for outcome in found.outcomes:
+    for outcome in recommendation.outcomes:
         lines.setdefault((outcome.setting.cells, len(outcome.setting.attributes)), []).append(
             outcome
         )

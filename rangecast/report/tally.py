@@ -136,9 +136,9 @@ def tally(
     per_event = np.zeros(len(points), np.int64)
     per_subscription = np.zeros(boxes.rows, np.int64)
     for batch in result:
-        given = rows_of(batch)
-        event = np.repeat(of_event.find(given.events), given.sizes)
-        row = of_row.find(given.subscriptions)
+        rows = rows_of(batch)
+        event = np.repeat(of_event.find(rows.events), rows.sizes)
+        row = of_row.find(rows.subscriptions)
         per_event += np.bincount(event[event >= 0], minlength=len(per_event))
         per_subscription += np.bincount(row[row >= 0], minlength=boxes.rows)
     axes = {name: points[:, place] for place, name in enumerate(wanted)}

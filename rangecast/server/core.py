@@ -388,12 +388,12 @@ class Core:
         taken, rejected = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
         given = entry.tenant, entry.name, key, digest, form, dedup, source, upto
         head = EventsHead(*given, rejected)
-        asked = Events(entry, taken, head, wants_matches)
+        events = Events(entry, taken, head, wants_matches)
         if (strict and rejected) or not taken.lines:
-            asked.answer.set_result(Accepted(self.log.last + 1, 0, rejected))
+            events.answer.set_result(Accepted(self.log.last + 1, 0, rejected))
         else:
-            self.pipeline.submit(asked)
-        return asked.answer
+            self.pipeline.submit(events)
+        return events.answer
 
     def encode(
         self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
@@ -419,9 +419,9 @@ class Core:
             raise RequestError(413, f"a batch has at most {MAX_BATCH:,} changes")
         changes, rejected = parsed_changes(entry, lines)
         size = sum(map(len, lines))
-        asked = Updates(entry, changes, rejected, is_batch, strict or is_batch, only, size)
-        self.pipeline.submit(asked)
-        return asked.answer
+        updates = Updates(entry, changes, rejected, is_batch, strict or is_batch, only, size)
+        self.pipeline.submit(updates)
+        return updates.answer
 
     def acknowledge(self, consumer: Consumer, seq: int) -> None:
         """Note that a consumer has got everything up to a seq."""

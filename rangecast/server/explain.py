@@ -105,7 +105,7 @@ def _lasting(boxes: Boxes, passing: Collection[int]) -> Boxes:
 
 
 def find_covering(
-    index: SpaceIndex, wanted: Filter, number: int | None = None, passing: Collection[int] = ()
+    index: SpaceIndex, filter_: Filter, number: int | None = None, passing: Collection[int] = ()
 ) -> dict[str, Any]:
     """Return the earliest subscription that covers a filter: whatever it wants, that one gets.
 
@@ -119,7 +119,7 @@ def find_covering(
     if number is not None:
         found = np.flatnonzero(boxes.ids.to_numpy(zero_copy_only=False) == number)
         own = int(found[0]) if len(found) else own
-    lo, hi = wanted.arrays()
+    lo, hi = filter_.arrays()
     by = None
     for row in _coverers(boxes, lo, hi):
         other = boxes.ids[row].as_py()

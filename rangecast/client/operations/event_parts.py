@@ -175,8 +175,8 @@ class EventParts:
         return ids
 
 
-def _is_dict(given: Any) -> bool:
-    return isinstance(given, Mapping)
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _check_text(name: str, value: str) -> None:

@@ -30,12 +30,12 @@ _MAX_IDS = 10_000
 """Ids of one request."""
 
 
-def _text(client: Calls, given: Any) -> Operation[str]:
+def _text(client: Calls, value: Any) -> Operation[str]:
     """Return a filter as a text; bounds take the space of the server."""
-    if isinstance(given, str | Filter):
-        return str(given)
+    if isinstance(value, str | Filter):
+        return str(value)
     space = yield client._get_space()
-    return str(as_filter(given, space))
+    return str(as_filter(value, space))
 
 
 # ---- edits

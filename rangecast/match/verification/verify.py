@@ -112,7 +112,7 @@ def verify(
         read = _Result(Claims(Path(folder), len(names)), ids, names, list(sets))
         for batch in result:
             read.take(batch)
-        found = Findings()
+        findings = Findings()
         somewhere = np.zeros(len(ids), np.bool_)
         for number, (label, (boxes, space)) in enumerate(sets.items()):
             mine = read.version == label if len(sets) > 1 else np.ones(len(ids), np.bool_)
@@ -122,10 +122,10 @@ def verify(
             version = Version(build(boxes, index), numbers[number])
             for first, points in _blocks(events(space)):
                 span = slice(first, first + len(points))
-                _compare(read.claims, version, points, mine[span], first, found, show)
+                _compare(read.claims, version, points, mine[span], first, findings, show)
                 somewhere[span] |= _unmatched(version, points, elsewhere[span])
         lost = (read.version == _NOWHERE) & ~somewhere & (len(sets) > 1)
-        return _verdict(read, found, ids, names, lost, show)
+        return _verdict(read, findings, ids, names, lost, show)
 
 
 def _numbered(ids: list[pa.Array]) -> tuple[pa.Array, list[I64]]:
@@ -158,7 +158,7 @@ def _compare(
     points: F64,
     mine: Bool,
     first: int,
-    found: Findings,
+    findings: Findings,
     show: int,
 ) -> None:
     """Compare those events of a block that are answered by this version."""
@@ -169,7 +169,7 @@ def _compare(
     if len(events) < len(mine):
         points, claimed = points[mine], claimed[mine[claimed // claims.rows]]
     expected = version.pairs(points, events, claims.rows)
-    found.note(first, expected, claimed, claims.rows, show)
+    findings.note(first, expected, claimed, claims.rows, show)
 
 
 def _unmatched(version: Version, points: F64, asked: Bool) -> Bool:
@@ -196,17 +196,17 @@ class _Result:
         self._labels = labels
 
     def take(self, batch: pa.RecordBatch) -> None:
-        given = rows_of(batch)
-        event = self._events.find(given.events)
-        self._note("event", given.events, event)
+        rows = rows_of(batch)
+        event = self._events.find(rows.events)
+        self._note("event", rows.events, event)
         self.unknown_events += int((event < 0).sum())
         self._assign(batch, event)
-        if given.are_lists:
-            self.has_empty |= bool((given.sizes[event >= 0] == 0).any())
+        if rows.are_lists:
+            self.has_empty |= bool((rows.sizes[event >= 0] == 0).any())
             self.lists += np.bincount(event[event >= 0], minlength=len(self.lists))
-            event = np.repeat(event, given.sizes)
-        row = self._names.find(given.subscriptions)
-        self._note("subscription", given.subscriptions, row)
+            event = np.repeat(event, rows.sizes)
+        row = self._names.find(rows.subscriptions)
+        self._note("subscription", rows.subscriptions, row)
         self.unknown_subscriptions += int((row < 0).sum())
         known = (event >= 0) & (row >= 0)
         self.claims.add(*((event, row) if known.all() else (event[known], row[known])))
@@ -242,24 +242,24 @@ class _Result:
 
 
 def _verdict(
-    read: _Result, found: Findings, ids: pa.Array, names: pa.Array, lost: Any, show: int
+    read: _Result, findings: Findings, ids: pa.Array, names: pa.Array, lost: Any, show: int
 ) -> Verdict:
     def sample(place: int, *rows: I64) -> Sample:
         kinds = [[names[row].as_py() for row in kind[:_KEPT].tolist()] for kind in rows]
         return Sample(ids[place].as_py(), *kinds)
 
     absent = lost | ((read.version == _NOWHERE) & read.has_empty)
-    samples = [sample(*each) for each in sorted(found.samples, key=lambda one: one[0])[:show]]
+    samples = [sample(*each) for each in sorted(findings.samples, key=lambda one: one[0])[:show]]
     others = [f"event {ids[place]} has no row" for place in np.flatnonzero(absent)[:_KEPT]]
     again = np.flatnonzero(read.lists > 1)
     others += [f"event {ids[place]} has {read.lists[place]} rows" for place in again[:_KEPT]]
     return Verdict(
         events=len(ids),
-        pairs=found.pairs,
-        differing_events=found.differing,
-        missing_pairs=found.missing,
-        extra_pairs=found.extra,
-        pairs_twice=found.twice,
+        pairs=findings.pairs,
+        differing_events=findings.differing,
+        missing_pairs=findings.missing,
+        extra_pairs=findings.extra,
+        pairs_twice=findings.twice,
         unknown_events=read.unknown_events,
         unknown_subscriptions=read.unknown_subscriptions,
         absent_events=int(absent.sum()),

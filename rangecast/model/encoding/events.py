@@ -274,12 +274,12 @@ def encode_events(
     return _joined(found, space)
 
 
-def _joined(found: list[Events], space: Space) -> Events:
-    if len(found) == 1:
-        return found[0]
-    if not found:
+def _joined(events: list[Events], space: Space) -> Events:
+    if len(events) == 1:
+        return events[0]
+    if not events:
         return Events(pa.array([], pa.int64()), np.zeros((0, len(space))))
-    every, points = zip(*found, strict=True)
+    every, points = zip(*events, strict=True)
     return Events(pa.concat_arrays(every), np.concatenate(points))
 
 

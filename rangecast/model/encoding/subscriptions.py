@@ -117,7 +117,7 @@ def exact_columns(space: Space) -> list[str]:
 
 
 def encode_subscriptions(
-    given: Any,
+    value: Any,
     space: Space,
     *,
     noun: str = "subscriptions",
@@ -132,18 +132,18 @@ def encode_subscriptions(
     rejected   as for `read_subscriptions`
     id         the column of the ids, if it isn't `id`
     """
-    source = identified(table_source(given, noun, nan_is_null=True), id)
+    source = identified(table_source(value, noun, nan_is_null=True), id)
     with collecting_rejected(rejected) as bad:
         return _read(source, space, bad, None, _silent, [] if id is None else [id])
 
 
-def read_replacements(given: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
+def read_replacements(value: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
     """Return the subscriptions of a file or a table, and which scores and weights it gives."""
-    is_file = isinstance(given, str | Path)
+    is_file = isinstance(value, str | Path)
     source = (
-        file_source(given, exact_columns(space))
+        file_source(value, exact_columns(space))
         if is_file
-        else table_source(given, "subscriptions", nan_is_null=True)
+        else table_source(value, "subscriptions", nan_is_null=True)
     )
     with collecting_rejected(rejected) as bad:
         parts = _parts(source, space, bad, False if is_file else None, _silent)

@@ -388,7 +388,7 @@ def _look_up(
     good: Bool,
 ) -> None:
     """Cut boxes by the conditions that were listed; those on one literal are alike."""
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     failed = -1
     for row, axis, sign, start, end in listed.tolist():
         key = axis, sign, raw[start:end]
@@ -397,10 +397,10 @@ def _look_up(
         one = None if row == failed else ranges[key]
         if one is None:  # no later word of it gets a number
             failed, one = row, (np.inf, -np.inf)
-        found.append(one)
-    if not found:
+        intervals.append(one)
+    if not intervals:
         return
-    lows, highs = np.array(found).T
+    lows, highs = np.array(intervals).T
     places = listed[:, 0], listed[:, 1]
     np.maximum.at(lo, places, lows)
     np.minimum.at(hi, places, highs)

@@ -70,9 +70,9 @@ def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
     return Source(str(path), read, format_of(path) in ("csv", "jsonl"), place, here, reading)
 
 
-def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
+def table_source(value: Any, noun: str, *, nan_is_null: bool = False) -> Source:
     """Return what a Python program holds as a source; the option is that of `batches_of`."""
-    batches = batches_of(given, noun, nan_is_null=nan_is_null)
+    batches = batches_of(value, noun, nan_is_null=nan_is_null)
 
     def read(_: Broken, only: str | None = None) -> Iterator[Batch]:  # noqa: ARG001
         return iter(batches)

@@ -94,21 +94,21 @@ RejectedTarget = list[RejectedRow] | str | Path | RejectedRows | None
 
 
 @contextmanager
-def collecting_rejected(given: RejectedTarget) -> Iterator[RejectedRows]:
+def collecting_rejected(target: RejectedTarget) -> Iterator[RejectedRows]:
     """Yield the collector for a destination; close it afterwards."""
-    if isinstance(given, RejectedRows):  # its owner closes it
-        yield given
-    elif isinstance(given, list):
+    if isinstance(target, RejectedRows):  # its owner closes it
+        yield target
+    elif isinstance(target, list):
         kept = CollectedRows()
         yield kept
-        given.extend(bad for bad, _ in kept.kept)
-    elif given is None or isinstance(given, str | Path):
-        with RejectedRows(given) as bad:
+        target.extend(bad for bad, _ in kept.kept)
+    elif target is None or isinstance(target, str | Path):
+        with RejectedRows(target) as bad:
             yield bad
     else:
         raise UsageError(
             "rejected is a list, which gets the rejected rows, or the path of a file for them\n"
-            f"  given: {type(given).__name__} {abbreviate(given)}"
+            f"  given: {type(target).__name__} {abbreviate(target)}"
         )
 
 

@@ -13,41 +13,41 @@ from rangecast.errors import UsageError, abbreviate
 from rangecast.model.io.batch import Batch, Values, as_values, check_distinct
 
 
-def batches_of(given: Any, noun: str, *, nan_is_null: bool = False) -> list[Batch]:
+def batches_of(value: Any, noun: str, *, nan_is_null: bool = False) -> list[Batch]:
     """Return rows of any of these kinds; a key that a dict lacks is null.
 
     The index of a pandas DataFrame counts only where it has a name. With `nan_is_null` its NaN is
     null, as numbers of pandas have no other one.
     """
     try:
-        if isinstance(given, pa.RecordBatch):
-            return [Batch.of(given)]
-        if _is_pandas(given, "DataFrame"):
-            return [_columns([*_named_index(given), *given.items()], noun, nan_is_null)]
-        if isinstance(given, Mapping):
-            return [_columns(list(given.items()), noun)]
-        if isinstance(given, pa.Table) or hasattr(given, "__arrow_c_stream__"):
-            return _table(pa.table(given))
-        if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-            return [_rows(list(given), noun)]
+        if isinstance(value, pa.RecordBatch):
+            return [Batch.of(value)]
+        if _is_pandas(value, "DataFrame"):
+            return [_columns([*_named_index(value), *value.items()], noun, nan_is_null)]
+        if isinstance(value, Mapping):
+            return [_columns(list(value.items()), noun)]
+        if isinstance(value, pa.Table) or hasattr(value, "__arrow_c_stream__"):
+            return _table(pa.table(value))
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+            return [_rows(list(value), noun)]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{noun} can't become a table: {error}") from None
-    raise _rejected(given, noun)
+    raise _rejected(value, noun)
 
 
-def table_of(given: Any, noun: str) -> pa.Table:
+def table_of(value: Any, noun: str) -> pa.Table:
     """Return rows of any of these kinds as one table; values without a common type are texts."""
-    return pa.Table.from_batches([batch.arrow() for batch in batches_of(given, noun)])
+    return pa.Table.from_batches([batch.arrow() for batch in batches_of(value, noun)])
 
 
-def _is_pandas(given: Any, kind: str) -> bool:
+def _is_pandas(value: Any, kind: str) -> bool:
     """Whether it is of a class of pandas, or of one made from it.
 
     By name: pandas needn't be there, and another thread may be in the middle of importing it.
     """
     return any(
         one.__name__ == kind and one.__module__.partition(".")[0] == "pandas"
-        for one in type(given).__mro__
+        for one in type(value).__mro__
     )
 
 
@@ -117,9 +117,9 @@ def _rows(rows: list[Any], noun: str) -> Batch:
     return Batch(np.arange(len(rows)), columns)
 
 
-def _rejected(given: Any, noun: str, within: str = "") -> UsageError:
+def _rejected(value: Any, noun: str, within: str = "") -> UsageError:
     return UsageError(
         f"{noun} are an Arrow table, a DataFrame, a list of dicts or a dict of columns\n"
-        f"  given: {within}{type(given).__name__} {abbreviate(given)}\n"
+        f"  given: {within}{type(value).__name__} {abbreviate(value)}\n"
         "  hint: give one of these"
     )

@@ -34,41 +34,41 @@ _SPLIT = 4
 """Boxes that one box may become in another vocabulary: `!=` splits at other places."""
 
 
-def as_space(given: Any) -> Space:
+def as_space(value: Any) -> Space:
     """Return a space; reject anything else."""
-    if isinstance(given, Space):
-        return given
+    if isinstance(value, Space):
+        return value
     raise UsageError(
-        f"a Space is expected; given: {type(given).__name__} {given!r}\n"
+        f"a Space is expected; given: {type(value).__name__} {value!r}\n"
         "  hint: Space.load(path) reads one from a file, Space([...]) makes one of attributes"
     )
 
 
-def as_filter(given: Any, space: Space) -> Filter:
+def as_filter(value: Any, space: Space) -> Filter:
     """Return a filter of this space: from a text, a `Filter`, or bounds (lo, hi).
 
     A filter of an equal space is said again in the words of this one.
     """
-    if isinstance(given, str):
-        return parse_unless_rejected(given, space)
-    if isinstance(given, Filter):
-        if given.space is space:
-            return given
-        _check_equal(given.space, space, "the filter is")
-        if _stranger(given.space, space, *given.arrays()) is None:
-            return Filter(space, given.boxes)
-        return Filter.parse(str(given), space, max_boxes=max(MAX_BOXES, _SPLIT * len(given.boxes)))
-    if isinstance(given, tuple) and len(given) == 2:
-        return Filter.from_boxes(space, *given)
+    if isinstance(value, str):
+        return parse_unless_rejected(value, space)
+    if isinstance(value, Filter):
+        if value.space is space:
+            return value
+        _check_equal(value.space, space, "the filter is")
+        if _stranger(value.space, space, *value.arrays()) is None:
+            return Filter(space, value.boxes)
+        return Filter.parse(str(value), space, max_boxes=max(MAX_BOXES, _SPLIT * len(value.boxes)))
+    if isinstance(value, tuple) and len(value) == 2:
+        return Filter.from_boxes(space, *value)
     raise UsageError(
         "a filter is a text, a Filter, or a pair of bounds (lo, hi)\n"
-        f"  given: {type(given).__name__} {given!r}\n"
+        f"  given: {type(value).__name__} {value!r}\n"
         f'  hint: give a text, such as "{space.names[0]} is not null"'
     )
 
 
 def as_boxes(
-    given: Any,
+    value: Any,
     space: Space,
     rejected: RejectedTarget = None,
     id: str | None = None,  # noqa: A002
@@ -79,31 +79,31 @@ def as_boxes(
     dict of columns, with the columns of a file; or `Boxes`, which have no rejected rows, and are
     brought to the simplest form, as filters are. `id` is the column of the ids, if it isn't `id`.
     """
-    if isinstance(given, str | Path):
-        return read_subscriptions(given, space, rejected=rejected, id=id)
-    if not isinstance(given, Boxes):
-        return encode_subscriptions(given, space, rejected=rejected, id=id)
-    if given.space is None:  # plain coordinates: the caller's own business
-        if given.dimensions != len(space):
+    if isinstance(value, str | Path):
+        return read_subscriptions(value, space, rejected=rejected, id=id)
+    if not isinstance(value, Boxes):
+        return encode_subscriptions(value, space, rejected=rejected, id=id)
+    if value.space is None:  # plain coordinates: the caller's own business
+        if value.dimensions != len(space):
             raise UsageError(
-                f"boxes of {given.dimensions} attributes don't fit a space of {len(space)}"
+                f"boxes of {value.dimensions} attributes don't fit a space of {len(space)}"
             )
-    elif given.space is not space:
-        _check_equal(given.space, space, "the boxes are")
-        name = _stranger(given.space, space, given.lo, given.hi)
+    elif value.space is not space:
+        _check_equal(value.space, space, "the boxes are")
+        name = _stranger(value.space, space, value.lo, value.hi)
         if name is not None:
             raise UsageError(
                 f"the boxes belong to an equal space that numbers the texts of {name!r} otherwise\n"
                 "  hint: make the boxes with this space, or give the subscriptions as filters"
             )
-    return simplest(given, space)
+    return simplest(value, space)
 
 
-def as_replacements(given: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
+def as_replacements(value: Any, space: Space, rejected: RejectedTarget = None) -> Replacements:
     """Return subscriptions in place of others, given as to `as_boxes`."""
-    if isinstance(given, Boxes):
-        return Replacements.of(as_boxes(given, space))
-    return read_replacements(given, space, rejected)
+    if isinstance(value, Boxes):
+        return Replacements.of(as_boxes(value, space))
+    return read_replacements(value, space, rejected)
 
 
 def _check_equal(other: Space, space: Space, noun: str) -> None:
@@ -114,14 +114,14 @@ def _check_equal(other: Space, space: Space, noun: str) -> None:
         )
 
 
-def as_points(given: Any, space: Space) -> F64:
+def as_points(value: Any, space: Space) -> F64:
     """Return events of this space as coordinates, (events, d).
 
     They are an array of just that, or a table, DataFrame, list of dicts or dict of columns.
     """
-    if not isinstance(given, np.ndarray):
-        return encode_events(given, space).points
-    points = np.asarray(given, np.float64)
+    if not isinstance(value, np.ndarray):
+        return encode_events(value, space).points
+    points = np.asarray(value, np.float64)
     if points.ndim != 2 or points.shape[1] != len(space) or np.isnan(points).any():
         raise UsageError(
             f"points take the shape (events, {len(space)}) and hold no NaN; given: {points.shape}"

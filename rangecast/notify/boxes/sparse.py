@@ -163,9 +163,9 @@ def _by_lists(
     n = first = ZERO
     for i in range(count):
         point = tree.at[entries[i]]
-        found = best_of(objects, point[:d], point[d:], k + 1, rows, ys, arrivals, stack)
+        best = best_of(objects, point[:d], point[d:], k + 1, rows, ys, arrivals, stack)
         better, kth, others = 0, -1, 0
-        for r in range(found):
+        for r in range(best):
             if rows[r] == mine:
                 continue
             better += below(ys[r], arrivals[r], floor_y, floor_arrival)

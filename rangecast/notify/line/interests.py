@@ -200,8 +200,8 @@ class Interests:
     def snap(self, l0: float, l1: float, r0: float, r1: float) -> Rectangle | None:
         """Return the smallest rectangle around all interests of [l0, l1] x [r0, r1]."""
         frontier = Bundle(Frontier.empty())
-        found = Rectangle(*snap(self.table, frontier.table, Rectangle(l0, l1, r0, r1)))
-        return found if found.l0 <= found.l1 else None
+        rectangle = Rectangle(*snap(self.table, frontier.table, Rectangle(l0, l1, r0, r1)))
+        return rectangle if rectangle.l0 <= rectangle.l1 else None
 
     def within(self, l0: float, l1: float, r0: float, r1: float) -> I32:
         """Return the rows of all interests of [l0, l1] x [r0, r1]."""

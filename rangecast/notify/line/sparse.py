@@ -55,42 +55,42 @@ def _write(tile: F64, area: Rectangle) -> None:
 
 
 @jit
-def _around(last: Rectangle, found: Rectangle) -> Rectangle:
+def _around(last: Rectangle, rectangle: Rectangle) -> Rectangle:
     """Return the rectangle around two, the second of which lies further east."""
-    return Rectangle(last.l0, found.l1, min(last.r0, found.r0), max(last.r1, found.r1))
+    return Rectangle(last.l0, rectangle.l1, min(last.r0, rectangle.r0), max(last.r1, rectangle.r1))
 
 
 @jit
 def _likely_foreign(
-    side: int, last: Rectangle, last_tile: Rectangle, found: Rectangle, tile: Rectangle
+    side: int, last: Rectangle, last_tile: Rectangle, rectangle: Rectangle, tile: Rectangle
 ) -> Rectangle:
     """Return where an interest prevents a merge, given only some interests of both tiles.
 
     Above the last tile, or below the next one.
     """
-    both = _around(last, found)
+    both = _around(last, rectangle)
     if side == 0:
         return Rectangle(last.l0, last_tile.l1, np.nextafter(last_tile.r1, np.inf), both.r1)
-    return Rectangle(tile.l0, found.l1, both.r0, np.nextafter(tile.r0, -np.inf))
+    return Rectangle(tile.l0, rectangle.l1, both.r0, np.nextafter(tile.r0, -np.inf))
 
 
 @jit
-def _foreign(side: int, last: Rectangle, found: Rectangle) -> Rectangle:
+def _foreign(side: int, last: Rectangle, rectangle: Rectangle) -> Rectangle:
     """Return where an interest prevents a merge of two rectangles: one of five areas.
 
     Above and below the last one, above and below the next one, between the two.
     """
-    both = _around(last, found)
+    both = _around(last, rectangle)
     if side == 0:
         return Rectangle(last.l0, last.l1, np.nextafter(last.r1, np.inf), both.r1)
     if side == 1:
         return Rectangle(last.l0, last.l1, both.r0, np.nextafter(last.r0, -np.inf))
     if side == 2:
-        return Rectangle(found.l0, found.l1, np.nextafter(found.r1, np.inf), both.r1)
+        return Rectangle(rectangle.l0, rectangle.l1, np.nextafter(rectangle.r1, np.inf), both.r1)
     if side == 3:
-        return Rectangle(found.l0, found.l1, both.r0, np.nextafter(found.r0, -np.inf))
+        return Rectangle(rectangle.l0, rectangle.l1, both.r0, np.nextafter(rectangle.r0, -np.inf))
     return Rectangle(
-        np.nextafter(last.l1, np.inf), np.nextafter(found.l0, -np.inf), both.r0, both.r1
+        np.nextafter(last.l1, np.inf), np.nextafter(rectangle.l0, -np.inf), both.r0, both.r1
     )
 
 

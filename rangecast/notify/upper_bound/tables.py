@@ -65,6 +65,6 @@ class UpperBoundTables(SpaceTables):
         return encode_part(self.space, rows, self._parsed)
 
     def _parsed(self, _: int, text: str) -> Filter:
-        found = Filter.parse(text, self.space)
-        self.check(found.arrays()[0])
-        return found
+        filter_ = Filter.parse(text, self.space)
+        self.check(filter_.arrays()[0])
+        return filter_

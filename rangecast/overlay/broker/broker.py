@@ -155,14 +155,14 @@ class Broker(LinkHandlers, EventHandlers):
             self._subscribe(0.0, ports.Subscribe(dict(subscriptions)))
         self._restore(log, delivered)
 
-    def handle(self, now: float, given: ports.Input) -> list[ports.Output]:
+    def handle(self, now: float, input_: ports.Input) -> list[ports.Output]:
         """Do what one input asks for; return what is to be done, in this order.
 
         A frame never raises, whatever it holds. Wrong arguments of the other inputs raise a
         `RangecastError`, and change nothing.
         """
         self._out = []
-        self._handlers[type(given)](now, given)
+        self._handlers[type(input_)](now, input_)
         for name in self._touched:
             if name in self.links:
                 try:
@@ -196,13 +196,13 @@ class Broker(LinkHandlers, EventHandlers):
         self._out.append(ports.Close(link.name, "the log here can't be read"))
         self._link_down(now, ports.LinkDown(link.name))
 
-    def _received(self, now: float, given: ports.Received) -> None:
-        link = self.links.get(given.link)
+    def _received(self, now: float, input_: ports.Received) -> None:
+        link = self.links.get(input_.link)
         if link is None or not link.is_up:
             self.counts["frames over a link that is down"] += 1
             return
         try:
-            frame = decode(given.frame) if isinstance(given.frame, bytes) else given.frame
+            frame = decode(input_.frame) if isinstance(input_.frame, bytes) else input_.frame
             link.last_frame_at = now
             if not link.is_greeted and not isinstance(frame, Hello | Reject):
                 self.counts["frames before Hello"] += 1
@@ -214,9 +214,9 @@ class Broker(LinkHandlers, EventHandlers):
 
     # ---- propagation, time
 
-    def _ask_propagated(self, now: float, given: ports.AskPropagated) -> None:
+    def _ask_propagated(self, now: float, input_: ports.AskPropagated) -> None:
         self._tell_all(now)
-        self._ask_on(self._propagation.ask(given.token, self.links.values()))
+        self._ask_on(self._propagation.ask(input_.token, self.links.values()))
 
     def _propagation_asked(self, now: float, link: Link, frame: PropagationQuery) -> None:
         link.questions.pop(frame.token, None)
@@ -244,7 +244,7 @@ class Broker(LinkHandlers, EventHandlers):
             now, link, link.received.lacks(frame.incarnation, frame.version, frame.digest)
         )
 
-    def _tick(self, now: float, given: ports.Tick) -> None:
+    def _tick(self, now: float, input_: ports.Tick) -> None:
         self._timer = np.inf
         for link in self.links.values():
             if link.is_advertising or link.leaving or link.is_behind:

@@ -18,8 +18,8 @@ from rangecast.overlay.wire.frames import Events, Taken
 class EventHandlers(BrokerState):
     """Handlers of events."""
 
-    def _publish(self, now: float, given: ports.Publish) -> None:
-        block = published(given, self.name, self._number, self.space, self._mark)
+    def _publish(self, now: float, input_: ports.Publish) -> None:
+        block = published(input_, self.name, self._number, self.space, self._mark)
         if len(block):
             self._number, self._mark = block.upto, block.mark
             self._out.append(ports.Append(self.log.append(block), block))
@@ -57,10 +57,10 @@ class EventHandlers(BrokerState):
             self._got[frame.origin] = frame.upto
             self._out.append(ports.Append(self.log.append(block), block))
 
-    def _durable(self, now: float, given: ports.Durable) -> None:
+    def _durable(self, now: float, input_: ports.Durable) -> None:
         taken: dict[str, dict[str, int]] = {}
-        for place, block in self.log.between(self.log.durable, given.upto):
-            if block is None or place + len(block) > given.upto:
+        for place, block in self.log.between(self.log.durable, input_.upto):
+            if block is None or place + len(block) > input_.upto:
                 break
             self.log.durable = place + len(block)
             if block.origin == self.name:
@@ -79,7 +79,7 @@ class EventHandlers(BrokerState):
                 if len(matches):
                     self._out.append(ports.Deliver(place, block, matches))
         else:
-            self.log.durable = max(self.log.durable, given.upto)
+            self.log.durable = max(self.log.durable, input_.upto)
         for name, kept in taken.items():
             if name in self.links:
                 self._send(self.links[name], Taken(kept=kept))

@@ -23,34 +23,34 @@ class InterestHandlers(BrokerState):
 
     # ---- clients
 
-    def _subscribe(self, now: float, given: ports.Subscribe) -> None:
-        named = self._named(given.subscriptions)
+    def _subscribe(self, now: float, input_: ports.Subscribe) -> None:
+        named = self._named(input_.subscriptions)
         ids = self._members.new_many(list(named))
         self._members.bind_many(ids, [0] * len(ids))
         if self._delivers:
             self._clients.change(_packed(ids, named.values()))
         self._spread(now, CLIENTS, self._sources.subscribed(ids, named.values()))
 
-    def _unsubscribe(self, now: float, given: ports.Unsubscribe) -> None:
-        self._members.release_many(given.subscriptions)
-        ids = list(dict.fromkeys(given.subscriptions))
+    def _unsubscribe(self, now: float, input_: ports.Unsubscribe) -> None:
+        self._members.release_many(input_.subscriptions)
+        ids = list(dict.fromkeys(input_.subscriptions))
         if self._delivers:
             self._clients.change({}, ids)
         self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
 
-    def _replace(self, now: float, given: ports.Replace) -> None:
-        named = self._named(given.subscriptions)
+    def _replace(self, now: float, input_: ports.Replace) -> None:
+        named = self._named(input_.subscriptions)
         ids, _ = self._members.known_many(list(named))
         if self._delivers:
             self._clients.change(_packed(ids, named.values()))
         self._spread(now, CLIENTS, self._sources.replaced(ids, named.values()))
 
-    def _named(self, given: Any) -> dict[Id, Wanted]:
+    def _named(self, value: Any) -> dict[Id, Wanted]:
         """Return subscriptions of clients as items, by id."""
-        if isinstance(given, Mapping):
-            named = {one: wanted_of(as_filter(what, self.space)) for one, what in given.items()}
+        if isinstance(value, Mapping):
+            named = {one: wanted_of(as_filter(what, self.space)) for one, what in value.items()}
         else:
-            boxes = as_boxes(given, self.space)
+            boxes = as_boxes(value, self.space)
             named = dict(
                 zip(boxes.ids.to_pylist(), wanted_of_boxes(boxes, self.space), strict=True)
             )

@@ -32,19 +32,19 @@ class LinkHandlers(InterestHandlers):
             self._enter(0.0, link, some, [])
         return link
 
-    def _link_up(self, now: float, given: ports.LinkUp) -> None:
-        link = self.links.get(given.link) or self._add_link(given.link, is_expected=False)
+    def _link_up(self, now: float, input_: ports.LinkUp) -> None:
+        link = self.links.get(input_.link) or self._add_link(input_.link, is_expected=False)
         link.is_up, link.is_greeted, link.is_clogged = True, False, False
         link.rejected, link.last_frame_at = "", now
         self._greet(link)
 
-    def _link_down(self, now: float, given: ports.LinkDown) -> None:
-        link = self.links.get(given.link)
+    def _link_down(self, now: float, input_: ports.LinkDown) -> None:
+        link = self.links.get(input_.link)
         if link is None:
             return
         link.is_up = link.is_greeted = link.is_clogged = False
         link.parts.clear()
-        if given.forget:
+        if input_.forget:
             self._enter(now, link, [], list(link.received.items))
             del self.links[link.name]
             self._via = {one: over for one, over in self._via.items() if over != link.name}
@@ -54,14 +54,14 @@ class LinkHandlers(InterestHandlers):
                 if other.is_up:
                     self._greet(other)  # what lies behind this broker has changed
 
-    def _clogged(self, now: float, given: ports.Clogged) -> None:
-        if given.link in self.links:
-            self.links[given.link].is_clogged = True
+    def _clogged(self, now: float, input_: ports.Clogged) -> None:
+        if input_.link in self.links:
+            self.links[input_.link].is_clogged = True
 
-    def _drained(self, now: float, given: ports.Drained) -> None:
-        if given.link in self.links:
-            self.links[given.link].is_clogged = False
-            self._touched[given.link] = None
+    def _drained(self, now: float, input_: ports.Drained) -> None:
+        if input_.link in self.links:
+            self.links[input_.link].is_clogged = False
+            self._touched[input_.link] = None
 
     def _greet(self, link: Link, *, ask: bool = False) -> None:
         """Send a Hello; `ask` for one, even if one was there."""

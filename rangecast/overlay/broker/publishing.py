@@ -20,22 +20,22 @@ from rangecast.overlay.wire.frames import MAX_CONTENT
 
 
 def published(
-    given: ports.Publish, origin: str, last: int, space: Space, mark: bytes = b""
+    input_: ports.Publish, origin: str, last: int, space: Space, mark: bytes = b""
 ) -> Block:
     """Return events as a block; their numbers follow the last one, its checksum the last one's."""
     strings = [attribute.name for attribute in space if isinstance(attribute, String)]
     words: dict[str, list[str | None]] = {}
-    ids: list[Id] | None = given.ids
-    if isinstance(given.events, np.ndarray):
-        points = as_points(given.events, space)
-        words = given.words or {}
+    ids: list[Id] | None = input_.ids
+    if isinstance(input_.events, np.ndarray):
+        points = as_points(input_.events, space)
+        words = input_.words or {}
         if list(words) != strings:
             raise UsageError(
                 f"with points, words are given for the string attributes {strings}, in this "
                 f"order; given: {list(words)}"
             )
     else:
-        table = table_of(given.events, "events")
+        table = table_of(input_.events, "events")
         encoded = encode_events(table, space)
         points = encoded.points
         for name in strings:
@@ -47,16 +47,16 @@ def published(
         ids = list(range(last, last + len(points)))
     else:
         ids = [as_id(id_, "event") for id_ in ids]
-    sizes = {len(ids), *map(len, words.values()), len(given.priorities) or len(points)}
+    sizes = {len(ids), *map(len, words.values()), len(input_.priorities) or len(points)}
     if sizes - {len(points)}:
         raise UsageError(
-            f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
+            f"{len(points)} events, {len(ids)} ids, {len(input_.priorities)} priorities, "
             f"{[len(texts) for texts in words.values()]} words\n"
             "  hint: give one of each per event, or leave ids and priorities out"
         )
     upto = last + len(points)
     numbers = list(range(last + 1, upto + 1))
-    priorities = [check_finite("a priority", priority) for priority in given.priorities]
+    priorities = [check_finite("a priority", priority) for priority in input_.priorities]
     digest = hashlib.blake2b(mark, digest_size=8)
     digest.update(f"{last} {ids} {words}".encode("utf-8", "surrogatepass"))
     digest.update(points.tobytes())

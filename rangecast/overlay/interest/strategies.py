@@ -142,8 +142,8 @@ class Covering(Plain):
         if len(come) < _FEW:
             for one in come:
                 if one.boxes is not None:
-                    wanted = Filter(self._space, unpack(one.boxes))
-                    forward = self._set.subscribe(one.item.name, wanted)
+                    filter_ = Filter(self._space, unpack(one.boxes))
+                    forward = self._set.subscribe(one.item.name, filter_)
                     forwards += [(name, False) for name in forward.subscribe]
                     forwards += [(name, True) for name in forward.unsubscribe]
         else:

@@ -174,9 +174,9 @@ class Network:
             self.do(one, ports.LinkUp(str(other)))
         self.traffic = Traffic()
 
-    def do(self, broker: int, given: ports.Input) -> None:
+    def do(self, broker: int, input_: ports.Input) -> None:
         """Let a broker handle an input, and everybody what comes of it."""
-        self.do_all([(broker, given)])
+        self.do_all([(broker, input_)])
 
     def do_all(self, given: Iterable[tuple[int, ports.Input]]) -> None:
         """Let brokers handle inputs at one time, and everybody what comes of them.

@@ -50,7 +50,7 @@ class Cabling:
         """Add a line to the trace."""
         raise NotImplementedError
 
-    def give(self, name: str, given: ports.Input) -> None:
+    def give(self, name: str, input_: ports.Input) -> None:
         """Let a broker handle an input."""
         raise NotImplementedError
 
@@ -198,10 +198,10 @@ class Cabling:
         else:
             self.give(receiver, ports.Received(sender, data))
 
-    def from_guest(self, edge: Edge, guest: Broker, given: ports.Input) -> None:
+    def from_guest(self, edge: Edge, guest: Broker, input_: ports.Input) -> None:
         """Let a broker that has taken another one's place handle an input; what it says arrives."""
         other = edge.other(guest.name)
-        for output in guest.handle(self.now, given):
+        for output in guest.handle(self.now, input_):
             if edge.guest != guest.name:
                 return  # it was rejected meanwhile
             if isinstance(output, ports.Append):

@@ -163,12 +163,12 @@ class World(Cabling):
                 self.later(self.rng.uniform(0.5, 6), self.join, edge)
         self.later(self.rng.uniform(0.5, 15), self.start, name)
 
-    def give(self, name: str, given: ports.Input) -> None:
+    def give(self, name: str, input_: ports.Input) -> None:
         """Let a broker handle an input, and do what it says, up to a crash."""
         broker = self.brokers[name]
-        if broker is None or self.waits(name, self.give, name, given):
+        if broker is None or self.waits(name, self.give, name, input_):
             return
-        for output in broker.handle(self.now, given):
+        for output in broker.handle(self.now, input_):
             if self.is_faulty and self.rng.random() < self.parameters.crash:
                 self.crash(name)
                 return
@@ -299,41 +299,41 @@ class World(Cabling):
         self._version[subscription] += 1
         self.give(name, ports.AskPropagated(self.token(subscription)))
 
-    def client(self, name: str, given: ports.Input) -> None:
+    def client(self, name: str, input_: ports.Input) -> None:
         """Let a client act; if its broker is down, when it is back."""
         if self.brokers[name] is None:
-            self._waiting[name].append(given)
+            self._waiting[name].append(input_)
             return
-        if self.waits(name, self.client, name, given):
+        if self.waits(name, self.client, name, input_):
             return
         disk = self.disks[name]
         if self.is_traced:
-            self.tell(f"{name} client: {given}")
-        if isinstance(given, ports.Subscribe):
-            for one, text in given.subscriptions.items():
+            self.tell(f"{name} client: {input_}")
+        if isinstance(input_, ports.Subscribe):
+            for one, text in input_.subscriptions.items():
                 disk.subscriptions[int(one)] = text
                 self._version[int(one)] = 0
                 self.oracle.subscribed(int(one), name, text)
-        elif isinstance(given, ports.Unsubscribe):
+        elif isinstance(input_, ports.Unsubscribe):
             there = [
                 subscription
-                for subscription in given.subscriptions
+                for subscription in input_.subscriptions
                 if subscription in disk.subscriptions
             ]
-            given = ports.Unsubscribe(there)
-            for one in given.subscriptions:
+            input_ = ports.Unsubscribe(there)
+            for one in input_.subscriptions:
                 del disk.subscriptions[int(one)], self._version[int(one)]
                 self.oracle.unsubscribed(int(one))
-        elif isinstance(given, ports.Replace):
-            if not disk.subscriptions.keys() >= given.subscriptions.keys():
+        elif isinstance(input_, ports.Replace):
+            if not disk.subscriptions.keys() >= input_.subscriptions.keys():
                 return
-            for one, text in given.subscriptions.items():
+            for one, text in input_.subscriptions.items():
                 disk.subscriptions[int(one)] = text
                 self._version[int(one)] += 1
                 self.oracle.replaced(int(one), text)
-        self.give(name, given)
-        if isinstance(given, ports.Subscribe | ports.Replace):
-            for one in given.subscriptions:
+        self.give(name, input_)
+        if isinstance(input_, ports.Subscribe | ports.Replace):
+            for one in input_.subscriptions:
                 self.give(name, ports.AskPropagated(self.token(int(one))))
 
     def token(self, subscription: int) -> str:

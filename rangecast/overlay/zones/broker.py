@@ -58,10 +58,10 @@ HOPS = 4_096
 class ZoneBroker(Territory):
     """One broker. `frame` bounds where interests lie; `by_load` halves interests, not zones."""
 
-    def handle(self, given: Any) -> list[Any]:
+    def handle(self, value: Any) -> list[Any]:
         """Take an input and return outputs, in order."""
         self._out = []
-        match given:
+        match value:
             case Frame(sender, what):
                 self._receive(sender, what)
             case FromServer(what):

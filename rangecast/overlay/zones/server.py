@@ -120,10 +120,10 @@ class ZoneServer:
         """All interests, and where they lie."""
         return dict(self._points)
 
-    def handle(self, given: Any) -> list[FromServer]:
+    def handle(self, value: Any) -> list[FromServer]:
         """Take an input and return what the broker of the centre is to send."""
         self._out = []
-        match given:
+        match value:
             case Update(change, arguments):
                 if change not in _CHANGES:
                     raise UsageError(f"no change {change!r}: {choices_hint(change, _CHANGES)}")

@@ -211,28 +211,28 @@ class ZoneSimulation:
 
     # ---- the network
 
-    def _at(self, time: float, broker: int, given: Any) -> None:
+    def _at(self, time: float, broker: int, value: Any) -> None:
         self._tie += 1
-        heapq.heappush(self._heap, (time, self._tie, broker, given))
+        heapq.heappush(self._heap, (time, self._tie, broker, value))
 
-    def _give(self, broker: int, given: Any) -> None:
+    def _give(self, broker: int, value: Any) -> None:
         one = self.brokers.get(broker)
         if one is None:
-            if isinstance(given, Frame):  # the broker is gone: the sender finds out
-                self._at(self.now + self.random.random(), given.sender, PeerDown(broker))
+            if isinstance(value, Frame):  # the broker is gone: the sender finds out
+                self._at(self.now + self.random.random(), value.sender, PeerDown(broker))
             return
-        if isinstance(given, Frame) and self.now > self._cut.get(given.sender, self.now):
+        if isinstance(value, Frame) and self.now > self._cut.get(value.sender, self.now):
             self.counts["lost with their sender"] += 1
             return
         claimed = sum(not zone.is_ready for zone in one.zones)
-        self._visit(broker, given)
-        for output in one.handle(given):
+        self._visit(broker, value)
+        for output in one.handle(value):
             self._put(broker, output)
         if sum(not zone.is_ready for zone in one.zones) > claimed:
             self.counts["taken over"] += 1
 
-    def _visit(self, broker: int, given: Any) -> None:
-        match given:
+    def _visit(self, broker: int, value: Any) -> None:
+        match value:
             case Frame(_, Spread(what=Numbered(number=number))):
                 self.visits[number].append(broker)
             case Frame(_, Route(target=target, what=Numbered(number=number))):

@@ -87,12 +87,12 @@ def _pays(
 
 @jit
 def _tabulate(
-    given: Any, d: int, members: Any, begin: int, end: int, codes: U8, table: U64
+    value: Any, d: int, members: Any, begin: int, end: int, codes: U8, table: U64
 ) -> None:
     """Make the table of the members from begin to before end, by the codes given."""
     for i in range(begin, end):
         for j in range(d):
-            codes[i - begin, j] = given[members[i] * d + j]
+            codes[i - begin, j] = value[members[i] * d + j]
     tabulate(codes[: end - begin], 1, table)
 
 

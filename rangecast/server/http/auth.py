@@ -190,11 +190,11 @@ def grant_of(connection: HTTPConnection) -> Grant:
     return grant
 
 
-def bearer_token(given: str | None) -> str | None:
+def bearer_token(text: str | None) -> str | None:
     """Return the token of a header `Authorization`."""
-    if given is None:
+    if text is None:
         return None
-    kind, _, secret = given.partition(" ")
+    kind, _, secret = text.partition(" ")
     if kind.lower() != "bearer" or not secret:
         raise RequestError(401, "the header is `Authorization: Bearer TOKEN`")
     return secret.strip()

@@ -201,9 +201,9 @@ class BrokerRunner:
                 f"the broker there is called {self.name!r} as well\n"
                 "  hint: give every server a --server-name of its own, and no --link to itself"
             )
-        taken = self._core.registry.consumers.get((TENANT, consumer_name(connection.peer)))
-        if taken is not None and taken.delivery.get("kind") != KIND:
-            return f"the consumer {taken.name!r} is in the way: delete it, or rename the broker"
+        consumer = self._core.registry.consumers.get((TENANT, consumer_name(connection.peer)))
+        if consumer is not None and consumer.delivery.get("kind") != KIND:
+            return f"the consumer {consumer.name!r} is in the way: delete it, or rename the broker"
         old = self.connections.get(connection.peer)
         if old is None or old.url == connection.url:
             return ""
@@ -317,9 +317,9 @@ class BrokerRunner:
 
     # ---- what the broker says
 
-    def _handle(self, given: ports.Input, came: Encoded | None = None) -> None:
+    def _handle(self, input_: ports.Input, came: Encoded | None = None) -> None:
         clogged = {peer for peer, connection in self.connections.items() if connection.is_clogged}
-        for output in self.broker.handle(self._clock(), given):
+        for output in self.broker.handle(self._clock(), input_):
             match output:
                 case ports.Accepted():
                     self._accepted(output)

@@ -136,14 +136,14 @@ class MemoryLog:
 
     def read(self, after: int, max_bytes: int) -> list[Unit]:
         """Return the units after a seq."""
-        found: list[Unit] = []
+        units: list[Unit] = []
         size = 0
         for unit in self._units[bisect_right(self._units, after, key=lambda one: one.last) :]:
-            if found and size + len(unit.body) > max_bytes:
+            if units and size + len(unit.body) > max_bytes:
                 break
-            found.append(unit)
+            units.append(unit)
             size += len(unit.body)
-        return found
+        return units
 
     def drop(self, upto: int) -> None:
         """Forget units."""

@@ -83,7 +83,7 @@ class Matching:
 
     def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
         """Apply and match units; return the messages of consumers that have a listener."""
-        found: Mailboxes = {}
+        mailboxes: Mailboxes = {}
         place = 0
         while place < len(batch):
             end = place + 1
@@ -94,13 +94,13 @@ class Matching:
                     if not isinstance(other, Events) or other.entry is not first.entry:
                         break
                     end += 1
-                self._match_events(batch[place:end], wanted, found)
+                self._match_events(batch[place:end], wanted, mailboxes)
             else:
                 while end < len(batch) and not isinstance(batch[end].request, Events):
                     end += 1
-                self._make_edits(batch[place:end], wanted, found)
+                self._make_edits(batch[place:end], wanted, mailboxes)
             place = end
-        return found
+        return mailboxes
 
     def _make_edits(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
         apply_changes([change for one in some for change in one.changes], self._indexes)

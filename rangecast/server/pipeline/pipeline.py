@@ -226,15 +226,15 @@ class CommitPipeline:
         except BaseException as error:
             self.fail(error)
 
-    def fail(self, error: BaseException, taken: Iterable[Request] = ()) -> None:
-        """Stop by an error that can't be mended here. `taken`: the requests it has met.
+    def fail(self, error: BaseException, requests: Iterable[Request] = ()) -> None:
+        """Stop by an error that can't be mended here. `requests`: the requests it has met.
 
         They are answered last: a client that retries then is rejected.
         """
         with self._change:
             self._failure = error
             waiting = [*self._waiting, *(one.request for one in self._written if one.request)]
-            left = [*taken, *waiting]
+            left = [*requests, *waiting]
             self._waiting.clear()
             for changed in (self._to_commit, self._to_match, self._at_rest):
                 changed.notify_all()

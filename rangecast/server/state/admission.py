@@ -296,31 +296,31 @@ class Admission:
         if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
             raise RequestError(404, f"the board {abbreviate(entry.name)} was deleted meanwhile")
         self._journal.clear()
-        taken: list[ObjectChange] = []
+        object_changes: list[ObjectChange] = []
         rejected: list[tuple[int, RangecastError]] = []
         for row, change in changes:
             key = entry, change.name
             old = self._objects[key] if key in self._objects else entry.objects.get(change.name)
             try:
                 check_object(change.id, only, exists=old is not None)
-                new = judged(change, old, entry.space, self.seq + len(taken))
+                new = judged(change, old, entry.space, self.seq + len(object_changes))
             except RangecastError as error:
                 rejected.append((row, error))
                 continue
             self._set(self._objects, key, new)
-            taken.append(change)
+            object_changes.append(change)
         if rejected and all_or_none:
             self._undo()
             return [], rejected
-        self.seq += len(taken)
-        return taken, rejected
+        self.seq += len(object_changes)
+        return object_changes, rejected
 
     def _consumer_space(self, name: Name) -> str | None:
         """Return the label of what a consumer is of; `None`: there is no such consumer."""
         if name in self._consumers:
             return self._consumers[name]
-        found = self._registry.consumers.get(name)
-        return None if found is None else found.source.label
+        consumer = self._registry.consumers.get(name)
+        return None if consumer is None else consumer.source.label
 
     def _need_consumer(self, name: Name) -> str:
         """Return the label of what a consumer is of; reject a name that there isn't."""

@@ -300,15 +300,15 @@ def carried_out(
     objects[change.name] = Placed(change.id, arrival, value, place)
 
 
-def moved(space: Space | None, given: Any, old: Placed | None) -> tuple[float, ...]:
+def moved(space: Space | None, value: Any, old: Placed | None) -> tuple[float, ...]:
     """Return where an object lies: over a space, values that aren't given stay."""
     if space is None:
-        return (float(given),)
+        return (float(value),)
     here = (inf,) * len(space) if old is None else old.place
-    point = encode_event(given, space, by_name=True).tolist()
+    point = encode_event(value, space, by_name=True).tolist()
     names = space.names
     return tuple(
-        new if name in given else was for name, new, was in zip(names, point, here, strict=True)
+        new if name in value else was for name, new, was in zip(names, point, here, strict=True)
     )
 
 

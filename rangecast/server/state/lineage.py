@@ -29,15 +29,15 @@ _TICK = 100
 class LostPositionError(PositionError):
     """A position of a history that parted from this log's: what lies after is lost."""
 
-    def __init__(self, given: str, upto: str, resume: int | None):
-        self.given = given
+    def __init__(self, text: str, upto: str, resume: int | None):
+        self.given = text
         self.upto = upto
         """Where both histories part, or where this log begins if that isn't known."""
         self.resume = resume
         """The same as a seq; `None`: it isn't known."""
         where = f"they part after {upto}" if resume is not None else "where they part isn't known"
         super().__init__(
-            f"the position {given[:80]!r} is of another history than this log's: {where}\n"
+            f"the position {text[:80]!r} is of another history than this log's: {where}\n"
             "  hint: this server was restored from a copy, or has taken the place of another; go "
             f"on at {upto!r}, 'start' or 'now': what the other history had after that is lost"
         )

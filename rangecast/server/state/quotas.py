@@ -105,9 +105,9 @@ class Quotas:
         """Return a filter; reject one that is longer, or has more boxes, than the tenant may."""
         self.check_length(tenant, text)
         max_boxes = self._max_boxes(tenant)
-        wanted = Filter.parse(text, space, max_boxes=max(max_boxes, MAX_BOXES))
-        _check_boxes(len(wanted.boxes), max_boxes)
-        return wanted
+        filter_ = Filter.parse(text, space, max_boxes=max(max_boxes, MAX_BOXES))
+        _check_boxes(len(filter_.boxes), max_boxes)
+        return filter_
 
     def check_length(self, tenant: str, text: str) -> None:
         """Reject a filter that is longer than the tenant may have."""

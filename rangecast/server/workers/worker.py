@@ -258,8 +258,8 @@ class Worker:
             rejected.setdefault(event.partition, []).append((event.offset, why))
         for number, first in batch.begins.items():
             place = settings.events, number, first, batch.ends[number]
-            said = BatchRecord(*place, answer.edits, self.name, rejected.get(number, []))
-            yield Record(settings.batches, f"{settings.events}:{number}", _encode(said), {})
+            batch_record = BatchRecord(*place, answer.edits, self.name, rejected.get(number, []))
+            yield Record(settings.batches, f"{settings.events}:{number}", _encode(batch_record), {})
 
     def _count(self, batch: Batch, answer: Answer, seconds: float) -> None:
         totals = self.totals

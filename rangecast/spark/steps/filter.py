@@ -85,12 +85,12 @@ def filter_events(
     if summary.space.definition() != space.definition():
         raise UsageError(f"the summary is of {summary.space}; expected: {space}")
     keep = [name for name in events.columns if name != event_id]
-    asked = EventQuery.of(
+    query = EventQuery.of(
         events, space, taken=(), keep=keep, event_id=event_id, allow_missing=allow_missing, nan=nan
     )
-    prefilter = ship(asked.session, Prefilter(summary.cells, summary.ranges()))
-    passing = Passing(ship(asked.session, summary.space))
-    found = asked.answer(passing, prefilters=[prefilter])
+    prefilter = ship(query.session, Prefilter(summary.cells, summary.ranges()))
+    passing = Passing(ship(query.session, summary.space))
+    found = query.answer(passing, prefilters=[prefilter])
 
     def release() -> None:
         prefilter.release()

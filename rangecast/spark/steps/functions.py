@@ -86,8 +86,8 @@ def match_ids(
                 f"{len(columns)} columns\n  hint: give a column for each, in this order"
             )
         named: Any = columns or [F.col(_quoted(one.path or (one.name,))) for one in space.valued]
-        found: Column = made(*named)
-        return found
+        column: Column = made(*named)
+        return column
 
     return ids
 

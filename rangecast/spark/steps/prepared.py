@@ -104,27 +104,27 @@ class Prepared:
         return explain_shards(self.answerer, self.rows, points)
 
     def with_layers(
-        self, session: SparkSession, found: LayeredSet, layers: Sequence[Shard | None]
+        self, session: SparkSession, layered_set: LayeredSet, layers: Sequence[Shard | None]
     ) -> Prepared:
         """Return the same set with layers of edits over it, `None` for those that only take away.
 
         It has the shards of this one, and ships its space if there are new words.
         """
-        if not found.layers:
+        if not layered_set.layers:
             return self
-        same = found.space.vocabularies == self.space.vocabularies
-        base = [replace(shard, gone=found.gone_after(0)) for shard in self.shards]
+        same = layered_set.space.vocabularies == self.space.vocabularies
+        base = [replace(shard, gone=layered_set.gone_after(0)) for shard in self.shards]
         more = [
-            replace(shard, gone=found.gone_after(place + 1))
+            replace(shard, gone=layered_set.gone_after(place + 1))
             for place, shard in enumerate(layers)
             if shard is not None
         ]
         return replace(
             self,
-            space=found.space,
-            shipped_space=self.shipped_space if same else ship(session, found.space),
-            answerer=replace(self.answerer.with_ids(found.id_type), shards=(*base, *more)),
-            rows=found.rows,
+            space=layered_set.space,
+            shipped_space=self.shipped_space if same else ship(session, layered_set.space),
+            answerer=replace(self.answerer.with_ids(layered_set.id_type), shards=(*base, *more)),
+            rows=layered_set.rows,
         )
 
     def check(self, space: Space, kind: type[Answerer]) -> None:

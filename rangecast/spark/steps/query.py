@@ -154,7 +154,7 @@ def reject_ignored(index: str, max_worker_memory: int) -> None:
     )
 
 
-def need_one_of(name: str, given: str, known: Sequence[str]) -> None:
+def need_one_of(name: str, text: str, known: Sequence[str]) -> None:
     """Reject a choice that isn't one."""
-    if given not in known:
-        raise UsageError(f"no {name} {given!r}: {did_you_mean(given, known)}")
+    if text not in known:
+        raise UsageError(f"no {name} {text!r}: {did_you_mean(text, known)}")

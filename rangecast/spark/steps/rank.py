@@ -166,24 +166,24 @@ def check_prepared(prepared: Prepared, space: Space, *, relaxed: bool, combine: 
         )
 
 
-def _factors(given: Any, events: DataFrame, event_id: str) -> FactorTable | None:
+def _factors(value: Any, events: DataFrame, event_id: str) -> FactorTable | None:
     """Return a table of factors on the driver; ids of subscriptions are compared as texts."""
-    if given is None:
+    if value is None:
         return None
-    if isinstance(given, str | Path):
-        source = file_source(given)
+    if isinstance(value, str | Path):
+        source = file_source(value)
     else:
-        table = given.toArrow() if isinstance(given, DataFrame) else given
+        table = value.toArrow() if isinstance(value, DataFrame) else value
         source = table_source(table, "factors")
     need_frame(events)
     kind = arrow_ids(id_kind(events, event_id, "events"))
     return read_factors(source, kind, pa.string())
 
 
-def best_of_seconds(found: DataFrame, max_per_second: int) -> DataFrame:
+def best_of_seconds(frame: DataFrame, max_per_second: int) -> DataFrame:
     """Return the best answers of each second; events that couldn't be used stay as they are."""
     order = [F.col("score").desc(), F.col("event"), F.col("rank")]
     is_bad = F.col("rank").isNull()
     place = F.row_number().over(Window.partitionBy(WINDOW, is_bad).orderBy(*order))
-    best = found.withColumn(PLACE, place).filter(is_bad | (F.col(PLACE) <= max_per_second))
+    best = frame.withColumn(PLACE, place).filter(is_bad | (F.col(PLACE) <= max_per_second))
     return best.drop(PLACE, WINDOW)

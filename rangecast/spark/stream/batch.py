@@ -324,10 +324,10 @@ def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) 
     """Return the rejected rows of a batch, with what is wrong and all that was given."""
     broken = [BROKEN] if BROKEN in events.columns else []
     whole = _read_whole(events) if broken else events
-    asked = EventQuery.of(
+    query = EventQuery.of(
         whole, space, taken=(), keep=[_WHOLE, *broken], rejected="column", nan=nan
     )
-    found = asked.answer(passing)
+    found = query.answer(passing)
     is_broken = F.col(BROKEN).isNotNull() if broken else F.lit(False)
     nameless = F.col("event").isNull()
 

@@ -113,9 +113,9 @@ class AnswerStep(ABC):
         """Whether a worker's answers are final, so that it may write them itself."""
         return True
 
-    def finish(self, found: DataFrame) -> DataFrame:
+    def finish(self, frame: DataFrame) -> DataFrame:
         """Return the final answers of those that the workers gave."""
-        return found
+        return frame
 
 
 @dataclass
@@ -178,8 +178,8 @@ class RankStep(AnswerStep):
     def by_workers(self) -> bool:
         return self.max_per_second is None
 
-    def finish(self, found: DataFrame) -> DataFrame:
-        return found if self.max_per_second is None else best_of_seconds(found, self.max_per_second)
+    def finish(self, frame: DataFrame) -> DataFrame:
+        return frame if self.max_per_second is None else best_of_seconds(frame, self.max_per_second)
 
 
 class FilterStep(AnswerStep):

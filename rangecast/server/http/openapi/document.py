@@ -74,33 +74,35 @@ def document(generated: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _operation(path: str, method: str, found: dict[str, Any], one: Operation) -> dict[str, Any]:
+def _operation(
+    path: str, method: str, found: dict[str, Any], operation: Operation
+) -> dict[str, Any]:
     made: dict[str, Any] = {
-        "operationId": one.id,
-        "summary": one.summary,
-        "description": found.get("description", one.summary),
-        "tags": [one.tag],
-        "parameters": _parameters(found, one),
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "description": found.get("description", operation.summary),
+        "tags": [operation.tag],
+        "parameters": _parameters(found, operation),
     }
     if path in _OPEN:
         made["security"] = []
-    if one.bodies:
+    if operation.bodies:
         made["requestBody"] = {
             "required": True,
-            "content": {body.media: _content(body) for body in one.bodies},
+            "content": {body.media: _content(body) for body in operation.bodies},
         }
     made["responses"] = {
-        str(one.status): {
-            "description": _about(one),
-            "content": {one.answer.media: _content(one.answer)},
+        str(operation.status): {
+            "description": _about(operation),
+            "content": {operation.answer.media: _content(operation.answer)},
         },
         **({} if path in _OPEN else _problems(_READING if method == "get" else _WRITING)),
     }
-    if one.answer.schema in _RESULTS:
-        either = {"anyOf": [ref("Problem"), one.answer.schema]}
+    if operation.answer.schema in _RESULTS:
+        either = {"anyOf": [ref("Problem"), operation.answer.schema]}
         contents = {_PROBLEM: {"schema": either, "example": _EXAMPLE}}
-        if one.answer.schema == ref("BulkResult"):
-            contents["application/json"] = {"schema": one.answer.schema}
+        if operation.answer.schema == ref("BulkResult"):
+            contents["application/json"] = {"schema": operation.answer.schema}
         made["responses"]["422"]["content"] = contents
     if path == "/readyz":
         made["responses"]["503"] = {
@@ -110,21 +112,21 @@ def _operation(path: str, method: str, found: dict[str, Any], one: Operation) ->
     return made
 
 
-def _about(one: Operation) -> str:
+def _about(operation: Operation) -> str:
     """Return what an answer is, by its schema."""
-    name = one.answer.schema.get("$ref", "").rpartition("/")[2]
-    found: str = SCHEMAS[name]["description"] if name else one.summary
+    name = operation.answer.schema.get("$ref", "").rpartition("/")[2]
+    found: str = SCHEMAS[name]["description"] if name else operation.summary
     return found
 
 
-def _parameters(found: dict[str, Any], one: Operation) -> list[dict[str, Any]]:
+def _parameters(found: dict[str, Any], operation: Operation) -> list[dict[str, Any]]:
     made = []
-    queries = dict(one.query)
+    queries = dict(operation.query)
     for given in found.get("parameters", []):
         name, schema = given["name"], dict(given["schema"])
         schema.pop("title", None)
         if given["in"] == "path":
-            example = one.path.get(name, PATH_EXAMPLES[name])
+            example = operation.path.get(name, PATH_EXAMPLES[name])
             made.append({**given, "schema": schema, "example": example})
         elif given["in"] == "query":
             described = dict(queries.pop(name))
@@ -132,7 +134,7 @@ def _parameters(found: dict[str, Any], one: Operation) -> list[dict[str, Any]]:
             default = {"default": schema["default"]} if "default" in schema else {}
             parameter = {**given, "schema": {**described, **default}, "description": about}
             made.append(parameter if example is None else {**parameter, "example": example})
-    for place, more in (("query", queries), ("header", one.headers)):
+    for place, more in (("query", queries), ("header", operation.headers)):
         for name, schema in more.items():
             about = {"description": schema["description"]} if "description" in schema else {}
             made.append({"name": name, "in": place, "required": False, "schema": schema, **about})

@@ -97,21 +97,21 @@ async def list_tokens(request: Request) -> Any:
 
 
 @router.post("/v1/tokens")
-async def make_token(request: Request, given: GivenToken) -> Response:
+async def make_token(request: Request, token: GivenToken) -> Response:
     """Create a token. Its secret is shown this once. From the first one on, a token is needed."""
     allowed(request, "admin")
     core: Core = request.app.state.core
-    check_name("tenant", given.tenant)
-    if strange := set(given.scopes) - set(SCOPES):
+    check_name("tenant", token.tenant)
+    if strange := set(token.scopes) - set(SCOPES):
         raise RequestError(422, f"unknown scope {min(strange)!r}; there is: {', '.join(SCOPES)}")
-    if not core.registry.had_token and "admin" not in given.scopes:
+    if not core.registry.had_token and "admin" not in token.scopes:
         raise RequestError(
             409,
             "the first token needs the scope 'admin': without it no other token could be created",
         )
     secret = new_secret()
-    expires = 0 if given.ttl is None else core.clock.now() + int(given.ttl * 1e6)
-    edit = PutToken(given.tenant, digest_of(secret), given.label, given.scopes, expires)
+    expires = 0 if token.ttl is None else core.clock.now() + int(token.ttl * 1e6)
+    edit = PutToken(token.tenant, digest_of(secret), token.label, token.scopes, expires)
     await result_of(core.edit(edit))
     return JSONResponse({"token": secret, "id": edit.name[:16]}, 201)
 

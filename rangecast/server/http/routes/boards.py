@@ -116,18 +116,20 @@ async def list_interests(request: Request, board: str, after: str = "", limit: i
 async def get_interest(request: Request, board: str, name: str) -> Response:
     """Return an interest with its list as it is now."""
     caller, core, entry = _board(request, board, "read")
-    found = core.registry.interest(caller.tenant, board, name)
-    k = found.k or entry.made.k
-    best = await asyncio.to_thread(_index(core, entry).best, found.where, k)
-    answer = _shown_interest(core, found) | {"best": best}
-    return _json(answer, headers={"ETag": f'"{found.born}"'})
+    interest = core.registry.interest(caller.tenant, board, name)
+    k = interest.k or entry.made.k
+    best = await asyncio.to_thread(_index(core, entry).best, interest.where, k)
+    answer = _shown_interest(core, interest) | {"best": best}
+    return _json(answer, headers={"ETag": f'"{interest.born}"'})
 
 
 @router.put("/{board}/interests/{name:path}")
-async def put_interest(request: Request, board: str, name: str, given: GivenInterest) -> Response:
+async def put_interest(
+    request: Request, board: str, name: str, interest: GivenInterest
+) -> Response:
     """Create or replace an interest; its consumer gets its list, and each changed list."""
     caller, core, entry = _board(request, board, "subscribe")
-    edit = _edit(caller, entry, name, given.model_dump())
+    edit = _edit(caller, entry, name, interest.model_dump())
     await asyncio.to_thread(_check, core, entry, edit)
     made = core.edit(edit, if_match=condition(request))
     seq = await result_of(made)
@@ -292,10 +294,10 @@ def _core(request: Request) -> Core:
 
 
 def _index(core: Core, entry: BoardEntry) -> BoardIndex:
-    found = core.board_indexes.get(entry)
-    if found is None:  # created or deleted at this moment
+    index = core.board_indexes.get(entry)
+    if index is None:  # created or deleted at this moment
         raise RequestError(404, f"no board {abbreviate(entry.name)}")
-    return found
+    return index
 
 
 def _shown_board(entry: BoardEntry) -> dict[str, Any]:
@@ -311,15 +313,15 @@ def _shown_board(entry: BoardEntry) -> dict[str, Any]:
     }
 
 
-def _shown_interest(core: Core, one: Interest) -> dict[str, Any]:
-    owner = core.registry.owner(one)
-    where: dict[str, Any] = {"filter": one.filter}
-    if not one.filter:
-        where = {"position_lo": one.position_lo, "position_hi": one.position_hi}
+def _shown_interest(core: Core, interest: Interest) -> dict[str, Any]:
+    owner = core.registry.owner(interest)
+    where: dict[str, Any] = {"filter": interest.filter}
+    if not interest.filter:
+        where = {"position_lo": interest.position_lo, "position_hi": interest.position_hi}
     return {
-        "id": one.id,
+        "id": interest.id,
         **where,
-        "k": one.k or None,
+        "k": interest.k or None,
         "consumer": None if owner is None else owner.name,
-        "position": position(core.epoch, one.born),
+        "position": position(core.epoch, interest.born),
     }

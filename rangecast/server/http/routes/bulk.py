@@ -98,15 +98,17 @@ async def bulk(
     edits = found.edits
     if consumer:
         edits = [edit if edit.consumer else replace(edit, consumer=consumer) for edit in edits]
-    taken: list[PutSubscription] = [] if strict and found.rejected else edits
+    subscriptions: list[PutSubscription] = [] if strict and found.rejected else edits
     seq, outcome = 0, Outcome()
-    if taken:
+    if subscriptions:
 
         def submit(consumers: list[PutConsumer]) -> Future[int]:
-            return core.subscribe_many(taken, read, wanted, consumers, outcome)
+            return core.subscribe_many(subscriptions, read, wanted, consumers, outcome)
 
-        seq = await subscribed(core.registry, taken, submit, create_consumer=create_consumer)
-    return bulk_answer(core, found.rejected, len(taken), seq, outcome)
+        seq = await subscribed(
+            core.registry, subscriptions, submit, create_consumer=create_consumer
+        )
+    return bulk_answer(core, found.rejected, len(subscriptions), seq, outcome)
 
 
 @router.patch("/{space}/subscriptions:bulk")
@@ -125,14 +127,14 @@ async def patch_bulk(
     edits = found.edits
     if consumer:
         edits = [edit if edit.consumer else replace(edit, consumer=consumer) for edit in edits]
-    taken: list[PutSubscription] = [] if strict and found.rejected else edits
+    subscriptions: list[PutSubscription] = [] if strict and found.rejected else edits
 
     async def submit() -> int:
-        whole, marks = merged_many(core.registry, space, taken, found.given)
+        whole, marks = merged_many(core.registry, space, subscriptions, found.given)
         return await result_of(core.subscribe_many(whole, read, marks))
 
-    seq = await unless_changed(submit) if taken else 0
-    return bulk_answer(core, found.rejected, len(taken), seq, Outcome())
+    seq = await unless_changed(submit) if subscriptions else 0
+    return bulk_answer(core, found.rejected, len(subscriptions), seq, Outcome())
 
 
 def bulk_answer(
@@ -182,26 +184,26 @@ def _checked(
     return found._replace(rejected=sorted(found.rejected)), read
 
 
-def _each_once(found: BulkEdits) -> BulkEdits:
+def _each_once(bulk_edits: BulkEdits) -> BulkEdits:
     """Reject rows whose id an earlier row has."""
     first: dict[str, int] = {}
     again = {
         at: first[edit.name]
-        for at, edit in enumerate(found.edits)
+        for at, edit in enumerate(bulk_edits.edits)
         if first.setdefault(edit.name, at) != at
     }
     if not again:
-        return found
+        return bulk_edits
     more = [
         Rejection(
-            found.places[at],
-            f"'id': duplicate id (first seen in row {found.places[earlier]})\n"
-            f"  given: {found.edits[at].name}\n  hint: give each row an id of its own",
+            bulk_edits.places[at],
+            f"'id': duplicate id (first seen in row {bulk_edits.places[earlier]})\n"
+            f"  given: {bulk_edits.edits[at].name}\n  hint: give each row an id of its own",
             RejectedRowError.code,
         )
         for at, earlier in again.items()
     ]
-    return found._replace(rejected=found.rejected + more)._without(set(again))
+    return bulk_edits._replace(rejected=bulk_edits.rejected + more)._without(set(again))
 
 
 def _content_type(request: Request) -> str:

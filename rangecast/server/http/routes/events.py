@@ -164,9 +164,9 @@ def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
     return found
 
 
-def _too_many(given: str) -> RequestError:
+def _too_many(text: str) -> RequestError:
     return RequestError(
-        413, f"an answer has at most {MAX_PAIRS:,} matches; {given}\n  hint: send fewer events"
+        413, f"an answer has at most {MAX_PAIRS:,} matches; {text}\n  hint: send fewer events"
     )
 
 

@@ -92,10 +92,10 @@ async def put_space(request: Request, space: str) -> Any:
 def _space_of(body: bytes, is_json: bool) -> Space:
     if not is_json:
         return Space.from_toml(body.decode("utf-8", "replace"))
-    given = rows_of_body(body)
-    if not isinstance(given, dict):
+    rows = rows_of_body(body)
+    if not isinstance(rows, dict):
         raise SpaceError("a space is an object with a list 'attribute'")
-    return Space.from_definition(given)
+    return Space.from_definition(rows)
 
 
 @router.get("/{space}/subscriptions")
@@ -164,9 +164,11 @@ def page_of(named: Mapping[str, Item], after: str, limit: int) -> tuple[list[Ite
 async def get_subscription(request: Request, space: str, name: str, wait: str = "") -> Response:
     """Return a subscription; `wait=propagated`: when all linked servers know of it, as for PUT."""
     caller = allowed(request, "read")
-    found = _registry(request).subscription(caller.tenant, space, name)
-    propagated = await _propagated(request, wait, found.born)
-    return JSONResponse(shown(request, found) | propagated, headers={"ETag": etag(found.born)})
+    subscription = _registry(request).subscription(caller.tenant, space, name)
+    propagated = await _propagated(request, wait, subscription.born)
+    return JSONResponse(
+        shown(request, subscription) | propagated, headers={"ETag": etag(subscription.born)}
+    )
 
 
 @router.put("/{space}/subscriptions/{name:path}")

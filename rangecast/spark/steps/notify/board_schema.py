@@ -52,26 +52,26 @@ class BoardSchema:
         filters = [] if self.space is None else ["filter"]
         return ["id", *filters, *self.files.bound_names, "k"]
 
-    def check_interests(self, given: DataFrame, what: str, more: Sequence[str] = ()) -> None:
+    def check_interests(self, frame: DataFrame, what: str, more: Sequence[str] = ()) -> None:
         """Reject columns of interests that are missing or mean nothing."""
         needed = ("id", "position_lo", "position_hi") if self.space is None else ("id",)
-        need(given, (*needed, *more), what)
+        need(frame, (*needed, *more), what)
         known = [*self._interest[:1], *more, *self._interest[1:]]
-        reject_unknown(given, known, what)
-        reject_dots(given.columns)
-        nothing = {name: pa.nulls(0) for name in given.columns if name not in more}
+        reject_unknown(frame, known, what)
+        reject_dots(frame.columns)
+        nothing = {name: pa.nulls(0) for name in frame.columns if name not in more}
         self.read(pa.table(nothing), what, RejectedRows(), 1)  # rejects a filter beside bounds
 
-    def objects(self, given: DataFrame) -> pa.Table:
+    def objects(self, frame: DataFrame) -> pa.Table:
         """Return the objects of a DataFrame, in order of arrival."""
         columns = ("id", *self.places, "value")
-        need(given, columns, "objects")
-        reject_unknown(given, (*columns, "seq", "arrival"), "objects")
-        reject_dots(given.columns)
-        came = [name for name in ("seq", "arrival") if name in given.columns]
+        need(frame, columns, "objects")
+        reject_unknown(frame, (*columns, "seq", "arrival"), "objects")
+        reject_dots(frame.columns)
+        came = [name for name in ("seq", "arrival") if name in frame.columns]
         if len(came) > 1:
             raise UsageError("objects: both 'seq' and 'arrival' are given\n  hint: drop one")
-        return given.orderBy(*came, "id").select(*columns).toArrow()
+        return frame.orderBy(*came, "id").select(*columns).toArrow()
 
     def read(self, interests: pa.Table, what: str, bad: RejectedRows, most: int) -> NewInterests:
         """Return the interests of a table, in at most this many objects each.

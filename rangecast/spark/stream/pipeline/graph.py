@@ -128,21 +128,19 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
     return Node(step, takes, of, [])
 
 
-def _chosen(
-    at: str, given: str | None, some: Sequence[str], usual: Sequence[str], what: str
-) -> str:
+def _chosen(at: str, text: str | None, some: Sequence[str], usual: Sequence[str], what: str) -> str:
     """Return the name that is given, or the only one that fits."""
-    if given is None:
+    if text is None:
         if len(usual) == 1:
             return usual[0]
         if not usual:
             raise FileError(f"{at}: there is nothing to take\n  expected: {what}")
         raise FileError(f"{at}: is missing\n  expected: one of {', '.join(map(repr, some))}")
-    if given not in some:
+    if text not in some:
         raise FileError(
-            f"{at}: there is no {given!r}: {did_you_mean(given, some)}\n  expected: {what}"
+            f"{at}: there is no {text!r}: {did_you_mean(text, some)}\n  expected: {what}"
         )
-    return given
+    return text
 
 
 def _sink_of(graph: Graph, at: str, sink: AnySink) -> str:

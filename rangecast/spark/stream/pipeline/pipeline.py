@@ -247,53 +247,53 @@ class _Build:
                 self._sets[name] = self._fixed(graph.sets[name])
         return self._sets[name]
 
-    def _pinned(self, given: SetTable) -> VersionedSet:
+    def _pinned(self, table: SetTable) -> VersionedSet:
         """Return a set of a stream; a file that has changed is a new version."""
         stream, space = self._pipeline.settings.stream, self._pipeline.space
         assert stream is not None
-        own = Path(stream.checkpoint) / "sets" / given.name
-        versions = Versions(given.versions or own / "versions")
-        folder = self.edits_folder(given)
+        own = Path(stream.checkpoint) / "sets" / table.name
+        versions = Versions(table.versions or own / "versions")
+        folder = self.edits_folder(table)
         edits = None if folder is None else Edits(folder, versions, space)
-        if given.delta is not None and folder is not None:
-            self.followed.append(DeltaEdits(given.delta, folder))
+        if table.delta is not None and folder is not None:
+            self.followed.append(DeltaEdits(table.delta, folder))
             self.followed[-1]()
-        if (given.file or given.table) and (edits is None or not versions.all()):
-            versions.commit_file(*self._read(given))
-        elif given.edits_source is not None and not versions.all():
+        if (table.file or table.table) and (edits is None or not versions.all()):
+            versions.commit_file(*self._read(table))
+        elif table.edits_source is not None and not versions.all():
             none = np.zeros((0, len(space)))  # the first edits come by a stream that isn't started
             versions.commit(Boxes.of(none, none), space)
-        return VersionedSet(versions, space, edits=edits, keep_versions=given.keep_versions)
+        return VersionedSet(versions, space, edits=edits, keep_versions=table.keep_versions)
 
-    def edits_folder(self, given: SetTable) -> Path | None:
+    def edits_folder(self, table: SetTable) -> Path | None:
         """Return the folder of a set's edits; those of a source are put there."""
-        if given.edits is not None or (given.edits_source is None and given.delta is None):
-            return given.edits
+        if table.edits is not None or (table.edits_source is None and table.delta is None):
+            return table.edits
         stream = self._pipeline.settings.stream
         assert stream is not None
-        return Path(stream.checkpoint) / "sets" / given.name / "edits"
+        return Path(stream.checkpoint) / "sets" / table.name / "edits"
 
-    def _fixed(self, given: SetTable) -> FixedSet:
+    def _fixed(self, table: SetTable) -> FixedSet:
         """Return a set of a batch job."""
         space = self._pipeline.space
-        if given.table is not None:
-            return FixedSet(self._table(given), space)
-        if given.file is not None:
-            return FixedSet(*self._read(given))
-        assert given.versions is not None
-        versions = Versions(given.versions)
+        if table.table is not None:
+            return FixedSet(self._table(table), space)
+        if table.file is not None:
+            return FixedSet(*self._read(table))
+        assert table.versions is not None
+        versions = Versions(table.versions)
         version = versions.latest()
         return FixedSet(*versions.load(version), version=version)
 
-    def _read(self, given: SetTable) -> tuple[Boxes, Space]:
+    def _read(self, table: SetTable) -> tuple[Boxes, Space]:
         """Return the subscriptions of a file or a table on the driver."""
         space = self._pipeline.space
-        if given.file is not None:
-            return read_subscriptions(given.file, space), space
-        return gathered_set(self._table(given), space)
+        if table.file is not None:
+            return read_subscriptions(table.file, space), space
+        return gathered_set(self._table(table), space)
 
-    def _table(self, given: SetTable) -> DataFrame:
-        return read_table(self._session, given.format, given.table, {})
+    def _table(self, table: SetTable) -> DataFrame:
+        return read_table(self._session, table.format, table.table, {})
 
 
 def _need_columns(source: Files, events: DataFrame, space: Space) -> None:
