@@ -9,7 +9,7 @@ import pytest
 
 import rangecast
 
-HEAVY = {"numpy", "numba", "pyarrow", "pyspark", "matplotlib", "lark", "pandas"}
+HEAVY = {"numpy", "numba", "pyarrow", "pyspark", "matplotlib", "pandas"}
 
 
 OF_THE_SERVER = {"AsyncClient", "Client", "ServerError"}
@@ -40,7 +40,6 @@ def test_importing_rangecast_is_light():
         "pyarrow",
         "pyspark",
         "matplotlib",
-        "lark",
         "typer",
         "rich",
         "pandas",

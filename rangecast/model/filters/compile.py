@@ -377,7 +377,7 @@ def _number(count: int) -> str:
 
 def _value(word: Word) -> object:
     """Return the value that a literal stands for; numbers exactly."""
-    if word.type == "BOOLEAN":
+    if word.kind == "BOOLEAN":
         return word.lower() == "true"
     quote = word[0]
     if quote in QUOTES:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-from lark import UnexpectedToken
-
 from rangecast.errors import FilterError, did_you_mean
 from rangecast.model.attributes.base import quoted
 from rangecast.model.filters.excerpts import clipped, fault
-from rangecast.model.filters.lexer import QUOTES, Word, Words
+from rangecast.model.filters.lexer import QUOTES, Word
 
 _PHRASES = {
     "AND": "'and'",
@@ -48,35 +46,41 @@ def _expected(accepted: set[str], unclosed: bool) -> str:
     if {"SAME", "IS"} <= accepted:
         return "a comparison such as =, <, between, in or is null"
     if "OR" in accepted:
-        # The parser has closed the inner rules by now, so it doesn't list all that may follow.
         return f"'and', 'or' or {_PHRASES['RPAR'] if unclosed else 'the end'}"
     phrases = [phrase for kind, phrase in _PHRASES.items() if kind in accepted]
     return " or ".join([", ".join(phrases[:-1]), phrases[-1]] if len(phrases) > 1 else phrases)
 
 
-def misplaced(text: str, error: UnexpectedToken, names: tuple[str, ...]) -> FilterError:
-    """Return the error about the word that the parser could not go on with."""
-    accepted = set(error.accepts or error.expected)
-    at_end = not isinstance(error.token, Word)
-    words = list(Words(None).lex(text if at_end else text[: error.token.start_pos]))
-    if at_end and not words:
+def misplaced(
+    text: str,
+    found: Word,
+    accepted: set[str],
+    names: tuple[str, ...],
+    *,
+    unclosed: bool,
+    is_empty: bool,
+) -> FilterError:
+    """Return the error about the word that the parser could not go on with.
+
+    unclosed   whether a parenthesis is open there
+    is_empty   whether no word comes before it
+    """
+    at_end = found.kind == "END"
+    if at_end and is_empty:
         return FilterError(
             "the filter is empty; expected a condition such as x > 5",
             "write true if it shall hold always",
         )
-    found = Word("END", "", words[-1].end) if at_end else error.token
-    assert isinstance(found, Word)
     shown = clipped(str(found))
-    if found.type == "NAME":
+    if found.kind == "NAME":
         shown = f"the word {shown}"
-    elif found.type == "VALUE":
+    elif found.kind == "VALUE":
         shown = f"the {'text' if found[0] in QUOTES else 'number'} {shown}"
     else:
         shown = "the end of the text" if at_end else f"'{shown}'"
-    kinds = [word.type for word in words]
-    expected = _expected(accepted, kinds.count("LPAR") > kinds.count("RPAR"))
     hint = _remedy(text, found, accepted, names)
-    return fault(text, found.start, found.end, f"expected {expected}, found {shown}", hint)
+    problem = f"expected {_expected(accepted, unclosed)}, found {shown}"
+    return fault(text, found.start, found.end, problem, hint)
 
 
 def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) -> str:
@@ -90,22 +94,22 @@ def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) 
     if "VALUE" in accepted and "NAME" not in accepted:
         if found in names:
             return "compare an attribute with a value; two attributes can't be compared"
-        if found.type == "NAME" and text[found.end :].lstrip().startswith("("):
+        if found.kind == "NAME" and text[found.end :].lstrip().startswith("("):
             return "there are no functions; write a value, such as 5 or '2026-01-31T09:30:00Z'"
-        if found.type == "NULL":
+        if found.kind == "NULL":
             return "write `is null` or `is not null`"
-        return f"put a text in quotes: {quoted(word)}" if found.type == "NAME" else ""
-    if accepted == {"NAME"} and found.type == "VALUE":
+        return f"put a text in quotes: {quoted(word)}" if found.kind == "NAME" else ""
+    if accepted == {"NAME"} and found.kind == "VALUE":
         return "compare an attribute with a value; its name stands without quotes, or in `...`"
-    if "IS" in accepted and found.type in ("AND", "OR", "RPAR", "END"):
+    if "IS" in accepted and found.kind in ("AND", "OR", "RPAR", "END"):
         return "compare the attribute with a value; write = true for a boolean"
     if "NULL" in accepted:
         return "use = to compare with a value"
-    if found.type == "NAME" and text[found.start - 1] in QUOTES:
+    if found.kind == "NAME" and text[found.start - 1] in QUOTES:
         return "write a quote inside a text twice"
     if "IS" in accepted and found.lower() in _PATTERNS:
         return "there are no patterns of texts; name the values: = 'a', or in ('a', 'b')"
-    if found.type == "NAME":
+    if found.kind == "NAME":
         known = [phrase.strip("'") for kind, phrase in _PHRASES.items() if kind in accepted]
         guess = did_you_mean(found.lower(), [k for k in known if k.isalpha()])
         return guess if guess.startswith("did") else ""

@@ -1,51 +1,32 @@
 """The syntax of filters: text to a small tree of conditions, before any attribute is looked up.
 
-A LALR parser made by Lark takes the words of `words` and calls `_Builder` as it goes, so that no
-parse tree is ever built. The tree is flat: `and` and `or` take any number of parts, `not` is a
-flag, and the depth is bounded by that of parentheses.
+    any        all { or all }
+    all        term { and term }
+    term       { not } ( condition | "(" any ")" )
+    condition  name < value | name = value | value < name [< value] | value = name
+               name [not] between value and value | name [not] in ( value {, value} )
+               name is [not] null | true | false | call [< value [name]]
 
-Cost: linear in the text. What a condition means is decided in `meaning`.
+One method reads one rule and looks one word ahead. The tree is flat: `and` and `or` take any number
+of parts, `not` is a flag, and the depth is bounded by that of parentheses.
+
+Cost: linear in the text. What a condition means is decided in `compile`.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
-
-from lark import Lark, UnexpectedToken
 
 from rangecast.errors import FilterError, abbreviate
 from rangecast.model.filters.errors import misplaced
-from rangecast.model.filters.lexer import CALL, Word, Words
-
-_GRAMMAR = """
-?any: all | any OR all                              -> any_of
-?all: term | all AND term                           -> all_of
-?term: NOT term                                     -> negation
-     | LPAR any RPAR                                -> group
-     | BOOLEAN                                      -> truth
-     | CALL                                         -> call
-     | CALL ORDER VALUE                             -> call
-     | CALL ORDER VALUE NAME                        -> call
-     | NAME ORDER VALUE                             -> order
-     | NAME SAME VALUE                              -> same
-     | NAME SAME BOOLEAN                            -> same
-     | VALUE ORDER NAME                             -> order_mirrored
-     | VALUE SAME NAME                              -> same_mirrored
-     | BOOLEAN SAME NAME                            -> same_mirrored
-     | VALUE ORDER NAME ORDER VALUE                 -> chain
-     | NAME BETWEEN VALUE AND VALUE                 -> between
-     | NAME NOT BETWEEN VALUE AND VALUE             -> not_between
-     | NAME IN LPAR values RPAR                     -> listed
-     | NAME NOT IN LPAR values RPAR                 -> not_listed
-     | NAME IS NULL                                 -> null
-     | NAME IS NOT NULL                             -> not_null
-values: VALUE | BOOLEAN | values COMMA VALUE | values COMMA BOOLEAN
-%declare CALL NAME VALUE BOOLEAN ORDER SAME LPAR RPAR COMMA AND OR NOT BETWEEN IN IS NULL
-"""
+from rangecast.model.filters.lexer import CALL, Word, words_of
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _UNEQUAL = ("!=", "<>")
+_TERM = ("NAME", "VALUE", "BOOLEAN", "CALL", "NOT", "LPAR")
+_COMPARISON = ("ORDER", "SAME", "BETWEEN", "IN", "IS", "NOT")
+_NEXT = ("AND", "OR")
+"""Kinds of words that may follow a condition, beside a parenthesis and the end."""
 
 
 class Node:
@@ -94,82 +75,144 @@ class Group(Node):
         self.parts = parts
 
 
-class _Builder:
-    """Callbacks of the parser, one per rule, with all the words and parts of the rule."""
+class _Parser:
+    """Reads a text from left to right."""
 
-    def any_of(self, parts: list[Any]) -> Node:
-        return _flat("or", parts[0], parts[2])
+    def __init__(self, text: str, names: tuple[str, ...]):
+        self._text = text
+        self._names = names
+        self._words = words_of(text)
+        self._last: Word | None = None
+        self._open = 0
+        """Parentheses that are open."""
+        self._word = next(self._words)
 
-    def all_of(self, parts: list[Any]) -> Node:
-        return _flat("and", parts[0], parts[2])
+    def whole(self) -> Node:
+        """Read all of the text."""
+        node = self._any()
+        self._take("END", expected=_NEXT)
+        return node
 
-    def negation(self, parts: list[Any]) -> Node:
-        sign, node = parts
-        node.negated = not node.negated
-        node.first = sign
-        return node  # type: ignore[no-any-return]
+    def _take(self, *kinds: str, expected: tuple[str, ...] = ()) -> Word:
+        """Read a word of these kinds; `expected` has more of them, for the error."""
+        word = self._word
+        if word.kind not in kinds:
+            is_empty = self._last is None
+            accepted = {*kinds, *expected}
+            raise misplaced(
+                self._text, word, accepted, self._names, unclosed=self._open > 0, is_empty=is_empty
+            )
+        self._last = word
+        self._word = next(self._words, word)  # the end is the last one
+        return word
 
-    def group(self, parts: list[Any]) -> Node:
-        left, node, right = parts
-        node.first, node.last = left, right
-        return node  # type: ignore[no-any-return]
+    def _any(self) -> Node:
+        """Read parts with `and` and `or` between them."""
+        found: Node | None = None
+        while True:
+            part = self._term()
+            while self._word.kind == "AND":
+                self._take("AND")
+                part = _flat("and", part, self._term())
+            found = part if found is None else _flat("or", found, part)
+            if self._word.kind != "OR":
+                return found
+            self._take("OR")
 
-    def truth(self, words: list[Word]) -> Node:
-        node = Condition("truth", words[0], [], words)
-        return _denied(node) if words[0].lower() == "false" else node
+    def _term(self) -> Node:
+        first = self._word
+        is_denied = False
+        while self._word.kind == "NOT":
+            self._take("NOT")
+            is_denied = not is_denied
+        node = self._group() if self._word.kind == "LPAR" else self._condition()
+        if first.kind == "NOT":
+            node.first = first
+        node.negated ^= is_denied
+        return node
 
-    def call(self, words: list[Word]) -> Node:
-        return Condition("call", words[0], words[1:], words)
+    def _group(self) -> Node:
+        left = self._take("LPAR")
+        self._open += 1
+        node = self._any()
+        node.first, node.last = left, self._take("RPAR", expected=_NEXT)
+        self._open -= 1
+        return node
 
-    def order(self, words: list[Word]) -> Node:
-        name, sign, value = words
-        return Condition("order", name, [(str(sign), sign, value)], words)
+    def _condition(self) -> Node:
+        word = self._take(*_TERM)
+        if word.kind == "NAME":
+            return self._comparison(word)
+        if word.kind == "CALL":
+            return self._call(word)
+        if word.kind == "VALUE":
+            sign = self._take("ORDER", "SAME")
+            name = self._take("NAME")
+            if sign.kind == "SAME":
+                return _equal(name, sign, word, [word, name])
+            terms = [(_MIRRORED[sign], sign, word)]
+            last = name
+            if self._word.kind == "ORDER":
+                second = self._take("ORDER")
+                last = self._take("VALUE")
+                terms.append((str(second), second, last))
+            return Condition("order", name, terms, [word, last])
+        if self._word.kind == "SAME":
+            sign, name = self._take("SAME"), self._take("NAME")
+            return _equal(name, sign, word, [word, name])
+        node = Condition("truth", word, [], [word])
+        node.negated = word.lower() == "false"
+        return node
 
-    def order_mirrored(self, words: list[Word]) -> Node:
-        value, sign, name = words
-        return Condition("order", name, [(_MIRRORED[sign], sign, value)], words)
+    def _comparison(self, name: Word) -> Node:
+        sign = self._take(*_COMPARISON)
+        if sign.kind == "ORDER":
+            value = self._take("VALUE")
+            return Condition("order", name, [(str(sign), sign, value)], [name, value])
+        if sign.kind == "SAME":
+            value = self._take("VALUE", "BOOLEAN")
+            return _equal(name, sign, value, [name, value])
+        is_denied = sign.kind == "NOT"
+        if is_denied:
+            sign = self._take("BETWEEN", "IN")
+        if sign.kind == "BETWEEN":
+            low = self._take("VALUE")
+            self._take("AND")
+            last = self._take("VALUE")
+            node = Condition("order", name, [(">=", sign, low), ("<=", sign, last)], [name, last])
+        elif sign.kind == "IN":
+            values, last = self._listed()
+            node = Condition("equal", name, values, [name, last])
+        else:
+            is_denied = self._word.kind == "NOT"
+            if is_denied:
+                self._take("NOT")
+            last = self._take("NULL", expected=() if is_denied else ("NOT",))
+            node = Condition("null", name, [], [name, last])
+        node.negated = is_denied
+        return node
 
-    def chain(self, words: list[Word]) -> Node:
-        low, first, name, second, high = words
-        terms = [(_MIRRORED[first], first, low), (str(second), second, high)]
-        return Condition("order", name, terms, words)
+    def _listed(self) -> tuple[list[Word], Word]:
+        """Read values in parentheses; return them, and the word that closes them."""
+        self._take("LPAR")
+        values = [self._take("VALUE", "BOOLEAN")]
+        while (word := self._take("COMMA", "RPAR")).kind == "COMMA":
+            values.append(self._take("VALUE", "BOOLEAN"))
+        return values, word
 
-    def between(self, words: list[Word]) -> Node:
-        low, high = words[-3], words[-1]
-        return Condition(
-            "order", words[0], [(">=", words[-4], low), ("<=", words[-4], high)], words
-        )
+    def _call(self, call: Word) -> Node:
+        words = [call]
+        if self._word.kind == "ORDER":
+            words += [self._take("ORDER"), self._take("VALUE")]
+            if self._word.kind == "NAME":
+                words.append(self._take("NAME"))
+        return Condition("call", call, words[1:], words)
 
-    def not_between(self, words: list[Word]) -> Node:
-        return _denied(self.between(words))
 
-    def same(self, words: list[Word]) -> Node:
-        name, sign, value = words
-        node = Condition("equal", name, [value], words)
-        return _denied(node) if sign in _UNEQUAL else node
-
-    def same_mirrored(self, words: list[Word]) -> Node:
-        value, sign, name = words
-        node = Condition("equal", name, [value], words)
-        return _denied(node) if sign in _UNEQUAL else node
-
-    def listed(self, words: list[Any]) -> Node:
-        return Condition("equal", words[0], words[-2], words)
-
-    def not_listed(self, words: list[Any]) -> Node:
-        return _denied(self.listed(words))
-
-    def values(self, words: list[Any]) -> list[Word]:
-        if len(words) == 1:
-            return words
-        words[0].append(words[2])
-        return words[0]  # type: ignore[no-any-return]
-
-    def null(self, words: list[Word]) -> Node:
-        return Condition("null", words[0], [], words)
-
-    def not_null(self, words: list[Word]) -> Node:
-        return _denied(self.null(words))
+def _equal(name: Word, sign: Word, value: Word, ends: list[Word]) -> Condition:
+    node = Condition("equal", name, [value], ends)
+    node.negated = sign in _UNEQUAL
+    return node
 
 
 def _flat(form: str, left: Node, right: Node) -> Group:
@@ -183,23 +226,6 @@ def _flat(form: str, left: Node, right: Node) -> Group:
     return Group(form, [left, *parts])
 
 
-def _denied(node: Node) -> Node:
-    node.negated = True
-    return node
-
-
-@cache
-def _parser() -> Lark:
-    return Lark(
-        _GRAMMAR,
-        parser="lalr",
-        start="any",
-        lexer=Words,
-        transformer=_Builder(),
-        keep_all_tokens=True,
-    )
-
-
 def read(text: str, names: tuple[str, ...]) -> Node:
     """Return the tree of a filter's text. `names` of attributes serve hints only."""
     if not isinstance(text, str):
@@ -207,7 +233,4 @@ def read(text: str, names: tuple[str, ...]) -> Node:
     if alone := CALL.fullmatch(text):  # most filters of shapes
         word = Word("CALL", alone[1], alone.start(1))
         return Condition("call", word, [], [word])
-    try:
-        return _parser().parse(text)  # type: ignore[return-value]
-    except UnexpectedToken as error:
-        raise misplaced(text, error, names) from None
+    return _Parser(text, names).whole()

@@ -14,10 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
-
-from lark import Token
-from lark.lexer import Lexer
 
 from rangecast.errors import FilterError
 from rangecast.model.filters.excerpts import clipped, fault
@@ -61,22 +57,19 @@ _INSTEAD |= dict.fromkeys("\u2018\u2019\u201c\u201d", "use straight quotes, ' or
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*\Z")
 
 
-class Word(Token):
-    """A token that knows its place only by offset; lines are counted when there is an error."""
+class Word(str):
+    """A word of a filter, and its place in the text."""
 
-    __slots__ = ()
-    line = column = end_line = end_column = end_pos = None
+    __slots__ = ("kind", "start")
+    kind: str
+    start: int
+    """Offset of the first character."""
 
     def __new__(cls, kind: str, text: str, start: int) -> Word:
         word = str.__new__(cls, text)
-        word.type = kind
-        word.start_pos = start
+        word.kind = kind
+        word.start = start
         return word
-
-    @property
-    def start(self) -> int:
-        """Offset of the first character."""
-        return self.start_pos or 0
 
     @property
     def end(self) -> int:
@@ -84,35 +77,31 @@ class Word(Token):
         return self.start + len(self)
 
 
-class Words(Lexer):
-    """Cuts a text into words, in the shape that Lark asks of a lexer."""
-
-    def __init__(self, _options: Any):
-        pass
-
-    def lex(self, text: Any) -> Iterator[Word]:  # type: ignore[override]
-        depth = 0
-        keyword = KEYWORDS.get
-        for match in _WORDS.finditer(text):
-            group = match.lastindex
-            if group is None:
-                return
-            kind = _KINDS[group]
-            text_of_word = match[group]
-            start = match.start(group)
-            if kind == "WORD":
-                kind = keyword(text_of_word.lower(), "NAME")
-            elif kind == "LPAR":
-                depth += 1
-                if depth > DEEPEST:
-                    problem = f"parentheses are nested more than {DEEPEST} deep"
-                    hint = "leave out those that aren't needed"
-                    raise fault(text, start, start + 1, problem, hint)
-            elif kind == "RPAR":
-                depth -= 1
-            elif kind == "BAD":
-                raise _unreadable(text, start, text_of_word)
-            yield Word(kind, text_of_word, start)
+def words_of(text: str) -> Iterator[Word]:
+    """Cut a text into words, as they are asked for; the last one is an empty END."""
+    depth = end = 0
+    keyword = KEYWORDS.get
+    for match in _WORDS.finditer(text):
+        group = match.lastindex
+        if group is None:
+            break
+        kind = _KINDS[group]
+        text_of_word = match[group]
+        start, end = match.span(group)
+        if kind == "WORD":
+            kind = keyword(text_of_word.lower(), "NAME")
+        elif kind == "LPAR":
+            depth += 1
+            if depth > DEEPEST:
+                problem = f"parentheses are nested more than {DEEPEST} deep"
+                hint = "leave out those that aren't needed"
+                raise fault(text, start, start + 1, problem, hint)
+        elif kind == "RPAR":
+            depth -= 1
+        elif kind == "BAD":
+            raise _unreadable(text, start, text_of_word)
+        yield Word(kind, text_of_word, start)
+    yield Word("END", "", end)
 
 
 def name_text(name: str) -> str:
