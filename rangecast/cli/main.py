@@ -102,7 +102,8 @@ for _name, (_command, _text) in _COMMANDS.items():
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name, short_help=_text)
     else:
-        app.command(_name, short_help=_text)(_command)
+        _class = serve.ServeCommand if _command is serve.serve else None
+        app.command(_name, cls=_class, short_help=_text)(_command)
 
 
 def _version(wanted: bool) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,11 +32,11 @@ expect.set_options(timeout=LONG)
 EVENT = {"symbol": HOSTILE, "sector": "tech", "price": 1.5, "volume": 7, "risk": 0.25}
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the demo, for all tests of this file."""
-    log = tmp_path_factory.mktemp("page") / "log.txt"
-    command = [sys.executable, "-m", "rangecast", "serve", "--demo", "--port", "0"]
+@contextmanager
+def started(folder: Path, *options: str) -> Iterator[str]:
+    """A server of the shell with these options; its address."""
+    log = folder / "log.txt"
+    command = [sys.executable, "-m", "rangecast", "serve", *options, "--port", "0"]
     with server(
         command,
         log,
@@ -45,6 +46,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         found = re.search(r"http://\S+:\d+", log.read_text())
         assert found is not None
         yield found.group()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with the demo, for all tests of this file."""
+    with started(tmp_path_factory.mktemp("page"), "--demo") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,11 @@ export function follow(space, filter, { opened, message, failed }) {
   } else connect("");
   return {
     more: (messages) => messages > 0 && send({ type: "credit", messages }),
-    close: () => { closed = true; socket?.close(); },
+    close: () => {
+      closed = true;
+      if (socket?.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close(); // a browser warns otherwise
+      else socket?.close();
+    },
   };
 }
 
@@ -106,11 +110,18 @@ export const named = (name) => (/^[A-Za-z_][A-Za-z0-9_.]*$/.test(name) ? name : 
 // A condition that an attribute can have, to show how one is written.
 export function exampleOf({ name, type, values, tree }) {
   if (NUMBERS.includes(type)) return `${named(name)} <= 20`;
+  if (type === "location") return `within(${named(name)}, circle(13.4, 52.5, 5 km))`;
+  if (type === "point") return `within(${named(name)}, circle(0, 0, 5))`;
   if (type === "boolean") return `${named(name)} = true`;
   if (type === "timestamp") return `${named(name)} >= '2026-01-31T12:00:00'`;
   const known = Array.isArray(values) ? values[0] : tree ? Object.keys(tree)[0] : "some text";
   return `${named(name)} = ${quoted(String(known))}`;
 }
+
+// The names that filters and events have: a place, and its coordinates unless they are inside of a field.
+export const columnsOf = ({ attribute }) => attribute.flatMap(({ name, ...one }) => [name, ...coordinatesOf(one)]);
+export const fieldsOf = ({ attribute }) => attribute.flatMap(({ name, ...one }) => (one.type === "location" || one.type === "point" ? coordinatesOf(one) : [name]));
+const coordinatesOf = ({ longitude, latitude, x, y }) => [longitude ?? x, latitude ?? y].filter((name) => name && !name.startsWith("$"));
 
 export const many = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 // Live tails of pages are subscriptions, too, until their connection ends.

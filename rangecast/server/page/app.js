@@ -1,6 +1,7 @@
 // The page: what is where, and the one clock that everything follows.
 
-import { $, ask, exampleOf, many, onUnauthorized, options, setToken } from "./api.js";
+import { $, ask, columnsOf, exampleOf, many, onUnauthorized, options, setToken } from "./api.js";
+import * as map from "./map/map.js";
 import * as boards from "./parts/boards.js";
 import * as event from "./parts/event.js";
 import * as links from "./parts/links.js";
@@ -10,9 +11,10 @@ import * as status from "./parts/status.js";
 import * as tail from "./parts/tail.js";
 import * as tenants from "./parts/tenants.js";
 import * as trial from "./parts/trial.js";
+import { newest } from "./recent.js";
 
-const state = { space: null, spaces: [], status: null, consumers: [] };
-const parts = [trial, plane, event, tail, lists, boards, links, tenants];
+const state = { space: null, spaces: [], status: null, consumers: [], events: [] };
+const parts = [map, trial, plane, event, tail, lists, boards, links, tenants];
 
 function health(text, kind) {
   const place = $("health");
@@ -29,8 +31,9 @@ async function loadSpaces() {
 
 function choose(space) {
   state.space = space;
-  $("attributes").textContent = space ? `Attributes: ${space.attribute.map((one) => one.name).join(", ")}` : "";
-  const examples = space ? space.attribute.slice(0, 2).map(exampleOf) : [];
+  $("attributes").textContent = space ? `Attributes: ${columnsOf(space).join(", ")}` : "";
+  const isPlace = ({ type }) => type === "location" || type === "point";
+  const examples = space ? [...space.attribute].sort((a, b) => isPlace(b) - isPlace(a)).slice(0, 2).map(exampleOf) : [];
   $("filter").placeholder = examples.join(" and ");
   $("tail-filter").placeholder = examples[0] ?? "";
   for (const part of parts) part.chosen(state);
@@ -47,6 +50,7 @@ async function tick() {
       const interests = now.boards ? `, ${many(now.interests, "interest")} of ${many(now.boards, "board")}` : "";
       health(`${many(now.subscriptions, "subscription")}${interests}, ${many(now.durable_seq, "entry").replace("entrys", "entries")} in the log`, "good");
     }
+    state.events = await newest(state);
     for (const part of parts) await part.ticked?.(state);
   } catch (error) {
     health(error.status === 401 ? "The server asks for a token" : error.message, "bad");

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 
 class OnFailedRecord(StrEnum):
@@ -23,6 +24,31 @@ class Durability(StrEnum):
     FSYNC = "fsync"
     INTERVAL = "interval"
     NONE = "none"
+
+
+class Demo(StrEnum):
+    """Examples that a server publishes to itself."""
+
+    MARKET = "market"
+    FLEET = "fleet"
+
+
+class ServeCommand(TyperCommand):
+    """The command, whose --demo may go without a name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the arguments."""
+        return super().parse_args(ctx, with_name(args))
+
+
+def with_name(arguments: list[str]) -> list[str]:
+    """Return arguments whose --demo has a name."""
+    if "--demo" not in arguments:
+        return arguments
+    after = arguments.index("--demo") + 1
+    if after < len(arguments) and not arguments[after].startswith("-"):
+        return arguments
+    return [*arguments[:after], Demo.MARKET.value, *arguments[after:]]
 
 
 class LogFormat(StrEnum):
@@ -61,8 +87,13 @@ def serve(
         int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
     ] = 8080,
     demo: Annotated[
-        bool, typer.Option("--demo", help="The market example: searches, and quotes that come in.")
-    ] = False,
+        Demo | None,
+        typer.Option(
+            "--demo",
+            help="An example: searches and quotes that come in (market, also if no name is given), "
+            "or geofences and vehicles that move (fleet).",
+        ),
+    ] = None,
     durability: Annotated[
         Durability,
         typer.Option(
@@ -180,6 +211,7 @@ def serve(
     Examples:
       rangecast serve --space market.toml --data data --port 8080
       rangecast serve --demo
+      rangecast serve --demo fleet
       rangecast serve --space market.toml --data east --server-name east --link ws://127.0.0.1:8080/v1/link
     """
     from rangecast.errors import UsageError
@@ -190,7 +222,7 @@ def serve(
     from rangecast.cli.shared.output import counted
     from rangecast.server.connectors import sources
     from rangecast.server.connectors.base import need
-    from rangecast.server.demo import demo as market
+    from rangecast.server.demo import fleet, market
     from rangecast.server.http.connections import ConnectionLimits
     from rangecast.server.log_format import configure
     from rangecast.server.maintenance import Retention
@@ -241,8 +273,10 @@ def serve(
             flush=True,
         )
 
+    demos = {Demo.MARKET: market.demo, Demo.FLEET: fleet.demo}
+    published = [] if demo is None else [demos[demo]()]
     gc.disable()  # what is loaded stays: until `ready` there is nothing to collect
     try:
-        serve(settings, ready, [*([market()] if demo else []), *read])
+        serve(settings, ready, [*published, *read])
     finally:
         gc.enable()

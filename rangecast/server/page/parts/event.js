@@ -1,6 +1,6 @@
 // One event: the subscriptions that match it, and near misses.
 
-import { $, ask, el, inSpace, isTail, many, post, run } from "../api.js";
+import { $, ask, el, fieldsOf, inSpace, isTail, many, post, run } from "../api.js";
 
 let state = null;
 
@@ -20,7 +20,7 @@ export function begin(given) {
 
 export function chosen() {
   $("event").value = "";
-  $("event").placeholder = state.space ? JSON.stringify(Object.fromEntries(state.space.attribute.slice(0, 3).map(({ name }) => [name, null]))) : "";
+  $("event").placeholder = state.space ? JSON.stringify(Object.fromEntries(fieldsOf(state.space).slice(0, 3).map((name) => [name, null]))) : "";
   $("why-answer").replaceChildren();
 }
 

@@ -1,9 +1,8 @@
 // Two attributes: boxes of subscriptions, and the latest events as points.
 
-import { $, ask, inSpace, options } from "../api.js";
+import { $, ask, fieldsOf, inSpace, options } from "../api.js";
 
 const KEPT = 600; // points
-const LATEST = 200; // events asked for at a time
 const AGE = 12000; // milliseconds until a point has faded
 const WORDS = 14; // rows or columns of an attribute of texts
 const OTHERS = "others";
@@ -12,7 +11,6 @@ const TITLE = 16; // pixels of an axis' title
 let state = null;
 let drawn = null; // what the server said of the two attributes
 let points = [];
-let seen = 0;
 let scales = null;
 let scaled = 0;
 let loaded = 0;
@@ -31,9 +29,8 @@ export function begin(given) {
 export function chosen({ space }) {
   drawn = scales = null;
   points = [];
-  seen = 0;
   if (!space) return;
-  const names = space.attribute.map((one) => [one.name, one.name]);
+  const names = fieldsOf(space).map((name) => [name, name]);
   options($("plane-x"), names);
   options($("plane-y"), names);
   isChosen = false; // until a person chooses, the server does: what most subscriptions bound
@@ -57,24 +54,17 @@ async function load() {
   }
 }
 
-export async function ticked({ status, space }) {
+export function ticked({ status, space, events }) {
   if (!space) return;
   const count = `${status.subscriptions} ${status.edits}`;
   if (counted !== count && Date.now() - loaded > 2000) {
     counted = count;
     load();
   }
-  const after = Math.max(seen, status.first_seq - 1, status.durable_seq - LATEST);
-  if (after >= status.durable_seq) return;
-  const text = await ask(inSpace(space.name, `/events?after=${status.epoch}:${after}&limit=${LATEST}`), { raw: true });
-  const lines = text.split("\n").filter(Boolean);
-  lines.forEach((line, at) => {
-    const { event, position } = JSON.parse(line);
-    seen = Math.max(seen, Number(position.split(":")[1]));
-    const row = event.specversion && event.data ? event.data : event;
-    points.push({ row, at: Date.now() + (1000 * at) / lines.length, spread: [Math.random() - 0.5, Math.random() - 0.5] });
+  if (!events.length) return;
+  events.forEach((row, at) => {
+    points.push({ row, at: Date.now() + (1000 * at) / events.length, spread: [Math.random() - 0.5, Math.random() - 0.5] });
   });
-  seen = Math.max(seen, after);
   points = points.slice(-KEPT);
   if (points.length < KEPT || Date.now() - scaled > 10000) rescale(); // calm: axes that jump can't be read
 }

@@ -1,6 +1,6 @@
 // Events that match a filter, as they come. The newest are at the top; the table never grows.
 
-import { $, el, follow, inSpace, isTail, many, post, shownValue } from "../api.js";
+import { $, el, fieldsOf, follow, inSpace, isTail, many, post, shownValue } from "../api.js";
 
 const ROWS = 100;
 const RATE = 400; // messages per second that the server may send
@@ -36,7 +36,7 @@ export function begin(given) {
 export function chosen({ space }) {
   if (space) {
     $("tail-filter").value = "true"; // what another space was filtered by means nothing here
-    const names = space.attribute.map((one) => one.name);
+    const names = fieldsOf(space);
     $("tail").tHead.replaceChildren(el("tr", {}, ...["matched by", ...names, "position"].map((name) => el("th", {}, name))));
   }
   start();
@@ -86,15 +86,16 @@ function note(text, bad = false) {
 function draw() {
   if (!session || !state.space) return;
   if (waiting.length && !paused) {
-    const attributes = state.space.attribute;
+    const times = state.space.attribute.filter(({ type }) => type === "timestamp").map(({ name }) => name);
+    const fields = fieldsOf(state.space);
     const body = $("tail").tBodies[0];
     body.prepend(...waiting.reverse().map(({ event, position }) => {
       const values = event.specversion && event.data ? event.data : event;
       const names = el("td", { class: "note" }, "…");
       unknown.push([event, names]);
-      return el("tr", {}, names, ...attributes.map(({ name, type }) => {
+      return el("tr", {}, names, ...fields.map((name) => {
         const text = shownValue(values[name]);
-        const short = type === "timestamp" ? text.replace(/^.*T(\d\d:\d\d(:\d\d(\.\d{1,3})?)?).*$/, "$1") : text;
+        const short = times.includes(name) ? text.replace(/^.*T(\d\d:\d\d(:\d\d(\.\d{1,3})?)?).*$/, "$1") : text;
         return el("td", { title: short !== text || text.length > 20 ? text : null }, short);
       }), el("td", { class: "note" }, position));
     }));

@@ -1,6 +1,6 @@
 // A filter that isn't saved yet: its fault at its place, its boxes, and its past.
 
-import { $, Problem, ask, el, inSpace, many, options, post, run, svg, shownValue } from "../api.js";
+import { $, Problem, ask, el, fieldsOf, inSpace, many, options, post, run, svg, shownValue } from "../api.js";
 import * as lists from "./lists.js";
 
 let tried = null;
@@ -76,7 +76,7 @@ function past({ looked_at: count, matched, by_minute: minutes, examples }) {
     ` of the last ${many(count, "event")}.`)];
   if (minutes.length) parts.push(...bars(minutes));
   if (examples.length) {
-    const names = state.space.attribute.map((one) => one.name);
+    const names = fieldsOf(state.space);
     parts.push(el("details", {}, el("summary", {}, "The latest of them"), el("div", { class: "scroll", tabindex: "0" },
       el("table", {}, el("thead", {}, el("tr", {}, ...names.map((name) => el("th", {}, name)))),
         el("tbody", {}, ...examples.map(({ event }) => el("tr", {}, ...names.map((name) => el("td", {}, shownValue(event[name]))))))))));
