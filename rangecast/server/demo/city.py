@@ -27,8 +27,10 @@ _EDGE_OF_CITY = 5_400
 _LIMITS = (30.0, 30.0, 30.0, 50.0, 50.0, 80.0)
 """Kilometres per hour on each ring, and on the spoke that leads out to it."""
 _KINDS = ("van", "bus", "taxi", "truck")
-_DISTRICTS = ("East", "North-east", "North", "North-west")
-_DISTRICTS += ("West", "South-west", "South", "South-east")
+_DISTRICTS = (
+    *("East", "North-east", "North", "North-west"),
+    *("West", "South-west", "South", "South-east"),
+)
 _LINES = (
     ("Line 1", ((5, 8), (4, 8), (3, 8), (2, 8), (1, 8), (0, 0), (1, 0), (2, 0), (3, 0), (4, 0))),
     ("Line 2", ((5, 13), (4, 13), (3, 13), (2, 13), (2, 12), (2, 11), (2, 10), (3, 10), (4, 10))),

@@ -1,4 +1,4 @@
-// The map: shapes of subscriptions, objects that move, and who is inside of what.
+// The map: shapes of subscriptions, objects that move, and the subscriptions that they are in.
 
 import { $, el, many, options } from "../api.js";
 import { drawGraticule, drawLabels, drawScale, drawTiles } from "./ground.js";
