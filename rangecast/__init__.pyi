@@ -19,6 +19,7 @@ from .model.attributes.base import Integer as Integer
 from .model.attributes.base import Number as Number
 from .model.attributes.places import Location as Location
 from .model.attributes.places import Point as Point
+from .model.attributes.residuals import Arithmetic as Arithmetic
 from .model.attributes.text import Category as Category
 from .model.attributes.text import Hierarchy as Hierarchy
 from .model.attributes.text import String as String

@@ -16,6 +16,7 @@ from rangecast.interop.result import Rejection
 from rangecast.interop.rules import UnsupportedRuleError
 from rangecast.model.attributes.base import Attribute
 from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import OTHER, String
 from rangecast.model.filters.regions import NULL, Product, after, before, complement, joined
 from rangecast.model.filters.text import without_covers
@@ -73,8 +74,7 @@ def export(
         part = slice(first[row], first[row + 1])
         try:
             terms = alternatives(space, boxes.lo[part], boxes.hi[part])
-            if not takes_shapes:
-                _reject_shapes(terms)
+            _reject_residuals(terms, takes_shapes=takes_shapes)
             rules[str(id_)] = rule_of(terms)
         except UnsupportedRuleError as error:
             unsupported.append(Rejection(str(id_), error.place, error.reason))
@@ -88,10 +88,13 @@ def export(
     return ExportResult(rules, write(rules), unsupported, notes)
 
 
-def _reject_shapes(alternatives: list[list[Term]]) -> None:
+def _reject_residuals(alternatives: list[list[Term]], *, takes_shapes: bool) -> None:
     for terms in alternatives:
         for term in terms:
-            if isinstance(term.attribute, Place):
+            if isinstance(term.attribute, Arithmetic):
+                reason = "arithmetic has no counterpart there"
+                raise UnsupportedRuleError(term.attribute.name, reason)
+            if isinstance(term.attribute, Place) and not takes_shapes:
                 raise UnsupportedRuleError(term.attribute.name, "shapes have no counterpart there")
 
 
@@ -109,7 +112,7 @@ def alternatives(space: Space, lo: Any, hi: Any) -> list[list[Term]]:
 
 
 def _term(attribute: Attribute, ranges: tuple[tuple[float, float], ...]) -> Term:
-    if isinstance(attribute, Place):
+    if isinstance(attribute, Residual):
         return Term(attribute, False, False, tuple(attribute.literal(lo) for lo, _ in ranges))
     missing = ranges[-1] == NULL
     known = ranges[:-1] if missing else ranges

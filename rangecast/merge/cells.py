@@ -33,7 +33,7 @@ from rangecast.kernels.grid import MAX, edges_of_bounds, write_cells
 from rangecast.kernels.hilbert import axes_by_selectivity, check_curve, index_of, turns_of
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes.base import Attribute, Number
-from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import Residual
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.space import Space
@@ -223,9 +223,9 @@ class Cells:
 def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     """Return the axes of some attributes, of all if none are named.
 
-    Shapes are summed up by the boxes that cover them: a location itself is no axis.
+    Shapes and arithmetic are summed up by the ranges that bound them: they are no axes themselves.
     """
-    places = {attribute.name for attribute in space if isinstance(attribute, Place)}
+    places = {attribute.name for attribute in space if isinstance(attribute, Residual)}
     if attributes is None:
         names = tuple(name for name in space.names if name not in places)
     else:
@@ -235,8 +235,10 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     axes = tuple(space.axis(name) for name in names)
     if given := sorted(places.intersection(names)):
         one = space[given[0]]
-        assert isinstance(one, Place)
+        assert isinstance(one, Residual)
         coordinates = " and ".join(repr(axis.name) for axis in one.coordinates)
+        if not coordinates:
+            raise UsageError(f"{one.name!r} is {one.type}, which has no ranges: leave it out")
         raise UsageError(f"{one.name!r} is a {one.type}: name its coordinates, {coordinates}")
     return axes
 
@@ -254,7 +256,9 @@ def chosen_attributes(
         )
     boxes = as_boxes(subscriptions, space)
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
-    names = (space.names[axis] for axis in order if not isinstance(space.attributes[axis], Place))
+    names = (
+        space.names[axis] for axis in order if not isinstance(space.attributes[axis], Residual)
+    )
     return tuple(islice(names, most))
 
 

@@ -22,7 +22,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.merge.cells import Cells
 from rangecast.merge.entries import Entries
 from rangecast.model.attributes.base import Number
-from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import Residual
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
@@ -68,10 +68,10 @@ class ExactSummary(SubscriptionSet):
                   the id of one of them: `entry` is what they must be sent for an id
         """
         super().__init__(space)
-        if any(isinstance(attribute, Place) for attribute in self.space):
+        if any(isinstance(attribute, Residual) for attribute in self.space):
             raise UsageError(
-                "an exact summary takes no space with locations\n  hint: use Summary, which sums "
-                "up shapes by their boxes"
+                "an exact summary takes no space with locations or arithmetic\n"
+                "  hint: use Summary, which sums up shapes and arithmetic by their boxes"
             )
         if max_ranges_per_subscription < 1:
             raise UsageError(

@@ -44,6 +44,7 @@ from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.io.tables import table_of
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id, as_id
+from rangecast.model.shapes.verify import without_places
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -96,7 +97,7 @@ class Summary(SubscriptionSet):
     def of(cls, subscriptions: Any, space: Space, **options: Any) -> Self:
         """Return the summary of many subscriptions, built by one sort and one scan."""
         summary = cls(space, **options)
-        boxes = as_boxes(subscriptions, summary.space)
+        boxes = without_places(as_boxes(subscriptions, summary.space))
         ids = summary._members.new_many(boxes.ids.to_pylist())
         sets = RangeSets.joined(
             [*converted(boxes, summary.cells, summary.max_ranges_per_subscription)]
@@ -169,7 +170,7 @@ class Summary(SubscriptionSet):
         rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         """
-        boxes = as_boxes(subscriptions, self.space, rejected)
+        boxes = without_places(as_boxes(subscriptions, self.space, rejected))
         ids = self._members.new_many(boxes.ids.to_pylist())
         gained = self._edit(converted(boxes, self.cells, self.max_ranges_per_subscription), 1)
         self._members.bind_many(ids, self._keep(boxes))
@@ -186,13 +187,13 @@ class Summary(SubscriptionSet):
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> RangeForwards:
         """Give subscriptions other filters, one after the other; see `replace`."""
-        boxes = as_boxes(subscriptions, self.space, rejected)
+        boxes = without_places(as_boxes(subscriptions, self.space, rejected))
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         return self._replaced(rows, boxes)
 
     def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> RangeForwards:
         """Add or replace subscriptions, one after the other; see `upsert`."""
-        boxes = as_boxes(subscriptions, self.space, rejected)
+        boxes = without_places(as_boxes(subscriptions, self.space, rejected))
         _, rows = self._members.either_many(boxes.ids)
         words = ["subscribe" if row is None else "replace" for row in rows]
         return self._done(Commands(words, boxes.ids, boxes, None))
@@ -313,7 +314,7 @@ class Summary(SubscriptionSet):
 
     def covers_many(self, subscriptions: Any) -> Bool:
         """Return `covers` for each subscription; given as to `subscribe_many`."""
-        return self._covers(as_boxes(subscriptions, self.space))
+        return self._covers(without_places(as_boxes(subscriptions, self.space)))
 
     def may_match(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event may match a subscription; if not, it matches none."""
@@ -404,7 +405,7 @@ class Summary(SubscriptionSet):
 
     def _boxes(self, filter: Any) -> Boxes:  # noqa: A002
         lo, hi = as_filter(filter, self.space).arrays()
-        return Boxes.of(lo, hi, owner=np.zeros(len(lo)))
+        return without_places(Boxes.of(lo, hi, owner=np.zeros(len(lo)), space=self.space))
 
     def _keep(self, boxes: Boxes) -> list[int]:
         return [self._kept.add(item) for item in self._kept.items_of(boxes)]

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.arrays import F64, Bool
+from rangecast.model.arithmetic.explain import compared, lacks
 from rangecast.model.attributes.base import Attribute, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.numbers import MAX
 from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import Arithmetic
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
@@ -106,11 +108,15 @@ def explain_match(
 
 def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point: F64) -> None:
     """Put shapes in place of the bounds of the boxes that cover them."""
-    for axis, (x, y) in zip(places.axes, places.coordinates, strict=True):
+    for axis, sides in zip(places.axes, places.coordinates, strict=True):
         if lo[axis] == -math.inf:
             continue
         attribute = space.attributes[axis]
+        if isinstance(attribute, Arithmetic):
+            lines[axis] = _arithmetic_line(space, attribute, lo[axis], point)
+            continue
         assert isinstance(attribute, Place)
+        x, y = sides
         word = attribute.literal(lo[axis])
         holds = bool(words_hold(places, axis, lo[axis : axis + 1], point)[0])
         at, distance = "(missing)", ""
@@ -124,6 +130,15 @@ def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point:
                 lines[coordinate] = replace(
                     line, wanted="(anything)", holds=True, mentioned=False, distance=""
                 )
+
+
+def _arithmetic_line(space: Space, attribute: Arithmetic, number: float, point: F64) -> Line:
+    """Return the arithmetic of a box against an event."""
+    word = attribute.literal(number)
+    found = compared(space, attribute, word, point)
+    value = "; ".join(one.value for one in found)
+    asked = "; ".join(one.asked for one in found if one.asked)
+    return Line(attribute.name, word, value, all(one.holds for one in found), True, asked)
 
 
 def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[int]:
@@ -171,6 +186,9 @@ def _lack_shapes(
         if not len(some):
             continue
         off[some, axis] = ~words_hold(places, axis, lo[some, axis], point)
+        if not sides:
+            share[some, axis] = lacks(places, axis, lo[some, axis], point)
+            continue
         beside = some[off[some, axis]]
         xy = list(sides)
         if np.isfinite(point[xy]).all():

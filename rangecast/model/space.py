@@ -15,13 +15,17 @@ from rangecast.model.attributes.base import Attribute, Number
 from rangecast.model.attributes.column_names import RESERVED, columns_of
 from rangecast.model.attributes.field_paths import Fields
 from rangecast.model.attributes.places import Location, Place, Point
+from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import KINDS as SCALARS
 from rangecast.model.attributes.text import String
 from rangecast.model.display import brief, counted, cut, html_table
 from rangecast.model.io.atomic import write_whole
 from rangecast.model.validation.flags import flag
 
-KINDS: dict[str, type[Attribute]] = {**SCALARS, Location.type: Location, Point.type: Point}
+KINDS: dict[str, type[Attribute]] = {
+    **SCALARS,
+    **{kind.type: kind for kind in (Location, Point, Arithmetic)},
+}
 _SHOWN, _MAX_LENGTH = 20, 60
 """Attributes, and characters of a name, that a repr shows."""
 _NOT_ATTRIBUTES = """a space is made of a list of attributes
@@ -57,6 +61,11 @@ class Space:
         self._check_names()
 
     def _check_names(self) -> None:
+        arithmetic = [one.name for one in self.attributes if isinstance(one, Arithmetic)]
+        if len(arithmetic) > 1:
+            raise SpaceError(
+                f"a space has one attribute of type 'arithmetic'; given: {', '.join(arithmetic)}"
+            )
         taken = dict.fromkeys(RESERVED, "a column that every file may have")
         for name in self.names:
             for column, meaning in columns_of(name).items():
@@ -102,8 +111,8 @@ class Space:
 
     @property
     def valued(self) -> tuple[Attribute, ...]:
-        """The attributes that events have values of: all but locations, which have coordinates."""
-        return tuple(one for one in self.attributes if not isinstance(one, Place))
+        """The attributes that events have values of: all but locations and arithmetic."""
+        return tuple(one for one in self.attributes if not isinstance(one, Residual))
 
     def axis(self, name: str) -> int:
         """Return the place of an attribute."""
@@ -253,6 +262,7 @@ _OPTIONS = {
     "hierarchy": ("tree",),
     "location": ("longitude", "latitude", "edges", "earth", "border"),
     "point": ("x", "y", "border"),
+    "arithmetic": (),
 }
 _REQUIRED = ("values", "tree")
 _ELSEWHERE = {
@@ -280,7 +290,7 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
         raise SpaceError(f"{where} {wrong}; {hint}")
     options = {key: value for key, value in table.items() if key not in ("name", "type")}
     for key in options:
-        own = _OPTIONS[kind] if issubclass(KINDS[kind], Place) else (*_OPTIONS[kind], "source")
+        own = _OPTIONS[kind] if issubclass(KINDS[kind], Residual) else (*_OPTIONS[kind], "source")
         if key not in own:
             allowed = ", ".join(("name", "type", *own))
             raise SpaceError(f"{where}: a {kind} has no {key!r}; it takes {allowed}")

@@ -254,10 +254,10 @@ expected a comparison such as =, <, between, in or is null, found 'and' (line 1,
      ^^^
 hint: compare the attribute with a value; write = true for a boolean""",
     "x > n": """
-expected a number or a text in quotes, found the word n (line 1, column 5)
+this condition needs arithmetic, which the space doesn't have (line 1, column 1)
   x > n
-      ^
-hint: compare an attribute with a value; two attributes can't be compared""",
+  ^^^^^
+hint: add an attribute to the space: name = 'arithmetic', type = 'arithmetic'""",
     "precent > 5": """
 no attribute 'precent' (line 1, column 1)
   precent > 5

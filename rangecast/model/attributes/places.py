@@ -16,17 +16,15 @@ from typing import Any, ClassVar
 
 from rangecast.errors import InvalidValueError, SpaceError
 from rangecast.model.attributes.base import MISSING, Interval, Number
-from rangecast.model.attributes.text import String
+from rangecast.model.attributes.residuals import Residual
 
-FULL = 0.5
-"""A box that lies inside the shape of word n has the range n to n + FULL: it needs no test."""
 _AND = re.compile(r" and (?=(?:not )?(?:within|distance)\()")
 _EDGES = ("straight", "geodesic")
 _EARTHS = ("wgs84", "sphere")
 _BORDERS = ("closed", "open", "once")
 
 
-class Place(String):
+class Place(Residual):
     """An attribute whose conditions are shapes."""
 
     earth: ClassVar[bool]
@@ -37,10 +35,8 @@ class Place(String):
         super().__init__(name, vocabulary)
         if border not in _BORDERS:
             raise _not_one_of(name, "border", border, _BORDERS)
-        self.coordinates = axes
+        self.coordinates: tuple[Number, Number] = axes
         """The two numbers that events have."""
-        self.read: dict[str, Any] = {}
-        """Literals that were read already, by their text, until their programs are made."""
         self.border = border
         """A point on the border is inside ("closed"), outside, or in one neighbour ("once")."""
 
@@ -56,9 +52,8 @@ class Place(String):
             f"distance({self.name}, point(x, y)) < ..."
         )
 
-    def literal(self, coordinate: float) -> str:
-        """Return the text of a word."""
-        return str(self.value(coordinate))
+    def literals_in(self, word: str) -> list[str]:
+        return _AND.split(word)
 
     def columns_named(self, x: str, y: str) -> dict[str, str]:
         """Return the options of a definition whose coordinates are in these columns."""
@@ -144,13 +139,3 @@ def _axis(name: str, which: str, given: str, limit: float | None) -> Number:
 def _not_one_of(name: str, option: str, given: Any, choices: tuple[str, ...]) -> SpaceError:
     listed = ", ".join(repr(choice) for choice in choices)
     return SpaceError(f"attribute {name!r}: {option} is one of {listed}; given: {given!r}")
-
-
-def literals_in(word: str) -> list[str]:
-    """Return the literals of a word."""
-    return _AND.split(word)
-
-
-def both(first: str, second: str) -> str:
-    """Return the word that asks for all literals of two words."""
-    return " and ".join(sorted({*literals_in(first), *literals_in(second)}))

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rangecast.errors import FilterError, InvalidValueError, SpaceError, did_you_mean
+from rangecast.model.arithmetic.regions import decided, region_of_comparisons
+from rangecast.model.arithmetic.syntax import read_tree
 from rangecast.model.attributes.base import Attribute
 from rangecast.model.attributes.numbers import MAX, read_number
-from rangecast.model.attributes.places import FULL, Place
+from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import FULL
 from rangecast.model.filters.excerpts import clipped, fault
-from rangecast.model.filters.grammar import Condition, Group, Node, read
-from rangecast.model.filters.lexer import QUOTES, Word
+from rangecast.model.filters.grammar import Condition, Group, Node
+from rangecast.model.filters.lexer import QUOTES, Word, name_of
 from rangecast.model.filters.regions import (
     NULL,
     Product,
@@ -60,12 +63,15 @@ class _Impossible:
 
 def region_of(space: Space, text: str, max_boxes: int) -> Region:
     """Return the boxes of a filter's text, each a product of single ranges."""
-    tree = read(text, space.names)
+    tree = read_tree(text, space.names)
     reading = _Reading(space, text, max_boxes)
     region = reading.region(tree, False)
     if not region:
         raise reading.never(tree)
-    return reading.boxes(tree, region)
+    found = decided(space, reading.boxes(tree, region))
+    if not found:
+        raise fault(text, *tree.span, "this filter can never hold: its arithmetic excludes it")
+    return found
 
 
 class _Reading:
@@ -87,6 +93,8 @@ class _Reading:
                 return [] if negated else [()]
             if node.form == "call":
                 return self.shapes(node, negated)
+            if node.form == "arithmetic":
+                return region_of_comparisons(self.space, self.text, node, negated=negated)
             axis = self.axis(node.name)
             ranges = self.ranges(node, self.space.attributes[axis], negated)
             if not ranges:
@@ -121,9 +129,7 @@ class _Reading:
         return region
 
     def axis(self, word: Word) -> int:
-        name = str(word)
-        if name[0] == "`":
-            name = name[1:-1].replace("``", "`")
+        name = name_of(str(word))
         try:
             return self.space.axis(name)
         except SpaceError:

@@ -26,6 +26,7 @@ _PHRASES = {
 
 _DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9:.]+(?:Z|[+-][0-9:]+)?)?")
 """A moment without quotes, which is cut into several numbers."""
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
 _GROUPED = re.compile(r"(?<![\w.,(])[0-9]{1,3}(?:,[0-9]{3})+\b")
 
 
@@ -38,7 +39,7 @@ _PATTERNS = {
 
 def _expected(accepted: set[str], unclosed: bool) -> str:
     if {"NAME", "LPAR"} <= accepted:
-        return "a condition such as x > 5"
+        return "a condition such as x > 5" if "NOT" in accepted else "a number or an attribute"
     if "VALUE" in accepted:
         return "a value" if "BOOLEAN" in accepted else "a number or a text in quotes"
     if "NAME" in accepted:
@@ -49,6 +50,11 @@ def _expected(accepted: set[str], unclosed: bool) -> str:
         return f"'and', 'or' or {_PHRASES['RPAR'] if unclosed else 'the end'}"
     phrases = [phrase for kind, phrase in _PHRASES.items() if kind in accepted]
     return " or ".join([", ".join(phrases[:-1]), phrases[-1]] if len(phrases) > 1 else phrases)
+
+
+def unquoted_date(text: str) -> bool:
+    """Whether a text may have a moment without quotes, which is no difference of numbers."""
+    return _DATE.search(_QUOTED.sub("''", text)) is not None
 
 
 def misplaced(
@@ -93,9 +99,9 @@ def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) 
                 return f"{advice}: {shown}"
     if "VALUE" in accepted and "NAME" not in accepted:
         if found in names:
-            return "compare an attribute with a value; two attributes can't be compared"
+            return "compare an attribute with a value, or with numbers and attributes of numbers"
         if found.kind == "NAME" and text[found.end :].lstrip().startswith("("):
-            return "there are no functions; write a value, such as 5 or '2026-01-31T09:30:00Z'"
+            return "functions are abs, min and max; or write a value, such as 5 or 'tech'"
         if found.kind == "NULL":
             return "write `is null` or `is not null`"
         return f"put a text in quotes: {quoted(word)}" if found.kind == "NAME" else ""

@@ -15,16 +15,17 @@ Cost: linear in the text. What a condition means is decided in `compile`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rangecast.errors import FilterError, abbreviate
 from rangecast.model.filters.errors import misplaced
 from rangecast.model.filters.lexer import CALL, Word, words_of
 
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _UNEQUAL = ("!=", "<>")
-_TERM = ("NAME", "VALUE", "BOOLEAN", "CALL", "NOT", "LPAR")
-_COMPARISON = ("ORDER", "SAME", "BETWEEN", "IN", "IS", "NOT")
+TERM = ("NAME", "VALUE", "BOOLEAN", "CALL", "NOT", "LPAR")
+COMPARISON = ("ORDER", "SAME", "BETWEEN", "IN", "IS", "NOT")
 _NEXT = ("AND", "OR")
 """Kinds of words that may follow a condition, beside a parenthesis and the end."""
 
@@ -55,6 +56,7 @@ class Condition(Node):
     null     none
     truth    none; the name has no meaning
     call     sign, length and unit of a distance, or none; the name is the whole call
+    arithmetic  comparisons that must all hold; the name has no meaning
     """
 
     __slots__ = ("name", "terms")
@@ -75,13 +77,13 @@ class Group(Node):
         self.parts = parts
 
 
-class _Parser:
+class Parser:
     """Reads a text from left to right."""
 
-    def __init__(self, text: str, names: tuple[str, ...]):
+    def __init__(self, text: str, names: tuple[str, ...], words: Iterator[Word] | None = None):
         self._text = text
         self._names = names
-        self._words = words_of(text)
+        self._words = words_of(text) if words is None else words
         self._last: Word | None = None
         self._open = 0
         """Parentheses that are open."""
@@ -140,7 +142,7 @@ class _Parser:
         return node
 
     def _condition(self) -> Node:
-        word = self._take(*_TERM)
+        word = self._take(*TERM)
         if word.kind == "NAME":
             return self._comparison(word)
         if word.kind == "CALL":
@@ -149,8 +151,8 @@ class _Parser:
             sign = self._take("ORDER", "SAME")
             name = self._take("NAME")
             if sign.kind == "SAME":
-                return _equal(name, sign, word, [word, name])
-            terms = [(_MIRRORED[sign], sign, word)]
+                return equal(name, sign, word, [word, name])
+            terms = [(MIRRORED[sign], sign, word)]
             last = name
             if self._word.kind == "ORDER":
                 second = self._take("ORDER")
@@ -159,27 +161,24 @@ class _Parser:
             return Condition("order", name, terms, [word, last])
         if self._word.kind == "SAME":
             sign, name = self._take("SAME"), self._take("NAME")
-            return _equal(name, sign, word, [word, name])
+            return equal(name, sign, word, [word, name])
         node = Condition("truth", word, [], [word])
         node.negated = word.lower() == "false"
         return node
 
     def _comparison(self, name: Word) -> Node:
-        sign = self._take(*_COMPARISON)
+        sign = self._take(*COMPARISON)
         if sign.kind == "ORDER":
             value = self._take("VALUE")
             return Condition("order", name, [(str(sign), sign, value)], [name, value])
         if sign.kind == "SAME":
             value = self._take("VALUE", "BOOLEAN")
-            return _equal(name, sign, value, [name, value])
+            return equal(name, sign, value, [name, value])
         is_denied = sign.kind == "NOT"
         if is_denied:
             sign = self._take("BETWEEN", "IN")
         if sign.kind == "BETWEEN":
-            low = self._take("VALUE")
-            self._take("AND")
-            last = self._take("VALUE")
-            node = Condition("order", name, [(">=", sign, low), ("<=", sign, last)], [name, last])
+            node = self._between(name, sign)
         elif sign.kind == "IN":
             values, last = self._listed()
             node = Condition("equal", name, values, [name, last])
@@ -191,6 +190,12 @@ class _Parser:
             node = Condition("null", name, [], [name, last])
         node.negated = is_denied
         return node
+
+    def _between(self, name: Word, sign: Word) -> Condition:
+        low = self._take("VALUE")
+        self._take("AND")
+        high = self._take("VALUE")
+        return Condition("order", name, [(">=", sign, low), ("<=", sign, high)], [name, high])
 
     def _listed(self) -> tuple[list[Word], Word]:
         """Read values in parentheses; return them, and the word that closes them."""
@@ -209,7 +214,8 @@ class _Parser:
         return Condition("call", call, words[1:], words)
 
 
-def _equal(name: Word, sign: Word, value: Word, ends: list[Word]) -> Condition:
+def equal(name: Word, sign: Word, value: Word, ends: list[Word]) -> Condition:
+    """Return the condition that an attribute is, or isn't, a value."""
     node = Condition("equal", name, [value], ends)
     node.negated = sign in _UNEQUAL
     return node
@@ -233,4 +239,4 @@ def read(text: str, names: tuple[str, ...]) -> Node:
     if alone := CALL.fullmatch(text):  # most filters of shapes
         word = Word("CALL", alone[1], alone.start(1))
         return Condition("call", word, [], [word])
-    return _Parser(text, names).whole()
+    return Parser(text, names).whole()

@@ -13,7 +13,7 @@ LPAR RPAR COMMA, and each other keyword as a kind of its own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rangecast.errors import FilterError
 from rangecast.model.filters.excerpts import clipped, fault
@@ -52,9 +52,13 @@ _INSTEAD = {
     "|": "write or instead of |",
     "!": "write not instead of !",
 }
-_INSTEAD |= dict.fromkeys("+-*/%^", "there is no arithmetic; a sign touches its number, as in -5")
+_INSTEAD |= dict.fromkeys("+-*/", "arithmetic has a number or an attribute on both sides of a sign")
+_INSTEAD |= dict.fromkeys("%^", "arithmetic has +, -, * and /")
 _INSTEAD |= dict.fromkeys("\u2018\u2019\u201c\u201d", "use straight quotes, ' or \"")
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*\Z")
+
+
+NO_OPERATORS: Mapping[str, str] = {}
 
 
 class Word(str):
@@ -77,8 +81,11 @@ class Word(str):
         return self.start + len(self)
 
 
-def words_of(text: str) -> Iterator[Word]:
-    """Cut a text into words, as they are asked for; the last one is an empty END."""
+def words_of(text: str, operators: Mapping[str, str] = NO_OPERATORS) -> Iterator[Word]:
+    """Cut a text into words, as they are asked for; the last one is an empty END.
+
+    operators   kinds of characters that are words, too
+    """
     depth = end = 0
     keyword = KEYWORDS.get
     for match in _WORDS.finditer(text):
@@ -99,9 +106,16 @@ def words_of(text: str) -> Iterator[Word]:
         elif kind == "RPAR":
             depth -= 1
         elif kind == "BAD":
-            raise _unreadable(text, start, text_of_word)
+            if text_of_word not in operators:
+                raise _unreadable(text, start, text_of_word)
+            kind = operators[text_of_word]
         yield Word(kind, text_of_word, start)
     yield Word("END", "", end)
+
+
+def name_of(word: str) -> str:
+    """Return the attribute's name that a word of a filter stands for."""
+    return word[1:-1].replace("``", "`") if word[0] == "`" else word
 
 
 def name_text(name: str) -> str:

@@ -21,7 +21,7 @@ from itertools import product as cartesian
 
 from rangecast.model.attributes.base import MISSING, Attribute, Interval
 from rangecast.model.attributes.numbers import largest_carried, smallest_carried
-from rangecast.model.attributes.places import Place, both
+from rangecast.model.attributes.residuals import Residual
 from rangecast.model.attributes.timestamps import FIRST_MOMENT, LAST_MOMENT
 
 Ranges = tuple[Interval, ...]
@@ -53,7 +53,7 @@ def _touch(attribute: Attribute, low: Interval, high: Interval) -> bool:
     """Whether two ranges, the first not beginning after the second, make one range."""
     if high[0] <= low[1]:
         return True
-    if isinstance(attribute, Place):  # two words are two conditions, whatever their numbers are
+    if isinstance(attribute, Residual):  # two words are two conditions, whatever their numbers are
         return False
     return high[0] != MISSING and high[0] <= after(attribute, low[1])
 
@@ -90,14 +90,16 @@ def intersection(sets: Sequence[Ranges]) -> Ranges:
 
 
 def common(attribute: Attribute, sets: Sequence[Ranges]) -> Ranges:
-    """Return what lies in every one of the sets of an attribute; words of places are joined."""
-    if not isinstance(attribute, Place):
+    """Return what lies in every one of the sets of an attribute; words are joined."""
+    if not isinstance(attribute, Residual):
         return intersection(sets)
     words = {number: attribute.literal(number) for ranges in sets for number, _ in ranges}
     found = {(words[lo], hi - lo) for lo, hi in sets[0]}
     for ranges in sets[1:]:
         found = {
-            (both(one, words[lo]), min(full, hi - lo)) for one, full in found for lo, hi in ranges
+            (attribute.both(one, words[lo]), min(full, hi - lo))
+            for one, full in found
+            for lo, hi in ranges
         }
     numbers = [(attribute.number(word), full) for word, full in sorted(found)]
     return union(attribute, [(number, number + full) for number, full in numbers])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes.places import Location, Point
+from rangecast.model.attributes.residuals import Arithmetic
 from rangecast.model.attributes.text import String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
@@ -51,7 +52,15 @@ class _PointWords(_Words, Point):
     """The same of a point."""
 
 
-_LIKE: dict[type[String], type[_Words]] = {Location: _LocationWords, Point: _PointWords}
+class _ArithmeticWords(_Words, Arithmetic):
+    """The same of arithmetic."""
+
+
+_LIKE: dict[type[String], type[_Words]] = {
+    Location: _LocationWords,
+    Point: _PointWords,
+    Arithmetic: _ArithmeticWords,
+}
 """Tentative words that are also of the host's own kind."""
 
 

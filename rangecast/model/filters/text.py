@@ -14,7 +14,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from rangecast.model.attributes.base import Attribute, Interval, quoted
-from rangecast.model.attributes.places import FULL, Place
+from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import FULL, Residual
 from rangecast.model.attributes.text import OTHER, Hierarchy, String
 from rangecast.model.attributes.timestamps import EPOCH, FARTHEST_ZONE
 from rangecast.model.filters.lexer import name_text
@@ -105,7 +106,7 @@ def text_of_bounds(space: Space, lo: F64, hi: F64) -> str:
 
 def _condition(attribute: Attribute, ranges: Ranges, in_conjunction: bool) -> str:
     """Return the text of a set of ranges, in parentheses where an `or` in it needs them."""
-    if isinstance(attribute, Place):
+    if isinstance(attribute, Residual):
         words = [attribute.literal(number) for number, _ in ranges]
         text = " or ".join(words)
         return f"({text})" if in_conjunction and len(words) > 1 else text

@@ -18,7 +18,8 @@ from typing import Any
 
 from rangecast.errors import FilterError
 from rangecast.model.attributes.base import Interval
-from rangecast.model.attributes.places import FULL, Location, Place, Point
+from rangecast.model.attributes.places import Location, Point
+from rangecast.model.attributes.residuals import FULL, Arithmetic, Residual
 from rangecast.model.attributes.text import String
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.regions import Box, Region, boxes, union
@@ -54,8 +55,8 @@ class _Words(String):
         return code, code
 
 
-class _Shapes(Place):
-    """A place whose words are numbered within one text, in the order in which they come."""
+class _Residual(Residual):
+    """A residual whose words are numbered within one text, in the order in which they come."""
 
     mentioned: dict[str, float]
     is_sure = True
@@ -75,19 +76,30 @@ class _Shapes(Place):
         return self.vocabulary[(int(coordinate) - 2) // _STEP]
 
 
-class _Location(_Shapes, Location):
+class _Location(_Residual, Location):
     """The same of a location."""
 
 
-class _Point(_Shapes, Point):
+class _Point(_Residual, Point):
     """The same of a point."""
 
 
-def _first_words(attribute: String) -> _Words | _Shapes:
+class _Arithmetic(_Residual, Arithmetic):
+    """The same of arithmetic."""
+
+
+_LIKE: dict[type[String], type[_Residual]] = {
+    Location: _Location,
+    Point: _Point,
+    Arithmetic: _Arithmetic,
+}
+
+
+def _first_words(attribute: String) -> _Words | _Residual:
     """Return an attribute that numbers words within one text."""
-    if not isinstance(attribute, Place):
+    if not isinstance(attribute, Residual):
         return _Words(attribute.name)
-    made: _Shapes = object.__new__(_Location if isinstance(attribute, Location) else _Point)
+    made: _Residual = object.__new__(_LIKE[type(attribute)])
     vars(made).update(vars(attribute))
     made.read = {}
     made.begin({})
@@ -128,7 +140,7 @@ class FirstReading:
             return None
         is_plain = _ALTERNATIVES.search(text) is None
         for one in self._words.values():
-            if isinstance(one, _Shapes):
+            if isinstance(one, _Residual):
                 is_plain &= not one.mentioned  # the boxes of a shape are no product of ranges
                 one.read.clear()
         return marshal.dumps((is_plain, words, found))
@@ -147,7 +159,7 @@ def numbered(read: bytes, space: Space) -> Filter | None:
         if axis not in numbers:
             numbers[axis] = {}
             last = -1.0
-        if isinstance(attribute, Place):  # two words never make one
+        if isinstance(attribute, Residual):  # two words never make one
             numbers[axis] |= {code: number, code + FULL: number + FULL}
             continue
         numbers[axis] |= {code - 1: number - 1, code: number, code + 1: number + 1}

@@ -14,7 +14,7 @@ while others are appended.
     corners    (corners, 2)      x, y
     vectors    (vectors, 3)      corners of geodesic polygons as points of the unit sphere
     numbers    (numbers,)        centres and radii; segments of corridors; short rings as a whole:
-                                 x0, y0, x1, y1, then the corners
+                                 x0, y0, x1, y1, then the corners; programs of arithmetic
 
 A large polygon is cut into stripes of y, each with the edges that it meets, so that a point is
 compared with few of them.
@@ -30,6 +30,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
+from rangecast.model.arithmetic.programs import comparison_holds
 from rangecast.model.shapes.earth import holds_north_pole, unit_vectors
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
 from rangecast.model.shapes.predicates import BORDER, INSIDE, OUTSIDE, cross_edge, side_of_circle
@@ -47,6 +48,8 @@ PLANE_CIRCLE, SPHERE_CIRCLE, ELLIPSOID_CIRCLE = 3, 4, 5
 PLANE_CORRIDOR, EARTH_CORRIDOR = 6, 7
 _PLANE_RING, _STRAIGHT_RING = 8, 9
 """Polygons of one short ring: most of them."""
+ARITHMETIC = 10
+"""No shape but a comparison: its numbers are a program of `rangecast.model.arithmetic`."""
 CLOSED, OPEN, ONCE = 0, 1, 2
 """A point on the border of a shape: inside, outside, or inside of one of its neighbours."""
 BORDERS = {"closed": CLOSED, "open": OPEN, "once": ONCE}
@@ -232,6 +235,11 @@ def holds(p: Any, word: int, points: Any, event: int) -> bool:
     """
     for i in range(p.words[word], p.words[word + 1]):
         literal = _LITERAL * i
+        if p.literals[literal] == ARITHMETIC:
+            first, last = p.literals[literal + 3], p.literals[literal + 4]
+            if not comparison_holds(p.numbers, first, last, points, event):
+                return False
+            continue
         axes = p.literals[literal + 5]
         x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
         if not (math.isfinite(x) and math.isfinite(y)):
@@ -248,10 +256,11 @@ def holds(p: Any, word: int, points: Any, event: int) -> bool:
 
 
 class Literal(NamedTuple):
-    """A shape that a word asks for, or, negated, excludes."""
+    """A shape that a word asks for, or, negated, excludes; or a comparison."""
 
     kind: int
-    shape: Shape
+    shape: Shape | F64
+    """A program, if it is a comparison."""
     negated: bool
     border: int
     x_axis: int
@@ -312,7 +321,9 @@ class ProgramStore:
         """Append the arrays of a shape; return its kind, and where they begin and end."""
         shape, kind = literal.shape, literal.kind
         first = self._size["numbers"]
-        if isinstance(shape, Circle):
+        if isinstance(shape, np.ndarray):
+            self._append("numbers", shape)
+        elif isinstance(shape, Circle):
             self._append("numbers", _circle_numbers(shape))
         elif isinstance(shape, Corridor):
             self._append("numbers", _corridor_numbers(shape, kind))
@@ -405,6 +416,7 @@ def _corridor_numbers(corridor: Corridor, kind: int) -> F64:
 def distance_to_border(literal: Literal, x: float, y: float) -> float:
     """Return how far a point is from the border of a shape, in metres on the earth; for people."""
     shape, earth = literal.shape, literal.kind not in (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
+    assert not isinstance(shape, np.ndarray)
     if isinstance(shape, Circle):
         if not earth:
             return abs(math.hypot(x - shape.x, y - shape.y) - shape.radius)

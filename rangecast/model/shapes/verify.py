@@ -7,6 +7,7 @@ candidates. Each one is compared again, box by box, with the words of its places
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,13 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.jit import jit
+from rangecast.model.arithmetic.comparisons import programs_of
+from rangecast.model.arithmetic.tighten import tighten
 from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds, append, no_rows
-from rangecast.model.shapes.programs import Programs, ProgramStore, holds
+from rangecast.model.shapes.programs import ARITHMETIC, Literal, Programs, ProgramStore, holds
 from rangecast.model.shapes.words import literals_of
 
 if TYPE_CHECKING:
@@ -40,11 +44,12 @@ class Places:
     """The places of a space, and the programs of their words."""
 
     def __init__(self, space: Space):
-        self.axes = [axis for axis, one in enumerate(space) if isinstance(one, Place)]
-        self._places = [one for one in space if isinstance(one, Place)]
+        self.axes = [axis for axis, one in enumerate(space) if isinstance(one, Residual)]
+        self._places = [one for one in space if isinstance(one, Residual)]
         self.coordinates = [
             tuple(space.axis(axis.name) for axis in one.coordinates) for one in self._places
         ]
+        self._space = space
         self._known = [0 for _ in self.axes]
         self._store = ProgramStore()
         self._lock = threading.Lock()
@@ -69,17 +74,26 @@ class Places:
                 word_of = larger
             for number, place in enumerate(self._places):
                 for code in range(self._known[number], len(place.vocabulary)):
-                    found = literals_of(place, place.vocabulary[code])
                     word_of[number, code] = len(self._store)
-                    self._store.add(tuple(one.literal(*self.coordinates[number]) for one in found))
+                    self._store.add(tuple(self._literals(number, place.vocabulary[code])))
                     self._known[number] = code + 1
                 place.read.clear()
             tables = self._tables._replace(word_of=word_of, programs=self._store.bundle)
             self._tables = tables
         return tables
 
+    def _literals(self, number: int, word: str) -> Iterator[Literal]:
+        """Yield the literals of a word as programs take them."""
+        place = self._places[number]
+        if isinstance(place, Arithmetic):
+            for program in programs_of(self._space, place, word):
+                yield Literal(ARITHMETIC, program, False, 0, 0, 0)
+        elif isinstance(place, Place):
+            for one in literals_of(place, word):
+                yield one.literal(*self.coordinates[number])
 
-def _is_known(place: Place, known: int) -> bool:
+
+def _is_known(place: Residual, known: int) -> bool:
     return len(place.vocabulary) == known
 
 
@@ -92,7 +106,7 @@ def places_of(space: Space) -> Places | None:
     if "_places" not in kept:
         with _MAKING:
             if "_places" not in kept:
-                some = any(isinstance(one, Place) for one in space)
+                some = any(isinstance(one, Residual) for one in space)
                 kept["_places"] = Places(space) if some else None
     found: Places | None = kept["_places"]
     return found
@@ -100,10 +114,13 @@ def places_of(space: Space) -> Places | None:
 
 def without_places(boxes: Boxes) -> Boxes:
     """Return boxes that aren't bounded by words: what an index is built over."""
-    places = None if boxes.space is None else places_of(boxes.space)
+    if boxes.space is None:
+        return boxes
+    places = places_of(boxes.space)
     if places is None or not boxes.mentions[:, places.axes].any():
         return boxes
     lo, hi = boxes.lo.copy(), boxes.hi.copy()
+    tighten(boxes.space, lo, hi)
     lo[:, places.axes], hi[:, places.axes] = -np.inf, np.inf
     return Boxes.of(
         lo,

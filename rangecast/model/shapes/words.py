@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes.places import Location, Place, literals_in
+from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.shapes.cover import Cell, cover_earth, cover_plane
 from rangecast.model.shapes.earth import cover_geodesic, on_earth
@@ -139,7 +139,7 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
 def literals_of(place: Place, word: str) -> list[Asked]:
     """Return the literals of a word's text."""
     found = []
-    for text in literals_in(word):
+    for text in place.literals_in(word):
         known = place.read.get(text)
         if known is not None:
             found.append(known)

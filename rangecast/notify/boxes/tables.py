@@ -8,6 +8,7 @@ import numpy as np
 
 from rangecast.errors import FileError, UsageError, did_you_mean
 from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import Arithmetic
 from rangecast.model.attributes.text import String
 from rangecast.model.encoding.subscriptions import Part, encode_part
 from rangecast.model.io.records import Records, Rows, Source
@@ -34,6 +35,11 @@ def _check(space: Space) -> None:
             raise UsageError(
                 f"{attribute.name!r} is a {attribute.type}, and interests of a board take no "
                 f"shapes\n  hint: leave it out, and make {x!r} and {y!r} numbers"
+            )
+        if isinstance(attribute, Arithmetic):
+            raise UsageError(
+                f"{attribute.name!r} is arithmetic, which interests of a board don't take\n"
+                "  hint: leave it out, or compute it into an attribute of objects"
             )
         if isinstance(attribute, String):
             raise UsageError(

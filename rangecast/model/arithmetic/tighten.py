@@ -1,0 +1,82 @@
+"""Bounds that the arithmetic of boxes implies: what an index is built over.
+
+Boxes keep the ranges of their filters. An index has narrower ones, and no box of a candidate is
+lost: whatever lies in a box and holds its comparisons lies in the narrower one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.kernels.jit import jit
+from rangecast.model.arithmetic.comparisons import programs_of
+from rangecast.model.arithmetic.intervals import narrowed
+from rangecast.model.attributes.base import Number
+from rangecast.model.attributes.residuals import Arithmetic
+from rangecast.model.space import Space
+
+
+def grids_of(space: Space) -> tuple[Bool, F64]:
+    """Return which attributes have whole numbers for coordinates, (d,), and the domains, (d, 2)."""
+    whole = [not isinstance(one, Number) for one in space]
+    return np.array(whole), np.array([one.domain for one in space])
+
+
+def arithmetic_axis(space: Space) -> int:
+    """Return the axis of a space's arithmetic, -1 if it has none."""
+    return next((axis for axis, one in enumerate(space) if isinstance(one, Arithmetic)), -1)
+
+
+def joined_programs(found: Sequence[F64]) -> tuple[F64, I64]:
+    """Return programs behind each other, where each begins, and the end of the last."""
+    ends = np.cumsum([0, *(len(one) for one in found)])
+    return np.concatenate(found), ends.astype(np.int64)
+
+
+@jit
+def _tighten(
+    words: I64,
+    numbers: F64,
+    ends: I64,
+    first: I64,
+    lo: F64,
+    hi: F64,
+    whole: Bool,
+    domains: F64,
+) -> None:
+    """Narrow boxes (boxes, d) by their words; -1: none.
+
+    numbers, ends   all programs, and where each begins
+    first           (words + 1,) the first program of each word
+    """
+    low, high = np.empty(lo.shape[1]), np.empty(lo.shape[1])
+    for box in range(len(words)):
+        word = words[box]
+        if word < 0:
+            continue
+        low[:], high[:] = lo[box], hi[box]
+        own = ends[first[word] : first[word + 1] + 1]
+        if narrowed(numbers, own, low, high, whole, domains):
+            lo[box], hi[box] = low, high
+
+
+def tighten(space: Space, lo: F64, hi: F64) -> None:
+    """Narrow boxes, (boxes, d), in place, by their arithmetic."""
+    axis = arithmetic_axis(space)
+    if axis < 0:
+        return
+    attribute = space.attributes[axis]
+    assert isinstance(attribute, Arithmetic)
+    mentioned = lo[:, axis] > -np.inf
+    if not mentioned.any():
+        return
+    known, place = np.unique(lo[mentioned, axis], return_inverse=True)
+    words = np.full(len(lo), -1, np.int64)
+    words[mentioned] = place
+    each = [programs_of(space, attribute, attribute.literal(code)) for code in known.tolist()]
+    numbers, ends = joined_programs([program for some in each for program in some])
+    first = np.cumsum([0, *(len(some) for some in each)]).astype(np.int64)
+    _tighten(words, numbers, ends, first, lo, hi, *grids_of(space))

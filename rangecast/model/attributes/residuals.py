@@ -1,0 +1,67 @@
+"""Attributes whose conditions are verified on the candidates of an index.
+
+The conditions of a filter on such an attribute are its *words*, numbered as those of a string are;
+events have no value of it. A word is one or more literals joined by `and`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rangecast.errors import InvalidValueError
+from rangecast.model.attributes.base import MISSING, Interval, Number
+from rangecast.model.attributes.text import String
+
+FULL = 0.5
+"""A box in which word n always holds has the range n to n + FULL: it needs no test."""
+_MARKS = re.compile(r"`[^`]*`| and ")
+
+
+class Residual(String):
+    """An attribute whose conditions are words that are verified."""
+
+    coordinates: tuple[Number, ...] = ()
+    """The numbers that all its words read."""
+
+    def __init__(self, name: str, vocabulary: Sequence[str] = ()):
+        super().__init__(name, vocabulary)
+        self.read: dict[str, Any] = {}
+        """Literals that were read already, by their text, until their programs are made."""
+
+    def literal(self, coordinate: float) -> str:
+        """Return the text of a word."""
+        return str(self.value(coordinate))
+
+    def literals_in(self, word: str) -> list[str]:
+        """Return the literals of a word."""
+        raise NotImplementedError
+
+    def both(self, first: str, second: str) -> str:
+        """Return the word that asks for all literals of two words."""
+        return " and ".join(sorted({*self.literals_in(first), *self.literals_in(second)}))
+
+
+class Arithmetic(Residual):
+    """Comparisons of numbers with one another, such as `price / mean > 1.05`."""
+
+    type = "arithmetic"
+
+    def __init__(self, name: str = "arithmetic", *, vocabulary: Sequence[str] = ()):
+        super().__init__(name, vocabulary)
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        raise self._reject(value, "is arithmetic: an event has no value of it")
+
+    def equal(self, value: Any) -> Interval | None:
+        raise InvalidValueError(
+            f"{self.name!r} is arithmetic: compare numbers with one another, as in price > mean"
+        )
+
+    def literals_in(self, word: str) -> list[str]:
+        cuts = [mark.span() for mark in _MARKS.finditer(word) if mark[0] == " and "]
+        starts, ends = [0, *(end for _, end in cuts)], [*(start for start, _ in cuts), len(word)]
+        return [word[start:end] for start, end in zip(starts, ends, strict=True)]
