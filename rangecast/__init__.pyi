@@ -39,5 +39,9 @@ from .model.sets.base import UpsertResult as UpsertResult
 from .model.space import Space as Space
 from .results import Matches as Matches
 from .results import Rankings as Rankings
+from .track.rules import Rule as Rule
+from .track.tracker import Tracker as Tracker
+from .track.transitions import Transition as Transition
+from .track.transitions import Transitions as Transitions
 
 __version__: str

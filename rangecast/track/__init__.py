@@ -1,0 +1,7 @@
+"""Tracks: transitions of objects into and out of subscriptions.
+
+    events -> Tracker -> reorder buffer (only with `lateness`) -> match -> machine -> Transitions
+                              keys, objects, stays: columns, no Python object per key
+
+`machine` has the rules as one kernel; docs/explanation/tracks.md has them in words.
+"""

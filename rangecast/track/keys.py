@@ -1,0 +1,213 @@
+"""Keys of objects and their slots: a hash table over the bytes of texts, without Python objects.
+
+table           slot of a key at the place of its hash or after it; -1: free
+start, length   where the text of a slot's key is
+text            the bytes of all keys, those of keys that are gone among them
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I32, I64, U8, AnyArray, readonly
+from rangecast.kernels.jit import jit
+from rangecast.model.snapshot import id_buffers
+
+_SLOTS, _FREE, _BYTES, _GONE = 0, 1, 2, 3
+"""Places in the totals: slots ever used, first free slot, bytes used, bytes of keys that are gone.
+A free slot has the next free one as its start, and the length -1."""
+
+
+class _Table(NamedTuple):
+    table: I32
+    start: I64
+    length: I32
+    text: U8
+
+
+@jit
+def _place(text: U8, begin: int, end: int, mask: int) -> int:
+    """Return where a key belongs: FNV-1a, its high bits folded in."""
+    value = np.uint64(14695981039346656037)
+    for at in range(begin, end):
+        value = (value ^ np.uint64(text[at])) * np.uint64(1099511628211)
+    value ^= value >> np.uint64(32)
+    return int(np.int64(value & np.uint64(mask)))
+
+
+@jit
+def _find(keys: _Table, totals: I64, text: U8, ends: I64, add: bool, slots: I64) -> None:
+    """Write the slot of each key; of one that isn't there a new one, or -1."""
+    mask = len(keys.table) - 1
+    for key in range(len(ends) - 1):
+        begin, end = ends[key], ends[key + 1]
+        size = end - begin
+        place = _place(text, begin, end, mask)
+        slot = keys.table[place]
+        while slot >= 0:
+            if keys.length[slot] == size:
+                start = keys.start[slot]
+                same = True
+                for at in range(size):
+                    if keys.text[start + at] != text[begin + at]:
+                        same = False
+                        break
+                if same:
+                    break
+            place = (place + 1) & mask
+            slot = keys.table[place]
+        if slot < 0 and add:
+            slot = totals[_FREE]
+            if slot >= 0:
+                totals[_FREE] = keys.start[slot]
+            else:
+                slot = totals[_SLOTS]
+                totals[_SLOTS] += 1
+            start = totals[_BYTES]
+            for at in range(size):
+                keys.text[start + at] = text[begin + at]
+            keys.start[slot] = start
+            keys.length[slot] = size
+            keys.table[place] = slot
+            totals[_BYTES] += size
+        slots[key] = slot
+
+
+@jit
+def _fill(keys: _Table, count: int) -> None:
+    """Enter all keys into an empty table."""
+    mask = len(keys.table) - 1
+    for slot in range(count):
+        if keys.length[slot] >= 0:
+            start = keys.start[slot]
+            place = _place(keys.text, start, start + keys.length[slot], mask)
+            while keys.table[place] >= 0:
+                place = (place + 1) & mask
+            keys.table[place] = slot
+
+
+@jit
+def _forget(keys: _Table, totals: I64, slots: I64) -> None:
+    """Remove keys; those after them in the table move up."""
+    mask = len(keys.table) - 1
+    for one in range(len(slots)):
+        slot = slots[one]
+        start = keys.start[slot]
+        hole = _place(keys.text, start, start + keys.length[slot], mask)
+        while keys.table[hole] != slot:
+            hole = (hole + 1) & mask
+        place = hole
+        while True:
+            place = (place + 1) & mask
+            other = keys.table[place]
+            if other < 0:
+                break
+            start = keys.start[other]
+            home = _place(keys.text, start, start + keys.length[other], mask)
+            if (place - home) & mask >= (place - hole) & mask:
+                keys.table[hole] = other
+                hole = place
+        keys.table[hole] = -1
+        totals[_GONE] += keys.length[slot]
+        keys.length[slot] = -1
+        keys.start[slot] = totals[_FREE]
+        totals[_FREE] = slot
+
+
+@jit
+def _copied(start: I64, length: I32, text: U8, slots: I64, out: U8) -> None:
+    """Write the texts of some slots, one behind the other."""
+    place = 0
+    for one in range(len(slots)):
+        slot = slots[one]
+        for at in range(length[slot]):
+            out[place + at] = text[start[slot] + at]
+        place += length[slot]
+
+
+def roomy(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
+    """Return an array with room for `size` items: itself, or a copy a quarter larger than that."""
+    if size <= len(array):
+        return array
+    larger = np.full(max(size + (size >> 2), 64), fill, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class Keys:
+    """Keys by slot: small integers, which are used again."""
+
+    def __init__(self, texts: pa.Array | None = None) -> None:
+        """Take texts, all different, as the keys of the slots 0, 1, ..."""
+        self._totals = np.array([0, -1, 0, 0], np.int64)
+        self._keys = _Table(
+            np.full(64, -1, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32), no_bytes()
+        )
+        if texts is not None and len(texts):
+            self.find(texts, add=True)
+
+    @property
+    def slots(self) -> int:
+        """Slots that were ever used; some of them may be free."""
+        return int(self._totals[_SLOTS])
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self._keys)
+
+    def find(self, texts: pa.Array, *, add: bool) -> I64:
+        """Return the slot of each key; of one that isn't there a new one, or -1."""
+        buffers = id_buffers(texts)
+        text, ends = readonly(buffers["id_text"]), readonly(buffers["id_ends"])
+        if add:
+            self._make_room(len(texts), int(ends[-1] - ends[0]))
+        slots = np.empty(len(texts), np.int64)
+        _find(self._keys, self._totals, text, ends, add, slots)
+        return slots
+
+    def _make_room(self, count: int, size: int) -> None:
+        keys, (slots, _, used, gone) = self._keys, self._totals.tolist()
+        if used + size > len(keys.text) and gone > used // 2:
+            live = np.flatnonzero(keys.length[:slots] >= 0)
+            packed = np.zeros(used - gone, np.uint8)
+            _copied(keys.start, keys.length, keys.text, live, packed)
+            keys.start[live] = np.cumsum(keys.length[live]) - keys.length[live]
+            keys = keys._replace(text=packed)
+            used = used - gone
+            self._totals[_BYTES], self._totals[_GONE] = used, 0
+        keys = keys._replace(
+            start=roomy(keys.start, slots + count),
+            length=roomy(keys.length, slots + count, -1),
+            text=roomy(keys.text, used + size),
+        )
+        if 3 * (slots + count) > 2 * len(keys.table):
+            places = 1 << (2 * (slots + count) - 1).bit_length()
+            keys = keys._replace(table=np.full(places, -1, np.int32))
+            _fill(keys, slots)
+        self._keys = keys
+
+    def live(self) -> I64:
+        """Return the slots that have a key."""
+        return np.flatnonzero(self._keys.length[: self.slots] >= 0)
+
+    def texts(self, slots: I64) -> pa.Array:
+        """Return the keys of some slots."""
+        length = self._keys.length[slots].astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(length)])
+        data = np.empty(int(ends[-1]), np.uint8)
+        _copied(self._keys.start, self._keys.length, self._keys.text, slots, data)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.large_string(), len(slots), buffers)
+
+    def forget(self, slots: I64) -> None:
+        """Remove the keys of some slots, which are free then."""
+        _forget(self._keys, self._totals, slots)
+
+
+def no_bytes() -> U8:
+    """Return an empty array of bytes."""
+    return np.zeros(0, np.uint8)

@@ -1,0 +1,483 @@
+"""The rules of tracks as kernels: columns of objects and stays, and the transitions they make.
+
+A stay is what an object has with a subscription from the event that begins it to the one that ends
+it. Two bits say where it is:
+
+    signal   confirmed
+      1         0        began; not yet inside for as long as the rule wants
+      1         1        inside
+      0         1        left; not yet outside for as long as the rule wants
+
+The signal is the filter, widened by the second condition of the rule; `for_` then confirms it. An
+event is applied before timers that are due at its time, and timers that are due earlier before it.
+All transitions of an object at one moment are one group: sorted, and numbered on from the last one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import I32, I64, U8
+from rangecast.kernels.jit import jit
+
+EXIT, ENTER, INSIDE, DWELL = 0, 1, 2, 3
+"""Transitions, in their order at one moment."""
+BY_EVENT, BY_EDIT, BY_REMOVAL, BY_SILENCE, BY_TIME = 0, 1, 2, 3, 4
+"""Reasons."""
+NONE, KEEPS, ENDS = 0, 1, 2
+"""What the second condition of a rule does to a stay."""
+MATCHED, SECOND = 1, 2
+"""Flags of an event for a subscription: its filter matches, its second condition does."""
+SIGNAL, CONFIRMED, DWELT, EDITED, FIRST = 1, 2, 4, 8, 16
+"""Flags of a stay."""
+AS_ENTER, AS_SILENT, AS_INSIDE = 0, 1, 2
+"""What a first sighting inside is."""
+NEVER = np.iinfo(np.int64).min
+"""The last event of an object that hasn't had any."""
+FAR = np.iinfo(np.int64).max
+STAYS, FREE, OUT, LATE, REPEATED, LIVE, NEXT = 0, 1, 2, 3, 4, 5, 6
+"""Places in the totals: stays ever used, first free one, rows of the output, late and repeated
+events, stays there are, when the next timer is due."""
+TOTALS = 7
+
+
+class Rules(NamedTuple):
+    """Row 0 is for all subscriptions but those that are listed, which have the rows after it."""
+
+    subscriptions: I64
+    confirm: I64
+    dwell: I64
+    first: I64
+    second: I64
+
+
+class Objects(NamedTuple):
+    """Columns of the objects, by slot."""
+
+    last: I64
+    """Time of the last event."""
+    stamp: I64
+    """Time of the last transition or event."""
+    number: I32
+    """Transitions at that time."""
+    stay: I32
+    """The first stay; -1: there is none."""
+
+
+class Stays(NamedTuple):
+    """Columns of the stays."""
+
+    subscription: I64
+    """Number of arrival in the live set."""
+    since: I64
+    """Time of the event that began it."""
+    left: I64
+    """Time of the event that was outside, if the signal is off."""
+    flags: U8
+    next: I32
+    """The next stay of the object, or the next free one."""
+
+
+class Output(NamedTuple):
+    """Columns of transitions."""
+
+    slot: I64
+    subscription: I64
+    kind: I64
+    reason: I64
+    at: I64
+    since: I64
+    number: I64
+    event: I64
+    """Row of the event; -1: there is none."""
+
+
+class Matched(NamedTuple):
+    """Subscriptions of each event, ascending: those of event e are at offsets[e] .. [e + 1]."""
+
+    offsets: I64
+    subscription: I64
+    flags: U8
+
+
+@jit
+def _row(rules: Rules, subscription: int) -> int:
+    """Return the row of a subscription's rule."""
+    listed = rules.subscriptions
+    if not len(listed):
+        return 0
+    place = int(np.searchsorted(listed, subscription))
+    return place + 1 if place < len(listed) and listed[place] == subscription else 0
+
+
+@jit
+def _due(stays: Stays, rules: Rules, stay: int) -> int:
+    """Return when the next timer of a stay is due."""
+    row = _row(rules, stays.subscription[stay])
+    flags = stays.flags[stay]
+    if not flags & CONFIRMED:
+        return int(stays.since[stay] + rules.confirm[row])
+    if not flags & SIGNAL:
+        return int(stays.left[stay] + rules.confirm[row])
+    if rules.dwell[row] and not flags & DWELT:
+        return int(stays.since[stay] + rules.dwell[row])
+    return FAR
+
+
+@jit
+def _emit(
+    out: Output, totals: I64, slot: int, stays: Stays, stay: int, cause: tuple[int, int, int, int]
+) -> None:
+    row = totals[OUT]
+    out.slot[row] = slot
+    out.subscription[row] = stays.subscription[stay]
+    out.kind[row] = cause[0]
+    out.reason[row] = cause[1]
+    out.at[row] = cause[2]
+    out.event[row] = cause[3]
+    out.since[row] = stays.since[stay]
+    totals[OUT] = row + 1
+
+
+@jit
+def _exit(
+    out: Output, totals: I64, slot: int, stays: Stays, stay: int, cause: tuple[int, int, int]
+) -> None:
+    """Report the end of a stay; of one that was never confirmed nothing is reported."""
+    flags = stays.flags[stay]
+    if flags & CONFIRMED:
+        reason = BY_EDIT if flags & EDITED and cause[0] in (BY_EVENT, BY_TIME) else cause[0]
+        _emit(out, totals, slot, stays, stay, (EXIT, reason, cause[1], cause[2]))
+
+
+@jit
+def _confirm(
+    out: Output,
+    totals: I64,
+    slot: int,
+    stays: Stays,
+    stay: int,
+    cause: tuple[int, int, int],
+    first: int,
+) -> None:
+    """Let a stay be confirmed, and report it as the rule wants a first sighting reported."""
+    is_first = stays.flags[stay] & FIRST
+    stays.flags[stay] |= CONFIRMED
+    if is_first and first == AS_SILENT:
+        return
+    kind = INSIDE if is_first and first == AS_INSIDE else ENTER
+    _emit(out, totals, slot, stays, stay, (kind, cause[0], cause[1], cause[2]))
+
+
+@jit
+def _remove(objects: Objects, stays: Stays, totals: I64, slot: int, before: int, stay: int) -> int:
+    """Remove a stay, which comes after `before`; return the one after it."""
+    after = int(stays.next[stay])
+    if before < 0:
+        objects.stay[slot] = after
+    else:
+        stays.next[before] = after
+    stays.next[stay] = totals[FREE]
+    totals[FREE] = stay
+    totals[LIVE] -= 1
+    return after
+
+
+@jit
+def _close(objects: Objects, out: Output, slot: int, begin: int, end: int) -> None:
+    """Sort the transitions of one moment, and number them."""
+    for row in range(begin + 1, end):
+        place = row
+        while place > begin and (
+            out.kind[place - 1] > out.kind[place]
+            or (
+                out.kind[place - 1] == out.kind[place]
+                and out.subscription[place - 1] > out.subscription[place]
+            )
+        ):
+            for column in (out.subscription, out.kind, out.reason, out.since, out.event):
+                column[place - 1], column[place] = column[place], column[place - 1]
+            place -= 1
+    for row in range(begin, end):
+        out.number[row] = objects.number[slot]
+        objects.number[slot] += 1
+
+
+@jit
+def _stamp(objects: Objects, slot: int, at: int) -> None:
+    """Move an object on to a moment."""
+    if at > objects.stamp[slot]:
+        objects.stamp[slot] = at
+        objects.number[slot] = 0
+
+
+@jit
+def _next_moment(
+    objects: Objects, stays: Stays, rules: Rules, slot: int, after: int
+) -> tuple[int, bool]:
+    """Return when the next timer of an object is due, and whether that is its silence."""
+    due = FAR
+    stay = objects.stay[slot]
+    if stay < 0:
+        return FAR, False
+    while stay >= 0:
+        due = min(due, _due(stays, rules, stay))
+        stay = stays.next[stay]
+    if after < 0:
+        return due, False
+    silence = objects.last[slot] + after
+    return min(silence, due), silence <= due
+
+
+@jit
+def _run_timers(
+    objects: Objects,
+    stays: Stays,
+    rules: Rules,
+    out: Output,
+    totals: I64,
+    slot: int,
+    moment: int,
+    is_silence: bool,
+) -> None:
+    """Let the timers of an object take effect that are due at a moment."""
+    _stamp(objects, slot, moment)
+    at = objects.stamp[slot]
+    before, stay = -1, objects.stay[slot]
+    while stay >= 0:
+        if is_silence:
+            _exit(out, totals, slot, stays, stay, (BY_SILENCE, at, -1))
+            stay = _remove(objects, stays, totals, slot, before, stay)
+            continue
+        if _due(stays, rules, stay) == moment:
+            if not stays.flags[stay] & CONFIRMED:
+                row = _row(rules, stays.subscription[stay])
+                _confirm(out, totals, slot, stays, stay, (BY_TIME, at, -1), rules.first[row])
+            elif not stays.flags[stay] & SIGNAL:
+                _exit(out, totals, slot, stays, stay, (BY_TIME, at, -1))
+                stay = _remove(objects, stays, totals, slot, before, stay)
+                continue
+            else:
+                stays.flags[stay] |= DWELT
+                _emit(out, totals, slot, stays, stay, (DWELL, BY_TIME, at, -1))
+        before, stay = stay, stays.next[stay]
+
+
+@jit
+def _run_before(
+    objects: Objects,
+    stays: Stays,
+    rules: Rules,
+    out: Output,
+    totals: I64,
+    slot: int,
+    limit: int,
+    after: int,
+) -> None:
+    """Let all timers of an object take effect that are due before a moment."""
+    begin = totals[OUT]
+    moment, is_silence = _next_moment(objects, stays, rules, slot, after)
+    while moment < limit:
+        if moment > objects.stamp[slot]:
+            _close(objects, out, slot, begin, totals[OUT])
+            begin = totals[OUT]
+        _run_timers(objects, stays, rules, out, totals, slot, moment, is_silence)
+        moment, is_silence = _next_moment(objects, stays, rules, slot, after)
+    _close(objects, out, slot, begin, totals[OUT])
+
+
+@jit
+def _signal(rule: int, flags: int, was: int) -> bool:
+    """Return whether an object is inside, by the filter and by the second condition."""
+    if flags & MATCHED:
+        return True
+    if not was:
+        return False
+    if rule == KEEPS:
+        return (flags & SECOND) != 0
+    return rule == ENDS and not flags & SECOND
+
+
+@jit
+def _move_stays(
+    objects: Objects,
+    stays: Stays,
+    rules: Rules,
+    out: Output,
+    totals: I64,
+    slot: int,
+    at: int,
+    event: int,
+    matched: Matched,
+    known: U8,
+    report_inside: bool,
+) -> None:
+    """Apply an event to the stays that an object has; mark what is matched of them as known."""
+    begin, end = matched.offsets[event], matched.offsets[event + 1]
+    before, stay = -1, objects.stay[slot]
+    while stay >= 0:
+        place = begin + np.searchsorted(matched.subscription[begin:end], stays.subscription[stay])
+        flags = 0
+        if place < end and matched.subscription[place] == stays.subscription[stay]:
+            flags = matched.flags[place]
+            known[place] = 1
+        row = _row(rules, stays.subscription[stay])
+        had = stays.flags[stay]
+        if _signal(rules.second[row], flags, had & SIGNAL):
+            stays.flags[stay] = (had | SIGNAL) & ~np.uint8(EDITED)
+            if report_inside and had & CONFIRMED:
+                _emit(out, totals, slot, stays, stay, (INSIDE, BY_EVENT, at, event))
+        elif had & SIGNAL:
+            if not rules.confirm[row] or not had & CONFIRMED:
+                _exit(out, totals, slot, stays, stay, (BY_EVENT, at, event))
+                stay = _remove(objects, stays, totals, slot, before, stay)
+                continue
+            stays.flags[stay] = had & ~np.uint8(SIGNAL)
+            stays.left[stay] = at
+        before, stay = stay, stays.next[stay]
+
+
+@jit
+def _begin_stays(
+    objects: Objects,
+    stays: Stays,
+    rules: Rules,
+    out: Output,
+    totals: I64,
+    slot: int,
+    at: int,
+    event: int,
+    matched: Matched,
+    known: U8,
+    is_first: bool,
+) -> None:
+    """Begin the stays of an event."""
+    for place in range(matched.offsets[event], matched.offsets[event + 1]):
+        if known[place] or not matched.flags[place] & MATCHED:
+            continue
+        stay = totals[FREE]
+        if stay >= 0:
+            totals[FREE] = stays.next[stay]
+        else:
+            stay = totals[STAYS]
+            totals[STAYS] += 1
+        totals[LIVE] += 1
+        stays.subscription[stay] = matched.subscription[place]
+        stays.since[stay] = at
+        stays.left[stay] = at
+        stays.flags[stay] = SIGNAL | (FIRST if is_first else 0)
+        stays.next[stay] = objects.stay[slot]
+        objects.stay[slot] = stay
+        row = _row(rules, matched.subscription[place])
+        if not rules.confirm[row]:
+            _confirm(out, totals, slot, stays, stay, (BY_EVENT, at, event), rules.first[row])
+
+
+@jit
+def room_for(objects: Objects, stays: Stays, slot: int) -> int:
+    """Return an upper limit of the transitions that the stays of an object can make."""
+    count = 0
+    stay = objects.stay[slot]
+    while stay >= 0:
+        count += 4
+        stay = stays.next[stay]
+    return count
+
+
+@jit
+def apply_events(
+    objects: Objects,
+    stays: Stays,
+    rules: Rules,
+    out: Output,
+    totals: I64,
+    slots: I64,
+    times: I64,
+    matched: Matched,
+    known: U8,
+    begin: int,
+    after: int,
+    report_inside: bool,
+) -> int:
+    """Apply events in their order; return the first one for which the output has no room."""
+    for event in range(begin, len(slots)):
+        slot, at = slots[event], times[event]
+        last = objects.last[slot]
+        if at <= last:
+            totals[REPEATED if at == last else LATE] += 1
+            continue
+        new = matched.offsets[event + 1] - matched.offsets[event]
+        if len(out.slot) - totals[OUT] < room_for(objects, stays, slot) + 3 * new:
+            return event
+        _run_before(objects, stays, rules, out, totals, slot, at, after)
+        is_first = last == NEVER or (after >= 0 and at - last > after)
+        _stamp(objects, slot, at)
+        objects.last[slot] = at
+        first_row = totals[OUT]
+        _move_stays(
+            objects, stays, rules, out, totals, slot, at, event, matched, known, report_inside
+        )
+        _begin_stays(objects, stays, rules, out, totals, slot, at, event, matched, known, is_first)
+        moment, is_silence = _next_moment(objects, stays, rules, slot, after)
+        while moment <= at:
+            _run_timers(objects, stays, rules, out, totals, slot, moment, is_silence)
+            moment, is_silence = _next_moment(objects, stays, rules, slot, after)
+        _close(objects, out, slot, first_row, totals[OUT])
+    return len(slots)
+
+
+@jit
+def run_timers(
+    objects: Objects,
+    stays: Stays,
+    rules: Rules,
+    out: Output,
+    totals: I64,
+    begin: int,
+    count: int,
+    limit: int,
+    after: int,
+) -> int:
+    """Let timers of all objects take effect that are due before a moment; return as above."""
+    for slot in range(begin, count):
+        if objects.stay[slot] >= 0:
+            if len(out.slot) - totals[OUT] < room_for(objects, stays, slot):
+                return slot
+            _run_before(objects, stays, rules, out, totals, slot, limit, after)
+            moment, _ = _next_moment(objects, stays, rules, slot, after)
+            totals[NEXT] = min(totals[NEXT], moment)
+    return count
+
+
+@jit
+def edit_stays(
+    objects: Objects,
+    stays: Stays,
+    out: Output,
+    totals: I64,
+    begin: int,
+    count: int,
+    removed: I64,
+    edited: I64,
+) -> int:
+    """End the stays with removed subscriptions, mark those with edited ones; return as above."""
+    for slot in range(begin, count):
+        if len(out.slot) - totals[OUT] < room_for(objects, stays, slot):
+            return slot
+        first_row = totals[OUT]
+        before, stay = -1, objects.stay[slot]
+        while stay >= 0:
+            subscription = stays.subscription[stay]
+            place = np.searchsorted(removed, subscription)
+            if place < len(removed) and removed[place] == subscription:
+                _exit(out, totals, slot, stays, stay, (BY_REMOVAL, objects.stamp[slot], -1))
+                stay = _remove(objects, stays, totals, slot, before, stay)
+                continue
+            place = np.searchsorted(edited, subscription)
+            if place < len(edited) and edited[place] == subscription:
+                stays.flags[stay] |= EDITED
+            before, stay = stay, stays.next[stay]
+        _close(objects, out, slot, first_row, totals[OUT])
+    return count

@@ -1,0 +1,187 @@
+"""Subscriptions as a tracker sees them: numbers of arrival, their ids, and what edits did to them.
+
+A number of arrival names a subscription as long as it lives: a replacement keeps it, and it
+survives rebuilds of the live set. A subscription that is removed and added again has another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import I32, I64, U8
+from rangecast.match.live import match_live
+from rangecast.model.sets.members import Id
+from rangecast.model.sets.rowstore import terms_of
+from rangecast.track.machine import MATCHED, SECOND, Matched, Rules
+from rangecast.track.rules import Rule, rule_table, second_condition
+
+if TYPE_CHECKING:
+    from rangecast.engine import Engine
+    from rangecast.kernels.arrays import F64
+    from rangecast.liveset import View
+
+
+class Edits(NamedTuple):
+    """Subscriptions in use that edits have removed, and those whose filter is another one now."""
+
+    removed: I64
+    edited: I64
+
+
+class Subscriptions:
+    """The live set of a tracker at the last edit that it has seen."""
+
+    def __init__(self, engine: Engine, default: Rule, rules: Mapping[Id, Rule]):
+        self._engine = engine
+        self._second = type(engine)(engine.space)
+        """Second conditions of rules, by number."""
+        self.default = default
+        self.by_id = dict(rules)
+        self._view: View = engine._view
+        self._rebuilds: int | None = None
+        """Rebuilds of the live set up to the view; `None`: everything must be looked at again."""
+        self._in_use: dict[int, tuple[Id, int]] = {}
+        """Number -> id and row of a subscription with stays, or that a waiting event matches."""
+        self._ruled: dict[int, tuple[Id, int]] = {}
+        """The same of those that have a rule of their own."""
+        self.rules: Rules = rule_table(default, {})
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._in_use)
+
+    def refresh(self) -> Edits | None:
+        """Take in the edits since the last call; return what they did, `None` for nothing."""
+        engine = self._engine
+        if engine._view is self._view and self._rebuilds is not None:
+            return None
+        with engine._edits:  # the view, the members and the count of rebuilds belong together
+            old, view = self._view, engine._view
+            changed = {number: self._in_use[number] for number in self._changed(old, view)}
+            rows = {one: self._row(one) for one, _ in changed.values()}
+            ruled = {one: row for one in self.by_id if (row := self._row(one)) >= 0}
+            self._view, self._rebuilds = view, engine.rebuild_count
+        removed, edited = [], []
+        for number, (one, row) in changed.items():
+            new = rows[one]
+            if new < 0 or view.rows.arrival[new] != number:
+                removed.append(number)
+                continue
+            if terms_of(old.rows, row) != terms_of(view.rows, new):
+                edited.append(number)
+            self._in_use[number] = one, new
+        self._apply_rules(ruled)
+        if not removed and not edited:
+            return None
+        return Edits(np.array(sorted(removed), np.int64), np.array(sorted(edited), np.int64))
+
+    def _row(self, one: Id) -> int:
+        return self._engine._members.row(one) if one in self._engine else -1
+
+    def _changed(self, old: View, view: View) -> Iterable[int]:
+        """Return the subscriptions in use that an edit may have changed."""
+        if self._engine.rebuild_count != self._rebuilds:
+            return list(self._in_use)
+        dead = view.rows.arrival[view.rows.deaths[old.dead : view.dead]].tolist()
+        return {number for number in dead if number in self._in_use}
+
+    def _apply_rules(self, rows: Mapping[Id, int]) -> None:
+        """Let rules and second conditions be those of the subscriptions as they are now."""
+        arrival = self._view.rows.arrival
+        ruled = {int(arrival[row]): (one, row) for one, row in rows.items()}
+        if ruled == self._ruled:
+            return
+        for number in list(self._second):
+            if ruled.get(int(number)) != self._ruled.get(int(number)):
+                self._second.unsubscribe(number)
+        for number, (one, _) in ruled.items():
+            rule = self.by_id[one]
+            if rule.second and number not in self._second:
+                boxes, _ = self._engine.select([one])
+                condition = second_condition(rule, self._engine.space, boxes)
+                self._second.subscribe(number, condition)
+        self._ruled = ruled
+        self.rules = rule_table(self.default, {n: self.by_id[one] for n, (one, _) in ruled.items()})
+
+    def set_rule(self, subscription: Id, rule: Rule | None) -> None:
+        """Give a subscription another rule, or that of all."""
+        self.by_id.pop(subscription, None)
+        if rule is not None:
+            self.by_id[subscription] = rule
+        for number, (one, _) in list(self._ruled.items()):
+            if one == subscription:
+                del self._ruled[number]
+                if number in self._second:
+                    self._second.unsubscribe(number)
+        self._rebuilds = None
+
+    def match(self, points: F64) -> Matched:
+        """Match events against the set at the last edit that was seen; what matches is in use."""
+        found = match_live(self._view, points)
+        events, rows = found.events, found.rows
+        numbers = self._view.rows.arrival[rows]
+        flags: U8 = np.full(len(rows), MATCHED, np.uint8)
+        self._use(numbers, rows)
+        if len(self._second):
+            view = self._second._view
+            second = match_live(view, points)
+            more = view.rows.ids[second.rows].astype(np.int64)
+            self._in_use.update({number: self._ruled[number] for number in set(more.tolist())})
+            events = np.concatenate([events, second.events])
+            numbers = np.concatenate([numbers, more])
+            flags = np.concatenate([flags, np.full(len(more), SECOND, np.uint8)])
+        order = np.lexsort((numbers, events))
+        events, numbers, flags = events[order], numbers[order], flags[order]
+        if len(self._second) and len(events):
+            is_new = np.ones(len(events), np.bool_)
+            is_new[1:] = (np.diff(events) != 0) | (np.diff(numbers) != 0)
+            flags = np.add.reduceat(flags, np.flatnonzero(is_new), dtype=np.uint8)
+            events, numbers = events[is_new], numbers[is_new]
+        offsets = np.searchsorted(events, np.arange(len(points) + 1))
+        return Matched(offsets.astype(np.int64), numbers, flags)
+
+    def _use(self, numbers: I64, rows: I32) -> None:
+        distinct, places = np.unique(numbers, return_index=True)
+        some = rows[places]
+        named = zip(self._view.rows.ids[some].tolist(), some.tolist(), strict=True)
+        self._in_use.update(zip(distinct.tolist(), named, strict=True))
+
+    def keep(self, numbers: I64) -> None:
+        """Forget all but these."""
+        self._in_use = {number: self._in_use[number] for number in numbers.tolist()}
+
+    def ids(self, numbers: I64) -> list[Id]:
+        """Return the ids of subscriptions in use."""
+        in_use = self._in_use
+        return [in_use[number][0] for number in numbers.tolist()]
+
+    def pending(self, numbers: I64) -> tuple[list[bool], I64]:
+        """Return which of these the live set has no more, and those that `refresh` will see edited.
+
+        Nothing is taken in: it stays to be done.
+        """
+        gone, edited = [], []
+        with self._engine._edits:
+            view = self._engine._view
+            for number in numbers.tolist():
+                one, row = self._in_use[number]
+                new = self._row(one)
+                gone.append(new < 0 or int(view.rows.arrival[new]) != number)
+                if not gone[-1] and terms_of(self._view.rows, row) != terms_of(view.rows, new):
+                    edited.append(number)
+        return gone, np.array(edited, np.int64)
+
+    def restore(self, ids: list[Id], gone: list[bool]) -> I64:
+        """Take subscriptions of a saved tracker; return their numbers, negative ones if gone."""
+        numbers = []
+        with self._engine._edits:
+            self._view, self._rebuilds = self._engine._view, None
+            for place, (one, is_gone) in enumerate(zip(ids, gone, strict=True)):
+                row = -1 if is_gone else self._row(one)
+                number = place - len(ids) if row < 0 else int(self._view.rows.arrival[row])
+                self._in_use[number] = one, row
+                numbers.append(number)
+        return np.array(numbers, np.int64)

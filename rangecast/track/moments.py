@@ -1,0 +1,53 @@
+"""Lengths of time and moments, in whole microseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+from rangecast.errors import InvalidValueError, UsageError, abbreviate
+from rangecast.model.attributes.timestamps import EPOCH, MICROSECOND, Timestamp
+
+_UNITS = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
+_MAX_LENGTH = 100 * 366 * _UNITS["d"]
+_MOMENT = Timestamp("time")
+
+Length = str | timedelta
+"""A length of time as it is given: "30 s", "10 min", "1.5 h", "2 d", or a timedelta."""
+
+
+def length_of(name: str, given: Length | None, *, min: int = 1) -> int | None:  # noqa: A002
+    """Return a length of time in microseconds; `None` stays."""
+    if given is None:
+        return None
+    micros = -1
+    if isinstance(given, timedelta):
+        micros = given // MICROSECOND
+    elif isinstance(given, str) and (found := _LENGTH.fullmatch(given)):
+        micros = round(float(found[1]) * _UNITS[found[2]])
+    if not min <= micros <= _MAX_LENGTH:
+        raise UsageError(
+            f"{name} takes a length of time, such as '30 s', '10 min', '1.5 h' or '2 d'\n"
+            f"  given: {abbreviate(given)}\n"
+            "  hint: a number with a unit: ms, s, min, h or d"
+        )
+    return micros
+
+
+def text_of_length(micros: int | None) -> str | None:
+    """Return a text that `length_of` reads as this length."""
+    return None if micros is None else f"{micros // 1000}.{micros % 1000:03d} ms"
+
+
+def micros_of(moment: Any) -> int:
+    """Return a moment in microseconds since 1970: a datetime or an ISO 8601 text."""
+    if moment is None:
+        raise InvalidValueError("a moment is a datetime or an ISO 8601 text; given: None")
+    return int(_MOMENT.coordinate(moment))
+
+
+def moment_of(micros: int) -> datetime:
+    """Return microseconds since 1970 as a moment in UTC."""
+    return EPOCH + timedelta(microseconds=micros)

@@ -1,0 +1,116 @@
+"""Rules of subscriptions: how a stay begins, how it ends, and what is reported of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import UsageError, choices_hint
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
+from rangecast.model.validation.inputs import as_filter
+from rangecast.track.machine import ENDS, KEEPS, NONE, Rules
+from rangecast.track.moments import Length, length_of, text_of_length
+
+FIRST = ("enter", "silent", "inside")
+"""What a first sighting inside may be; its place is its number in the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The rule of a subscription, or of all that have none of their own.
+
+    for_     how long an object must be inside before it enters, and outside before it exits
+    dwell    how long a stay lasts until it is reported as `dwell`
+    first    an object that is inside when it is first seen: "enter"; "silent": its stay begins
+             unreported; "inside": it is reported as inside, not as a change
+    margin   attribute -> by how much its ranges are wider for an object that is inside
+    until    filter that ends a stay; until it matches, an object stays inside
+    """
+
+    for_: Length | None = None
+    dwell: Length | None = None
+    first: str = "enter"
+    margin: Mapping[str, float] | None = None
+    until: str | None = None
+    _confirm: int = field(init=False, repr=False, compare=False)
+    _dwell: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_confirm", length_of("for_", self.for_, min=0) or 0)
+        object.__setattr__(self, "_dwell", length_of("dwell", self.dwell) or 0)
+        if self.first not in FIRST:
+            raise UsageError(
+                f"first is one of {', '.join(map(repr, FIRST))}; given: {self.first!r}\n"
+                f"  hint: {choices_hint(str(self.first), FIRST)}"
+            )
+        if self.margin is not None and self.until is not None:
+            raise UsageError(
+                "a rule has a margin or an until, not both\n"
+                "  hint: write the margin into the filter of until"
+            )
+
+    @property
+    def second(self) -> int:
+        """What the second condition does to a stay."""
+        return KEEPS if self.margin is not None else ENDS if self.until is not None else NONE
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """The rule as the kernel reads it."""
+        return self._confirm, self._dwell, FIRST.index(self.first), self.second
+
+    def definition(self) -> dict[str, Any]:
+        """Return the fields that say something, as plain data."""
+        margin = None if self.margin is None else dict(self.margin)
+        given = {
+            "for_": text_of_length(self._confirm or None),
+            "dwell": text_of_length(self._dwell or None),
+            "margin": margin,
+            "until": self.until,
+        }
+        return {"first": self.first} | {k: v for k, v in given.items() if v is not None}
+
+
+def second_condition(rule: Rule, space: Space, boxes: Boxes) -> Filter:
+    """Return the condition that keeps or ends a stay of the only subscription of `boxes`."""
+    if rule.until is not None:
+        return as_filter(rule.until, space)
+    lo: F64 = boxes.lo.copy()
+    hi: F64 = boxes.hi.copy()
+    for name, margin in (rule.margin or {}).items():
+        axis = space.axis(name)
+        known = np.isfinite(lo[:, axis])  # a side without a bound has none to move
+        lo[known, axis] -= margin
+        known = np.isfinite(hi[:, axis])
+        hi[known, axis] += margin
+    return Filter.from_boxes(space, lo, hi)
+
+
+def check_rule(rule: Rule, space: Space) -> None:
+    """Refuse a margin that isn't one of numbers, and a filter that can't be read."""
+    for name, margin in (rule.margin or {}).items():
+        attribute = space.attributes[space.axis(name)]
+        if not isinstance(attribute, Number | Integer):
+            raise UsageError(
+                f"margin is for numbers; {name!r} is a {attribute.type}\n"
+                "  hint: give an exit condition of its own by until"
+            )
+        if not (isinstance(margin, int | float) and 0 < margin < np.inf):
+            raise UsageError(f"margin of {name!r} takes a positive number; given: {margin!r}")
+    if rule.until is not None:
+        as_filter(rule.until, space)
+
+
+def rule_table(default: Rule, by_subscription: Mapping[int, Rule]) -> Rules:
+    """Return rules as the kernel reads them; `by_subscription` has the exceptions."""
+    known = sorted(by_subscription)
+    rows = [default.numbers, *(by_subscription[one].numbers for one in known)]
+    confirm, dwell, first, second = np.array(rows, np.int64).T.copy()
+    return Rules(np.array(known, np.int64), confirm, dwell, first, second)

@@ -1,0 +1,96 @@
+"""Trackers on disk: a snapshot of columns, in which subscriptions go by their ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I64
+from rangecast.model.sets.members import Id
+from rangecast.model.snapshot import (
+    id_buffers,
+    ids_of_buffers,
+    load_arrays,
+    save_arrays,
+    with_prefix,
+    without_prefix,
+)
+from rangecast.track.machine import Matched
+from rangecast.track.state import Content
+from rangecast.track.waiting import Batch
+
+_KIND = "tracker"
+
+
+class Saved(NamedTuple):
+    """All that a tracker is."""
+
+    content: Content
+    waiting: Batch
+    numbers: I64
+    """Numbers of the subscriptions in the content and in waiting events, ascending."""
+    ids: list[Id]
+    gone: list[bool]
+    """Which of them the live set has no more."""
+    settings: dict[str, Any]
+    progress: dict[str, Any]
+
+    def renumbered(self, numbers: I64) -> tuple[Content, Batch]:
+        """Return content and waiting events with other numbers of the subscriptions."""
+        own = np.searchsorted(self.numbers, self.content.subscription)
+        content = self.content._replace(subscription=numbers[own])
+        offsets, subscription, flags = self.waiting.matched
+        new = numbers[np.searchsorted(self.numbers, subscription)]
+        events = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        order = np.lexsort((new, events))
+        matched = Matched(offsets.copy(), new[order], flags[order])
+        return content, self.waiting._replace(matched=matched)
+
+
+def save_tracker(path: str | Path, saved: Saved, *, overwrite: bool) -> None:
+    """Write a snapshot; one that already exists is refused, or replaced with `overwrite`."""
+    content, waiting = saved.content, saved.waiting
+    known = waiting.ids.is_valid()
+    fill: Id = 0 if pa.types.is_integer(waiting.ids.type) else ""
+    arrays = {
+        **with_prefix("key_", id_buffers(content.keys)),
+        **{name: getattr(content, name) for name in content._fields[1:]},
+        **with_prefix("waiting_key_", id_buffers(waiting.keys)),
+        **with_prefix("waiting_", waiting.matched._asdict()),
+        "waiting_times": waiting.times,
+        "waiting_has_id": known.to_numpy(zero_copy_only=False),
+        **with_prefix("waiting_id_", id_buffers(waiting.ids.fill_null(fill))),
+        "numbers": saved.numbers,
+        "gone": np.array(saved.gone, np.bool_),
+        **with_prefix("subscription_", id_buffers(_as_ids(saved.ids))),
+    }
+    meta = {"settings": saved.settings, "progress": saved.progress}
+    save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
+
+
+def load_tracker(path: str | Path) -> Saved:
+    """Read a snapshot."""
+    arrays, meta = load_arrays(path, _KIND)
+    keys = ids_of_buffers(without_prefix("key_", arrays))
+    content = Content(keys, *(arrays[name] for name in Content._fields[1:]))
+    ids = ids_of_buffers(without_prefix("waiting_id_", arrays))
+    lacking = ~arrays["waiting_has_id"]
+    ids = pa.array(ids.to_pylist(), ids.type, mask=lacking) if lacking.any() else ids
+    waiting = Batch(
+        ids_of_buffers(without_prefix("waiting_key_", arrays)),
+        arrays["waiting_times"],
+        ids,
+        Matched(*(arrays[f"waiting_{name}"] for name in Matched._fields)),
+    )
+    subscriptions = ids_of_buffers(without_prefix("subscription_", arrays)).to_pylist()
+    gone = arrays["gone"].tolist()
+    numbers = arrays["numbers"]
+    return Saved(content, waiting, numbers, subscriptions, gone, meta["settings"], meta["progress"])
+
+
+def _as_ids(ids: list[Id]) -> pa.Array:
+    is_int = bool(ids) and isinstance(ids[0], int)
+    return pa.array(ids, pa.int64() if is_int else pa.large_string())

@@ -1,0 +1,264 @@
+"""The state of a tracker: its objects, their stays, and the kernels that change them.
+
+When most objects are gone, the state is loaded from its own content, without free places. A state
+is saved and opened in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I32, I64, U8, AnyArray, offsets_of
+from rangecast.track.keys import Keys, roomy
+from rangecast.track.machine import (
+    FAR,
+    FREE,
+    LATE,
+    LIVE,
+    NEVER,
+    NEXT,
+    OUT,
+    REPEATED,
+    STAYS,
+    TOTALS,
+    Matched,
+    Objects,
+    Output,
+    Rules,
+    Stays,
+    apply_events,
+    edit_stays,
+    run_timers,
+)
+
+_MIN_ROWS = 256
+"""Rows of the output at first."""
+_MIN_SLOTS = 4096
+"""Slots up to which free ones are kept."""
+
+
+class Content(NamedTuple):
+    """A state without free places: objects, and the stays of each one after the other."""
+
+    keys: pa.Array
+    last: I64
+    stamp: I64
+    number: I32
+    counts: I64
+    """Stays of each object."""
+    subscription: I64
+    since: I64
+    left: I64
+    flags: U8
+
+
+class State:
+    """Objects and stays."""
+
+    def __init__(self, content: Content | None = None):
+        self._totals = np.zeros(TOTALS, np.int64)
+        self._load(content or _EMPTY)
+
+    def _load(self, content: Content) -> None:
+        self.keys = Keys(content.keys)
+        count, stays = len(content.last), len(content.since)
+        first = offsets_of(content.counts)
+        following = np.arange(1, stays + 1, dtype=np.int32)
+        following[first[1:][content.counts > 0] - 1] = -1
+        self._objects = Objects(
+            content.last.copy(),
+            content.stamp.copy(),
+            content.number.copy(),
+            np.where(content.counts > 0, first[:-1], -1).astype(np.int32),
+        )
+        self._stays = Stays(
+            content.subscription.copy(),
+            content.since.copy(),
+            content.left.copy(),
+            content.flags.copy(),
+            following,
+        )
+        self._totals[STAYS] = self._totals[LIVE] = stays
+        self._totals[FREE] = -1
+        self._count = count
+        """Objects that there are."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def stays(self) -> int:
+        """Number of stays."""
+        return int(self._totals[LIVE])
+
+    @property
+    def late(self) -> int:
+        """Events that were older than the last one of their object."""
+        return int(self._totals[LATE])
+
+    @property
+    def repeated(self) -> int:
+        """Events at the time of the last one of their object."""
+        return int(self._totals[REPEATED])
+
+    def count_repeated(self, count: int) -> None:
+        """Count repeated events of a time before this state was opened."""
+        self._totals[REPEATED] += count
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the arrays."""
+        arrays = (*self._objects, *self._stays)
+        return self.keys.memory + sum(array.nbytes for array in arrays)
+
+    def subscriptions(self) -> I64:
+        """Return the subscriptions that some object has a stay with, each once."""
+        return np.unique(self.content().subscription)
+
+    def stays_of(self, slot: int) -> tuple[I64, U8]:
+        """Return the subscriptions of an object's stays, and their flags."""
+        found, stay = [], int(self._objects.stay[slot])
+        while stay >= 0:
+            found.append(stay)
+            stay = int(self._stays.next[stay])
+        return self._stays.subscription[found], self._stays.flags[found]
+
+    def slots_of(self, keys: pa.Array) -> I64:
+        """Return the slots of keys, new ones for new keys."""
+        coded = keys.dictionary_encode()
+        slots = self.keys.find(coded.dictionary, add=True)
+        count = self.keys.slots
+        last, stamp, number, stay = self._objects
+        self._objects = Objects(
+            roomy(last, count, NEVER),
+            roomy(stamp, count, NEVER),
+            roomy(number, count),
+            roomy(stay, count, -1),
+        )
+        is_new = self._objects.last[slots] == NEVER
+        self._count += int(np.count_nonzero(is_new))
+        found: I64 = slots[coded.indices.to_numpy()]
+        return found
+
+    def apply(
+        self, slots: I64, times: I64, matched: Matched, rules: Rules, after: int, *, inside: bool
+    ) -> Output:
+        """Apply events in their order."""
+        most = int(self._totals[STAYS]) + len(matched.subscription)
+        self._stays = Stays(*(roomy(column, most) for column in self._stays))
+        known = np.zeros(len(matched.subscription), np.uint8)
+        return self._filled(
+            len(slots),
+            lambda out, begin: apply_events(
+                self._objects,
+                self._stays,
+                rules,
+                out,
+                self._totals,
+                slots,
+                times,
+                matched,
+                known,
+                begin,
+                after,
+                inside,
+            ),
+        )
+
+    def run_timers(self, limit: int, rules: Rules, after: int) -> tuple[Output, int]:
+        """Let timers take effect that are due before a moment; return when the next one is."""
+        count = self.keys.slots
+        self._totals[NEXT] = FAR
+
+        def run(out: Output, begin: int) -> int:
+            parts = self._objects, self._stays, rules, out, self._totals
+            return run_timers(*parts, begin, count, limit, after)
+
+        return self._filled(count, run), int(self._totals[NEXT])
+
+    def edit(self, removed: I64, edited: I64) -> Output:
+        """End the stays with removed subscriptions, and mark those with edited ones."""
+        count = self.keys.slots
+
+        def run(out: Output, begin: int) -> int:
+            parts = self._objects, self._stays, out, self._totals
+            return edit_stays(*parts, begin, count, removed, edited)
+
+        return self._filled(count, run)
+
+    def _filled(self, end: int, run: Callable[[Output, int], int]) -> Output:
+        """Run a kernel to its end, with as much room for its output as it needs."""
+        self._totals[OUT] = 0
+        out = _output(_MIN_ROWS)
+        begin = run(out, 0)
+        while begin < end:
+            larger = _output(4 * len(out.slot))
+            for new, old in zip(larger, out, strict=True):
+                new[: len(old)] = old
+            out = larger
+            begin = run(out, begin)
+        return Output(*(column[: self._totals[OUT]] for column in out))
+
+    def forget(self, before: int, slots: I64 | None = None) -> None:
+        """Forget objects without a stay whose last event was before a moment: of all, or some."""
+        slots = self.keys.live() if slots is None else np.unique(slots)
+        gone = slots[(self._objects.stay[slots] < 0) & (self._objects.last[slots] < before)]
+        if not len(gone):
+            return
+        self.keys.forget(gone)
+        objects = self._objects
+        objects.last[gone] = objects.stamp[gone] = NEVER
+        objects.number[gone], objects.stay[gone] = 0, -1
+        self._count -= len(gone)
+        if self.keys.slots > max(4 * self._count, _MIN_SLOTS):
+            self._load(self.content())
+
+    def content(self) -> Content:
+        """Return all of it without free places."""
+        slots = self.keys.live()
+        objects, columns = self._objects, self._stays
+        stay = objects.stay[slots]
+        order, owner = [], []
+        places = np.arange(len(slots))
+        while True:  # the first stay of each object, then the second ones
+            has = stay >= 0
+            if not has.any():
+                break
+            places, stay = places[has], stay[has]
+            order.append(stay)
+            owner.append(places)
+            stay = columns.next[stay]
+        stays = np.concatenate(order) if order else np.zeros(0, np.int32)
+        owners = np.concatenate(owner) if owner else np.zeros(0, np.int64)
+        stays = stays[np.argsort(owners, kind="stable")]
+        counts = np.bincount(owners, minlength=len(slots)).astype(np.int64)
+        return Content(
+            self.keys.texts(slots),
+            objects.last[slots],
+            objects.stamp[slots],
+            objects.number[slots],
+            counts,
+            columns.subscription[stays],
+            columns.since[stays],
+            columns.left[stays],
+            columns.flags[stays],
+        )
+
+
+def _output(rows: int) -> Output:
+    return Output(*(np.zeros(rows, np.int64) for _ in Output._fields))
+
+
+def _none(kind: type) -> AnyArray:
+    return np.zeros(0, kind)
+
+
+_EMPTY = Content(
+    pa.array([], pa.large_string()),
+    *(_none(np.int64), _none(np.int64), _none(np.int32), _none(np.int64)),
+    *(_none(np.int64), _none(np.int64), _none(np.int64), _none(np.uint8)),
+)

@@ -1,0 +1,393 @@
+"""Tracker: transitions of objects, derived from their events and a live set.
+
+    tracker = Tracker(engine, key="truck", time="at")
+    tracker.update({"truck": "t1", "at": "2026-01-31T09:30:00Z", "price": 120})
+
+docs/explanation/tracks.md has the rules. One thread at a time may use a tracker; others may edit
+and use its engine meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.engine import Engine
+from rangecast.errors import UsageError, abbreviate, did_you_mean
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.timestamps import Timestamp
+from rangecast.model.display import counted
+from rangecast.model.encoding.casts import is_text
+from rangecast.model.encoding.events import encode_event, encode_events, values_of
+from rangecast.model.sets.members import Id
+from rangecast.model.validation.flags import flag
+from rangecast.results import separated
+from rangecast.track.machine import AS_ENTER, CONFIRMED, EDITED, FAR, NEVER, Output
+from rangecast.track.members import Subscriptions
+from rangecast.track.moments import Length, length_of, micros_of, text_of_length
+from rangecast.track.rules import Rule, check_rule
+from rangecast.track.saved import Saved, load_tracker, save_tracker
+from rangecast.track.state import State
+from rangecast.track.transitions import Transition, Transitions, joined
+from rangecast.track.waiting import Batch, due, followed, no_events
+
+_MIN_PRUNED = 4096
+"""Subscriptions in use up to which none is looked for that is no longer."""
+
+
+class Tracker:
+    """Transitions of objects into and out of the subscriptions of an engine.
+
+    key        column of events that names the object: integers or texts
+    time       timestamp of the space that orders the events of an object
+    rule       rule of all subscriptions that have none of their own
+    rules      subscription -> its own rule
+    after      an object that was silent for longer has left everything
+    lateness   how far behind the newest event an event may come; events wait this long for earlier
+               ones. `None`: events of an object come in order, and none waits
+    inside     report each event of a stay as `inside`, too
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        key: str,
+        time: str,
+        rule: Rule | None = None,
+        rules: Mapping[Id, Rule] | None = None,
+        after: Length | None = None,
+        lateness: Length | None = None,
+        inside: bool = False,
+    ):
+        space = engine.space
+        self.engine, self.key, self.time = engine, key, time
+        self._axis = _time_axis(engine, time)
+        if key == time:
+            raise UsageError(f"key and time are two columns; given for both: {key!r}")
+        self._after = length_of("after", after)
+        self._lateness = length_of("lateness", lateness, min=0)
+        self._inside = flag("inside", inside)
+        default = rule or Rule()
+        if default.second:
+            raise UsageError(
+                "margin and until belong to one subscription\n"
+                "  hint: give it a rule of its own: rules={'depot': Rule(until=...)}"
+            )
+        for one in (rules or {}).values():
+            check_rule(one, space)
+        self._set = Subscriptions(engine, default, rules or {})
+        self._state = State()
+        self._waiting = no_events()
+        self._kind: type | None = None
+        self._newest = self._watermark = NEVER
+        self._next_timer = NEVER
+        self._pruned = _MIN_PRUNED
+        self._late = self._incomplete = 0
+
+    def __repr__(self) -> str:
+        stays = counted(self._state.stays, "stay")
+        return f"<Tracker: {counted(len(self), 'object')} with {stays} in {self.engine!r}>"
+
+    def __len__(self) -> int:
+        """Number of objects that it has a state of."""
+        return len(self._state)
+
+    @property
+    def late(self) -> int:
+        """Events so far that came too late to change a state."""
+        return self._late + self._state.late
+
+    @property
+    def repeated(self) -> int:
+        """Events so far at a time at which their object had an event already."""
+        return self._state.repeated
+
+    @property
+    def incomplete(self) -> int:
+        """Events so far without a key or a time."""
+        return self._incomplete
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for earlier ones."""
+        return len(self._waiting.times)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the state: objects, stays and waiting events."""
+        keys, times, ids, matched = self._waiting
+        waiting = keys.nbytes + times.nbytes + ids.nbytes + sum(a.nbytes for a in matched)
+        return self._state.memory + int(waiting)
+
+    def inside(self, key: Id) -> list[Id]:
+        """Return the subscriptions that an object is inside of, in order of arrival."""
+        slot = int(self._state.keys.find(pa.array([str(key)], pa.large_string()), add=False)[0])
+        if slot < 0 or type(key) is not self._kind:
+            return []
+        numbers, flags = self._state.stays_of(slot)
+        return self._set.ids(np.sort(numbers[(flags & CONFIRMED) != 0]))
+
+    def set_rule(self, subscription: Id, rule: Rule | None) -> None:
+        """Give a subscription a rule of its own, or take it away; stays go on under the new one."""
+        if rule is not None:
+            check_rule(rule, self.engine.space)
+        self._set.set_rule(subscription, rule)
+        self._next_timer = NEVER
+
+    # ---- events
+
+    def update(
+        self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
+    ) -> list[Transition]:
+        """Take one event; return the transitions that are known by now.
+
+        The options are those of `Engine.match`.
+        """
+        given = dict(values_of(event))
+        key = given.get(self.key)
+        if self.key not in self.engine.space.names:
+            given.pop(self.key, None)
+        parts = self._take_edits()
+        point = encode_event(given, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
+        known = event.get("id")
+        ids = pa.array([known if isinstance(known, str | int) else None])
+        return [*joined([*parts, *self._take(pa.array([key]), point[None], ids)])]
+
+    def update_many(
+        self,
+        events: Any,
+        *,
+        ignore_unknown: bool = False,
+        nan: str = "error",
+        id: str | None = None,  # noqa: A002
+    ) -> Transitions:
+        """Take many events, in their order; return the transitions that are known by now.
+
+        Events are given as to `Engine.match_many`, with the column of the key. The result is that
+        of one event at a time; only the order of transitions of different objects may differ.
+        """
+        parts = self._take_edits()
+        ids, points = encode_events(
+            events,
+            self.engine.space,
+            ignore_unknown=ignore_unknown,
+            nan=nan,
+            id=id,
+            keep=[self.key],
+        )
+        known, kept = separated(ids)
+        keys = pa.array([], pa.int64()) if kept is None else kept.column(0).combine_chunks()
+        return joined([*parts, *self._take(keys, points, known)])
+
+    def update_points(self, keys: pa.Array, points: F64, ids: pa.Array) -> Transitions:
+        """Take events already encoded, (events, d), with their keys and ids."""
+        return joined([*self._take_edits(), *self._take(keys, points, ids)])
+
+    def advance(self, moment: Any) -> Transitions:
+        """Let event time pass: no event before this moment comes any more.
+
+        moment   a datetime or an ISO 8601 text; one that has passed changes nothing
+        """
+        return self._advance(micros_of(moment))
+
+    def flush(self) -> Transitions:
+        """Let event time pass to the newest event, that one included: nothing waits any more."""
+        return self._advance(self._newest + 1 if self._newest > NEVER else NEVER)
+
+    def _advance(self, moment: int) -> Transitions:
+        parts = self._take_edits()
+        if moment > self._watermark:
+            parts += self._move(moment)
+        return joined(parts)
+
+    # ---- one step after the other
+
+    def _take_edits(self) -> list[Transitions]:
+        """End the stays with subscriptions that were removed since the last call."""
+        rules = self._set.rules
+        edits = self._set.refresh()
+        if self._set.rules is not rules:
+            self._next_timer = NEVER
+        if edits is None:
+            return []
+        self._waiting = self._waiting.without(edits.removed)
+        out = self._state.edit(edits.removed, edits.edited)
+        return [self._named(out, None)]
+
+    def _take(self, keys: pa.Array, points: F64, ids: pa.Array) -> list[Transitions]:
+        """Take events: those that are neither incomplete nor late."""
+        texts = self._as_texts(keys)
+        times = points[:, self._axis]
+        good = np.isfinite(times) & np.asarray(texts.is_valid())
+        self._incomplete += int(np.count_nonzero(~good))
+        micros = np.where(good, times, 0).astype(np.int64)
+        newest = np.where(good, micros, NEVER)
+        newest = np.maximum(np.maximum.accumulate(newest), self._newest)
+        is_late = good & (micros < np.maximum(self._watermark, self._behind(newest)))
+        self._late += int(np.count_nonzero(is_late))
+        if len(newest):
+            self._newest = int(newest[-1])
+        rows = np.flatnonzero(good & ~is_late)
+        taken = pa.array(rows)
+        matched = self._set.match(points[rows])
+        batch = Batch(texts.take(taken), micros[rows], ids.take(taken), matched)
+        if self._lateness is None:
+            return [self._apply(batch)]
+        self._waiting = followed(self._waiting, batch)
+        return self._move(max(self._watermark, int(self._behind(np.array([self._newest]))[0])))
+
+    def _behind(self, newest: I64) -> I64:
+        """Return the watermark behind the newest events."""
+        if self._lateness is None:
+            return np.full(len(newest), NEVER)
+        return np.where(newest == NEVER, NEVER, newest - self._lateness)
+
+    def _move(self, watermark: int) -> list[Transitions]:
+        """Move the watermark: apply the events before it, then run timers that are due."""
+        parts = []
+        self._watermark = watermark
+        batch, self._waiting = due(self._waiting, watermark)
+        if len(batch.times):
+            parts.append(self._apply(batch))
+        if watermark > self._next_timer:
+            out, following = self._state.run_timers(watermark, self._set.rules, self._silence)
+            parts.append(self._named(out, None))
+            self._next_timer = min(following, watermark + self._shortest())
+            self._state.forget(self._forgotten())
+        return parts
+
+    def _apply(self, batch: Batch) -> Transitions:
+        """Apply events in their order."""
+        slots = self._state.slots_of(batch.keys)
+        out = self._state.apply(
+            slots, batch.times, batch.matched, self._set.rules, self._silence, inside=self._inside
+        )
+        named = self._named(out, batch.ids)
+        self._state.forget(self._forgotten(), slots)
+        if len(self._set) > self._pruned:
+            in_use = [self._state.subscriptions(), self._waiting.matched.subscription]
+            self._set.keep(np.unique(np.concatenate(in_use)))
+            self._pruned = max(2 * len(self._set), _MIN_PRUNED)
+        return named
+
+    @property
+    def _silence(self) -> int:
+        return -1 if self._after is None else self._after
+
+    def _shortest(self) -> int:
+        """Return the shortest length of a timer."""
+        rules = self._set.rules
+        lengths = np.concatenate([rules.confirm, rules.dwell, [self._silence]])
+        lengths = lengths[lengths > 0]
+        return int(lengths.min()) if len(lengths) else FAR - max(self._watermark, 0)
+
+    def _forgotten(self) -> int:
+        """Return the moment before which an object's last event was if it may be forgotten."""
+        if (self._set.rules.first == AS_ENTER).all():
+            return self._watermark
+        if self._after is None or self._watermark == NEVER:
+            return NEVER
+        return self._watermark - self._after
+
+    def _as_texts(self, keys: pa.Array) -> pa.Array:
+        """Return keys as texts, after a check of their kind."""
+        if pa.types.is_dictionary(keys.type):
+            keys = keys.dictionary_decode()
+        if keys.null_count < len(keys):
+            is_int = pa.types.is_integer(keys.type)
+            if not is_int and not is_text(keys.type):
+                raise UsageError(f"{self.key!r} takes integers or texts; given: {keys.type}")
+            kind = int if is_int else str
+            if self._kind is not None and kind is not self._kind:
+                given = f"{abbreviate(keys.drop_null()[0].as_py())}, and others before"
+                raise UsageError(f"keys are all integers, or all texts; given: {given}")
+            self._kind = kind
+        return keys.cast(pa.large_string())
+
+    def _named(self, out: Output, ids: pa.Array | None) -> Transitions:
+        """Return the output of a kernel as transitions."""
+        keys: list[Any] = self._state.keys.texts(out.slot).to_pylist()
+        if self._kind is int:
+            keys = [*map(int, keys)]
+        events: list[Id | None] = [None] * len(keys)
+        if ids is not None:
+            events = ids.take(pa.array(out.event, mask=out.event < 0)).to_pylist()
+        columns = out.kind, out.reason, out.at, out.since, out.number
+        return Transitions(keys, self._set.ids(out.subscription), events, columns)
+
+    # ---- snapshots
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the state, the waiting events and all settings as a snapshot folder.
+
+        It is there whole or not at all. The subscriptions are the engine's own: save it, too.
+        """
+        content = self._state.content()
+        numbers = np.unique(
+            np.concatenate([content.subscription, self._waiting.matched.subscription])
+        )
+        settings = {
+            "key": self.key,
+            "time": self.time,
+            "rule": self._set.default.definition(),
+            "rules": [[one, rule.definition()] for one, rule in self._set.by_id.items()],
+            "after": text_of_length(self._after),
+            "lateness": text_of_length(self._lateness),
+            "inside": self._inside,
+        }
+        progress = {
+            "newest": self._newest,
+            "watermark": self._watermark,
+            "late": self.late,
+            "repeated": self.repeated,
+            "incomplete": self._incomplete,
+            "has_texts": None if self._kind is None else self._kind is str,
+        }
+        gone, edited = self._set.pending(numbers)
+        content.flags[np.isin(content.subscription, edited)] |= EDITED
+        ids = self._set.ids(numbers)
+        saved = Saved(content, self._waiting, numbers, ids, gone, settings, progress)
+        save_tracker(path, saved, overwrite=overwrite)
+
+    @classmethod
+    def open(cls, path: str | Path, engine: Engine) -> Tracker:
+        """Return a tracker that goes on where a saved one was.
+
+        engine   a live set with the subscriptions by the same ids; what it lacks was removed
+        """
+        saved = load_tracker(path)
+        settings, progress = dict(saved.settings), saved.progress
+        settings["rule"] = Rule(**settings["rule"])
+        settings["rules"] = {one: Rule(**rule) for one, rule in settings["rules"]}
+        tracker = cls(engine, **settings)
+        numbers = tracker._set.restore(saved.ids, saved.gone)
+        content, waiting = saved.renumbered(numbers)
+        tracker._state = State(content)
+        tracker._waiting = waiting
+        tracker._newest, tracker._watermark = progress["newest"], progress["watermark"]
+        tracker._late, tracker._incomplete = progress["late"], progress["incomplete"]
+        tracker._state.count_repeated(progress["repeated"])
+        has_texts = progress["has_texts"]
+        tracker._kind = None if has_texts is None else str if has_texts else int
+        return tracker
+
+
+def _time_axis(engine: Engine, name: str) -> int:
+    space = engine.space
+    if name in space.axes:
+        axis = space.axis(name)
+        if isinstance(space.attributes[axis], Timestamp):
+            return axis
+        problem = f"is a {space.attributes[axis].type}"
+    else:
+        known = [one.name for one in space if isinstance(one, Timestamp)]
+        problem = f"isn't there: {did_you_mean(name, known)}" if known else "isn't there"
+    raise UsageError(
+        f"time takes a timestamp of the space; {name!r} {problem}\n"
+        "  hint: give the space an attribute of type timestamp"
+    )

@@ -1,0 +1,133 @@
+"""Transitions: what a tracker returns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I64
+from rangecast.model.answers.results import Results
+from rangecast.model.display import counted
+from rangecast.model.sets.members import Id
+from rangecast.track.moments import micros_of, moment_of
+
+KINDS = ("exit", "enter", "inside", "dwell")
+"""By their number in the kernel, which is their order at one moment."""
+REASONS = ("event", "edited", "removed", "silent", "time")
+_ID_BYTES = 16
+_MOMENT = pa.timestamp("us", "UTC")
+
+
+class Transition(NamedTuple):
+    """A change of an object relative to a subscription."""
+
+    key: Id
+    """The object."""
+    subscription: Id
+    transition: str
+    """enter, exit, inside or dwell."""
+    at: datetime
+    """When it took effect, in event time."""
+    since: datetime
+    """When the stay began."""
+    event: Id | None
+    """Id of the event that caused it; `None`: a timer or an edit did, or the event has no id."""
+    reason: str
+    """event, time, silent, edited or removed."""
+    number: int
+    """(at, number) orders the transitions of an object, and is never used twice."""
+
+    @property
+    def id(self) -> str:
+        """The same for the same transition, however often it is derived."""
+        at = micros_of(self.at)
+        return _id(self.key, self.subscription, self.transition, at, self.number)
+
+
+class Transitions(Results[Transition]):
+    """Transitions, those of each object in order."""
+
+    __slots__ = ("_at", "_events", "_keys", "_kinds", "_numbers", "_reasons", "_since", "_subjects")
+
+    def __init__(
+        self,
+        keys: list[Id],
+        subscriptions: list[Id],
+        events: list[Id | None],
+        columns: tuple[I64, I64, I64, I64, I64],
+    ):
+        """Take columns; the last five are kind, reason, at, since and number."""
+        self._keys, self._subjects, self._events = keys, subscriptions, events
+        self._kinds, self._reasons, self._at, self._since, self._numbers = columns
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def _item(self, place: int) -> Transition:
+        return Transition(
+            self._keys[place],
+            self._subjects[place],
+            KINDS[self._kinds[place]],
+            moment_of(int(self._at[place])),
+            moment_of(int(self._since[place])),
+            self._events[place],
+            REASONS[self._reasons[place]],
+            int(self._numbers[place]),
+        )
+
+    def _size(self) -> str:
+        return counted(len(self), "transition")
+
+    def _header(self) -> tuple[str, ...]:
+        return "key", "transition"
+
+    def _label(self, place: int) -> Any:
+        return self._keys[place]
+
+    def table(self) -> pa.Table:
+        """Return all as a table, with the fields of `Transition` as columns, and `id`."""
+        kinds = [KINDS[kind] for kind in self._kinds.tolist()]
+        fields = self._keys, self._subjects, kinds, self._at.tolist(), self._numbers.tolist()
+        ids = [_id(*row) for row in zip(*fields, strict=True)]
+        columns = {
+            "event": pa.array(self._events, _type(self._events)),
+            "subscription": pa.array(self._subjects, _type(self._subjects)),
+            "transition": pa.array(kinds, pa.string()),
+            "key": pa.array(self._keys, _type(self._keys)),
+            "at": pa.array(self._at, _MOMENT),
+            "since": pa.array(self._since, _MOMENT),
+            "reason": pa.array([REASONS[one] for one in self._reasons.tolist()], pa.string()),
+            "number": pa.array(self._numbers),
+            "id": pa.array(ids, pa.string()),
+        }
+        return pa.table(columns)
+
+
+def joined(parts: list[Transitions]) -> Transitions:
+    """Return transitions one after the other as one."""
+    if len(parts) == 1:
+        return parts[0]
+    listed = [[item for one in parts for item in getattr(one, name)] for name in _LISTS]
+    columns: Any = tuple(
+        np.concatenate([getattr(one, name) for one in parts] or [np.zeros(0, np.int64)])
+        for name in _COLUMNS
+    )
+    return Transitions(listed[0], listed[1], listed[2], columns)
+
+
+_LISTS = ("_keys", "_subjects", "_events")
+_COLUMNS = ("_kinds", "_reasons", "_at", "_since", "_numbers")
+
+
+def _type(ids: list[Any]) -> pa.DataType:
+    known = next((one for one in ids if one is not None), 0)
+    return pa.int64() if isinstance(known, int) else pa.large_string()
+
+
+def _id(key: Id, subscription: Id, transition: str, at: int, number: int) -> str:
+    data = repr((key, subscription, transition, at, number)).encode(errors="backslashreplace")
+    return blake2b(data, digest_size=_ID_BYTES).hexdigest()

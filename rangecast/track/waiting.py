@@ -1,0 +1,80 @@
+"""Events of objects with their matches, and those of them that wait for earlier ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I64, Bool, offsets_of
+from rangecast.track.machine import Matched
+
+_TEXT = pa.large_string()
+
+
+class Batch(NamedTuple):
+    """Columns with a row per event, and the subscriptions of each."""
+
+    keys: pa.Array
+    """Texts."""
+    times: I64
+    ids: pa.Array
+    """Null: an event has none."""
+    matched: Matched
+
+    def take(self, rows: I64) -> Batch:
+        """Return some events."""
+        offsets, subscription, flags = self.matched
+        counts = (offsets[1:] - offsets[:-1])[rows]
+        ends = offsets_of(counts)
+        places = np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], counts)
+        matched = Matched(ends, subscription[places], flags[places])
+        taken = pa.array(rows)
+        return Batch(self.keys.take(taken), self.times[rows], self.ids.take(taken), matched)
+
+    def without(self, removed: I64) -> Batch:
+        """Return the same events without matches of removed subscriptions."""
+        offsets, subscription, flags = self.matched
+        stays: Bool = ~np.isin(subscription, removed)
+        kept = Matched(offsets_of(stays)[offsets], subscription[stays], flags[stays])
+        return self._replace(matched=kept)
+
+
+def no_events() -> Batch:
+    """Return a batch without events."""
+    nothing = np.zeros(0, np.int64)
+    matched = Matched(np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8))
+    return Batch(pa.array([], _TEXT), nothing, pa.array([], pa.int64()), matched)
+
+
+def followed(first: Batch, then: Batch) -> Batch:
+    """Return two batches as one. If their ids have different types, they become texts."""
+    if not len(first.times):
+        return then
+    ids = [first.ids, then.ids]
+    if first.ids.type != then.ids.type:
+        for one, other in ((0, 1), (1, 0)):
+            if ids[one].null_count == len(ids[one]):
+                ids[one] = pa.nulls(len(ids[one]), ids[other].type)
+                break
+        else:
+            ids = [each.cast(_TEXT) for each in ids]
+    ends, more = first.matched.offsets, then.matched.offsets
+    matched = Matched(
+        np.concatenate([ends, ends[-1] + more[1:]]),
+        np.concatenate([first.matched.subscription, then.matched.subscription]),
+        np.concatenate([first.matched.flags, then.matched.flags]),
+    )
+    keys = pa.concat_arrays([first.keys, then.keys])
+    return Batch(keys, np.concatenate([first.times, then.times]), pa.concat_arrays(ids), matched)
+
+
+def due(waiting: Batch, watermark: int) -> tuple[Batch, Batch]:
+    """Return the events before the watermark, by time and then by arrival, and the others."""
+    is_due = waiting.times < watermark
+    rows = np.flatnonzero(is_due)
+    if not len(rows):
+        return no_events(), waiting
+    rows = rows[np.argsort(waiting.times[rows], kind="stable")]
+    return waiting.take(rows), waiting.take(np.flatnonzero(~is_due))

@@ -1,0 +1,181 @@
+"""Trackers with one mistake each, which histories must find: a test of the test.
+
+Mistakes of the kernel are made in its source, which then runs as plain Python.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rangecast import Tracker
+from rangecast.track import machine, state, waiting
+from rangecast.track.members import Subscriptions
+from rangecast.track.waiting import Batch
+from tests.support.track_model import Oracle, actual, by_key, history_of
+
+SEEDS = 150
+KERNELS = ("apply_events", "run_timers", "edit_stays")
+IN_KERNEL = {
+    "an exit isn't confirmed": (
+        "if not rules.confirm[row] or not had & CONFIRMED:",
+        "if True:",
+    ),
+    "an enter isn't confirmed": (
+        "        if not rules.confirm[row]:\n            _confirm(",
+        "        if True:\n            _confirm(",
+    ),
+    "a blip restarts the stay": (
+        "stays.flags[stay] = (had | SIGNAL) & ~np.uint8(EDITED)",
+        "stays.flags[stay] = (had | SIGNAL) & ~np.uint8(EDITED | DWELT)",
+    ),
+    "a timer runs before the event at its time": (
+        "_run_before(objects, stays, rules, out, totals, slot, at, after)",
+        "_run_before(objects, stays, rules, out, totals, slot, at + 1, after)",
+    ),
+    "a repeated time counts again": ("        if at <= last:", "        if at < last:"),
+    "a late event flips the state": ("        if at <= last:", "        if at == last:"),
+    "silence counts from the enter": (
+        "silence = objects.last[slot] + after",
+        "silence = stays.since[objects.stay[slot]] + after",
+    ),
+    "silence is reported of what was never entered": (
+        "    if flags & CONFIRMED:\n        reason",
+        "    if True:\n        reason",
+    ),
+    "after a silence nothing is first": (
+        "is_first = last == NEVER or (after >= 0 and at - last > after)",
+        "is_first = last == NEVER",
+    ),
+    "enters come before exits": (
+        "out.kind[place - 1] > out.kind[place]",
+        "out.kind[place - 1] < out.kind[place]",
+    ),
+    "subscriptions come in any order": (
+        "out.subscription[place - 1] > out.subscription[place]",
+        "False",
+    ),
+    "numbers start again with each group": (
+        "out.number[row] = objects.number[slot]",
+        "out.number[row] = row - begin",
+    ),
+    "dwell is reported while the object is away": (
+        "    if not flags & SIGNAL:",
+        "    if not flags & SIGNAL and (flags & DWELT or not rules.dwell[row]):",
+    ),
+    "until ends a stay that the filter still matches": (
+        "if flags & MATCHED:",
+        "if flags & MATCHED and not (was and rule == ENDS and flags & SECOND):",
+    ),
+    "a margin lets objects enter": (
+        "if known[place] or not matched.flags[place] & MATCHED:",
+        "if known[place]:",
+    ),
+    "an edit is remembered after the next event": ("& ~np.uint8(EDITED)", "& ~np.uint8(0)"),
+}
+
+
+class AppliesAtOnce(Tracker):
+    """Applies events as they come, in spite of its lateness."""
+
+    def _move(self, watermark):
+        return super()._move(max(watermark, self._newest + 1))
+
+
+class ForgetsTooEarly(Tracker):
+    """Forgets an object as soon as it is inside of nothing."""
+
+    def _forgotten(self):
+        return machine.FAR
+
+
+class OpensAsNew(Tracker):
+    """Loses the waiting events when it is opened."""
+
+    @classmethod
+    def open(cls, path, engine):
+        tracker = super().open(path, engine)
+        tracker._waiting = waiting.no_events()
+        return tracker
+
+
+class NewestOfTheBatch(Tracker):
+    """Measures how late an event is by the newest one of its batch, even if that comes later."""
+
+    def _behind(self, newest):
+        return super()._behind(np.full(len(newest), newest.max(initial=machine.NEVER)))
+
+
+class KeepsWaitingMatches(Tracker):
+    """Lets a waiting event begin a stay with a subscription that was removed meanwhile."""
+
+    def _take_edits(self):
+        keep, Batch.without = Batch.without, lambda batch, removed: batch
+        try:
+            return super()._take_edits()
+        finally:
+            Batch.without = keep
+
+
+class SeesNoEdits(Tracker):
+    """Doesn't look for subscriptions that were removed."""
+
+    def _take_edits(self):
+        found, Subscriptions._changed = Subscriptions._changed, lambda *given: []
+        try:
+            return super()._take_edits()
+        finally:
+            Subscriptions._changed = found
+
+
+IN_PYTHON = [
+    AppliesAtOnce,
+    ForgetsTooEarly,
+    OpensAsNew,
+    NewestOfTheBatch,
+    KeepsWaitingMatches,
+    SeesNoEdits,
+]
+BROKEN = [*IN_KERNEL, *(kind.__name__ for kind in IN_PYTHON)]
+
+
+def mutated(old: str, new: str) -> SimpleNamespace:
+    """Return the kernels with one mistake, as plain functions."""
+    source = inspect.getsource(machine)
+    assert source.count(old) == 1, f"{source.count(old)} times in the kernel: {old}"
+    source = source.replace(old, new).replace("@jit\n", "")
+    names = {"__name__": machine.__name__}
+    exec(compile(source, "mutated", "exec"), names)
+    return SimpleNamespace(**{name: names[name] for name in KERNELS})
+
+
+@contextmanager
+def broken(mistake: str) -> Iterator[type[Tracker]]:
+    """Give the trackers with a mistake."""
+    with pytest.MonkeyPatch.context() as patch:
+        if mistake in IN_KERNEL:
+            for name, kernel in vars(mutated(*IN_KERNEL[mistake])).items():
+                patch.setattr(state, name, kernel)
+            yield Tracker
+        else:
+            yield next(kind for kind in IN_PYTHON if kind.__name__ == mistake)
+
+
+def found_by(mistake: str, folder) -> int | None:
+    """Return the first history that shows a mistake."""
+    with broken(mistake) as kind:
+        for seed in range(SEEDS):
+            history = history_of(seed)
+            oracle = Oracle(history)
+            expected = by_key(oracle.run())
+            saves = folder / f"{seed}" if kind is OpensAsNew else None
+            rows, tracker = actual(history, saves, batches=True, kind=kind)
+            counts = tracker.late, tracker.repeated
+            if by_key(rows) != expected or counts != (oracle.late, oracle.repeated):
+                return seed
+    return None
