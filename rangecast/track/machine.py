@@ -27,13 +27,13 @@ EXIT, ENTER, INSIDE, DWELL = 0, 1, 2, 3
 BY_EVENT, BY_EDIT, BY_REMOVAL, BY_SILENCE, BY_TIME = 0, 1, 2, 3, 4
 """Reasons."""
 NONE, KEEPS, ENDS = 0, 1, 2
-"""What the second condition of a rule does to a stay."""
+"""Effects of the second condition of a rule on a stay."""
 MATCHED, SECOND = 1, 2
 """Flags of an event for a subscription: its filter matches, its second condition does."""
 SIGNAL, CONFIRMED, DWELT, EDITED, FIRST = 1, 2, 4, 8, 16
 """Flags of a stay."""
 AS_ENTER, AS_SILENT, AS_INSIDE = 0, 1, 2
-"""What a first sighting inside is."""
+"""Reports of a first sighting inside."""
 NEVER = np.iinfo(np.int64).min
 """The last event of an object that hasn't had any."""
 FAR = np.iinfo(np.int64).max

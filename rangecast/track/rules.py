@@ -19,7 +19,7 @@ from rangecast.track.machine import ENDS, KEEPS, NONE, Rules
 from rangecast.track.moments import Length, length_of, text_of_length
 
 FIRST = ("enter", "silent", "inside")
-"""What a first sighting inside may be; its place is its number in the kernel."""
+"""Reports of a first sighting inside; the place is its number in the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Rule:
 
     @property
     def second(self) -> int:
-        """What the second condition does to a stay."""
+        """Effect of the second condition on a stay."""
         return KEEPS if self.margin is not None else ENDS if self.until is not None else NONE
 
     @property
