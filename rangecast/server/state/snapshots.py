@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from rangecast.errors import SnapshotError
 from rangecast.model.io.durable import sync_folder, write_bytes
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
+from rangecast.model.space import Space
 from rangecast.server.security.private_folder import FOLDER, tighten
 from rangecast.server.state.boards import BoardEntry, Interest, Placed
 from rangecast.server.state.dedup import Deduplicator, PreviousRequest
@@ -233,11 +236,13 @@ def opened(folder: Path, seq: int) -> Opened:
     try:
         text = (path / _STATE).read_bytes()
         _check_sums(path, text)
-        state = _state(path, text)
-        if state.seq != seq:
-            raise SnapshotError(f"{path}: is of seq {state.seq}")
-        bytes.fromhex(state.chain)
-        return _built(path, state)
+        with ThreadPoolExecutor(1) as pool:  # builds indexes while this thread reads the state
+            loaded = {one.name: _Loaded(one, pool) for one in path.glob("space-*")}
+            state = _state(path, text)
+            if state.seq != seq:
+                raise SnapshotError(f"{path}: is of seq {state.seq}")
+            bytes.fromhex(state.chain)
+            return _built(state, loaded)
     except SnapshotError:
         raise
     except (OSError, msgspec.DecodeError) as error:
@@ -264,22 +269,38 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _built(path: Path, state: State) -> Opened:
+class _Loaded:
+    """The boxes of a space and their engine, as a thread gets to them."""
+
+    def __init__(self, path: Path, pool: ThreadPoolExecutor):
+        self._boxes = pool.submit(load_boxes, path)
+        self.engine = pool.submit(self._build)
+
+    @property
+    def space(self) -> Space:
+        return self._boxes.result()[1]
+
+    def _build(self) -> Engine:
+        boxes, space = self._boxes.result()
+        engine = Engine(space)
+        engine.subscribe_many(boxes)
+        return engine
+
+
+def _built(state: State, loaded: Mapping[str, _Loaded]) -> Opened:
     """Return what a state says."""
     registry, deduplicator = Registry(), Deduplicator()
     indexes: dict[int, SpaceIndex] = {}
     owned: dict[int, list[Version]] = {}
     for one in state.spaces:
-        boxes, space = load_boxes(path / f"space-{one.number}")
+        space = loaded[f"space-{one.number}"].space
         live = {version.name: version for version in one.live}
         entry = SpaceEntry(
             one.tenant, one.name, one.number, space, one.since, live, one.next_number
         )
         registry.spaces[one.tenant, one.name] = entry
         registry.counts[one.tenant] = registry.counts.get(one.tenant, 0) + len(live)
-        engine = Engine(space)
-        engine.subscribe_many(boxes)
-        indexes[one.number] = SpaceIndex(entry, engine)
+        indexes[one.number] = SpaceIndex(entry)
         for version in one.live:
             owned.setdefault(version.consumer, []).append(version)
     interests: dict[int, list[Interest]] = {}
@@ -322,6 +343,8 @@ def _built(path: Path, state: State) -> Opened:
     deduplicator.ids.update(dict.fromkeys(state.ids))
     deduplicator.offsets.update(state.offsets)
     deduplicator.marks.update(state.marks)
+    for number, index in indexes.items():
+        index.engine = loaded[f"space-{number}"].engine.result()
     return state, registry, indexes, deduplicator
 
 

@@ -36,9 +36,9 @@ class Found(NamedTuple):
 class SpaceIndex:
     """The live subscriptions of one space, and their consumers."""
 
-    def __init__(self, entry: SpaceEntry, engine: Engine | None = None):
+    def __init__(self, entry: SpaceEntry):
         self.entry = entry
-        self.engine = Engine(entry.space) if engine is None else engine
+        self.engine = Engine(entry.space)
         self.owners: I32 = np.full(1024, -1, np.int32)
         """The consumer of each subscription, by number."""
         self.scores: F64 = np.zeros(1024)
@@ -133,9 +133,13 @@ class SpaceIndex:
             self.scores = np.append(self.scores, np.zeros(more))
         self.owners[numbers] = [one.consumer for one in versions]
         self.scores[numbers] = [one.score for one in versions]
+        names = [_encode(one.id) for one in versions]
+        if numbers == list(range(len(self.names), least)):  # all are new
+            self.names += names
+            return
         self.names += [b""] * (least - len(self.names))
-        for number, version in zip(numbers, versions, strict=True):
-            self.names[number] = _encode(version.id)
+        for number, name in zip(numbers, names, strict=True):
+            self.names[number] = name
 
 
 def _settled(change: Change, space: Space) -> Filter | None:
