@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,29 @@ class Matches(Results[list[Id]]):
         """The ids of all matches, event by event as in `matches`, in any order within one."""
         found = [self._rows.ids[piece.rows] for piece in self.pieces]
         return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def split(self, pairs: int) -> Iterator[Matches]:
+        """Yield the matches of some events, then of the next ones, without a copy.
+
+        They are at most so many pairs, or a single event.
+        """
+        first = 0
+        for piece in self.pieces:
+            offsets, begin, events = piece.offsets, 0, len(piece.offsets) - 1
+            while begin < events:
+                fitting = int(np.searchsorted(offsets, offsets[begin] + pairs, "right")) - 1
+                end = max(begin + 1, fitting)
+                rows = piece.rows[offsets[begin] : offsets[end]]
+                found = MatchRows(offsets[begin : end + 1] - offsets[begin], rows)
+                some = slice(first + begin, first + end)
+                yield Matches(
+                    (found,),
+                    None if self.event_ids is None else self.event_ids[some],
+                    None if self.kept is None else self.kept[some],
+                    self._rows,
+                )
+                begin = end
+            first += events
 
     def table(self) -> pa.Table:
         """Return all pairs, with the columns event and subscription, and those that are kept.

@@ -31,7 +31,8 @@ class Published(NamedTuple):
     """The positions of the first and the last event."""
     rejected: list[RejectedRow]
     matches: list[list[Id]] | None = None
-    """The subscriptions that match each accepted event, if that was asked for."""
+    """The subscriptions that match each accepted event, if that was asked for. `None` as well if a
+    request had more than a million matches, or had come before: `match` answers without a limit."""
 
 
 class PublishError(ServerError):

@@ -82,8 +82,11 @@ class Publishing:
             self._rejected.append(error.rejected)
         self._accepted += answer["accepted"]
         self._ends = self._ends[0] or answer["first"], answer["last"] or self._ends[1]
-        if self._matches is not None:
-            self._matches += answer.get("matches") or []
+        matches = answer.get("matches")
+        if matches is None and answer["accepted"]:  # too many, or a request that came before
+            self._matches = None
+        elif self._matches is not None:
+            self._matches += matches or []
         self._answered = self._sent
 
     def published(self) -> Published:

@@ -18,7 +18,15 @@ import numpy as np
 
 from rangecast.server.delivery.board_reader import BoardReader
 from rangecast.server.delivery.log_reader import Reader
-from rangecast.server.delivery.messages import Batch, Gap, Message
+from rangecast.server.delivery.messages import (
+    WINDOW,
+    WINDOW_BYTES,
+    Batch,
+    Gap,
+    Mailbox,
+    Mailboxes,
+    Message,
+)
 from rangecast.server.delivery.rate_limit_reader import SECOND, RateLimitReader
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.registry import Consumer
@@ -26,9 +34,6 @@ from rangecast.server.state.registry import Consumer
 if TYPE_CHECKING:
     from rangecast.server.pipeline.pipeline import CommitPipeline
 
-WINDOW = 500
-WINDOW_BYTES = 1 << 20
-"""Messages, and their bytes, that may wait for a live listener."""
 _READERS = 256
 _IDLE = 30.0
 """Seconds after which a listener without a pull is closed."""
@@ -61,18 +66,18 @@ class Hub:
         self.pipeline, self.matched = pipeline, pipeline.matched
         pipeline.reread = self._reread_soon
 
-    def dispatch(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+    def dispatch(self, batch: int, messages: Mailboxes, matched: int) -> None:
         """Take what the matcher found; called by its thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._dispatch, batch, messages, matched)
 
-    def _dispatch(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+    def _dispatch(self, batch: int, messages: Mailboxes, matched: int) -> None:
         self.batch, self.matched = batch, matched
         for number, some in messages.items():
             for listener in self.listeners.get(number, ()):
                 listener.dispatch(some)
         for listener in list(self.reading):
-            listener.dispatch(())  # there is more to read
+            listener.dispatch(Mailbox())  # there is more to read
 
     def _reread_soon(self, seq: int) -> None:
         """Let listeners read the log; called by the matcher's thread."""
@@ -177,16 +182,17 @@ class Listener:
         self._look_at_batch()
         self._wakeup = asyncio.Event()
 
-    def dispatch(self, messages: list[Message] | tuple[()]) -> None:
+    def dispatch(self, mailbox: Mailbox) -> None:
         """Take messages into the window."""
         if self.consumer.max_per_second:
             return  # it reads when a second is over
         self._look_at_batch()
-        for message in messages:
+        for message in mailbox.messages:
             if message.seq > self.sent:
                 self._window.append(message)
                 self._window_bytes += message.size
-        if len(self._window) > WINDOW or self._window_bytes > WINDOW_BYTES:
+        is_full = len(self._window) > WINDOW or self._window_bytes > WINDOW_BYTES
+        if is_full or mailbox.is_dropped:
             self._window.clear()
             self._window_bytes = 0
             self._whole_after, self.is_live = self._hub.matched, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -10,6 +11,11 @@ import msgspec
 from rangecast.errors import RangecastError
 from rangecast.model.sets.members import Id
 
+WINDOW = 500
+WINDOW_BYTES = 1 << 20
+"""Messages, and their bytes, that may wait for a live listener."""
+_MIN_ID_BYTES = 2
+"""Bytes of an id in a message, with a comma."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -58,6 +64,40 @@ class BoardMessage(Message):
             self.seq,
             self.event[1:],
         )
+
+
+class Mailbox:
+    """The messages of a batch for one consumer; more than a window of them is dropped."""
+
+    def __init__(self, *, is_bounded: bool = True) -> None:
+        self.messages: list[Message] = []
+        self._is_bounded = is_bounded
+        self.is_dropped = False
+        """There were more: listeners read them from the log."""
+        self._bytes = 0
+
+    def add(self, message: Message) -> None:
+        """Add a message, unless there are too many."""
+        if self.is_dropped:
+            return
+        self.messages.append(message)
+        self._bytes += message.size
+        if self._is_bounded and (len(self.messages) > WINDOW or self._bytes > WINDOW_BYTES):
+            self._drop()
+
+    def has_room(self, ids: int) -> bool:
+        """Return whether messages with this many ids may fit; drop all of the batch otherwise."""
+        if self._is_bounded and _MIN_ID_BYTES * ids > WINDOW_BYTES:
+            self._drop()
+        return not self.is_dropped
+
+    def _drop(self) -> None:
+        self.messages.clear()
+        self.is_dropped = True
+
+
+Mailboxes = defaultdict[int, Mailbox]
+"""By the number of the consumer."""
 
 
 class Gap(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.sets.members import Id
-from rangecast.server.delivery.messages import Message
+from rangecast.server.delivery.messages import Mailbox, Mailboxes, Message
 from rangecast.server.log.base import Unit
 from rangecast.server.pipeline.commands import Edits, Events, Request, Updates
 from rangecast.server.state.board_index import Addressed, BoardIndex, Listened
@@ -19,9 +19,9 @@ from rangecast.server.state.boards import BoardEntry, InterestChange, ObjectChan
 from rangecast.server.state.registry import AnyChange, Change, Consumer, Registry
 from rangecast.server.state.space_index import Found, SpaceIndex, by_event, grouped
 
+MAX_PAIRS = 1_000_000
+"""Matches, or entries of rankings, in the answer to one request."""
 _decode = msgspec.json.Decoder(list[str | int]).decode
-Mailboxes = dict[int, list[Message]]
-"""Messages, by the number of their consumer."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Matching:
 
     def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
         """Apply and match units; return the messages of consumers that have a listener."""
-        mailboxes: Mailboxes = {}
+        mailboxes = Mailboxes(Mailbox)
         place = 0
         while place < len(batch):
             end = place + 1
@@ -110,13 +110,13 @@ class Matching:
 
         for one in some:
             for number, message in board_messages(one.changes, self._board_indexes, is_wanted):
-                messages.setdefault(number, []).append(message)
+                messages[number].add(message)
             if isinstance(one.request, Updates):
                 request, first = one.request, one.unit.first
                 index = self._board_indexes[request.entry]
                 found = index.update(one.updates, first, request.is_batch, is_wanted)
                 for number, message in found:
-                    messages.setdefault(number, []).append(message)
+                    messages[number].add(message)
                 self._of(request.entry.tenant).updates += len(one.updates)
                 assert request.accepted is not None
                 request.answer.set_result(request.accepted)
@@ -132,18 +132,55 @@ class Matching:
         points = [request.encoded.points_in(space) for request in requests]
         lines = [line for request in requests for line in request.encoded.lines]
         seqs = np.concatenate([np.arange(one.unit.first, one.unit.last + 1) for one in some])
-        found = index.match(points[0] if len(points) == 1 else np.concatenate(points))
+        answers = [_Answer(one.wants_matches, len(one.encoded.lines)) for one in requests]
         done = self._of(requests[0].entry.tenant)
         done.events += len(lines)
-        done.pairs += len(found.numbers)
-        fan_out(found, index, wanted, self._registry.numbered, lines, seqs, messages)
         begin = 0
-        for request in requests:
-            count = len(request.encoded.lines)
+        for count, found in index.match_in_pieces(
+            points[0] if len(points) == 1 else np.concatenate(points)
+        ):
+            done.pairs += len(found.numbers)
+            some_lines, some_seqs = lines[begin : begin + count], seqs[begin : begin + count]
+            numbered = self._registry.numbered
+            fan_out(found, index, wanted, numbered, some_lines, some_seqs, messages)
+            _add_to(answers, found, index, count)
+            begin += count
+        for request, answer in zip(requests, answers, strict=True):
             if request.wants_matches:
                 assert request.accepted is not None
-                request.accepted.matches = ids_by_event(found, index, begin, count)
+                request.accepted.matches = answer.matches
                 request.answer.set_result(request.accepted)
+
+
+class _Answer:
+    """The matches of a request, event by event, if they are asked for and aren't too many."""
+
+    def __init__(self, is_wanted: bool, events: int):
+        self.matches: list[list[Id]] | None = [] if is_wanted else None
+        self.missing = events
+        """Events that haven't been matched yet."""
+        self._pairs = 0
+
+    def add(self, found: Found, index: SpaceIndex, begin: int, count: int) -> None:
+        """Add the matches of the next events."""
+        self.missing -= count
+        if self.matches is None:
+            return
+        first, last = np.searchsorted(found.events, (begin, begin + count)).tolist()
+        self._pairs += last - first
+        if self._pairs > MAX_PAIRS:
+            self.matches = None
+        else:
+            self.matches += ids_by_event(found, index, begin, count)
+
+
+def _add_to(answers: Sequence[_Answer], found: Found, index: SpaceIndex, events: int) -> None:
+    """Add the matches of some events to the answers of the requests that they came with."""
+    begin = 0
+    for answer in answers:
+        count = min(answer.missing, events - begin)
+        if count:
+            answer.add(found, index, begin, count)
             begin += count
 
 
@@ -187,7 +224,7 @@ def fan_out(
     consumers: Sequence[Consumer | None],
     lines: Sequence[bytes],
     seqs: I64,
-    messages: dict[int, list[Message]],
+    messages: Mailboxes,
 ) -> None:
     """Add a message for each event and matching consumer that has a listener."""
     owners = index.owners[found.numbers]
@@ -204,12 +241,14 @@ def fan_out(
         consumer = consumers[owner]
         if consumer is None:
             continue  # it has ended meanwhile
+        mailbox = messages[owner]
+        if not mailbox.has_room(0 if consumer.max_per_event else end - begin):
+            continue
         places, some = events[begin:end], numbers[begin:end]
         turn = by_event(places, some, index.scores[some], consumer.max_per_event)
         names = [index.names[number] for number in some[turn].tolist()]
-        mailbox = messages.setdefault(owner, [])
         for event, ids in grouped(places[turn], names, consumer.max_per_event):
-            mailbox.append(Message(int(seqs[event]), lines[event], ids))
+            mailbox.add(Message(int(seqs[event]), lines[event], ids))
 
 
 def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[Id]]:

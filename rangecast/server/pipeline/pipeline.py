@@ -20,7 +20,7 @@ import numpy as np
 
 from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import Bool
-from rangecast.server.delivery.messages import Message
+from rangecast.server.delivery.messages import Mailboxes
 from rangecast.server.log.base import Draft, Log, LogFullError, Unit
 from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.apply import Matching, Written
@@ -57,7 +57,7 @@ class Resolved(NamedTuple):
     """Whether it rests on this group: it holds once the group is written."""
 
 
-Dispatch = Callable[[int, dict[int, list[Message]], int], None]
+Dispatch = Callable[[int, Mailboxes, int], None]
 """(number of the batch, messages by consumer, all is matched up to this seq)"""
 
 
@@ -147,7 +147,7 @@ class CommitPipeline:
         """Note that all up to a seq is written and carried out. Listeners read it from the log."""
         self.durable = self.matched = last
         self.batches += 1
-        self._dispatch(self.batches, {}, last)
+        self._dispatch(self.batches, Mailboxes(), last)
 
     def submit(self, request: Request) -> None:
         """Take a request; its `answer` comes later."""

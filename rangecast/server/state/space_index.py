@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -19,10 +19,17 @@ from rangecast.model.filters.many import boxes_of_texts
 from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
+from rangecast.results import Matches
 from rangecast.server.state.registry import Change, SpaceEntry, Version
 
 Bounds = tuple[F64, F64, I64]
 """Of subscriptions: the bounds of all their boxes, (boxes, d), and how many boxes each has."""
+MAX_PAIRS = 1 << 22
+"""Matches that are taken as arrays of events and numbers at a time, but for those of one event."""
+_AT_ONCE, _FEWER = 1 << 28, 8
+"""Matches that are in memory at a time if every subscription matches every event: fewer events are
+matched together then, and still fewer while they have many matches."""
+_MIN_EVENTS, _DENSE_EVENTS = 512, 16
 _encode = msgspec.json.Encoder().encode
 
 
@@ -31,6 +38,11 @@ class Found(NamedTuple):
 
     events: I64
     numbers: I64
+
+    @classmethod
+    def of(cls, matches: Matches) -> Self:
+        """Return matches of an engine whose ids are numbers."""
+        return cls(matches.matches.events, matches.ids.astype(np.int64, copy=False))
 
 
 class SpaceIndex:
@@ -49,8 +61,12 @@ class SpaceIndex:
 
     def match(self, points: F64) -> Found:
         """Return the subscriptions that match each point."""
-        matches = self.engine.match_points(points)
-        return Found(matches.matches.events, matches.ids.astype(np.int64, copy=False))
+        return Found.of(self.engine.match_points(points))
+
+    def match_in_pieces(self, points: F64) -> Iterator[tuple[int, Found]]:
+        """Yield how many points come next, and the subscriptions that match each of them."""
+        for _, some in matched_in_pieces(self.engine, points):
+            yield len(some), Found.of(some)
 
     def name(self, number: int) -> Id:
         """Return the id of a subscription."""
@@ -233,8 +249,14 @@ class History:
         """
         if not self._versions:
             return
-        matches = self.engine.match_points(points)
-        rows, events = matches.ids.astype(np.int64, copy=False), matches.matches.events
+        for first, some in matched_in_pieces(self.engine, points):
+            for place, ids, score in self._alive(some, seqs[first:], now_from, best):
+                yield first + place, ids, score
+
+    def _alive(
+        self, matches: Matches, seqs: I64, now_from: int, best: int
+    ) -> Iterator[tuple[int, bytes, float]]:
+        events, rows = Found.of(matches)
         died = np.array([one.died for one in self._versions], np.int64)
         at = np.maximum(seqs[events], now_from)
         alive = (self._born[rows] < at) & (at < died[rows])
@@ -246,6 +268,20 @@ class History:
         scores = np.maximum.reduceat(self._scores[rows], starts) if len(rows) else self._scores[:0]
         for (place, ids), score in zip(grouped(events, names, best), scores.tolist(), strict=True):
             yield place, ids, score
+
+
+def matched_in_pieces(engine: Engine, points: F64) -> Iterator[tuple[int, Matches]]:
+    """Yield the first of some events, and their matches; those of all needn't fit into memory."""
+    usual = step = max(_MIN_EVENTS, _AT_ONCE // max(1, len(engine)))
+    first = 0
+    while first < len(points):
+        matches = engine.match_points(points[first : first + step])
+        pairs = 0
+        for some in matches.split(MAX_PAIRS):
+            yield first, some
+            first += len(some)
+            pairs += len(some.matches.rows)
+        step = max(_DENSE_EVENTS, step // _FEWER) if pairs > MAX_PAIRS else min(usual, 2 * step)
 
 
 def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:

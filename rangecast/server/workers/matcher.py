@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from rangecast.errors import UsageError, abbreviate, did_you_mean
 from rangecast.server.delivery.cloudevents import MATCH, cloud_event
-from rangecast.server.delivery.messages import Message, position
+from rangecast.server.delivery.messages import Mailbox, Mailboxes, Message, position
 from rangecast.server.encoding import encoded
 from rangecast.server.log.base import Unit
 from rangecast.server.pipeline.apply import apply_changes, fan_out
@@ -114,15 +115,18 @@ class Matcher:
         answer = Answer(self.position, rejected=[(events[place], why) for place, why in rejected])
         if not used:
             return answer
-        messages: dict[int, list[Message]] = {}
+        messages = Mailboxes(partial(Mailbox, is_bounded=False))
         everybody = np.ones(max(1, len(registry.numbered)), bool)
-        found, places = index.match(taken.points), np.arange(len(used))
-        fan_out(found, index, everybody, registry.numbered, taken.lines, places, messages)
+        begin = 0
+        for count, found in index.match_in_pieces(taken.points):
+            lines, places = taken.lines[begin : begin + count], np.arange(begin, begin + count)
+            fan_out(found, index, everybody, registry.numbered, lines, places, messages)
+            begin += count
         for number, some in messages.items():
             consumer = registry.numbered[number]
             assert consumer is not None
             self._warn_of_rate_limit(consumer)
-            answer.matches += [self._match(used[one.seq], one, consumer) for one in some]
+            answer.matches += [self._match(used[one.seq], one, consumer) for one in some.messages]
         return answer
 
     def _match(self, event: Event, message: Message, consumer: Consumer) -> Match:

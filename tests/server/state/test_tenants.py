@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rangecast.server.delivery.hub import WINDOW, Listener
+from rangecast.server.delivery.hub import Listener
+from rangecast.server.delivery.messages import WINDOW, Mailbox
 from tests.server.http.test_auth import SPACE, Tenants
 
 SHARED = {
@@ -130,7 +131,10 @@ def test_listeners_that_fall_behind_are_counted_by_tenant(tenants: Tenants) -> N
     before = {one: metrics(tenants, one)["listener_overflows_total"] for one in ("red", "blue")}
     consumer = service.core.registry.consumers["blue", "blue-consumer"]
     listener = Listener(service.core.hub, consumer, 0)
-    listener.dispatch([_Message()] * (WINDOW + 1))  # type: ignore[list-item]
+    mailbox = Mailbox()
+    for _ in range(WINDOW + 1):
+        mailbox.add(_Message())  # type: ignore[arg-type]
+    listener.dispatch(mailbox)
     service.core.hub.reading.discard(listener)
     assert metrics(tenants, "red")["listener_overflows_total"] == before["red"]
     assert metrics(tenants, "blue")["listener_overflows_total"] == before["blue"] + 1

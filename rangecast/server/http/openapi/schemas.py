@@ -25,6 +25,10 @@ FILTER = text("A filter: docs/reference/filters.md.", examples=["price < 20 and 
 ID: Schema = {"type": ["string", "integer"], "description": "An id, as it was given."}
 _IGNORE = flag("The event may have values that are no attribute.")
 _BOXES = flag("The answer has all alternatives of filters.")
+_MATCHES = (
+    "With `wait=matches`: the subscriptions of each. `null` if there are more than a million, or "
+    "if the same request had come before."
+)
 _REJECTED = listed(ref("RejectedRow"), "Rows that can't be used; the others are.")
 _BOUNDS = {
     "position_lo": maybe(number()),
@@ -225,7 +229,7 @@ SCHEMAS: dict[str, Schema] = {
     "PublishResult": record(
         "Result of publishing events.",
         {
-            "matches": listed(listed(ID), "With `wait=matches`: the subscriptions of each."),
+            "matches": maybe(listed(listed(ID), _MATCHES)),
             "repeated": flag("The same Idempotency-Key had come before; this is its answer."),
             "skipped": whole("Events whose id had come before."),
         },

@@ -23,7 +23,7 @@ from rangecast.server.http.auth import allowed, granted
 from rangecast.server.http.bodies.read import lines_of, off_loop, read_body, weight
 from rangecast.server.http.middleware import MAX_BODY_BYTES
 from rangecast.server.http.problems import status_of
-from rangecast.server.pipeline.apply import ids_by_event
+from rangecast.server.pipeline.apply import MAX_PAIRS, ids_by_event
 from rangecast.server.pipeline.commands import Accepted
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import EVENTS, events_of
@@ -32,8 +32,6 @@ from rangecast.server.state.space_index import SpaceIndex
 
 router = APIRouter(prefix="/v1/spaces")
 _encode = msgspec.json.Encoder().encode
-MAX_PAIRS = 1_000_000
-"""Matches, or entries of rankings, in the answer to one request."""
 FEW = 256
 """Events that are read on the event loop: another thread would take longer to begin."""
 
@@ -77,8 +75,8 @@ async def publish(
 
     accepted = await result_of(await off_loop(weight(headers, body), work))
     status, kind = status_and_type(accepted)
-    answer = shown_accepted(core, accepted)
-    size = 0 if accepted.matches is None else MAX_BODY_BYTES  # of matches there may be any number
+    answer = shown_accepted(core, accepted, matches=wait == "matches")
+    size = 0 if accepted.matches is None else MAX_BODY_BYTES  # there may be a million matches
     return Response(await off_loop(size, _encode, answer), status, media_type=kind)
 
 
@@ -227,8 +225,8 @@ def status_and_type(accepted: Accepted) -> tuple[int, str]:
     return 200, "application/json"
 
 
-def shown_accepted(core: Core, accepted: Accepted) -> dict[str, Any]:
-    """Return what became of events as an answer."""
+def shown_accepted(core: Core, accepted: Accepted, *, matches: bool = False) -> dict[str, Any]:
+    """Return what became of events as an answer, with their matches if they were asked for."""
     epoch, count = core.epoch, accepted.count
     rejected = [(row, for_interface(reason, "http")) for row, reason in accepted.rejected]
     shown: dict[str, Any] = {
@@ -246,6 +244,6 @@ def shown_accepted(core: Core, accepted: Accepted) -> dict[str, Any]:
         shown["repeated"] = True
     if accepted.skipped:
         shown["skipped"] = accepted.skipped
-    if accepted.matches is not None:
+    if matches:
         shown["matches"] = accepted.matches
     return shown

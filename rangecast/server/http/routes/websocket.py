@@ -324,18 +324,20 @@ class Session:
         if not isinstance(events, list) or len(events) > MAX_EVENTS:
             raise RequestError(422, f"'events' is a list of at most {MAX_EVENTS:,} objects")
 
+        wants_matches = frame.get("wait") == "matches"
+
         def work() -> Future[Accepted]:
             lines = [_encode(event) for event in events]
             core.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
             return core.publish(
                 entry,
                 lines,
-                wants_matches=frame.get("wait") == "matches",
+                wants_matches=wants_matches,
                 ignore_unknown=frame.get("ignore_unknown") is True,
             )
 
         accepted = await result_of(await off_loop(self._frame_bytes, work))
-        return shown_accepted(core, accepted)
+        return shown_accepted(core, accepted, matches=wants_matches)
 
     async def _subscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
         caller, core = self._may("subscribe"), self._core
