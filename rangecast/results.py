@@ -85,7 +85,7 @@ class Matches(Results[list[Id]]):
     def split(self, pairs: int) -> Iterator[Matches]:
         """Yield the matches of some events, then of the next ones, without a copy.
 
-        They are at most so many pairs, or a single event.
+        Each has at most `pairs` pairs, or is a single event.
         """
         first = 0
         for piece in self.pieces:
