@@ -48,7 +48,8 @@ from rangecast.model.sets.rowstore import (
     no_rows,
     terms_of,
 )
-from rangecast.model.shapes.verify import places_of, without_places
+from rangecast.model.shapes.candidates import Verifier
+from rangecast.model.shapes.verify import without_places
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
 from rangecast.model.validation.inputs import as_boxes, as_filter, as_replacements
@@ -92,7 +93,7 @@ class LiveSet(SubscriptionSet):
         self._rebuilt_to = 0
         self._failure: Exception | None = None
         self._view: View = LiveView(
-            no_rows(), count=0, dead=0, edit=0, arrivals=0, places=places_of(space)
+            no_rows(), 0, dead=0, edit=0, arrivals=0, verifier=Verifier.of(space)
         )
         outlive_forks(self)
 
@@ -328,7 +329,7 @@ class LiveSet(SubscriptionSet):
         dead, edit = np.array(removed, np.int64), old.edit + 1
         parts = self._grown(old.parts, rows, count, old.edit)
         view: View = LiveView(
-            rows, count, old.dead + len(dead), edit, old.arrivals + arrivals, parts, old.places
+            rows, count, old.dead + len(dead), edit, old.arrivals + arrivals, parts, old.verifier
         )
         try:
             if added is None:
@@ -462,7 +463,8 @@ class LiveSet(SubscriptionSet):
         ]
         count = len(live) + len(tail)
         parts = (base, *later)
-        self._view = LiveView(rows, count, len(dead), now.edit, now.arrivals, parts, now.places)
+        verifier = Verifier.of(self.space)
+        self._view = LiveView(rows, count, len(dead), now.edit, now.arrivals, parts, verifier)
         self._members, self._rebuilding = members, None
         self.rebuild_count += 1
 

@@ -32,7 +32,6 @@ from rangecast.match.single_event import (
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.warmup import Starting
 from rangecast.model.sets.live_view import IndexPart, LiveView
-from rangecast.model.shapes.verify import verified
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
@@ -71,9 +70,9 @@ def match_one_live(view: View, points: F64) -> I32:
         view.single_event.append(_prepared(view, points.shape[1]))
     match, unsettled = view.single_event[0]
     rows: I32 = match(points, NO_ROWS)
-    if view.places is not None:
+    if view.verifier is not None:
         ends = np.array([0, len(rows)])
-        _, rows = verified(view.rows.bounds, view.places, points, ends, rows)
+        _, rows = view.verifier.verified(view.rows.bounds, view.count, points, ends, rows)
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
         view.single_event[:] = [_prepared(view, points.shape[1])]
     return rows
@@ -134,10 +133,11 @@ def match_live(view: View, points: F64) -> MatchRows:
     """Return the live rows that hold each event, (events, d)."""
     if view.is_plain:
         return view.parts[0].index.match(points)
-    if view.places is None:
-        return _match_boxes(view, points)
     found = _match_boxes(view, points)
-    offsets, rows = verified(view.rows.bounds, view.places, points, found.offsets, found.rows)
+    if view.verifier is None:
+        return found
+    candidates = found.offsets, found.rows
+    offsets, rows = view.verifier.verified(view.rows.bounds, view.count, points, *candidates)
     return MatchRows(offsets, rows, found.work._replace(tested=found.work.tested + len(found.rows)))
 
 
@@ -208,7 +208,7 @@ def _recent(view: View, dimensions: int) -> Recent:
     """Return the newest rows that live, which are in no part."""
     if not view.recent:
         start, end = view.indexed, view.count
-        free = [] if view.places is None else view.places.axes
+        free = [] if view.verifier is None else view.verifier.places.axes
         view.recent.append(Recent(view.rows, view.edit, start, end, dimensions, free))
     newest: Recent = view.recent[0]
     return newest

@@ -14,7 +14,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32
 from rangecast.match.result import MatchRows
 from rangecast.model.boxes import Boxes, as_points
-from rangecast.model.shapes.verify import bounds_of_boxes, places_of, verified
+from rangecast.model.shapes.candidates import Verifier, bounds_of_boxes
 
 
 class Unverified(Protocol):
@@ -44,12 +44,14 @@ class Verified:
         self.index = index
         self.name = index.name
         self.space = boxes.space
+        self.rows = boxes.rows
+        self._verifier = Verifier(boxes.space)
         self._bounds = bounds_of_boxes(boxes)
 
     @property
     def memory(self) -> int:
         """Bytes of the structure and of the boxes that candidates are compared with."""
-        return self.index.memory + self._bounds.memory
+        return self.index.memory + self._bounds.memory + self._verifier.memory
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""
@@ -69,8 +71,7 @@ class Verified:
         return self._verified(MatchRows(offsets, rows), point[None]).rows
 
     def _verified(self, found: MatchRows, points: F64) -> MatchRows:
-        places = places_of(self.space)
-        assert places is not None
-        offsets, rows = verified(self._bounds, places, points, found.offsets, found.rows)
+        candidates = found.offsets, found.rows
+        offsets, rows = self._verifier.verified(self._bounds, self.rows, points, *candidates)
         work = found.work._replace(tested=found.work.tested + len(found.rows))
         return MatchRows(offsets, rows, work)

@@ -233,7 +233,7 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
         if combine not in part.rankings:
             part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
         found.append(_best_part(part.rankings[combine], ranked.died, view.edit, query))
-    if view.places is not None and len(ranked.recent):
+    if view.verifier is not None and len(ranked.recent):
         newest = _recent_part(view, ranked, combine, index, space)
         found.append(_best_part(newest, ranked.died, view.edit, query))
     elif len(ranked.recent) or not found:

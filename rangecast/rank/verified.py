@@ -16,8 +16,9 @@ from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds
+from rangecast.model.shapes.candidates import Verifier, bounds_of_boxes
 from rangecast.model.shapes.programs import Programs, holds
-from rangecast.model.shapes.verify import are_held, bounds_of_boxes, places_of
+from rangecast.model.shapes.verify import places_of
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best
 from rangecast.rank.scores.combine import joined, nothing, number_of
@@ -49,12 +50,13 @@ class Verified:
         self.name = index.name
         self.rows = boxes.rows
         self.space = boxes.space
+        self._verifier = Verifier(boxes.space)
         self._bounds = bounds_of_boxes(boxes)
 
     @property
     def memory(self) -> int:
         """Bytes of the structure and of the boxes that candidates are compared with."""
-        return self.index.memory + self._bounds.memory
+        return self.index.memory + self._bounds.memory + self._verifier.memory
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event, best first."""
@@ -76,11 +78,9 @@ class Verified:
         self, found: Best, points: F64, events: I64, rows: I32, scores: F64, counts: I64
     ) -> I64:
         """Write the first candidates that are verified; return how many each event has."""
-        places = places_of(self.space)
-        assert places is not None
         event, _, candidate, score = found.pairs()
         ends = np.concatenate([[0], np.cumsum(found.counts)])
-        held = are_held(self._bounds, places, points, ends, candidate)
+        held = self._verifier.are_held(self._bounds, self.rows, points, ends, candidate)
         event, candidate, score = event[held], candidate[held], score[held]
         rank = np.arange(len(event)) - np.searchsorted(event, event)
         fits = rank < rows.shape[1]

@@ -13,7 +13,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import I32, I64
 from rangecast.model.sets.rowstore import RowArrays
-from rangecast.model.shapes.verify import Places
+from rangecast.model.shapes.candidates import Verifier
 
 MatchIndex = TypeVar("MatchIndex")
 RankPart = TypeVar("RankPart")
@@ -61,7 +61,7 @@ class LiveView(Generic[MatchIndex, RankPart]):
     arrivals: int
     """Number of subscriptions that ever arrived."""
     parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
-    places: Places | None = None
+    verifier: Verifier | None = None
     """Of a space with places: their words are verified on what the structures find."""
     recent: list[Any] = field(default_factory=list, init=False)
     """The newest rows as matching compares them, once an answer needed them."""
@@ -77,7 +77,7 @@ class LiveView(Generic[MatchIndex, RankPart]):
     def __post_init__(self) -> None:
         parts = self.parts
         alone = len(parts) == 1 and parts[0].is_whole and parts[0].end == self.count
-        is_plain = alone and not self.dead and self.places is None
+        is_plain = alone and not self.dead and self.verifier is None
         object.__setattr__(self, "is_plain", is_plain)
 
     @property

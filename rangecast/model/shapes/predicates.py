@@ -17,7 +17,7 @@ OUTSIDE, BORDER, INSIDE = 0, 1, 2
 MAX_COORDINATE, MIN_COORDINATE = 1e140, 1e-140
 """Magnitudes for which products of two coordinates neither overflow nor lose digits."""
 _SPLIT = 134217729.0  # 2**27 + 1
-_ORIENTATION_ERROR = 3.3306690738754716e-16
+ORIENTATION_ERROR = 3.3306690738754716e-16
 _CIRCLE_ERROR = 1.5e-15
 
 
@@ -82,7 +82,7 @@ def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float
     left = (ax - cx) * (by - cy)
     right = (ay - cy) * (bx - cx)
     determinant = left - right
-    if abs(determinant) > _ORIENTATION_ERROR * (abs(left) + abs(right)):
+    if abs(determinant) > ORIENTATION_ERROR * (abs(left) + abs(right)):
         return 1 if determinant > 0.0 else -1
     return _orientation_exactly(ax, ay, bx, by, cx, cy)
 

@@ -14,7 +14,8 @@ while others are appended.
     corners    (corners, 2)      x, y
     vectors    (vectors, 3)      corners of geodesic polygons as points of the unit sphere
     numbers    (numbers,)        centres and radii; segments of corridors; short rings as a whole:
-                                 x0, y0, x1, y1, then the corners; programs of arithmetic
+                                 edges, literal, the axes of x and y, bounds (x0, y0, x1, y1), then
+                                 x of all corners, then y of all corners; programs of arithmetic
 
 A large polygon is cut into stripes of y, each with the edges that it meets, so that a point is
 compared with few of them.
@@ -33,7 +34,14 @@ from rangecast.kernels.jit import jit
 from rangecast.model.arithmetic.programs import comparison_holds
 from rangecast.model.shapes.earth import holds_north_pole, unit_vectors
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
-from rangecast.model.shapes.predicates import BORDER, INSIDE, OUTSIDE, cross_edge, side_of_circle
+from rangecast.model.shapes.predicates import (
+    BORDER,
+    INSIDE,
+    ORIENTATION_ERROR,
+    OUTSIDE,
+    cross_edge,
+    side_of_circle,
+)
 from rangecast.model.shapes.sphere import (
     BAND,
     ellipsoid_distance,
@@ -46,7 +54,7 @@ from rangecast.model.shapes.sphere import (
 PLANE_POLYGON, STRAIGHT_POLYGON, GEODESIC_POLYGON = 0, 1, 2
 PLANE_CIRCLE, SPHERE_CIRCLE, ELLIPSOID_CIRCLE = 3, 4, 5
 PLANE_CORRIDOR, EARTH_CORRIDOR = 6, 7
-_PLANE_RING, _STRAIGHT_RING = 8, 9
+PLANE_RING, _STRAIGHT_RING = 8, 9
 """Polygons of one short ring: most of them."""
 ARITHMETIC = 10
 """No shape but a comparison: its numbers are a program of `rangecast.model.arithmetic`."""
@@ -72,27 +80,49 @@ class Programs(NamedTuple):
     numbers: F64
 
 
-_LITERAL, _POLYGON, _HULL = 6, 4, 5
+LITERAL, _POLYGON, _HULL = 6, 4, 5
+
+
+RING = 8
+"""Numbers of a short ring before its corners."""
+DOUBTFUL = 2
 
 
 @jit
-def _in_ring(n: Any, first: int, last: int, x: float, y: float) -> int:
+def in_ring(n: Any, ring: int, x: float, y: float) -> int:
+    """Return whether a short ring holds a point: 1, 0, or DOUBTFUL if doubles can't tell.
+
+    All edges are looked at, without branches: a compiler makes this loop SIMD code. The sign of an
+    orientation is sure by the same bound as in `predicates.orientation`. On a level with a corner
+    nothing is decided here, so a point on the border is always in doubt.
+    """
+    edges = int(n[ring])
+    xs, ys = ring + RING, ring + RING + edges + 1
+    crossed = doubts = 0
+    for i in range(edges):
+        x1, y1, x2, y2 = n[xs + i], n[ys + i], n[xs + i + 1], n[ys + i + 1]
+        left, right = (x1 - x) * (y2 - y), (y1 - y) * (x2 - x)
+        determinant = left - right
+        is_sure = abs(determinant) > ORIENTATION_ERROR * (abs(left) + abs(right))
+        begins_below = y1 <= y
+        straddles = begins_below != (y2 <= y)
+        crossed += straddles & ((determinant > 0.0) == begins_below)
+        doubts += (straddles & (not is_sure)) | (y1 == y)
+    return DOUBTFUL if doubts else crossed & 1
+
+
+@jit
+def _in_ring(n: Any, ring: int, x: float, y: float) -> int:
     """Return where a point lies in a ring: OUTSIDE, BORDER or INSIDE, + 4 if parity says so."""
-    if not (n[first] <= x <= n[first + 2] and n[first + 1] <= y <= n[first + 3]):
+    if not (n[ring + 4] <= x <= n[ring + 6] and n[ring + 5] <= y <= n[ring + 7]):
         return OUTSIDE
+    edges = int(n[ring])
+    xs, ys = ring + RING, ring + RING + edges + 1
     parity = on_border = 0
-    x1, y1 = n[first + 4], n[first + 5]
-    below = y1 <= y
-    for i in range(first + 6, last, 2):
-        x2, y2 = n[i], n[i + 1]
-        if below != (y2 <= y):
-            below = not below
-            crossed = cross_edge(x1, y1, x2, y2, x, y)
-            parity ^= crossed >> 1
-            on_border |= crossed & 1
-        elif y2 == y:
-            on_border |= cross_edge(x1, y1, x2, y2, x, y) & 1
-        x1, y1 = x2, y2
+    for i in range(edges):
+        crossed = cross_edge(n[xs + i], n[ys + i], n[xs + i + 1], n[ys + i + 1], x, y)
+        parity ^= crossed >> 1
+        on_border |= crossed & 1
     where = BORDER if on_border else INSIDE if parity else OUTSIDE
     return where + 4 * parity
 
@@ -198,12 +228,11 @@ def _side(p: Any, literal: int, x: float, y: float) -> int:
     """Return where a point lies: OUTSIDE, BORDER or INSIDE, with the parity of a polygon."""
     kind, first = p.literals[literal], p.literals[literal + 3]
     n = p.numbers
-    if kind >= _PLANE_RING:
-        last = p.literals[literal + 4]
-        side = _in_ring(n, first, last, x, y)
+    if kind >= PLANE_RING:
+        side = _in_ring(n, first, x, y)
         if kind == _STRAIGHT_RING:
-            side |= _in_ring(n, first, last, x + 360.0, y)
-            side |= _in_ring(n, first, last, x - 360.0, y)
+            side |= _in_ring(n, first, x + 360.0, y)
+            side |= _in_ring(n, first, x - 360.0, y)
         return side
     if kind <= GEODESIC_POLYGON:
         return _in_polygons(p, literal, x, y, kind)
@@ -228,29 +257,33 @@ def _side(p: Any, literal: int, x: float, y: float) -> int:
 
 
 @jit
+def literal_holds(p: Any, number: int, points: Any, event: int) -> bool:
+    """Whether a literal holds at the point whose coordinates begin at points[event]."""
+    literal = LITERAL * number
+    if p.literals[literal] == ARITHMETIC:
+        first, last = p.literals[literal + 3], p.literals[literal + 4]
+        return bool(comparison_holds(p.numbers, first, last, points, event))
+    axes = p.literals[literal + 5]
+    x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return False
+    side, border, kind = _side(p, literal, x, y), p.literals[literal + 2], p.literals[literal]
+    if border == ONCE and (kind <= GEODESIC_POLYGON or kind >= PLANE_RING):
+        within = side >= 4
+    else:
+        place = side & 3
+        within = place >= INSIDE or (place == BORDER and border != OPEN)
+    return bool(within != (p.literals[literal + 1] == 1))
+
+
+@jit
 def holds(p: Any, word: int, points: Any, event: int) -> bool:
     """Whether all literals of a word hold at the point whose coordinates begin at points[event].
 
     `p` has the pointers of `Programs`.
     """
-    for i in range(p.words[word], p.words[word + 1]):
-        literal = _LITERAL * i
-        if p.literals[literal] == ARITHMETIC:
-            first, last = p.literals[literal + 3], p.literals[literal + 4]
-            if not comparison_holds(p.numbers, first, last, points, event):
-                return False
-            continue
-        axes = p.literals[literal + 5]
-        x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
-        if not (math.isfinite(x) and math.isfinite(y)):
-            return False
-        side, border, kind = _side(p, literal, x, y), p.literals[literal + 2], p.literals[literal]
-        if border == ONCE and (kind <= GEODESIC_POLYGON or kind >= _PLANE_RING):
-            within = side >= 4
-        else:
-            place = side & 3
-            within = place >= INSIDE or (place == BORDER and border != OPEN)
-        if within == (p.literals[literal + 1] == 1):
+    for number in range(p.words[word], p.words[word + 1]):
+        if not literal_holds(p, number, points, event):
             return False
     return True
 
@@ -274,7 +307,7 @@ class ProgramStore:
         self._size = dict.fromkeys(Programs._fields, 0)
         self._arrays: dict[str, Any] = {
             "words": np.zeros(1, np.int64),
-            "literals": np.zeros((0, _LITERAL), np.int64),
+            "literals": np.zeros((0, LITERAL), np.int64),
             "polygons": np.zeros((0, _POLYGON), np.int64),
             "hulls": np.zeros((0, _HULL)),
             "stripes": np.zeros(1, np.int64),
@@ -329,9 +362,13 @@ class ProgramStore:
             self._append("numbers", _corridor_numbers(shape, kind))
         elif _is_short(shape) and kind != GEODESIC_POLYGON:
             ring = shape.polygons[0][0]
-            self._append("numbers", np.concatenate([ring.min(axis=0), ring.max(axis=0)]))
-            self._append("numbers", ring.reshape(-1))
-            kind = _PLANE_RING if kind == PLANE_POLYGON else _STRAIGHT_RING
+            (x0, y0), (x1, y1) = ring.min(axis=0).tolist(), ring.max(axis=0).tolist()
+            axes = literal.x_axis, literal.y_axis
+            head = len(ring) - 1, self._size["literals"], *axes, x0, y0, x1, y1
+            self._append("numbers", np.concatenate([head, ring[:, 0], ring[:, 1]]))
+            # Within one turn of longitudes a ring is one on a plane.
+            is_plane = kind == PLANE_POLYGON or (x0 > -180.0 and x1 < 180.0)
+            kind = PLANE_RING if is_plane else _STRAIGHT_RING
         else:
             start = self._size["polygons"]
             for rings in shape.polygons:

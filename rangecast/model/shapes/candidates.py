@@ -1,0 +1,247 @@
+"""Verification of candidates: does a box of a subscription hold an event, its shapes included?
+
+An index finds rows by their boxes without words. Where all boxes of a row have one word of one
+literal, this literal alone decides: that the row is a candidate says the rest. Such rows, most of
+them, have the literal noted (`Verifier`). All others are compared again, box by box.
+
+Candidates are taken some at a time, so that their shapes are fetched from memory together.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.bits import prefetch
+from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
+from rangecast.kernels.jit import jit
+from rangecast.model.boxes import Boxes
+from rangecast.model.sets.rowstore import Bounds, append, no_rows
+from rangecast.model.shapes.programs import (
+    DOUBTFUL,
+    LITERAL,
+    PLANE_RING,
+    RING,
+    Programs,
+    holds,
+    in_ring,
+    literal_holds,
+)
+from rangecast.model.shapes.verify import places_of
+from rangecast.model.space import Space
+
+_SEVERAL = -1
+"""A row that no single literal decides."""
+_TOGETHER = 32
+"""Candidates whose shapes are fetched together."""
+_LINE = 8
+"""Numbers of a cache line."""
+
+
+def bounds_of_boxes(boxes: Boxes) -> Bundle[Bounds]:
+    """Return the boxes of a static set as verification reads them."""
+    return append(no_rows(), 0, boxes, np.zeros(boxes.rows, np.int64)).bounds
+
+
+@jit
+def _decisive(
+    table: I64,
+    place_of_axis: I64,
+    word_of: I64,
+    programs_table: I64,
+    first: int,
+    last: int,
+    literals: I64,
+) -> None:
+    """Write the literal that decides each row from `first` to before `last`.
+
+    It is the place of a ring in the numbers of programs, or -2 - literal, or _SEVERAL.
+    """
+    bounds = pointers(opened(table, Bounds))
+    p = pointers(opened(programs_table, Programs))
+    for row in range(first, last):
+        word = -1
+        is_one = True
+        for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
+            words = 0
+            for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+                place = place_of_axis[bounds.axis[term]]
+                if place >= 0:
+                    found = word_of[place, int(bounds.lo[term])]
+                    is_one = is_one and (word < 0 or found == word)
+                    word = found
+                    words += 1
+            is_one = is_one and words == 1
+        literals[row] = _SEVERAL
+        if is_one and word >= 0 and p.words[word + 1] - p.words[word] == 1:
+            number = p.words[word]
+            at = LITERAL * number
+            is_ring = p.literals[at] == PLANE_RING and p.literals[at + 1] == 0
+            literals[row] = p.literals[at + 3] if is_ring else -2 - number
+
+
+@jit
+def is_held(
+    bounds: Any, row: int, place_of_axis: I64, word_of: I64, programs: Any, points: Any, event: int
+) -> bool:
+    """Whether a candidate row holds the event whose coordinates begin at points[event].
+
+    The one box of a row needs no comparison but of its words: that it is a candidate says the rest.
+    """
+    first, last = bounds.first_box[row], bounds.first_box[row + 1]
+    for box in range(first, last):
+        held = True
+        for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+            axis = bounds.axis[term]
+            place = place_of_axis[axis]
+            if place >= 0:
+                word = word_of[place, int(bounds.lo[term])]
+                full = bounds.hi[term] > bounds.lo[term]
+                held = full or holds(programs, word, points, event)
+            elif last - first > 1:
+                value = points[event + axis]
+                held = bounds.lo[term] <= value <= bounds.hi[term]
+            if not held:
+                break
+        if held:
+            return True
+    return False
+
+
+@jit
+def _ring_holds(p: Any, ring: int, points: Any, event: int) -> bool:
+    """Whether a ring that isn't negated holds an event."""
+    n = p.numbers
+    x, y = points[event + int(n[ring + 2])], points[event + int(n[ring + 3])]
+    found = in_ring(n, ring, x, y)
+    if found == DOUBTFUL:
+        return literal_holds(p, int(n[ring + 1]), points, event)
+    return found == 1
+
+
+@jit
+def _hold(
+    literals: I64,
+    table: I64,
+    place_of_axis: I64,
+    word_of: I64,
+    programs_table: I64,
+    points: F64,
+    offsets: I64,
+    rows: I32,
+    held: Bool,
+) -> None:
+    """Write whether each candidate holds its event."""
+    bounds = pointers(opened(table, Bounds))
+    p = pointers(opened(programs_table, Programs))
+    at = pointer(points, 0)
+    d = points.shape[1]
+    event = 0
+    for first in range(0, len(rows), _TOGETHER):
+        last = min(first + _TOGETHER, len(rows))
+        for c in range(first, last):
+            ring = literals[rows[c]]
+            if ring >= 0:
+                prefetch(p.numbers, ring)
+            elif ring != _SEVERAL:
+                prefetch(p.literals, LITERAL * (-2 - ring))
+        for c in range(first, last):
+            ring = literals[rows[c]]
+            if ring >= 0:
+                for line in range(_LINE, RING + 2 * int(p.numbers[ring]) + 2, _LINE):
+                    prefetch(p.numbers, ring + line)
+            elif ring != _SEVERAL:
+                prefetch(p.numbers, p.literals[LITERAL * (-2 - ring) + 3])
+        for c in range(first, last):
+            while c >= offsets[event + 1]:
+                event += 1
+            row = rows[c]
+            number = literals[row]
+            if number >= 0:
+                held[c] = _ring_holds(p, number, at, event * d)
+            elif number != _SEVERAL:
+                held[c] = literal_holds(p, -2 - number, at, event * d)
+            else:
+                held[c] = is_held(bounds, row, place_of_axis, word_of, p, at, event * d)
+
+
+@jit
+def _keep(offsets: I64, rows: I32, held: Bool, kept: I64, out: I32) -> int:
+    """Write the candidates that hold their event; return how many there are."""
+    filled = 0
+    for event in range(len(offsets) - 1):
+        kept[event] = filled
+        for c in range(offsets[event], offsets[event + 1]):
+            out[filled] = rows[c]
+            filled += held[c]
+    kept[len(offsets) - 1] = filled
+    return filled
+
+
+class Verifier:
+    """Verification of the rows of one set, which only grow in number."""
+
+    def __init__(self, space: Space):
+        places = places_of(space)
+        assert places is not None
+        self.space = space
+        self.places = places
+        self._literals = np.empty(0, np.int64)
+        self._known = 0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, space: Space) -> Verifier | None:
+        """Return one for the rows of a set; `None` if its space has no places."""
+        return None if places_of(space) is None else cls(space)
+
+    def __reduce__(self) -> tuple[type[Verifier], tuple[Space]]:
+        """Return what pickles have: literals are numbered anew by each process."""
+        return Verifier, (self.space,)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of what is noted of rows."""
+        return self._literals.nbytes
+
+    def _decisive(self, bounds: Bundle[Bounds], count: int) -> I64:
+        """Return the literals that decide the first `count` rows, which never change."""
+        if self._known < count:
+            with self._lock:
+                known, literals = self._known, self._literals
+                if count > len(literals):
+                    literals = np.empty(max(count, 2 * known), np.int64)
+                    literals[:known] = self._literals[:known]
+                of_axis, _, word_of, programs = self.places.tables()
+                given = bounds.table, of_axis, word_of, programs.table
+                _decisive(*given, known, count, literals)
+                self._literals, self._known = literals, max(known, count)
+        return self._literals
+
+    def are_held(
+        self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
+    ) -> Bool:
+        """Return which candidates hold their event, (events, d)."""
+        literals = self._decisive(bounds, count)
+        of_axis, _, word_of, programs = self.places.tables()
+        held = np.empty(len(rows), np.bool_)
+        given = bounds.table, of_axis, word_of, programs.table, points, offsets, rows
+        _hold(literals, *given, held)
+        return held
+
+    def verified(
+        self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
+    ) -> tuple[I64, I32]:
+        """Return the offsets and rows of candidates that hold their event, (events, d).
+
+        count   rows of the set; none of them changes any more
+        """
+        if not len(rows):
+            return offsets, rows
+        held = self.are_held(bounds, count, points, offsets, rows)
+        kept, out = np.empty(len(offsets), np.int64), np.empty(len(rows), np.int32)
+        filled = _keep(offsets, rows, held, kept, out)
+        return kept, out[:filled]
