@@ -69,7 +69,7 @@ def check_short_way(text: str) -> bool:
 def check_many(texts: list[str]) -> list[bool]:
     """Check that the filters of many texts are those of each; return which the kernel read."""
     space, other = language.space(), language.space()
-    lo, hi, good = read_texts(texts, space)
+    lo, hi, good, _ = read_texts(texts, space)
     for place, text in enumerate(texts):
         if not good[place]:
             for where in (other, space):
@@ -148,7 +148,7 @@ def test_boxes_of_many_texts_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numbers_of_many_texts_are_the_nearest_doubles(numbers: list[float]) -> None:
     space = Space([Number("x"), Integer("n")])
     said = [form for one in numbers for form in (repr(one), f"{one:.12g}", f"{one:.3f}")]
-    lo, _, good = read_texts([f"x >= {one}" for one in said], space)
+    lo, _, good, _ = read_texts([f"x >= {one}" for one in said], space)
     assert good.all()
     assert lo[:, 0].tolist() == [float(one) for one in said]
 

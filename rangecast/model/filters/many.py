@@ -22,6 +22,7 @@ from rangecast.kernels.jit import is_compiled, jit
 from rangecast.model.attributes.base import Attribute, Integer, Interval, Number
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.lexer import KEYWORDS
+from rangecast.model.filters.many_shapes import read_polygons
 from rangecast.model.filters.plain import range_of
 from rangecast.model.space import Space
 
@@ -292,10 +293,14 @@ def boxes_of_texts(
     parse    what to do instead of parsing a text that is parsed alone
     """
     count, parse = len(texts), parse or (lambda _, text: Filter.parse(text, space))
-    lo, hi, good = read_texts(texts, space) if _is_worth(count) else _none(count, space)
+    lo, hi, good, several = read_texts(texts, space) if _is_worth(count) else _none(count, space)
     sizes = good.astype(np.int64)
     parsed: list[Filter] = []
     for place in np.flatnonzero(~good).tolist():
+        if place in several:
+            parsed.append(several[place])
+            sizes[place] = len(parsed[-1].boxes)
+            continue
         text = texts[place]
         try:
             text = text.as_py() if isinstance(text, pa.Scalar) else text
@@ -328,14 +333,18 @@ def _is_worth(count: int) -> bool:
     return _Parsed.count >= _WORTH_COMPILING
 
 
-def _none(count: int, space: Space) -> tuple[F64, F64, Bool]:
+Texts = tuple[F64, F64, Bool, dict[int, Filter]]
+"""The box of each text, (texts, d), and for which it counts; the filters of some others."""
+
+
+def _none(count: int, space: Space) -> Texts:
     """Return what `read_texts` would, if it could read nothing."""
     bounds = np.empty((count, len(space)))
-    return bounds, bounds, np.zeros(count, bool)
+    return bounds, bounds, np.zeros(count, bool), {}
 
 
-def read_texts(texts: pa.Array | Sequence[Any], space: Space) -> tuple[F64, F64, Bool]:
-    """Return the box of each text, (texts, d), and for which of them it counts.
+def read_texts(texts: pa.Array | Sequence[Any], space: Space) -> Texts:
+    """Return the boxes of texts that are read here.
 
     The others have several boxes, can't be used, or are of a shape that isn't read here.
     """
@@ -358,7 +367,7 @@ def read_texts(texts: pa.Array | Sequence[Any], space: Space) -> tuple[F64, F64,
     while row < count:
         row, filled = _cut(text, ends, row, names, lo, hi, good, listed)
         _look_up(space, listed[:filled], raw, ranges, lo, hi, good)
-    return lo, hi, good
+    return lo, hi, good, read_polygons(text, ends, raw, space, lo, hi, good)
 
 
 def _names(space: Space) -> _Names:

@@ -23,12 +23,12 @@ from rangecast.model.filters.regions import (
     NULL,
     Product,
     Ranges,
-    absorbed,
     after,
     before,
     complement,
     joined,
 )
+from rangecast.model.filters.regions import boxes as disjoint
 from rangecast.model.shapes.words import literals_of
 from rangecast.model.space import Space
 
@@ -61,10 +61,11 @@ def without_covers(space: Space, products: list[Product]) -> list[Product]:
             rest = tuple(part for part in product if part[0] not in (*sides, axis))
             for cells in _implied(space, place, ranges, sides):
                 number = ranges[0][0]
-                implied = absorbed(
+                covers = [
                     tuple(sorted([*rest, *cell, (axis, ((number, number + FULL * full),))]))
                     for cell, full in cells
-                )
+                ]
+                implied = disjoint(space.attributes, covers)
                 if all(one in left for one in implied):
                     for one in implied:
                         left.pop(one, None)

@@ -22,8 +22,8 @@ MAX_BOXES = 16
 """Boxes of a polygon."""
 MAX_CORRIDOR_BOXES = 256
 _SMALL = 64
-"""Corners below which a polygon that fills half of its bounds has one box."""
-_FILLED = 0.45
+"""Corners below which a polygon that fills this share of its bounds has one box."""
+_FILLED = 0.2
 _GAIN = 0.04
 """Share of the bounds that a split must be able to save."""
 
@@ -59,10 +59,26 @@ def _edges_meeting(xs: F64, ys: F64, edges: I64, x0: float, y0: float, x1: float
     return found[:count]
 
 
-def ring_area(ring: F64) -> float:
-    """Return twice the area of a ring, positive if it winds counter-clockwise."""
-    x, y = ring[:, 0] - ring[0, 0], ring[:, 1] - ring[0, 1]
-    return float(np.dot(x[:-1], y[1:]) - np.dot(y[:-1], x[1:]))
+@jit
+def _ring_area(xs: F64, ys: F64, first: int, last: int) -> float:
+    """Return the area of a ring."""
+    area = 0.0
+    for i in range(first, last - 1):
+        x1, y1 = xs[i] - xs[first], ys[i] - ys[first]
+        x2, y2 = xs[i + 1] - xs[first], ys[i + 1] - ys[first]
+        area += x1 * y2 - x2 * y1
+    return abs(area) / 2
+
+
+@jit
+def has_one_box(
+    xs: F64, ys: F64, first: int, last: int, x0: float, y0: float, x1: float, y1: float
+) -> bool:
+    """Whether the bounds of a ring are its one box: it is small, and fills most of them."""
+    total = (x1 - x0) * (y1 - y0)
+    if not (total > 0.0 and math.isfinite(total)):
+        return True
+    return last - first < _SMALL and _ring_area(xs, ys, first, last) > _FILLED * total
 
 
 def cover_polygons(shape: Polygons) -> list[Cell]:
@@ -75,14 +91,12 @@ def _cover_polygon(rings: tuple[F64, ...], most: int) -> list[Cell]:
     outer = rings[0]
     (x0, y0), (x1, y1) = outer.min(axis=0).tolist(), outer.max(axis=0).tolist()
     whole = Cell(x0, y0, x1, y1)
-    total = (x1 - x0) * (y1 - y0)
-    area = abs(ring_area(outer)) / 2 - sum(abs(ring_area(ring)) / 2 for ring in rings[1:])
-    corners = sum(map(len, rings))
-    few = corners < _SMALL and area > _FILLED * total
-    if few or most == 1 or not (total > 0 and math.isfinite(total)):
-        return [whole]
     points = np.concatenate(rings)
     xs, ys = points[:, 0].copy(), points[:, 1].copy()
+    total = (x1 - x0) * (y1 - y0)
+    is_small = len(rings) == 1 and has_one_box(xs, ys, 0, len(outer), *whole[:4])
+    if is_small or most == 1 or not (total > 0 and math.isfinite(total)):
+        return [whole]
     ends = np.cumsum([len(ring) for ring in rings])
     edges = np.setdiff1d(np.arange(len(xs)), ends - 1).astype(np.int64)
     done: list[Cell] = []

@@ -105,7 +105,9 @@ def _from_wkt(text: str) -> Polygons | Lines:
     simple = _ONE_RING.fullmatch(text)
     if simple is not None:  # most polygons
         corners = [corner.split() for corner in simple[1].split(",")]
-        if len(corners) <= MAX_CORNERS and all(len(corner) == 2 for corner in corners):
+        are_numbers = all(_NUMBER.fullmatch(one) for corner in corners for one in corner)
+        is_flat = are_numbers and all(len(corner) == 2 for corner in corners)
+        if is_flat and len(corners) <= MAX_CORNERS:
             ring = _ring([(float(x), float(y)) for x, y in corners])
             return Polygons(((ring,),), " ".join(text.split()))
     found = _TOKEN.match(text)

@@ -32,6 +32,7 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 from rangecast.model.arithmetic.programs import comparison_holds
+from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.earth import holds_north_pole, unit_vectors
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
 from rangecast.model.shapes.predicates import (
@@ -340,15 +341,35 @@ class ProgramStore:
         self._append("words", [self._size["literals"]])
         self._bundle = None
 
+    def add_rings(self, rings: Rings, which: I64, border: int, x_axis: int, y_axis: int) -> None:
+        """Append a word for each of some short rings on a plane."""
+        literal, start = self._size["literals"], self._size["numbers"]
+        sizes = RING + 2 * (rings.first[which + 1] - rings.first[which])
+        ends = start + np.cumsum(sizes)
+        starts = ends - sizes
+        rows = np.zeros((len(which), LITERAL), np.int64)
+        rows[:, 0], rows[:, 2], rows[:, 5] = PLANE_RING, border, x_axis << 16 | y_axis
+        rows[:, 3], rows[:, 4] = starts, ends
+        numbers = self._room("numbers", int(ends[-1] - start))
+        _store_rings(*rings, which, literal, x_axis, y_axis, starts - start, numbers)
+        self._append("literals", rows)
+        self._append("words", literal + 1 + np.arange(len(which)))
+        self._bundle = None
+
     def _append(self, name: str, rows: Any) -> None:
-        array, used = self._arrays[name], self._size[name]
+        array = self._arrays[name]
         given = np.asarray(rows, array.dtype).reshape(-1, *array.shape[1:])
-        if used + len(given) > len(array):
-            larger = np.zeros((max(used + len(given), 2 * used, 64), *array.shape[1:]), array.dtype)
+        self._room(name, len(given))[:] = given
+
+    def _room(self, name: str, count: int) -> Any:
+        """Return the next items of an array, to be written."""
+        array, used = self._arrays[name], self._size[name]
+        if used + count > len(array):
+            larger = np.zeros((max(used + count, 2 * used, 64), *array.shape[1:]), array.dtype)
             larger[:used] = array[:used]
             self._arrays[name] = array = larger
-        array[used : used + len(given)] = given
-        self._size[name] = used + len(given)
+        self._size[name] = used + count
+        return array[used : used + count]
 
     def _add_shape(self, literal: Literal) -> tuple[int, int, int]:
         """Append the arrays of a shape; return its kind, and where they begin and end."""
@@ -402,6 +423,35 @@ class ProgramStore:
             order, sizes = _striped(corners[:, 1], edges, y0, per_unit, count)
         self._append("stripes", self._size["edges"] + np.cumsum(sizes))
         self._append("edges", start + order)
+
+
+@jit
+def _store_rings(
+    xs: F64,
+    ys: F64,
+    first: I64,
+    which: I64,
+    literal: int,
+    x_axis: int,
+    y_axis: int,
+    starts: I64,
+    numbers: F64,
+) -> None:
+    """Write short rings as `in_ring` reads them."""
+    for i in range(len(which)):
+        begin, end, at = first[which[i]], first[which[i] + 1], starts[i]
+        numbers[at], numbers[at + 1] = end - begin - 1, literal + i
+        numbers[at + 2], numbers[at + 3] = x_axis, y_axis
+        numbers[at + 4], numbers[at + 6] = xs[begin:end].min(), xs[begin:end].max()
+        numbers[at + 5], numbers[at + 7] = ys[begin:end].min(), ys[begin:end].max()
+        for c in range(end - begin):
+            numbers[at + RING + c] = xs[begin + c]
+            numbers[at + RING + end - begin + c] = ys[begin + c]
+
+
+def is_short_ring(rings: Rings, ring: int) -> bool:
+    """Whether a ring is stored as a whole, not cut into stripes."""
+    return bool(rings.first[ring + 1] - rings.first[ring] <= _STRIPED)
 
 
 def _is_short(shape: Polygons) -> bool:

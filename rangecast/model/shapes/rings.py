@@ -14,7 +14,7 @@ from rangecast.model.shapes.predicates import orientation
 
 
 @jit
-def _meet(xs: F64, ys: F64, a: int, b: int, follows: bool) -> bool:
+def meet(xs: F64, ys: F64, a: int, b: int, follows: bool) -> bool:
     """Whether two edges cross or overlap; to touch in a point is no crossing.
 
     follows   edge b begins where a ends
@@ -65,6 +65,6 @@ def crossing(xs: F64, ys: F64, ends: I64) -> tuple[int, int]:
             follows = (xs[a + 1] == xs[b] and ys[a + 1] == ys[b]) or (
                 xs[b + 1] == xs[a] and ys[b + 1] == ys[a]
             )
-            if _meet(xs, ys, a, b, follows):
+            if meet(xs, ys, a, b, follows):
                 return a, b
     return -1, -1

@@ -20,7 +20,16 @@ from rangecast.model.arithmetic.tighten import tighten
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.boxes import Boxes
-from rangecast.model.shapes.programs import ARITHMETIC, Literal, Programs, ProgramStore, holds
+from rangecast.model.shapes.bulk import Rings
+from rangecast.model.shapes.programs import (
+    ARITHMETIC,
+    BORDERS,
+    Literal,
+    Programs,
+    ProgramStore,
+    holds,
+    is_short_ring,
+)
 from rangecast.model.shapes.words import literals_of
 
 if TYPE_CHECKING:
@@ -72,10 +81,10 @@ class Places:
                 larger[:, : word_of.shape[1]] = word_of
                 word_of = larger
             for number, place in enumerate(self._places):
-                for code in range(self._known[number], len(place.vocabulary)):
-                    word_of[number, code] = len(self._store)
-                    self._store.add(tuple(self._literals(number, place.vocabulary[code])))
-                    self._known[number] = code + 1
+                known = self._known[number]
+                words = place.vocabulary[known:most]
+                word_of[number, known : known + len(words)] = self._added(number, words)
+                self._known[number] = known + len(words)
                 place.read.clear()
             tables = self._tables._replace(word_of=word_of, programs=self._store.bundle)
             self._tables = tables
@@ -90,6 +99,28 @@ class Places:
         elif isinstance(place, Place):
             for one in literals_of(place, word):
                 yield one.literal(*self.coordinates[number])
+
+    def _added(self, number: int, words: list[str]) -> I64:
+        """Add the programs of words; return their numbers."""
+        place, store = self._places[number], self._store
+        numbers = np.empty(len(words), np.int64)
+        together: dict[int, list[tuple[int, int]]] = {}
+        some: dict[int, Rings] = {}
+        for at, word in enumerate(words):
+            known = place.read.get(word)
+            if type(known) is tuple and isinstance(known[0], Rings) and is_short_ring(*known):
+                some[id(known[0])] = known[0]
+                together.setdefault(id(known[0]), []).append((at, known[1]))
+                continue
+            numbers[at] = len(store)
+            store.add(tuple(self._literals(number, word)))
+        for key, rings in some.items():
+            assert isinstance(place, Place)
+            at_words, which = np.array(together[key]).T
+            numbers[at_words] = len(store) + np.arange(len(which))
+            x, y = self.coordinates[number]
+            store.add_rings(rings, which, BORDERS[place.border], x, y)
+        return numbers
 
 
 def _is_known(place: Residual, known: int) -> bool:

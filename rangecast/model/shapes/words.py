@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text
+from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.cover import Cell, cover_earth, cover_plane
 from rangecast.model.shapes.earth import cover_geodesic, on_earth
 from rangecast.model.shapes.geometry import (
@@ -136,13 +137,20 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
         raise ShapeError(error.reason, at if error.at is None else error.at, error.hint) from None
 
 
+def _asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> Asked:
+    """Return the literal of a ring that was read together with others."""
+    wkt = text[text.index("'") + 1 : -2]
+    shape = Polygons(((rings.corners(ring),),), wkt)
+    return Asked(text, shape, _kind(place, shape), False, BORDERS[place.border])
+
+
 def literals_of(place: Place, word: str) -> list[Asked]:
     """Return the literals of a word's text."""
     found = []
     for text in place.literals_in(word):
         known = place.read.get(text)
         if known is not None:
-            found.append(known)
+            found.append(known if isinstance(known, Asked) else _asked_of_ring(place, text, *known))
             continue
         compared = _DISTANCE.fullmatch(text)
         if compared:

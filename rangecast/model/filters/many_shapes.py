@@ -1,0 +1,75 @@
+"""The filters of many texts that ask for one polygon each, as boxes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64, U8, Bool
+from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import FULL
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.filters.regions import Region, boxes, sparse
+from rangecast.model.shapes.bulk import RingsRead, read_rings
+from rangecast.model.shapes.words import literals_of
+from rangecast.model.space import Space
+
+
+def read_polygons(
+    text: U8, ends: I64, raw: bytes, space: Space, lo: F64, hi: F64, good: Bool
+) -> dict[int, Filter]:
+    """Write the box of each text that asks for a polygon, and mark it as good.
+
+    text, ends, raw   the bytes of all texts, and where each begins and the last one ends
+    good              (texts,) the texts that aren't good are looked at
+
+    Returns the filters of polygons that have several boxes.
+    """
+    several: dict[int, Filter] = {}
+    for axis, place in enumerate(space):
+        if not isinstance(place, Place):
+            continue
+        sides = [space.axis(one.name) for one in place.coordinates]
+        for read in read_rings(text, ends, np.flatnonzero(~good), place):
+            words = _words(read, raw, ends, name_text(place.name))
+            numbers = np.array([place.number(word) for word in words])
+            place.read.update((word, (read.rings, at)) for at, word in enumerate(words))
+            small = read.is_small
+            rows = read.rows[small]
+            lo[rows], hi[rows] = -np.inf, np.inf
+            lo[rows, axis] = hi[rows, axis] = numbers[small]
+            for side, first, last in zip(sides, (0, 1), (2, 3), strict=True):
+                domain = space.attributes[side].domain
+                lo[rows, side] = np.maximum(read.bounds[small, first], domain[0])
+                hi[rows, side] = np.minimum(read.bounds[small, last], domain[1])
+            good[rows] = True
+            for at in np.flatnonzero(~small).tolist():
+                product = _product(space, place, axis, words[at], float(numbers[at]))
+                several[int(read.rows[at])] = product
+    return several
+
+
+def _words(read: RingsRead, raw: bytes, ends: I64, name: str) -> list[str]:
+    """Return the texts of rings as filters print them."""
+    words = []
+    starts, stops = ends[read.rows].tolist(), ends[read.rows + 1].tolist()
+    spans = zip(starts, stops, read.spans.tolist(), read.is_canonical.tolist(), strict=True)
+    for start, stop, (first, last), is_canonical in spans:
+        if is_canonical:
+            words.append(raw[start:stop].decode())
+        else:
+            wkt = " ".join(raw[first:last].decode().split())
+            words.append(f"within({name}, '{wkt}')")
+    return words
+
+
+def _product(space: Space, place: Place, axis: int, word: str, number: float) -> Filter:
+    """Return the filter of a polygon that has several boxes."""
+    (literal,) = literals_of(place, word)
+    x, y = (space.axis(one.name) for one in place.coordinates)
+    region: Region = []
+    for cell in literal.cover():
+        bounds = (x, ((cell.x0, cell.x1),)), (y, ((cell.y0, cell.y1),))
+        words = axis, ((number, number + FULL * cell.is_full),)
+        region.append(tuple(sorted([*bounds, words])))
+    return Filter(space, sparse(boxes(space.attributes, region)))

@@ -1,0 +1,328 @@
+"""Polygons of many texts at once: `within(NAME, 'POLYGON ((...))')`, read in compiled code.
+
+A kernel reads the corners of each text, checks the ring and works out its bounds. It takes rings
+that need nothing else: closed, without repeated corners or crossings, within one turn of
+longitudes, with numbers of at most 18 digits. Any other text is left to the parser, which words
+the errors. A number is the double next to its decimal: a quotient or product of two doubles with
+its remainder, and left to the parser where that can't tell how it rounds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64, U8, Bool
+from rangecast.kernels.jit import jit
+from rangecast.model.attributes.places import Location, Place
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.shapes.cover import has_one_box
+from rangecast.model.shapes.rings import crossing, meet
+
+_DIGITS = 18
+"""Digits of a number that is read here: they fit into 64 bits."""
+_POWERS = 10.0 ** np.arange(23)
+"""The powers of ten that doubles carry exactly."""
+_SPLIT = 134217729.0  # 2**27 + 1
+_DOUBT = 2.0**-48
+"""Relative error of a remainder, with room to spare."""
+_PAIRWISE = 64
+"""Corners up to which edges are compared in pairs, without sorting them."""
+_PIECE = 4096
+"""Texts that are read at a time."""
+_WITHIN, _POLYGON = (np.frombuffer(word, np.uint8) for word in (b"within", b"polygon"))
+
+
+class Rings(NamedTuple):
+    """The corners of many polygons of one ring each."""
+
+    xs: F64
+    ys: F64
+    first: I64
+    """(rings + 1,) where the corners of each begin."""
+
+    def corners(self, ring: int) -> F64:
+        """Return the corners of a ring, (n, 2)."""
+        some = slice(self.first[ring], self.first[ring + 1])
+        made: F64 = np.column_stack([self.xs[some], self.ys[some]])
+        made.flags.writeable = False
+        return made
+
+
+class RingsRead(NamedTuple):
+    """What a kernel found in some texts."""
+
+    rings: Rings
+    rows: I64
+    """(rings,) the text of each ring."""
+    spans: I64
+    """(rings, 2) where its WKT begins and ends."""
+    is_canonical: Bool
+    """(rings,) whether the text is written as filters are printed."""
+    bounds: F64
+    """(rings, 4) x0, y0, x1, y1."""
+    is_small: Bool
+    """(rings,) whether its bounds are its one box."""
+
+
+@jit
+def _spaces(data: U8, at: int, end: int) -> int:
+    while at < end and (data[at] == 32 or 9 <= data[at] <= 13):
+        at += 1
+    return at
+
+
+@jit
+def _word(data: U8, at: int, end: int, word: U8) -> int:
+    """Return where a word of small letters ends that stands here in any case; -1 if none does."""
+    if at + len(word) > end:
+        return -1
+    for i in range(len(word)):
+        if data[at + i] | 32 != word[i]:
+            return -1
+    return at + len(word)
+
+
+@jit
+def _same(data: U8, at: int, end: int, name: U8) -> int:
+    """Return where a text ends that stands here just so; -1 if it doesn't."""
+    if at + len(name) > end:
+        return -1
+    for i in range(len(name)):
+        if data[at + i] != name[i]:
+            return -1
+    return at + len(name)
+
+
+@jit
+def _mark(data: U8, at: int, end: int, mark: int) -> int:
+    """Return where a mark ends, after any spaces; -1 if there is another one."""
+    at = _spaces(data, at, end)
+    return at + 1 if at < end and data[at] == mark else -1
+
+
+@jit
+def _remainder(product: float, a: float, b: float) -> float:
+    """Return what the rounded product of two doubles lacks."""
+    c = _SPLIT * a
+    a_high = c - (c - a)
+    a_low = a - a_high
+    c = _SPLIT * b
+    b_high = c - (c - b)
+    b_low = b - b_high
+    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+@jit
+def decimal(mantissa: int, power: int) -> float:
+    """Return the double next to mantissa * 10 ** power; NaN if that isn't sure.
+
+    The mantissa has at most 18 digits, the power lies between -22 and 22.
+    """
+    high = float(mantissa)
+    if power == 0:
+        return high
+    low = float(mantissa - int(high))
+    scale = _POWERS[abs(power)]
+    if power < 0:
+        value = high / scale
+        product = value * scale
+        rest = (((high - product) - _remainder(product, value, scale)) + low) / scale
+    else:
+        value = high * scale
+        rest = _remainder(value, high, scale) + low * scale
+    rounded = value + rest * (1.0 - _DOUBT)
+    return rounded if rounded == value + rest * (1.0 + _DOUBT) else np.nan
+
+
+@jit
+def _number(data: U8, at: int, end: int) -> tuple[int, float]:
+    """Return where a number ends, and its value; NaN if it isn't read here."""
+    is_negative = at < end and data[at] == 45
+    at += at < end and (data[at] == 43 or data[at] == 45)
+    mantissa = digits = power = length = 0
+    while at < end and 48 <= data[at] < 58:
+        digits += digits > 0 or data[at] != 48
+        mantissa = mantissa * 10 + (data[at] - 48) if digits <= _DIGITS else 0
+        length += 1
+        at += 1
+    if at < end and data[at] == 46:
+        at += 1
+        while at < end and 48 <= data[at] < 58:
+            digits += digits > 0 or data[at] != 48
+            mantissa = mantissa * 10 + (data[at] - 48) if digits <= _DIGITS else 0
+            power -= 1
+            length += 1
+            at += 1
+    if at < end and (data[at] | 32) == 101:
+        at += 1
+        down = at < end and data[at] == 45
+        at += at < end and (data[at] == 43 or data[at] == 45)
+        ten = 0
+        start = at
+        while at < end and 48 <= data[at] < 58:
+            ten = min(10 * ten + data[at] - 48, 1000)
+            at += 1
+        if at == start:
+            return at, np.nan
+        power += -ten if down else ten
+    if length == 0 or digits > _DIGITS or (mantissa and abs(power) >= len(_POWERS)):
+        return at, np.nan
+    value = decimal(mantissa, power) if mantissa else 0.0
+    return at, -value + 0.0 if is_negative else value
+
+
+@jit
+def _is_plain_space(data: U8, first: int, last: int) -> bool:
+    """Whether a text has no spaces but single blanks inside."""
+    if first == last or data[first] == 32 or data[last - 1] == 32:
+        return False
+    for i in range(first, last):
+        if 9 <= data[i] <= 13 or data[i] >= 128 or (data[i] == 32 and data[i + 1] == 32):
+            return False
+    return True
+
+
+@jit
+def _corners(data: U8, at: int, end: int, xs: F64, ys: F64, filled: int) -> tuple[int, int]:
+    """Read the corners of a ring; return where it ends, -1 if it can't be read, and the room."""
+    while True:
+        at = _spaces(data, at, end)
+        at, x = _number(data, at, end)
+        if not (at < end and (data[at] == 32 or 9 <= data[at] <= 13)):
+            return -1, filled
+        at, y = _number(data, _spaces(data, at, end), end)
+        if np.isnan(x) or np.isnan(y):
+            return -1, filled
+        xs[filled], ys[filled] = x, y
+        filled += 1
+        at = _spaces(data, at, end)
+        if at == end or (data[at] != 44 and data[at] != 41):
+            return -1, filled
+        at += 1
+        if data[at - 1] == 41:
+            return at, filled
+
+
+@jit
+def _is_simple(xs: F64, ys: F64, first: int, last: int, is_earth: bool) -> bool:
+    """Whether a ring needs nothing done, and none of its edges cross."""
+    count = last - first
+    if count < 4 or xs[first] != xs[last - 1] or ys[first] != ys[last - 1]:
+        return False
+    for i in range(first, last - 1):
+        if xs[i] == xs[i + 1] and ys[i] == ys[i + 1]:
+            return False
+        if is_earth and (abs(xs[i]) > 180.0 or abs(ys[i]) > 90.0):
+            return False
+        if is_earth and abs(xs[i + 1] - xs[i]) > 180.0:
+            return False
+    if count > _PAIRWISE:
+        ends = np.full(1, count)
+        return crossing(xs[first:last].copy(), ys[first:last].copy(), ends)[0] < 0
+    for a in range(first, last - 1):
+        for b in range(a + 1, last - 1):
+            follows = (xs[a + 1] == xs[b] and ys[a + 1] == ys[b]) or (
+                xs[b + 1] == xs[a] and ys[b + 1] == ys[a]
+            )
+            if meet(xs, ys, a, b, follows):
+                return False
+    return True
+
+
+@jit
+def _read(
+    data: U8,
+    ends: I64,
+    rows: I64,
+    name: U8,
+    prefix: U8,
+    is_earth: bool,
+    xs: F64,
+    ys: F64,
+    first: I64,
+    found: I64,
+    spans: I64,
+    is_canonical: Bool,
+    bounds: F64,
+    is_small: Bool,
+) -> int:
+    """Read the polygons of some texts; return how many there are."""
+    count = filled = 0
+    for row in rows:
+        at, end = ends[row], ends[row + 1]
+        begun = at
+        at = _word(data, _spaces(data, at, end), end, _WITHIN)
+        at = -1 if at < 0 else _mark(data, at, end, 40)
+        at = -1 if at < 0 else _same(data, _spaces(data, at, end), end, name)
+        at = -1 if at < 0 else _mark(data, at, end, 44)
+        at = -1 if at < 0 else _spaces(data, at, end)
+        if at < 0 or at == end or (data[at] != 39 and data[at] != 34):
+            continue
+        quote = data[at]
+        wkt = at + 1
+        at = _word(data, _spaces(data, wkt, end), end, _POLYGON)
+        at = -1 if at < 0 else _mark(data, at, end, 40)
+        at = -1 if at < 0 else _mark(data, at, end, 40)
+        if at < 0:
+            continue
+        at, last = _corners(data, at, end, xs, ys, filled)
+        at = -1 if at < 0 else _mark(data, at, end, 41)
+        wkt_end = -1 if at < 0 else _mark(data, at, end, quote) - 1
+        at = -1 if wkt_end < 0 else _mark(data, wkt_end + 1, end, 41)
+        if at < 0 or _spaces(data, at, end) < end:
+            continue
+        if not _is_simple(xs, ys, filled, last, is_earth):
+            continue
+        x0 = x1 = xs[filled]
+        y0 = y1 = ys[filled]
+        for i in range(filled, last):
+            x0, x1 = min(x0, xs[i]), max(x1, xs[i])
+            y0, y1 = min(y0, ys[i]), max(y1, ys[i])
+        if is_earth and (x0 <= -180.0 or x1 >= 180.0):  # it touches the antimeridian
+            continue
+        found[count], spans[count, 0], spans[count, 1] = row, wkt, wkt_end
+        is_canonical[count] = (
+            _same(data, begun, end, prefix) == wkt
+            and wkt_end + 2 == end
+            and _is_plain_space(data, wkt, wkt_end)
+        )
+        bounds[count, 0], bounds[count, 1], bounds[count, 2], bounds[count, 3] = x0, y0, x1, y1
+        is_small[count] = has_one_box(xs, ys, filled, last, x0, y0, x1, y1)
+        filled = last
+        count += 1
+        first[count] = filled
+    return count
+
+
+def read_rings(data: U8, ends: I64, rows: I64, place: Place) -> list[RingsRead]:
+    """Return the rings of texts that ask for a polygon of a place, and nothing else.
+
+    data, ends   the bytes of all texts, and where each begins and the last one ends
+    rows         the texts to look at
+    """
+    if isinstance(place, Location) and place.edges == "geodesic":
+        return []
+    name = name_text(place.name)
+    prefix = np.frombuffer(f"within({name}, '".encode(), np.uint8)
+    made = []
+    for start in range(0, len(rows), _PIECE):
+        some = rows[start : start + _PIECE]
+        room = int((ends[some + 1] - ends[some]).sum()) // 4 + 1
+        xs, ys = np.empty(room), np.empty(room)
+        first, found = np.zeros(len(some) + 1, np.int64), np.empty(len(some), np.int64)
+        spans, bounds = np.empty((len(some), 2), np.int64), np.empty((len(some), 4))
+        is_canonical, is_small = np.empty(len(some), np.bool_), np.empty(len(some), np.bool_)
+        texts = data, ends, some, np.frombuffer(name.encode(), np.uint8), prefix
+        seen = first, found, spans
+        count = _read(*texts, place.earth, xs, ys, *seen, is_canonical, bounds, is_small)
+        if not count:
+            continue
+        filled = first[count]
+        rings = Rings(xs[:filled].copy(), ys[:filled].copy(), first[: count + 1])
+        given = found[:count], spans[:count]
+        made.append(
+            RingsRead(rings, *given, is_canonical[:count], bounds[:count], is_small[:count])
+        )
+    return made
