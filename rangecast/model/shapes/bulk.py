@@ -51,7 +51,7 @@ class Rings(NamedTuple):
 
 
 class RingsRead(NamedTuple):
-    """What a kernel found in some texts."""
+    """The rings of some texts, as a kernel reads them."""
 
     rings: Rings
     rows: I64
