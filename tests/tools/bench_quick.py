@@ -13,6 +13,7 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import frame, spark_size, spark_stream
 from benchmarks import spark as on_spark
+from docs import make_map_picture
 from docs import make_pictures as pictures
 from tests.docs.test_benchmarks import check_page
 
@@ -54,5 +55,6 @@ def test_a_long_stream_is_measured_on_its_way(
 
 def test_the_pictures_of_the_docs_are_those_that_are_drawn(tmp_path: Path) -> None:
     pictures.draw_all(tmp_path)
+    make_map_picture.draw_map(tmp_path)
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn <= {path.name for path in pictures.FOLDER.iterdir()}
