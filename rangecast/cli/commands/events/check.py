@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rangecast.cli.shared.option_groups import BothOptions
-from rangecast.cli.shared.options import SpaceFile
+from rangecast.cli.shared.options import Plot, SpaceFile
 
 if TYPE_CHECKING:
     from rangecast.cli.shared.run import Run
@@ -20,9 +20,11 @@ _SHOWN = 10
 
 
 def check(
-    text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, in quotes.")],
     space: SpaceFile,
     options: BothOptions,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[FILTER]", help="The filter, in quotes.")
+    ] = None,
     events: Annotated[
         Path | None,
         typer.Option("--events", help="Events: how many would have matched; - is stdin."),
@@ -35,6 +37,15 @@ def check(
             "the filter; - is stdin.",
         ),
     ] = None,
+    partition: Annotated[
+        Path | None,
+        typer.Option(
+            "--partition",
+            help="Subscriptions whose polygons shall tile an area: show gaps, overlaps and "
+            "T-junctions, and exit with 1 if there are any; - is stdin.",
+        ),
+    ] = None,
+    plot: Plot = None,
 ) -> None:
     """Show the alternatives that a filter comes to, what covers it, and how often it would match.
 
@@ -45,7 +56,20 @@ def check(
     Examples:
       rangecast check "price < 10 or price > 500" --space space.toml
       rangecast check "price < 10" --space space.toml --events events.csv
+      rangecast check --partition zones.csv --space space.toml --plot zones.svg
     """
+    from rangecast.errors import UsageError
+
+    if (text is None) == (partition is None):
+        raise UsageError("check takes a filter, or --partition with a file of subscriptions")
+    if text is None:
+        assert partition is not None
+        if events is not None or subscriptions is not None:
+            raise UsageError("--partition takes neither --events nor --subscriptions")
+        _check_partition(partition, space, options, plot)
+        return
+    if plot is not None:
+        raise UsageError("--plot draws a partition; a filter has no picture")
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
     from rangecast.cli.shared.subscription_sets import one_set
@@ -77,6 +101,29 @@ def check(
         if not options.as_json:
             print("\n".join(said))
         run.done("checked", None, facts)
+
+
+def _check_partition(path: Path, space: Path, options: BothOptions, plot: Path | None) -> None:
+    from rangecast.cli.shared.output import counted
+    from rangecast.cli.shared.run import Run
+    from rangecast.cli.shared.subscription_sets import one_set
+    from rangecast.report.partition import check_partition
+    from rangecast.report.partition_plot import draw_partition
+
+    with Run.started(reads=[space, path], pictures=[plot], options=options) as run:
+        boxes, where = one_set(run, path, run.space(space), None)
+        report = check_partition(boxes, where)
+        if plot is not None:
+            draw_partition(report, plot, where)
+        said = [report.summary() or "a partition: no gap, no overlap"]
+        said += [f"  {each}" for each in _some([fault.text() for fault in report.faults])]
+        if not options.as_json:
+            print("\n".join(said))
+        faults = [fault._asdict() for fault in report.faults]
+        facts = {"polygons": report.polygons, "edges": report.edges, "faults": faults}
+        run.done(f"{counted(report.polygons, 'polygon')} checked", None, facts)
+    if report.faults:
+        raise typer.Exit(1)
 
 
 def _some(texts: list[Any]) -> list[Any]:
