@@ -64,6 +64,12 @@ class Transitions(Results[Transition]):
         self._keys, self._subjects, self._events = keys, subscriptions, events
         self._kinds, self._reasons, self._at, self._since, self._numbers = columns
 
+    @classmethod
+    def none(cls) -> Transitions:
+        """Return no transitions."""
+        nothing = np.zeros(0, np.int64)
+        return cls([], [], [], (nothing, nothing, nothing, nothing, nothing))
+
     def __len__(self) -> int:
         return len(self._keys)
 
@@ -109,13 +115,10 @@ class Transitions(Results[Transition]):
 
 def joined(parts: list[Transitions]) -> Transitions:
     """Return transitions one after the other as one."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) < 2:
+        return parts[0] if parts else Transitions.none()
     listed = [[item for one in parts for item in getattr(one, name)] for name in _LISTS]
-    columns: Any = tuple(
-        np.concatenate([getattr(one, name) for one in parts] or [np.zeros(0, np.int64)])
-        for name in _COLUMNS
-    )
+    columns: Any = tuple(np.concatenate([getattr(one, name) for one in parts]) for name in _COLUMNS)
     return Transitions(listed[0], listed[1], listed[2], columns)
 
 

@@ -9,7 +9,7 @@ options of groups come after the others.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -28,6 +28,14 @@ from rangecast.cli.shared.options import (
     Quiet,
     RejectedFile,
     SubscriptionId,
+    Track,
+    TrackAfter,
+    TrackDwell,
+    TrackFirst,
+    TrackFor,
+    TrackInside,
+    TrackLateness,
+    TrackTime,
 )
 from rangecast.errors import UsageError
 from rangecast.model.attributes.base import NanMeaning
@@ -96,6 +104,38 @@ class PlannedEngine:
 
 
 EngineOptions = Annotated[PlannedEngine, "engine", "master"]
+
+
+@dataclass(frozen=True)
+class TrackOptions:
+    """Options of following objects."""
+
+    track: Track = None
+    time: TrackTime = None
+    for_: TrackFor = None
+    dwell: TrackDwell = None
+    first: TrackFirst = None
+    after: TrackAfter = None
+    lateness: TrackLateness = None
+    inside: TrackInside = False
+
+    def as_settings(self, taken: Mapping[str, Any]) -> TrackOptions | None:
+        """Return itself if objects are followed; reject options that don't go together.
+
+        taken   other options and their values, which don't go with `--track`
+        """
+        if self.track is None:
+            given = [one.name for one in fields(self) if getattr(self, one.name)]
+            if given:
+                raise UsageError(
+                    f"--{given[0].rstrip('_')} is for --track\n"
+                    "  hint: name the column of the objects: --track COLUMN"
+                )
+            return None
+        other = next((name for name, value in taken.items() if value), None)
+        if other is not None:
+            raise UsageError(f"--track doesn't go with {other}\n  hint: leave out one of them")
+        return self
 
 
 class App(typer.Typer):

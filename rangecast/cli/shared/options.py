@@ -88,6 +88,14 @@ class Format(StrEnum):
     ARROW = "arrow"
 
 
+class FirstSighting(StrEnum):
+    """Those of `track.rules.FIRST`."""
+
+    ENTER = "enter"
+    SILENT = "silent"
+    INSIDE = "inside"
+
+
 class Engine(StrEnum):
     """Engine that runs the kernels."""
 
@@ -256,6 +264,60 @@ CombineOption = Annotated[
 ]
 ExplainPlan = Annotated[
     bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
+]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        metavar="COLUMN",
+        help="Write transitions of the objects that this column names, not matches.",
+    ),
+]
+TrackTime = Annotated[
+    str | None,
+    typer.Option(
+        "--time",
+        metavar="TIMESTAMP",
+        help="With --track: the timestamp of the space that orders events (default: the only one).",
+    ),
+]
+TrackFor = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="LENGTH",
+        help="With --track: enter and exit are confirmed by this length of time, as in '30 s'.",
+    ),
+]
+TrackDwell = Annotated[
+    str | None,
+    typer.Option(
+        "--dwell", metavar="LENGTH", help="With --track: report stays that last this long."
+    ),
+]
+TrackFirst = Annotated[
+    FirstSighting | None,
+    typer.Option("--first", help="With --track: report of an object that is inside at first."),
+]
+TrackAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--after",
+        metavar="LENGTH",
+        help="With --track: an object that is silent for longer has left everything.",
+    ),
+]
+TrackLateness = Annotated[
+    str | None,
+    typer.Option(
+        "--lateness",
+        metavar="LENGTH",
+        help="With --track: how far behind the newest event an event may come; without it, events "
+        "of an object are in order.",
+    ),
+]
+TrackInside = Annotated[
+    bool, typer.Option("--inside", help="With --track: report every event of a stay, too.")
 ]
 Json = Annotated[
     bool,

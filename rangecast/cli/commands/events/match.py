@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions
+from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions, TrackOptions
 from rangecast.cli.shared.options import (
     EventsFile,
     MatchIndexOption,
@@ -21,6 +21,7 @@ def match(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     on: PlannedEngine,
+    track: TrackOptions,
     options: RunOptions,
     output: Output = "-",
     index: MatchIndexOption = "auto",
@@ -36,14 +37,20 @@ def match(
 ) -> None:
     """Write every pair of an event and a subscription that matches it: event, subscription.
 
+    With --track, write when objects enter and leave subscriptions: event, subscription, transition,
+    key, at, since, reason, number, id. An exit names the event that was outside; what time causes
+    names none.
+
     \b
     Examples:
       rangecast match events.csv subscriptions.csv --space space.toml -o matches.parquet
       rangecast match quotes.csv subscriptions.csv --space space.toml --id quote_id --keep venue
       cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
+      rangecast match positions.csv fences.csv --space fleet.toml --track truck --dwell '10 min'
     """
     from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.answer import answer_events
+    from rangecast.cli.tasks.track import track_events
     from rangecast.errors import UsageError
     from rangecast.match.answerer import MatchAnswerer
 
@@ -54,8 +61,14 @@ def match(
             f"--threads takes a whole number, at least 1, or auto; given: {threads}\n"
             "  hint: give a number, such as --threads 2, or auto for all cores"
         )
+    tracks = track.as_settings(
+        taken={"--keep": options.keep, "--threads": threads, "--engine spark": on.is_spark}
+    )
     workers = "auto" if threads == "auto" else int(threads or 1)
     with Run.started(output, reads=[events, subscriptions, space], options=options) as run:
+        if tracks is not None:
+            track_events(run, (events, subscriptions, space), tracks, index)
+            return
         answer_events(
             run,
             (events, subscriptions, space),
