@@ -15,6 +15,7 @@ from rangecast.cli.shared.options import (
     Algorithm,
     Combine,
     CoverIndex,
+    FirstSighting,
     Format,
     MatchIndex,
     RankIndex,
@@ -28,6 +29,7 @@ from rangecast.notify.board import ALGORITHMS
 from rangecast.rank.choose import INDEXES as RANK
 from rangecast.rank.scores.combine import COMBINATIONS
 from rangecast.store.versions import Versions
+from rangecast.track.rules import FIRST
 
 SPACE = """
 [[attribute]]
@@ -58,6 +60,7 @@ def data(tmp_path):
         ("interests.csv", "id,position_lo,position_hi\n0,0,5\n"),
         ("flats.csv", "id,price,time,value\na,5,2026-01-01,5\nb,7,2026-01-02,3\n"),
         ("rents.csv", "id,value\nb,9\na,1\n"),
+        ("trades.csv", "id,stock,price,time\n7,A,5,2026-01-01\n8,A,50,2026-01-02\n"),
         ("quotes.csv", "quote_id,price,venue\nq,5,XETRA\n"),
         ("rules.json", '{"cheap": {"price": [{"numeric": ["<", 10]}]}}'),
         ("wishes.csv", "id,filter\n0,price < 6\n"),
@@ -78,6 +81,7 @@ def data(tmp_path):
         (Combine, COMBINATIONS),
         (Algorithm, [*ALGORITHMS, "batch", "batch-dense"]),
         (Format, SUFFIXES.values()),
+        (FirstSighting, FIRST),
     ],
 )
 def test_the_choices_are_what_is_registered(choices, registered):

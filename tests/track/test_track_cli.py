@@ -8,8 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast import Engine, Number, Rule, Space, Timestamp, Tracker
-from rangecast.cli.shared.options import FirstSighting
-from rangecast.track.rules import FIRST
 from tests.support.track_model import Oracle, by_key, history_of, moment, row_of, rule_of, text
 
 COLUMNS = ["event", "subscription", "transition", "key", "at", "since", "reason", "number", "id"]
@@ -110,10 +108,6 @@ def test_histories_of_files(files: Path, cli: Any):
 class _Named:
     def __init__(self, row: dict[str, Any]):
         self.__dict__.update(row)
-
-
-def test_the_choices_of_first_are_those_of_rules():
-    assert [*map(str, FirstSighting)] == [*FIRST]
 
 
 @pytest.mark.parametrize(

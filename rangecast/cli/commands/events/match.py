@@ -46,7 +46,7 @@ def match(
       rangecast match events.csv subscriptions.csv --space space.toml -o matches.parquet
       rangecast match quotes.csv subscriptions.csv --space space.toml --id quote_id --keep venue
       cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
-      rangecast match positions.csv fences.csv --space fleet.toml --track truck --dwell '10 min'
+      rangecast match trades.csv subscriptions.csv --space space.toml --track stock --dwell '1 h'
     """
     from rangecast.cli.shared.run import Run
     from rangecast.cli.tasks.answer import answer_events
