@@ -134,16 +134,13 @@ def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
 class KafkaSink(SinkTable, tag="kafka"):
     """A topic of Kafka."""
 
+    made = Topic
     servers: Annotated[str, takes("host:port, several with commas")]
     topic: Annotated[str, takes("the name of a topic")]
     key: Literal["event", "subscription"] = "event"
     options: Annotated[Options, takes("a table of texts and numbers, for Spark's writer")] = field(
         default_factory=dict
     )
-
-    @property
-    def sink(self) -> Sink:
-        return Topic(self.servers, self.topic, self.options, key=self.key)
 
 
 def events_of_messages(messages: DataFrame, schema: StructType, *, named: bool = True) -> DataFrame:

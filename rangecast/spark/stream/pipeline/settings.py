@@ -14,7 +14,7 @@ from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 from rangecast.spark.stream.run import AVAILABLE_NOW
-from rangecast.spark.stream.sinks.base import Console, FileSink, Folder, JsonFolder, Sink, SinkTable
+from rangecast.spark.stream.sinks.base import Console, FileSink, Folder, JsonFolder, SinkTable
 from rangecast.spark.stream.sinks.delta import Delta
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES
 from rangecast.spark.stream.sources import Files, Options, Rate, TableSource
@@ -130,45 +130,31 @@ PartitionBy = Annotated[tuple[Column, ...], takes("a list of columns")]
 FileBytes = Annotated[int, takes("a number of bytes, 0 for one file per task", ge=0)]
 
 
-class ParquetSink(SinkTable, tag="parquet"):
+class FolderSink(SinkTable):
+    """A folder of files."""
+
+    path: Annotated[Path, takes("a folder")]
+    replace: Replace = False
+    partition_by: PartitionBy = ()
+    target_file_bytes: FileBytes = TARGET_FILE_BYTES
+
+
+class ParquetSink(FolderSink, tag="parquet"):
     """A folder of Parquet files."""
 
-    path: Annotated[Path, takes("a folder")]
-    replace: Replace = False
-    partition_by: PartitionBy = ()
-    target_file_bytes: FileBytes = TARGET_FILE_BYTES
-
-    @property
-    def sink(self) -> Sink:
-        return Folder(
-            self.path,
-            replace=self.replace,
-            partition_by=self.partition_by,
-            target_file_bytes=self.target_file_bytes,
-        )
+    made = Folder
 
 
-class JsonSink(SinkTable, tag="json"):
+class JsonSink(FolderSink, tag="json"):
     """A folder of files of JSON Lines."""
 
-    path: Annotated[Path, takes("a folder")]
-    replace: Replace = False
-    partition_by: PartitionBy = ()
-    target_file_bytes: FileBytes = TARGET_FILE_BYTES
-
-    @property
-    def sink(self) -> Sink:
-        return JsonFolder(
-            self.path,
-            replace=self.replace,
-            partition_by=self.partition_by,
-            target_file_bytes=self.target_file_bytes,
-        )
+    made = JsonFolder
 
 
 class DeltaSink(SinkTable, tag="delta"):
     """A Delta table, in a folder or at a URL."""
 
+    made = Delta
     path: Annotated[Location, takes("a folder, or the URL of an object store")]
     options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
         default_factory=dict
@@ -179,26 +165,12 @@ class DeltaSink(SinkTable, tag="delta"):
     partition_by: PartitionBy = ()
     target_file_bytes: FileBytes = TARGET_FILE_BYTES
 
-    @property
-    def sink(self) -> FileSink:
-        return Delta(
-            self.path,
-            self.options,
-            replace=self.replace,
-            shared=self.shared,
-            partition_by=self.partition_by,
-            target_file_bytes=self.target_file_bytes,
-        )
-
 
 class ConsoleSink(SinkTable, tag="console"):
     """The standard output."""
 
+    made = Console
     rows: Annotated[Count, takes("how many rows to show")] = 20
-
-    @property
-    def sink(self) -> Sink:
-        return Console(self.rows)
 
 
 AnySink = ParquetSink | JsonSink | DeltaSink | ConsoleSink | KafkaSink
