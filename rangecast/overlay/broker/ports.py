@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from rangecast.model.sets.members import Id
 from rangecast.overlay.broker.event_log import Block
@@ -13,31 +14,27 @@ from rangecast.overlay.wire.frames import Frame
 # ---- inputs
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUp:
+class LinkUp(Struct, frozen=True):
     """A link to a neighbour can be used, for the first time or again."""
 
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDown:
+class LinkDown(Struct, frozen=True):
     """A link can't be used any more; `forget` it, and what came over it, if it won't come back."""
 
     link: str
     forget: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A frame came in over a link, as bytes or decoded."""
 
     link: str
     frame: bytes | Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(Struct, frozen=True):
     """Clients of this broker subscribe.
 
     A dict has ids and filters, as `Engine.subscribe` takes them; anything else is taken as by
@@ -47,22 +44,19 @@ class Subscribe:
     subscriptions: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(Struct, frozen=True):
     """Clients of this broker unsubscribe."""
 
     subscriptions: list[Id]
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(Struct, frozen=True):
     """Subscriptions of clients get other filters, all at this very moment; see `Subscribe`."""
 
     subscriptions: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Struct, frozen=True):
     """Clients of this broker publish events, as `Engine.match_many` takes them, or points (n, d).
 
     An event is accepted once it is durable. Where a link can't take all, those of a higher
@@ -76,36 +70,31 @@ class Publish:
     priorities: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Durable:
+class Durable(Struct, frozen=True):
     """All that was appended before this place of the log is on disk."""
 
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clogged:
+class Clogged(Struct, frozen=True):
     """More waits to be sent over a link than should: `Drained` comes when that is over."""
 
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(Struct, frozen=True):
     """A link that was clogged can take more."""
 
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class AskPropagated:
+class AskPropagated(Struct, frozen=True):
     """Say `IsPropagated` once every broker knows what clients of this one want by now."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
@@ -127,16 +116,14 @@ Input = (
 # ---- outputs
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send a frame over a link. It may be lost: a broker sends again what matters."""
 
     link: str
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Hand events to clients: for each event of the block, the subscriptions that it matches.
 
     `at` is the place of the block in the log. After a restart events may come again: a client
@@ -148,31 +135,27 @@ class Deliver:
     matches: Sequence[list[Id]]
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """Append events to the log on disk, and say `Durable` when they are there."""
 
     at: int
     block: Block
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(Struct, frozen=True):
     """Say `Tick` at this time. It takes the place of a timer that was set before."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Struct, frozen=True):
     """Close a link: its neighbour can't be talked to."""
 
     link: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     """A fault that needs the attention of an operator."""
 
     kind: str
@@ -180,8 +163,7 @@ class Alarm:
     link: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """A link is accepted for the first time, or with another log of its neighbour: write that down,
     before anything is sent over it.
     """
@@ -191,8 +173,7 @@ class Accepted:
     """The identity of the neighbour's log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Renumber:
+class Renumber(Struct, frozen=True):
     """A neighbour has events of this broker up to a number that wasn't given here: events that are
     published from now on need higher ones. Without a journal the broker sees to that itself.
     """
@@ -200,15 +181,13 @@ class Renumber:
     above: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsPropagated:
+class IsPropagated(Struct, frozen=True):
     """The answer to `AskPropagated`."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True):
     """Events, by their numbers, that a link couldn't take: no broker behind it gets them."""
 
     link: str

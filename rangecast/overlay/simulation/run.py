@@ -33,39 +33,6 @@ from rangecast.overlay.simulation.faults import (
 from rangecast.overlay.simulation.invariants import report_losses, unrest, wrong_tables
 from rangecast.overlay.simulation.world import World
 
-SOMETIMES = (
-    "resyncs by gap",
-    "resyncs by digest",
-    "resyncs by incarnation",
-    "snapshots interrupted",
-    "subscriptions exposed",
-    "duplicates dropped",
-    "removals cancelled",
-    "forms changed",
-    "torn units",
-    "cycles rejected",
-    "cycles found",
-    "frames rejected",
-    "gaps in events",
-    "events sent again",
-    "events dropped",
-    "crashes",
-    "deliveries repeated",
-    "disks restored",
-    "histories that parted",
-    "losses reported",
-    "incarnations that went back",
-    "neighbours that lost events",
-    "names taken twice",
-    "names that are taken",
-    "items forgotten",
-    "brokers that stand still",
-    "links closed as silent",
-    "strangers",
-)
-"""Occurrences that some of a few hundred seeds must have, or the simulator tests nothing."""
-
-
 _ROUND = 5.0
 _ROUNDS = 120
 """After faults end, all must be quiet within this many rounds of this length."""

@@ -14,8 +14,9 @@ its interests, and answers for no message until it has them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from rangecast.overlay.zones import geometry
 from rangecast.overlay.zones.frames import (

@@ -5,15 +5,15 @@ Nothing here refers to a broker's insides: all are plain values that any transpo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from rangecast.model.sets.members import Id
 from rangecast.overlay.zones.geometry import Box, Point
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True):
     """A zone that a broker holds. Of two claims to a place, that of the higher epoch is right."""
 
     box: Box
@@ -24,8 +24,7 @@ class Held:
     """The server's messages below this number are acknowledged, or counted in what it last sent."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """An interest at its gateway."""
 
     point: Point
@@ -38,15 +37,13 @@ class Kept:
 # ---- from the server
 
 
-@dataclass(frozen=True)
-class Paint:
+class Paint(Struct, frozen=True):
     """A message for all interests in a rectangle."""
 
     message: Any
 
 
-@dataclass(frozen=True)
-class Install:
+class Install(Struct, frozen=True):
     """An interest and its list, for the gateway and the subscriber."""
 
     interest: Id
@@ -54,21 +51,18 @@ class Install:
     subscriber: Any
 
 
-@dataclass(frozen=True)
-class Uninstall:
+class Uninstall(Struct, frozen=True):
     """An interest that has gone."""
 
     interest: Id
     point: Point
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """A question to all zones; those without their interests answer too."""
 
 
-@dataclass(frozen=True)
-class Numbered:
+class Numbered(Struct, frozen=True):
     """One of the server's messages, for the zones that meet a box."""
 
     number: int
@@ -80,8 +74,7 @@ class Numbered:
     """A point of the zone where the server is: the centre, unless no broker holds that."""
 
 
-@dataclass(frozen=True)
-class Filled:
+class Filled(Struct, frozen=True):
     """All interests of a box as of a number: the answer to `Fill`."""
 
     box: Box
@@ -89,8 +82,7 @@ class Filled:
     interests: tuple[tuple[Id, Point], ...]
 
 
-@dataclass(frozen=True)
-class Adopt:
+class Adopt(Struct, frozen=True):
     """No broker answers for a box: the one that gets stuck beside it takes what is free."""
 
     box: Box
@@ -101,8 +93,7 @@ class Adopt:
 # ---- to the server
 
 
-@dataclass(frozen=True)
-class Subscribe:
+class Subscribe(Struct, frozen=True):
     """A subscriber wants an interest; `where` and `k` are as a board takes them."""
 
     interest: Id
@@ -110,15 +101,13 @@ class Subscribe:
     k: int | None = None
 
 
-@dataclass(frozen=True)
-class Unsubscribe:
+class Unsubscribe(Struct, frozen=True):
     """A subscriber wants an interest no more."""
 
     interest: Id
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """A zone has handed a message to all its interests; the box is its part of the rectangle."""
 
     number: int
@@ -126,8 +115,7 @@ class Taken:
     broker: int
 
 
-@dataclass(frozen=True)
-class Fill:
+class Fill(Struct, frozen=True):
     """A zone was taken over without its interests and asks for them."""
 
     box: Box
@@ -136,8 +124,7 @@ class Fill:
 # ---- between brokers
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(Struct, frozen=True):
     """On the way to the zone that holds a point."""
 
     target: Point
@@ -147,8 +134,7 @@ class Route:
     hops: int = 0
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """On the way over the zones that meet a rectangle."""
 
     entry: Point
@@ -157,8 +143,7 @@ class Spread:
     hops: int = 0
 
 
-@dataclass(frozen=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """The zones that a broker holds, how many interests, and what it knows of those around it."""
 
     owner: int
@@ -169,8 +154,7 @@ class Announce:
     is_leaving: bool = False
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(Struct, frozen=True):
     """A broker wants a zone: from the one that gets this."""
 
     broker: int
@@ -178,8 +162,7 @@ class Join:
     """Number of times that it was passed on to a neighbour with more interests."""
 
 
-@dataclass(frozen=True)
-class Handover:
+class Handover(Struct, frozen=True):
     """Zones and their interests, for another broker; it answers `Took`."""
 
     zones: tuple[Held, ...]
@@ -188,15 +171,13 @@ class Handover:
     around: tuple[Announce, ...]
 
 
-@dataclass(frozen=True)
-class Took:
+class Took(Struct, frozen=True):
     """The zones of a hand-over are held by the sender now."""
 
     zones: tuple[Held, ...]
 
 
-@dataclass(frozen=True)
-class Yielded:
+class Yielded(Struct, frozen=True):
     """The sender answered for boxes until now that the receiver has the better claim to.
 
     Interests may have come and gone there, of which the receiver knows nothing.
@@ -208,68 +189,58 @@ class Yielded:
 # ---- inputs and outputs of a broker
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Struct, frozen=True):
     """Hold the whole space: for the first broker."""
 
 
-@dataclass(frozen=True)
-class JoinBy:
+class JoinBy(Struct, frozen=True):
     """Ask for a zone: by way of a broker, at a point."""
 
     broker: int
     point: Point
 
 
-@dataclass(frozen=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """Hand all zones to a neighbour and go."""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A frame from another broker."""
 
     sender: int
     what: Any
 
 
-@dataclass(frozen=True)
-class PeerDown:
+class PeerDown(Struct, frozen=True):
     """Another broker has failed."""
 
     broker: int
 
 
-@dataclass(frozen=True)
-class ToServer:
+class ToServer(Struct, frozen=True):
     """As an input: route this to the server. As an output: the server is here, this is for it."""
 
     what: Any
 
 
-@dataclass(frozen=True)
-class FromServer:
+class FromServer(Struct, frozen=True):
     """The server, which is at this broker, sends a message."""
 
     what: Numbered | Filled | Adopt
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time passes."""
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(Struct, frozen=True):
     """An output: a frame for another broker."""
 
     to: int
     what: Any
 
 
-@dataclass(frozen=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """An output: a message for a subscriber, the last hop."""
 
     interest: Id
@@ -277,11 +248,9 @@ class Deliver:
     what: Paint | Install
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(Struct, frozen=True):
     """An output: all zones are handed over, and the broker can be switched off."""
 
 
-@dataclass(frozen=True)
-class Homeless:
+class Homeless(Struct, frozen=True):
     """An output: another broker's claim was better, and no zone is left; join again."""

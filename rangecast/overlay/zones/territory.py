@@ -10,10 +10,10 @@ higher epoch is right, then the lower number of the broker; the other gives the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.flags import flag

@@ -84,10 +84,6 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
         """Its id as it was given."""
         return int(self.name) if self.is_integer else self.name
 
-    def lives_at(self, seq: int) -> bool:
-        """Whether an event of this seq is matched with it."""
-        return self.born < seq < self.died
-
 
 @dataclass(slots=True, eq=False)
 class SpaceEntry:
