@@ -1,6 +1,7 @@
 """`rangecast route`: deliveries are what `match` writes, and faults are hunted by seed."""
 
 import json
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.csv
@@ -111,8 +112,8 @@ def test_simulate_sums_up_seeds_and_tells_one(tmp_path):
 
 
 def test_help_lists_what_there_is():
-    assert [*route.Strategy] == [*STRATEGIES]
-    assert [*route.Shape] == [*SHAPES]
+    assert [*get_args(route.Strategy)] == [*STRATEGIES]
+    assert [*get_args(route.Shape)] == [*SHAPES]
 
 
 def hops_from(start, near):

@@ -16,7 +16,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from rangecast.cli.shared.options import (
-    Engine,
     EngineOption,
     EventId,
     ExplainPlan,
@@ -85,7 +84,7 @@ BothOptions = Annotated[
 class PlannedEngine:
     """Engine that runs the kernels, and whether the plan is explained."""
 
-    engine: EngineOption = Engine.LOCAL
+    engine: EngineOption = "local"
     master: Master = None
     explain_plan: ExplainPlan = False
 
@@ -100,7 +99,7 @@ class PlannedEngine:
     @property
     def is_spark(self) -> bool:
         """Whether workers of Spark run the kernels."""
-        return self.engine == Engine.SPARK
+        return self.engine == "spark"
 
 
 EngineOptions = Annotated[PlannedEngine, "engine", "master"]

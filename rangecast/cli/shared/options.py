@@ -1,106 +1,57 @@
 """Options and arguments that several commands share: each is declared once.
 
-What an option can choose from is an Enum, so that help lists it and the shell completes it. The
+What an option can choose from is a Literal, so that help lists it and the shell completes it. The
 structures register themselves in modules that load NumPy, which `--help` doesn't; a test compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
 from rangecast.errors import UsageError
 from rangecast.model.attributes.base import NanMeaning
 
-
-class MatchIndex(StrEnum):
-    """`auto`, and the keys of `match.choose.INDEXES`."""
-
-    AUTO = "auto"
-    SCAN = "scan"
-    VCR = "vcr"
-    HILBERT = "hilbert"
-    RTREE = "rtree"
-    SLABS = "slabs"
-    CELLS = "cells"
+MatchIndex = Literal["auto", "scan", "vcr", "hilbert", "rtree", "slabs", "cells"]
+"""`auto`, and the keys of `match.choose.INDEXES`."""
 
 
-class RankIndex(StrEnum):
-    """`auto`, and the keys of `rank.choose.INDEXES`."""
-
-    AUTO = "auto"
-    SCAN = "scan"
-    SEGMENT = "segment"
-    INTERVAL = "interval"
-    INTERVAL_ENDS = "interval-ends"
-    RTREE = "rtree"
-    IR = "ir"
-    SOPT = "sopt"
-    SLABS = "slabs"
+RankIndex = Literal[
+    "auto", "scan", "segment", "interval", "interval-ends", "rtree", "ir", "sopt", "slabs"
+]
+"""`auto`, and the keys of `rank.choose.INDEXES`."""
 
 
-class CoverIndex(StrEnum):
-    """`auto`, and the keys of `cover.choose.INDEXES`."""
-
-    AUTO = "auto"
-    SCAN = "scan"
-    KDTREE = "kdtree"
-    ZCURVE = "zcurve"
-    BLOCKS = "blocks"
+CoverIndex = Literal["auto", "scan", "kdtree", "zcurve", "blocks"]
+"""`auto`, and the keys of `cover.choose.INDEXES`."""
 
 
-class Combine(StrEnum):
-    """Those of `rank.combine.COMBINATIONS`."""
-
-    SUM = "sum"
-    MIN = "min"
-    MAX = "max"
-    PRODUCT = "product"
+Combine = Literal["sum", "min", "max", "product"]
+"""Those of `rank.combine.COMBINATIONS`."""
 
 
-class Span(StrEnum):
-    """Relation of a subscription to an event that is a span: those of `rank.slabs.index`."""
-
-    OVERLAP = "overlap"
-    CONTAIN = "contain"
+Span = Literal["overlap", "contain"]
+"""Relation of a subscription to an event that is a span: those of `rank.slabs.index`."""
 
 
-class Algorithm(StrEnum):
-    """Those of `notify.board.ALGORITHMS`, and batches over either."""
-
-    DENSE = "dense"
-    SPARSE = "sparse"
-    BATCH = "batch"
-    BATCH_DENSE = "batch-dense"
+Algorithm = Literal["dense", "sparse", "batch", "batch-dense"]
+"""Those of `notify.board.ALGORITHMS`, and batches over either."""
 
 
-class Format(StrEnum):
-    """The file formats of `model.files.SUFFIXES`."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    JSONL = "jsonl"
-    ARROW = "arrow"
+Format = Literal["parquet", "csv", "jsonl", "arrow"]
+"""The file formats of `model.files.SUFFIXES`."""
 
 
-class FirstSighting(StrEnum):
-    """Those of `track.rules.FIRST`."""
-
-    ENTER = "enter"
-    SILENT = "silent"
-    INSIDE = "inside"
+FirstSighting = Literal["enter", "silent", "inside"]
+"""Those of `track.rules.FIRST`."""
 
 
-class Engine(StrEnum):
-    """Engine that runs the kernels."""
-
-    LOCAL = "local"
-    SPARK = "spark"
+Engine = Literal["local", "spark"]
+"""Engine that runs the kernels."""
 
 
 MATCH_OPTIONS = (
@@ -112,7 +63,7 @@ RANK_OPTIONS = "Options follow a colon: rtree:branching=50, ir:branching=50, sop
 """Every option of `rank.choose.OPTIONS`, by example."""
 
 
-def _index(verb: str, names: type[StrEnum], about: str) -> Any:
+def _index(verb: str, choices: Any, about: str) -> Any:
     """Return an option that takes the name of an index, and options of that index."""
 
     def checked(context: typer.Context, index: str) -> str:
@@ -125,9 +76,9 @@ def _index(verb: str, names: type[StrEnum], about: str) -> Any:
         return index
 
     def completed(incomplete: str) -> list[str]:
-        return [str(name) for name in names if name.startswith(incomplete)]
+        return [str(name) for name in get_args(choices) if name.startswith(incomplete)]
 
-    listed = "|".join(names)
+    listed = "|".join(get_args(choices))
     return typer.Option(
         "--index",
         metavar=f"[{listed}][:OPTION,...]",

@@ -76,9 +76,7 @@ def _write(
         "data"
     ),
     seed: Seed = 0,
-    kind: Annotated[
-        Format, typer.Option("--format", help="The format of the tables.")
-    ] = Format.PARQUET,
+    kind: Annotated[Format, typer.Option("--format", help="The format of the tables.")] = "parquet",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace also files that generate didn't write.")
     ] = False,

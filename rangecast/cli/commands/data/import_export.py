@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -18,18 +17,11 @@ if TYPE_CHECKING:
     from rangecast.interop import Rejection
 
 
-class System(StrEnum):
-    """The modules of `rangecast.interop`."""
-
-    EVENTBRIDGE = "eventbridge"
-    SNS = "sns"
-    PERCOLATOR = "percolator"
-    POSTGRES = "postgres"
-    VESPA = "vespa"
-    GEOJSON = "geojson"
+System = Literal["eventbridge", "sns", "percolator", "postgres", "vespa", "geojson"]
+"""The modules of `rangecast.interop`."""
 
 
-SystemName = Annotated[System, typer.Argument(metavar="KIND", help="|".join(System))]
+SystemName = Annotated[System, typer.Argument(metavar="KIND", help="|".join(get_args(System)))]
 RejectedRulesFile = Annotated[
     Path | None,
     typer.Option(

@@ -10,7 +10,6 @@ import typer
 
 from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions
 from rangecast.cli.shared.options import (
-    Combine,
     CombineOption,
     EventsFile,
     Output,
@@ -42,7 +41,7 @@ def rank(
             "--relaxed", help="One attribute is enough; rank by the sum of the weights that hold."
         ),
     ] = False,
-    combine: CombineOption = Combine.SUM,
+    combine: CombineOption = "sum",
     span: Annotated[
         Span | None,
         typer.Option(
@@ -114,7 +113,7 @@ def rank(
         probabilities=probabilities,
         score_factors=score_factors is not None,
     )
-    asked = Asked(k, span=None if span is None else span.value, probabilities=probabilities)
+    asked = Asked(k, span=span, probabilities=probabilities)
     facts: dict[str, object] = {
         "k": k,
         "relaxed": relaxed,

@@ -8,7 +8,6 @@ import typer
 
 from rangecast.cli.shared.option_groups import BothOptions
 from rangecast.cli.shared.options import (
-    Combine,
     CombineOption,
     FileOfOneEvent,
     IsRow,
@@ -35,7 +34,7 @@ def why(
         bool,
         typer.Option("--relaxed", help="Explain its rank by the weights that hold."),
     ] = False,
-    combine: CombineOption = Combine.SUM,
+    combine: CombineOption = "sum",
 ) -> None:
     """Show, attribute by attribute, what a subscription wants and an event has, and its rank.
 

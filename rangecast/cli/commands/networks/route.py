@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,23 +22,12 @@ app = App(
 app.command("zones", short_help="Compare the cost of messages in a network of zones.")(zones)
 
 
-class Strategy(StrEnum):
-    """Those of `overlay.strategies.STRATEGIES`."""
-
-    NONE = "none"
-    COVERING = "covering"
-    SUBSUMPTION = "subsumption"
-    MERGING = "merging"
-    BOTH = "both"
+Strategy = Literal["none", "covering", "subsumption", "merging", "both"]
+"""Those of `overlay.strategies.STRATEGIES`."""
 
 
-class Shape(StrEnum):
-    """Those of `overlay.tree.SHAPES`."""
-
-    RANDOM = "random"
-    CHAIN = "chain"
-    STAR = "star"
-    BALANCED = "balanced"
+Shape = Literal["random", "chain", "star", "balanced"]
+"""Those of `overlay.tree.SHAPES`."""
 
 
 @app.command("run", short_help="Send subscriptions and events through a network.")
@@ -60,11 +48,11 @@ def run_(
         typer.Option("--workload", help="Generate both files' data: market, ... (see generate)."),
     ] = None,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 11,
-    shape: Annotated[Shape, typer.Option("--tree", help="The shape of the tree.")] = Shape.RANDOM,
+    shape: Annotated[Shape, typer.Option("--tree", help="The shape of the tree.")] = "random",
     strategy: Annotated[
         Strategy,
         typer.Option("--strategy", help="Strategy of advertising; see above."),
-    ] = Strategy.COVERING,
+    ] = "covering",
     max_ranges: Annotated[
         int, typer.Option("--max-ranges", min=1, help="Maximum ranges advertised to a neighbour.")
     ] = 1000,
@@ -124,8 +112,8 @@ def run_(
             assert space is not None
             given = _read(run, events, subscriptions, space)
         edits = read_commands(run.file(commands), given) if commands is not None else []
-        scenario = Scenario(given, tree_of(str(shape), brokers, seed), brokers, seed)
-        settings: dict[str, Any] = {"strategy": str(strategy), "max_ranges": max_ranges}
+        scenario = Scenario(given, tree_of(shape, brokers, seed), brokers, seed)
+        settings: dict[str, Any] = {"strategy": strategy, "max_ranges": max_ranges}
         with run.task("routing"):
             network = scenario.through(edits, batch_size=batch_size, **settings)
         run.write(table_of(given, network, edits), output)
@@ -138,7 +126,7 @@ def run_(
             "subscriptions": given.boxes.rows,
             "commands": len(edits),
             "brokers": brokers,
-            "tree": str(shape),
+            "tree": shape,
             "seed": seed,
             **settings,
             "rows": traffic.deliveries,
@@ -157,7 +145,7 @@ def run_(
             f"{counted(given.boxes.rows, 'subscription')} at {counted(brokers, 'broker')}: "
             f"{counted(traffic.deliveries, 'delivery', 'deliveries')}"
         )
-        run.done(text, len(given.points), facts, [_sentence(network, str(strategy))])
+        run.done(text, len(given.points), facts, [_sentence(network, strategy)])
 
 
 def _sentence(network: Network, strategy: str) -> str:

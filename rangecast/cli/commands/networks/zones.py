@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -20,11 +19,8 @@ if TYPE_CHECKING:
 _CHUNK = 2_000
 
 
-class Zones(StrEnum):
-    """Choice of the zone for a broker that joins."""
-
-    RANDOM = "random"
-    LOAD = "load"
+Zones = Literal["random", "load"]
+"""Choice of the zone for a broker that joins."""
 
 
 def zones(
@@ -52,7 +48,7 @@ def zones(
             help="random: each broker halves the zone of a random point (CAN); load: it takes half "
             "the interests of the broker that has most (Meghdoot).",
         ),
-    ] = Zones.RANDOM,
+    ] = "random",
     underlay_nodes: Annotated[
         int, typer.Option("--underlay-nodes", min=3, help="Nodes of the generated internet.")
     ] = 20_000,
@@ -133,7 +129,7 @@ def zones(
             interest_index: Any = sparse.engine
             _, lo, hi = interest_index.tree.columns()
             points, frame = _place(lo, hi, things.at[:, 0])
-            by_load = zoning == Zones.LOAD
+            by_load = zoning == "load"
             cut = ZoneMap.grown(points, brokers, frame, by_load=by_load, seed=seed)
             net = ZoneTraffic(cut, internet, interest_index.tree, seed)
         with run.task("sending") as advance:

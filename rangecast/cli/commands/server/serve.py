@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import gc
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
-
-class OnFailedRecord(StrEnum):
-    """Treatment of a source's message that fails repeatedly."""
-
-    RETRY = "retry"
-    SKIP = "skip"
+OnFailedRecord = Literal["retry", "skip"]
+"""Treatment of a source's message that fails repeatedly."""
 
 
-class Durability(StrEnum):
-    """Those of `server.sqlite_log.DURABILITIES`."""
-
-    FSYNC = "fsync"
-    INTERVAL = "interval"
-    NONE = "none"
+Durability = Literal["fsync", "interval", "none"]
+"""Those of `server.sqlite_log.DURABILITIES`."""
 
 
-class Demo(StrEnum):
-    """Examples that a server publishes to itself."""
-
-    MARKET = "market"
-    FLEET = "fleet"
+Demo = Literal["market", "fleet"]
+"""Examples that a server publishes to itself."""
 
 
 class ServeCommand(TyperCommand):
@@ -48,14 +36,11 @@ def with_name(arguments: list[str]) -> list[str]:
     after = arguments.index("--demo") + 1
     if after < len(arguments) and not arguments[after].startswith("-"):
         return arguments
-    return [*arguments[:after], Demo.MARKET.value, *arguments[after:]]
+    return [*arguments[:after], "market", *arguments[after:]]
 
 
-class LogFormat(StrEnum):
-    """Format of the lines on stderr."""
-
-    TEXT = "text"
-    JSON = "json"
+LogFormat = Literal["text", "json"]
+"""Format of the lines on stderr."""
 
 
 LogFormatOption = Annotated[
@@ -63,11 +48,8 @@ LogFormatOption = Annotated[
 ]
 
 
-class LogLevel(StrEnum):
-    """Level of the lines on stderr."""
-
-    WARNING = "warning"
-    INFO = "info"
+LogLevel = Literal["warning", "info"]
+"""Level of the lines on stderr."""
 
 
 def serve(
@@ -101,7 +83,7 @@ def serve(
             help="Answer after a sync to disk (fsync), up to 50 ms before one (interval), "
             "or without one (none).",
         ),
-    ] = Durability.FSYNC,
+    ] = "fsync",
     retention_days: Annotated[
         float, typer.Option("--retention-days", min=0, help="Days that the log is kept.")
     ] = 7.0,
@@ -171,7 +153,7 @@ def serve(
             "--on-failed-record",
             help="A message of a source that causes an internal error each time: retry, or skip.",
         ),
-    ] = OnFailedRecord.RETRY,
+    ] = "retry",
     shutdown_seconds: Annotated[
         float,
         typer.Option(
@@ -197,11 +179,11 @@ def serve(
             help="Tiles under the page's map: https://HOST/{z}/{x}/{y}.png; none by default.",
         ),
     ] = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
+    log_format: LogFormatOption = "text",
     log_level: Annotated[
         LogLevel,
         typer.Option("--log-level", help="What is said there: warnings, or also each request."),
-    ] = LogLevel.WARNING,
+    ] = "warning",
 ) -> None:
     """Serve subscriptions and events over HTTP and WebSocket, durably.
 
@@ -231,10 +213,10 @@ def serve(
     spaces = {path.stem: Space.load(path) for path in space or []}
     if len(spaces) < len(space or []):
         raise UsageError("two files of spaces have the same name; rename one")
-    configure(log_format.value, log_level.value)
+    configure(log_format, log_level)
     if log is not None:
         need("kafka")
-    skips = on_failed_record is OnFailedRecord.SKIP
+    skips = on_failed_record == "skip"
     read = sources(nats, nats_source or [], kafka, kafka_source or [], skips=skips)
     if read and follow is not None:
         raise UsageError("a server that follows another one has no sources of its own")
@@ -243,7 +225,7 @@ def serve(
         host,
         port,
         spaces,
-        durability.value,
+        durability,
         Retention(int(retention_gb * 1e9), retention_days * 86_400),
         certificate,
         key,
@@ -273,7 +255,7 @@ def serve(
             flush=True,
         )
 
-    demos = {Demo.MARKET: market.demo, Demo.FLEET: fleet.demo}
+    demos = {"market": market.demo, "fleet": fleet.demo}
     published = [] if demo is None else [demos[demo]()]
     gc.disable()  # what is loaded stays: until `ready` there is nothing to collect
     try:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from rangecast.cli.commands.server.serve import LogFormat, LogFormatOption, LogLevel
+from rangecast.cli.commands.server.serve import LogFormatOption, LogLevel
 from rangecast.cli.shared.option_groups import App
 
 app = App()
@@ -23,11 +22,8 @@ MatchesTopic = Annotated[str, typer.Option("--matches", help="The topic of match
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose space it is.")]
 
 
-class Begin(StrEnum):
-    """Where a group that is new begins."""
-
-    START = "start"
-    NOW = "now"
+Begin = Literal["start", "now"]
+"""Where a group that is new begins."""
 
 
 @app.command()
@@ -49,7 +45,7 @@ def run(
     ] = "",
     begin: Annotated[
         Begin, typer.Option("--from", help="Where a group that is new begins in the topic.")
-    ] = Begin.START,
+    ] = "start",
     data: Annotated[
         Path | None,
         typer.Option("--data", help="The server's data folder, or a copy, for its snapshots."),
@@ -72,11 +68,11 @@ def run(
     metrics_host: Annotated[
         str, typer.Option("--metrics-host", help="The address of that port.")
     ] = "127.0.0.1",
-    log_format: LogFormatOption = LogFormat.TEXT,
+    log_format: LogFormatOption = "text",
     log_level: Annotated[
         LogLevel,
         typer.Option("--log-level", help="What is said there: warnings, or also each batch."),
-    ] = LogLevel.WARNING,
+    ] = "warning",
 ) -> None:
     """Match the events of a topic with the subscriptions of a server whose log is on Kafka.
 
@@ -97,7 +93,7 @@ def run(
     from rangecast.server.workers.worker import STOP_SECONDS, Worker, WorkerSettings
 
     need("kafka")
-    configure(log_format.value, log_level.value)
+    configure(log_format, log_level)
     settings = WorkerSettings(
         log,
         space,
@@ -106,7 +102,7 @@ def run(
         tenant,
         group,
         name,
-        begin is Begin.START,
+        begin == "start",
         data,
         count or 0,
         until_end,

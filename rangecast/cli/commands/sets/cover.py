@@ -44,7 +44,7 @@ def cover(
     ] = "1",
     index: Annotated[
         CoverIndex, typer.Option("--index", help="With --commands: the covering index.")
-    ] = CoverIndex.AUTO,
+    ] = "auto",
     plot: Plot = None,
 ) -> None:
     """Write what covers each subscription: subscription, covered_by (empty: keep it).
@@ -74,7 +74,7 @@ def cover(
     from rangecast.model.io.subset import rows_of
     from rangecast.report.cover import draw, redundancy
 
-    unused = {"-k": k != "1", "--index": index != CoverIndex.AUTO}
+    unused = {"-k": k != "1", "--index": index != "auto"}
     if commands is not None:
         unused = {"--plot": plot is not None, "--engine spark": on.is_spark}
     check_commands(subscriptions, commands, unused)
@@ -88,7 +88,7 @@ def cover(
         where = run.space(space)
         if commands is not None:
             found_k = int(k) if k.isdecimal() else k
-            live = CoverSet(where, index=str(index), k=found_k)
+            live = CoverSet(where, index=index, k=found_k)
             cover_commands(run, live, read_both(run, where, subscriptions, commands), uncovered)
             return
         assert subscriptions is not None

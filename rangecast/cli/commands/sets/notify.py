@@ -88,7 +88,7 @@ def notify(
             "batch and batch-dense: like sparse and dense, and only what the end of each batch "
             "needs.",
         ),
-    ] = Algorithm.SPARSE,
+    ] = "sparse",
     epsilon: Annotated[
         float | None,
         typer.Option("--epsilon", help="0 < e <= 1: fewer messages, a few of them unnecessary."),
@@ -157,14 +157,14 @@ def notify(
             "verify lists\n  hint: pass --verify, or leave out --engine; "
             "rangecast.spark.TopKLists keeps lists on Spark"
         )
-    in_batches = algorithm in (Algorithm.BATCH, Algorithm.BATCH_DENSE)
+    in_batches = algorithm in ("batch", "batch-dense")
     if batch_size is not None and not in_batches:
         raise UsageError(
             f"--batch-size is for batch and batch-dense, and the algorithm is {algorithm}\n"
             "  hint: pass --algorithm batch, or leave out --batch-size"
         )
     size = (batch_size or _BATCH) if in_batches else None
-    if space is not None and algorithm == Algorithm.BATCH_DENSE:
+    if space is not None and algorithm == "batch-dense":
         raise UsageError(
             "batch-dense is for one attribute, and --space is given\n  hint: --algorithm batch"
         )
@@ -192,7 +192,7 @@ def notify(
                 lambda rows: advance(rows, watched.reading),
                 ignore_unknown=options.ignore_unknown,
             )
-        is_dense = algorithm in (Algorithm.DENSE, Algorithm.BATCH_DENSE)
+        is_dense = algorithm in ("dense", "batch-dense")
         board = Board(
             max([k, *wanted.wanted.values()]),
             space=where,
