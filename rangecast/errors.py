@@ -148,8 +148,16 @@ def abbreviate(value: Any) -> str:
 
 IGNORE_UNKNOWN = "ignore_unknown=True"
 _OPTIONS = {
-    IGNORE_UNKNOWN: {"shell": "--ignore-unknown", "http": "?ignore_unknown=true"},
-    "overwrite=True": {"shell": "--overwrite", "http": "overwrite=True"},
+    IGNORE_UNKNOWN: {
+        "shell": "--ignore-unknown",
+        "http": "?ignore_unknown=true",
+        "stream": "ignore_unknown = true",
+    },
+    "overwrite=True": {
+        "shell": "--overwrite",
+        "http": "overwrite=True",
+        "stream": "replace = true",
+    },
 }
 """Options that messages name as Python has them, and how other interfaces spell them."""
 _TYPO = 0.8

@@ -16,6 +16,7 @@ from rangecast.model.attributes.base import Attribute
 from rangecast.model.attributes.field_paths import Fields
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.encoding.event_columns import EventColumns
+from rangecast.model.encoding.events import ANY
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
 from rangecast.model.validation.unknown_columns import column_hint
@@ -66,6 +67,24 @@ def reject_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
                 f"{what}: unknown column {name!r}: {did_you_mean(name, known)}\n"
                 f"  expected: {', '.join(known)}\n"
                 f"  hint: {column_hint(name, known, may_ignore=False)}"
+            )
+
+
+def reject_unknown_events(
+    names: Iterable[str], space: Space, columns: EventColumns, more: Iterable[str]
+) -> None:
+    """Reject columns of events that are neither attributes nor among `more`."""
+    known = {*columns.all_names(space), *more}
+    for name in names:
+        if name not in known:
+            hint = column_hint(name, space.names, may_ignore=True)
+            if name in ANY.all_names(space):
+                hint = "rank takes such columns with span= or probabilities=True"
+            raise UsageError(
+                f"events: unknown column {name!r}: {did_you_mean(name, space.names)}\n"
+                "  expected: a column for each attribute of the space, the event's id, and the "
+                "columns to keep\n"
+                f"  hint: {hint}"
             )
 
 

@@ -23,10 +23,13 @@ from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import Ranges
 from rangecast.merge.summary import Summary
 from rangecast.model.answers.answerer import Answers
+from rangecast.model.encoding.events import PLAIN
 from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
+from rangecast.spark.columns import reject_unknown_events
 from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.steps.query import EventQuery
+from rangecast.spark.steps.query import EventQuery, need_frame
 from rangecast.spark.steps.shards.sharded_set import Settings
 
 
@@ -70,6 +73,7 @@ def filter_events(
     *,
     event_id: str = "id",
     allow_missing: bool = False,
+    ignore_unknown: bool = False,
     nan: str = "error",
 ) -> DataFrame:
     """Return the events that may match a subscription, with all their columns.
@@ -78,12 +82,16 @@ def filter_events(
                     was saved to, by `Summary.save` or by `rangecast merge --save`
     event_id        the column that names an event
     allow_missing   whether events may lack the column of an attribute: all lack a value then
+    ignore_unknown  whether events may have columns that are no attributes
     nan             "error": NaN in events is rejected; "missing": it is a missing value
     """
     if not isinstance(summary, Summary):
         summary = Summary.open(summary)
     if summary.space.definition() != space.definition():
         raise UsageError(f"the summary is of {summary.space}; expected: {space}")
+    need_frame(events)
+    if not flag("ignore_unknown", ignore_unknown):
+        reject_unknown_events(events.columns, space, PLAIN, [event_id])
     keep = [name for name in events.columns if name != event_id]
     query = EventQuery.of(
         events, space, taken=(), keep=keep, event_id=event_id, allow_missing=allow_missing, nan=nan

@@ -34,9 +34,17 @@ from rangecast.model.attributes.field_paths import Fields
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
 from rangecast.rank.answerer import Asked
 from rangecast.rank.result import check_k
-from rangecast.spark.columns import ERROR, ERROR_TYPE, need_among, need_fitting, need_types
+from rangecast.spark.columns import (
+    ERROR,
+    ERROR_TYPE,
+    need_among,
+    need_fitting,
+    need_types,
+    reject_unknown_events,
+)
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.lifetime import release_with_functions
 from rangecast.spark.session import current_session, is_connect
@@ -101,6 +109,7 @@ def register_match(
     event_id: str = "id",
     event_type: str = "bigint",
     rejected: str = "error",
+    ignore_unknown: bool = False,
     nan: str = "error",
 ) -> None:
     """Make a set of subscriptions available to SQL, as two functions.
@@ -113,6 +122,8 @@ def register_match(
     event_type   the type of that column, "bigint" or "string": Spark asks for it beforehand
     rejected     "error": a row that can't be used fails the job; "column": the array becomes a
                  struct of `subscriptions` and `error`, and pairs have one more column, `error`
+    ignore_unknown   whether the query of the table function may have columns that are neither
+                 attributes nor the event's id
     nan          "error": NaN in events is rejected; "missing": it is a missing value
     """
     _need_functions()
@@ -126,7 +137,8 @@ def register_match(
     made = [
         session.udf.register(f"{name}_match", column_function),
         session.udtf.register(
-            f"{name}_match_rows", _table_function(prepared, prepared.answerer, form, nan)
+            f"{name}_match_rows",
+            _table_function(prepared, prepared.answerer, form, nan, ignore_unknown),
         ),
     ]
     if not isinstance(subscriptions, Prepared):
@@ -145,6 +157,7 @@ def register_rank(
     event_id: str = "id",
     event_type: str = "bigint",
     rejected: str = "error",
+    ignore_unknown: bool = False,
     nan: str = "error",
 ) -> None:
     """Make the k best subscriptions of a set available to SQL, as two functions.
@@ -162,6 +175,8 @@ def register_rank(
     event_type      the type of that column, "bigint" or "string": Spark asks for it beforehand
     rejected        "error": a row that can't be used fails the job; "column": the array becomes a
                     struct of `answers` and `error`, and rows have one more column, `error`
+    ignore_unknown  whether the query of the table function may have columns that are neither
+                    attributes nor the event's id
     nan             "error": NaN in events is rejected; "missing": it is a missing value
     """
     _need_functions()
@@ -175,7 +190,9 @@ def register_rank(
     sharded = prepared.answerer.fitted(partial(replace, asked=Asked(k)))
     made = [
         session.udf.register(f"{name}_rank", _column_function(prepared, sharded, rejected, nan)),
-        session.udtf.register(f"{name}_rank_rows", _table_function(prepared, sharded, form, nan)),
+        session.udtf.register(
+            f"{name}_rank_rows", _table_function(prepared, sharded, form, nan, ignore_unknown)
+        ),
     ]
     if not isinstance(subscriptions, Prepared):
         _release_with(session, made, prepared)
@@ -317,7 +334,10 @@ def _errors(encoded: Encoded, begin: int, rows: int) -> pa.Array:
     return encoded.errors.take(pa.array(errors, mask=errors < 0)).cast(ERROR_TYPE)
 
 
-def _table_function(prepared: Prepared, sharded: ShardedSet, form: Form, nan: str) -> Any:
+def _table_function(
+    prepared: Prepared, sharded: ShardedSet, form: Form, nan: str, ignore_unknown: bool
+) -> Any:
+    flag("ignore_unknown", ignore_unknown)
     shipped_space = prepared.shipped_space
     needed = list(dict.fromkeys([form.event_id, *PLAIN.all_names(prepared.space)]))
     ids = pa.int64() if isinstance(form.event_type, LongType) else pa.string()
@@ -326,6 +346,8 @@ def _table_function(prepared: Prepared, sharded: ShardedSet, form: Form, nan: st
         def eval(self, events: pa.RecordBatch) -> Iterator[pa.Table]:
             need_among(needed, events.schema.names, "events")
             space = shipped_space.open()
+            if not ignore_unknown:
+                reject_unknown_events(events.schema.names, space, PLAIN, [form.event_id])
             need_types(from_arrow_schema(events.schema), space, PLAIN)
             known = events.column(form.event_id)
             if known.type != ids and not (pa.types.is_integer(known.type) and ids == pa.int64()):

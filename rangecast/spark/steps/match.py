@@ -41,6 +41,7 @@ def match(
     rejected: str = "error",
     index: str = "auto",
     allow_missing: bool = False,
+    ignore_unknown: bool = False,
     nan: str = "error",
     max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> DataFrame:
@@ -53,10 +54,10 @@ def match(
     rejected        "error": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
+    ignore_unknown  whether events may have columns that are neither attributes nor kept
     nan             "error": NaN in events is rejected; "missing": it is a missing value
-    max_worker_memory    memory that a worker should need, as a target and no limit: a set that is
-                         large
-                    for it is built by the workers, in shards
+    max_worker_memory   memory that a worker should need, as a target and no limit: a set that is
+                    large for it is built by the workers, in shards
     """
     check_index(index)
     if isinstance(subscriptions, Prepared):
@@ -70,6 +71,7 @@ def match(
         event_id=event_id,
         rejected=rejected,
         allow_missing=allow_missing,
+        ignore_unknown=ignore_unknown,
         nan=nan,
     )
     if isinstance(subscriptions, Prepared):

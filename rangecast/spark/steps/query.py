@@ -18,7 +18,13 @@ from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.space import Space
-from rangecast.spark.columns import id_kind, kept_fields, need_attributes
+from rangecast.model.validation.flags import flag
+from rangecast.spark.columns import (
+    id_kind,
+    kept_fields,
+    need_attributes,
+    reject_unknown_events,
+)
 from rangecast.spark.events import encode_batch
 from rangecast.spark.shipped import ShippedObject
 from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
@@ -68,6 +74,7 @@ class EventQuery:
         event_id: str = "id",
         rejected: str = "error",
         allow_missing: bool = False,
+        ignore_unknown: bool = False,
         nan: str = "error",
         columns: EventColumns = PLAIN,
     ) -> EventQuery:
@@ -75,6 +82,8 @@ class EventQuery:
         need_one_of("rejected", rejected, ("error", "column"))
         need_frame(events)
         attributes = need_attributes(events, space, columns, allow_missing=allow_missing)
+        if not flag("ignore_unknown", ignore_unknown):
+            reject_unknown_events(events.columns, space, columns, (event_id, *keep))
         event_kind = id_kind(events, event_id, "events")
         events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
         kept = kept_fields(events, keep, ("event", "error", *taken))

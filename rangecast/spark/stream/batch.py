@@ -31,9 +31,12 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from rangecast.errors import RejectedRow, RejectedRowError, UsageError
+from rangecast.errors import RejectedRow, RejectedRowError, UsageError, for_interface
+from rangecast.model.encoding.events import PLAIN
 from rangecast.model.io.records import REMEDY
 from rangecast.model.space import Space
+from rangecast.model.validation.flags import flag
+from rangecast.spark.columns import reject_unknown_events
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ship
@@ -80,6 +83,8 @@ class BatchRunner:
     nan: str = "error"
     report: Callable[[Done], None] = lambda _: None
     watch: Callable[[str], None] = lambda _: None
+    ignore_unknown: bool = False
+    """Whether events may have columns that are neither attributes nor kept by a step."""
     drains: Sequence[Callable[[], None]] = ()
     """Called before a batch is pinned: they bring the edits that are available."""
     closing: ExitStack = field(default_factory=ExitStack, init=False)
@@ -96,6 +101,8 @@ class BatchRunner:
             raise UsageError(f"{twice[0]}: is given twice\n  hint: let each sink write elsewhere")
         for sink in self._all_sinks():
             sink.check(session)
+        if not flag("ignore_unknown", self.ignore_unknown):
+            self._reject_unknown(events)
         self._rejected_edits += self._refresh()
         for step in self.steps:
             self.closing.callback(step.release)
@@ -149,6 +156,15 @@ class BatchRunner:
                 **counts,
             )
         )
+
+    def _reject_unknown(self, events: DataFrame) -> None:
+        """Reject columns that are neither attributes nor kept by a step."""
+        kept = [name for step in self.steps for name in step.keep]
+        try:
+            for space in {id(step.space): step.space for step in self.steps}.values():
+                reject_unknown_events(events.columns, space, PLAIN, ("id", *kept, *_OWN))
+        except UsageError as error:
+            raise UsageError(for_interface(str(error), "stream")) from None
 
     def _all_sinks(self) -> list[Sink]:
         sinks = [sink for step in self.steps for sink in step.sinks]
@@ -325,7 +341,13 @@ def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) 
     broken = [BROKEN] if BROKEN in events.columns else []
     whole = _read_whole(events) if broken else events
     query = EventQuery.of(
-        whole, space, taken=(), keep=[_WHOLE, *broken], rejected="column", nan=nan
+        whole,
+        space,
+        taken=(),
+        keep=[_WHOLE, *broken],
+        rejected="column",
+        nan=nan,
+        ignore_unknown=True,
     )
     found = query.answer(passing)
     is_broken = F.col(BROKEN).isNotNull() if broken else F.lit(False)

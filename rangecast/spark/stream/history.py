@@ -61,7 +61,14 @@ def backfill(
     keep = ["_row", "_moment", "_unread", *([BROKEN] if BROKEN in events.columns else [])]
     boxes = Boxes.of(lo, hi, owner=owner, space=space)
     found = match(
-        events, boxes, space, output="arrays", keep=keep, event_id="_name", rejected="column"
+        events,
+        boxes,
+        space,
+        output="arrays",
+        keep=keep,
+        event_id="_name",
+        rejected="column",
+        ignore_unknown=True,
     )
     good = is_good()
     held = good & (F.size("subscriptions") > 0)

@@ -43,6 +43,7 @@ def run_stream(
     *,
     checkpoint: str | os.PathLike[str],
     rejected: FileSink | None = None,
+    ignore_unknown: bool = False,
     nan: str = "error",
     trigger: str = AVAILABLE_NOW,
     report: Callable[[Done], None] = lambda _: None,
@@ -53,13 +54,14 @@ def run_stream(
 
     steps       what is done with each batch of events, and where the answers go
     rejected    where rejected rows go; without, the first one ends the stream
+    ignore_unknown   whether events may have columns that are neither attributes nor kept by a step
     nan         "error": NaN in events is rejected; "missing": it is a missing value
     trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
     report      called with each batch when it is done
     watch       called after each step of a batch
     name        of the query, in Spark's UI and in what its listeners get
     """
-    runner = BatchRunner(steps, rejected, nan, report, watch)
+    runner = BatchRunner(steps, rejected, nan, report, watch, ignore_unknown)
     run_all([Flow(events, runner, str(checkpoint), name)], trigger)
 
 

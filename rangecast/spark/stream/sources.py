@@ -45,6 +45,8 @@ class SourceTable(Table, kw_only=True, tag_field="type"):
     name: Annotated[str, takes("a name")] = "events"
     nan: NanMeaning = NanMeaning.ERROR
     """Meaning of NaN in an event."""
+    ignore_unknown: Annotated[bool, takes("true or false")] = False
+    """Whether events may have columns that are neither attributes nor kept by a step."""
     columns: Columns = field(default_factory=dict)
 
 
@@ -117,7 +119,9 @@ class Rate(SourceTable, tag="rate"):
         if not stream:
             raise UsageError("the rate source has no end: it can't be read as a batch")
         frame = session.readStream.format("rate").option("rowsPerSecond", self.rows_per_second)
-        return with_columns(frame.load(), {"id": "value", **self.columns})
+        rows = with_columns(frame.load(), {"id": "value", **self.columns})
+        wanted = {"id", *self.columns, *space.fields, *keep}
+        return rows.drop(*(name for name in ("timestamp", "value") if name not in wanted))
 
 
 class TableSource(SourceTable, tag="table"):

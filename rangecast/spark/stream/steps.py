@@ -134,9 +134,7 @@ class MatchStep(AnswerStep):
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
-        return match_query(
-            events, self.space, output=self.output, keep=keep, rejected="column", nan=nan
-        )
+        return match_query(events, self.space, output=self.output, **_options(keep, nan))
 
     @property
     def arrays(self) -> bool:
@@ -168,7 +166,7 @@ class RankStep(AnswerStep):
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
-        return EventQuery.of(events, self.space, taken=TAKEN, keep=keep, rejected="column", nan=nan)
+        return EventQuery.of(events, self.space, taken=TAKEN, **_options(keep, nan))
 
     @property
     def settings(self) -> Settings:
@@ -193,4 +191,9 @@ class FilterStep(AnswerStep):
         return Passing(summed.space), summed.rows
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
-        return EventQuery.of(events, self.space, taken=(), keep=keep, rejected="column", nan=nan)
+        return EventQuery.of(events, self.space, taken=(), **_options(keep, nan))
+
+
+def _options(keep: Sequence[str], nan: str) -> dict[str, Any]:
+    """Return the options of a query; unknown columns were checked for all steps at once."""
+    return {"keep": keep, "rejected": "column", "ignore_unknown": True, "nan": nan}

@@ -150,7 +150,8 @@ class Pipeline:
             sinks, space = self.sinks[names[0]], _space_of(first)
             return NotifyRunner(first, space, names[0], sinks, rejected, report)
         steps = [build.step(name) for name in names]
-        return BatchRunner(steps, rejected, self.graph.sources[source].nan, report)
+        table = self.graph.sources[source]
+        return BatchRunner(steps, rejected, table.nan, report, ignore_unknown=table.ignore_unknown)
 
     def _answer_once(self, build: _Build, source: str, runner: Runner) -> None:
         """Answer a source as a batch job."""
