@@ -107,7 +107,7 @@ class Engine(LiveSet):
     ) -> list[list[Id] | RangecastError]:
         """Return the subscriptions that match each event, or the error of one that can't be used.
 
-        One bad event spoils no other one. The options are those of `match`.
+        A bad event doesn't affect the others. The options are those of `match`.
         """
         flag("ignore_unknown", ignore_unknown)
         view = self._view

@@ -9,7 +9,7 @@ that fails leaves the set as it was.
 
 How it stays fast. Past `RECENT` new rows they become a part of their own; `FAN` small parts become
 one. When a quarter of the set is new or dead, all that lives is built again in a background thread;
-then the edits made meanwhile are carried over, and the new view takes the place of the old one.
+then the edits made meanwhile are carried over, and the new view replaces the old one.
 
 Edits take a lock and follow one another. A fork waits for the edit that is under way; the child
 has no background thread, and begins a rebuild of its own when one is due.
@@ -286,7 +286,7 @@ class LiveSet(SubscriptionSet):
         *,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Give a subscription another score or other weights; what isn't given stays."""
+        """Set the score or the weights of a subscription; what isn't given stays."""
         self._change(subscription, None, score, weights)
 
     def _change(
@@ -404,7 +404,7 @@ class LiveSet(SubscriptionSet):
             raise
 
     def _rebuild(self, begun: View) -> None:
-        """Build all that lives again, carry over the edits made meanwhile, and take its place."""
+        """Rebuild from all live rows, replay the edits made in the meantime, and swap it in."""
         began = time.perf_counter()
         _log.info("rebuilding %s: %d rows, %d dead", self, begun.count, begun.dead)
         try:

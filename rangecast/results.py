@@ -30,7 +30,7 @@ class Matches(Results[list[Id]]):
         kept: pa.Table | None,
         rows: RowArrays,
     ):
-        """Take rows of the set: in pieces, or of a single event."""
+        """Set the rows: in pieces, or of a single event."""
         self._found = found
         self.event_ids = event_ids
         """Of the batch; `None`: its events are numbered from 0."""

@@ -17,7 +17,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def ending_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block with exit code 143; a second one ends the process at once."""
+    """End the block with exit code 143 on SIGTERM; a second one ends the process at once."""
 
     def end(number: int, _frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -36,7 +36,7 @@ def ending_on_sigterm() -> Iterator[None]:
 
 @contextmanager
 def until_interrupted(then: Callable[[], None] | None = None) -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and SIGTERM end a loop that asks whether it is over; a second one ends at once.
+    """End a polling loop on Ctrl-C or SIGTERM; a second one ends the process at once.
 
     `then` is called at the first one.
     """
@@ -58,7 +58,7 @@ def until_interrupted(then: Callable[[], None] | None = None) -> Iterator[Callab
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of the block."""
+    """Defer Ctrl-C and SIGTERM until the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

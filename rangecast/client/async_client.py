@@ -132,7 +132,7 @@ class AsyncClient(Calls):
         return AsyncClientBoard(self._send, name)
 
     async def follow(self, consumer: str) -> AsyncIterator[Message | Lists]:
-        """Yield messages for ever; each is acknowledged when the next one is asked for."""
+        """Yield messages indefinitely; each is acknowledged when the next one is requested."""
         while True:
             page = await self.messages(consumer, wait=30.0)
             for one in page.items:

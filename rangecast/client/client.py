@@ -22,7 +22,7 @@ from rangecast.model.sets.members import Id
 class Client(Calls):
     """A space of a server; any number of threads may use it.
 
-    url     where the server is; else RANGECAST_SERVER says so, else http://127.0.0.1:8080
+    url     where the server is; by default RANGECAST_SERVER, else http://127.0.0.1:8080
     space   its name; needed for everything but `put_space` and consumers
     token   if the server asks for one; else RANGECAST_TOKEN says it
     verify  with https: the file of the authorities to trust, or an `ssl.SSLContext`; by default
@@ -140,7 +140,7 @@ class Client(Calls):
         return ClientBoard(self._send, name)
 
     def follow(self, consumer: str) -> Iterator[Message | Lists]:
-        """Yield messages for ever; each is acknowledged when the next one is asked for."""
+        """Yield messages indefinitely; each is acknowledged when the next one is requested."""
         while True:
             page = self.messages(consumer, wait=30.0)
             for one in page.items:

@@ -68,7 +68,7 @@ class Watch:
         self._open.close()
 
     def __iter__(self) -> Iterator[Message | Lists]:
-        """Yield messages for ever."""
+        """Yield messages indefinitely."""
         while True:
             found = self.next()
             if found is not None:

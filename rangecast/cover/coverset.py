@@ -71,7 +71,7 @@ class Work(NamedTuple):
 class CoverSet(SubscriptionSet):
     """Subscriptions in a relation graph over one covering index.
 
-    Every command returns what neighbours must hear of it, a `Forward`; a command on many returns
+    Every command returns what to advertise to neighbours, a `Forward`; a command on many returns
     one per subscription.
     """
 
@@ -103,10 +103,10 @@ class CoverSet(SubscriptionSet):
         return Forward([self._ids[one] for one in exposed], [self._ids[row]] if withdraws else [])
 
     def replace(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
-        """Give a subscription another filter; it keeps its place in the order of arrival.
+        """Replace the filter of a subscription; its place in the order of arrival stays.
 
         The new filter comes before the old one goes, so that neighbours miss nothing. If it is to
-        be sent, it takes the place of the one that they know.
+        be sent, it replaces the one that they know.
         """
         known = self._ids[self._members.row(subscription)]
         row = self._live.new_row(as_filter(filter, self.space).boxes)
@@ -138,7 +138,7 @@ class CoverSet(SubscriptionSet):
         return Forwards(len(rows), sent.command, self._ids[sent.row].tolist(), sent.withdraws)
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
-        """Give subscriptions other filters, one after the other; see `replace`."""
+        """Replace the filters of subscriptions, one after the other; see `replace`."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids, _ = self._members.known_many(boxes.ids.to_pylist())
         return self._run(["replace"] * len(ids), ids, self._new_rows(boxes).tolist())
@@ -223,7 +223,7 @@ class CoverSet(SubscriptionSet):
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there.
+        """Write everything as a snapshot folder; `open` restores it.
 
         One that already exists is rejected, or replaced with `overwrite`.
         """
@@ -268,7 +268,7 @@ class CoverSet(SubscriptionSet):
         self._name(fresh, [one for word, one in both if word != "unsubscribe"])
         store, new_rows = self._live.store.arrays, iter(fresh)
         now: dict[Id, int] = {}
-        """The row of each id as the commands go on."""
+        """The row of each id while the commands are applied."""
         done: list[tuple[int, int, bool]] = []
         """Command, row, whether it comes."""
         same: list[int] = []

@@ -101,7 +101,7 @@ def register(
     searches: Callable[..., tuple[int, int, int]],
     has_room: Callable[..., int],
 ) -> None:
-    """Let the functions above call these kernels for an index of this type."""
+    """Register the kernels that the functions above call for an index of this type."""
 
     def is_kind(index: Any) -> bool:
         return getattr(index, "instance_class", None) is kind

@@ -204,7 +204,7 @@ def _add(
 
 @jit
 def _bridge(store: Store, row: int) -> int:
-    """Give the poset the edges that lead past `row`, which leaves; returns edges lacking."""
+    """Add the edges that bypass `row`, which leaves; return how many edges are lacking."""
     above = below = 0
     edge = store.inward[row]
     while edge != NONE:

@@ -29,7 +29,7 @@ _EXPECTED = (
 
 
 def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
-    """Carry event patterns over.
+    """Import event patterns.
 
     given    a JSON file or its data: patterns by id, or what `aws events list-rules` prints
     space    the types of the fields; without it they follow from what the patterns compare with

@@ -52,7 +52,7 @@ _WITHOUT_COUNTERPART = {
     "nested": "asks for one element of an array, an event has one value each: publish an event per "
     "element",
 }
-"""Queries that people have, why they aren't imported, and what to do instead."""
+"""Common queries that aren't imported, the reasons, and alternatives."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)?)?")
 """Whole dates, or moments to the second or millisecond."""
 _NO_MEANING = ("boost", "_name")
@@ -64,7 +64,7 @@ _EXPECTED = (
 
 
 def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
-    """Carry percolator queries over.
+    """Import percolator queries.
 
     given    a JSON file or its data: queries by id, or the answer of a search, with the query of
              each document in its field `query`

@@ -39,7 +39,7 @@ _EXPECTED = "give a CSV file with a header, a list of rows with an id, or rows b
 
 
 def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
-    """Carry the rows of a table with range columns over.
+    """Import the rows of a table with range columns.
 
     given    a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
              its other columns are ranges or multiranges, in the text form of PostgreSQL

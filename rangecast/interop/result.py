@@ -340,7 +340,7 @@ def rules_listed(
 
 
 def json_rule(value: Any) -> Any:
-    """Return a rule that may be a JSON text inside of JSON, as listings of AWS have it."""
+    """Return a rule that may be a JSON text inside JSON, as AWS lists them."""
     if not isinstance(value, str):
         return value
     try:

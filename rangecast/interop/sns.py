@@ -30,7 +30,7 @@ _EXPECTED = (
 
 
 def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
-    """Carry filter policies over.
+    """Import filter policies.
 
     given    a JSON file or its data: policies by id, or a list of what
              `aws sns get-subscription-attributes` prints

@@ -43,7 +43,7 @@ _EXPECTED = (
 def read(
     given: str | Path | Any, space: Space | None = None, *, field: str = "predicate"
 ) -> ImportResult:
-    """Carry predicates over.
+    """Import predicates.
 
     given    a JSON file or its data: predicates by id, or a list of documents as they are fed
     space    the types of the attributes; without it ranges are of integers, values are texts

@@ -4,9 +4,10 @@ Compiling takes longer than plain comparison in NumPy does, for a small set and 
 events. So until another process has compiled the kernels, a structure without any answers; then the
 structure that suits the set is built and takes over. The answers are the same.
 
-The process is `rangecast precompile VERB`. It is started once per verb, and goes on if this process
-ends: the next one finds its kernels. Not where kernels can't be kept on disk, and not if the
-environment variable RANGECAST_COMPILE is `first`: then the process that needs a kernel compiles it.
+The process is `rangecast precompile VERB`. It is started once per verb, and continues if this
+process ends: the next one finds its kernels. Not where kernels can't be kept on disk, and not if
+the environment variable RANGECAST_COMPILE is `first`: then the process that needs a kernel compiles
+it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _started: dict[str, subprocess.Popen[bytes]] = {}
 
 
 def must_wait(verb: str, *kernels: Callable[..., Any]) -> bool:
-    """Whether these kernels are being compiled by another process; begin that if need be."""
+    """Return whether another process is compiling these kernels; start one if necessary."""
     with _lock:
         if verb not in _started:
             if all(map(is_compiled, kernels)) or cache_folder() is None:

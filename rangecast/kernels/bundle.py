@@ -10,8 +10,8 @@ The first line of the kernel makes the layout again, under the same names:
     tree = pointers(opened(table, Tree))  pointers: indexed flat, without a length
 
 numba counts the references to an array whenever it is handed from one function to the next, which
-can cost more than an inner loop. A pointer is just a number. Neither keeps memory alive: the
-caller of the kernel holds the bundle meanwhile. An array that a kernel makes itself is freed after
+can cost more than an inner loop. A pointer is just a number. Neither keeps memory alive: the caller
+of the kernel holds the bundle in the meantime. An array that a kernel makes itself is freed after
 its last mention, and a pointer isn't one: hand the array to another function, which may point into
 it.
 
@@ -78,7 +78,7 @@ Kind = TypeVar("Kind", bound=type[tuple[Any, ...]])
 
 
 def edited(layout: Kind) -> Kind:
-    """Let kernels write to the arrays of a layout; else they are read-only."""
+    """Make the arrays of a layout writable by kernels; otherwise they are read-only."""
     _EDITED.add(layout)
     return layout
 

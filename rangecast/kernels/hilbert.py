@@ -81,7 +81,7 @@ def next_state(
 
 @jit
 def _number(entry: np.uint64, direction: int, corner: np.uint64, axes: int) -> np.uint64:
-    """Return as which one a level in this state visits a corner: its Gray code, turned back."""
+    """Return when a level in this state visits a corner: its Gray code, rotated back."""
     number = _turned(corner ^ entry, axes - 1 - direction, axes)
     shift = 1
     while shift < axes:
@@ -390,7 +390,7 @@ def axes_by_selectivity(lo: F64, hi: F64, events: F64 | None = None) -> I64:
 def groups_by_axes(
     mentioned: Bool, order: I64, most: int, smallest: int
 ) -> tuple[I64, list[list[int]]]:
-    """Give each box the axes that it is put on a curve by: return its group, and each group's axes.
+    """Choose the axes of the curve of each box: return its group, and each group's axes.
 
     A box takes the first axes that it mentions in `order`, up to `most`: on an axis that it doesn't
     mention it would be as long as the space. It takes one more axis only with enough company: s

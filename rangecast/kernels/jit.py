@@ -44,12 +44,14 @@ _IMPORT = re.compile(rb"^\s*(?:from|import) (rangecast[\w.]*)(?: import (\([^)]*
 
 
 def jit(function: Function) -> Function:
-    """Compile a kernel that works on a batch; it lets other threads run meanwhile."""
+    """Compile a kernel that works on a batch; it lets other threads run in the meantime."""
     return _compile(function, nogil=True)
 
 
 def jit_single(function: Function) -> Function:
-    """Compile a kernel for one event; it keeps the GIL, as giving it up costs more than it does."""
+    """Compile a kernel for one event; it keeps the GIL, as releasing it costs more than the kernel
+    itself.
+    """
     return _compile(function, nogil=False)
 
 

@@ -46,7 +46,7 @@ class Index(Protocol):
         """Yield (first event, matches) in pieces of bounded size."""
 
     def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event."""
+        """Return the rows that match one event."""
 
     @property
     def memory(self) -> int:

@@ -62,7 +62,7 @@ class Sifted:
             yield first, self._kept(found)
 
     def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event."""
+        """Return the rows that match one event."""
         rows = self.index.match_one(point)
         return rows[~self.dead[rows]]
 

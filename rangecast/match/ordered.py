@@ -56,7 +56,7 @@ def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[in
 
 
 def _whole_events(pieces: Iterator[tuple[int, MatchRows]]) -> Iterator[tuple[int, MatchRows]]:
-    """Yield pieces none of whose events goes on in the next one."""
+    """Yield pieces that split no event."""
     begun: list[I32] = []
     piece = next(pieces, None)
     while piece is not None:

@@ -46,7 +46,7 @@ class Scan:
             )
 
     def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event."""
+        """Return the rows that match one event."""
         return self.match(point[None, :]).rows
 
     @property

@@ -80,7 +80,7 @@ def max_beside(table: I64, others: I32) -> int:
 
 @jit
 def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> int:
-    """Give the rows of a structure their numbers in the set, and append all others.
+    """Map the rows of a structure to their numbers in the set, and append all others.
 
     There is room for them. Returns how far `rows` is filled.
     """

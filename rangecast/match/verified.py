@@ -64,7 +64,7 @@ class Verified:
             yield first, self._verified(found, some)
 
     def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event."""
+        """Return the rows that match one event."""
         rows = self.index.match_one(point)
         point = as_points(point, len(self.space), one=True)
         offsets = np.array([0, len(rows)])

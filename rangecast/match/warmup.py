@@ -55,7 +55,7 @@ class Starting:
         return self._for(len(points)).stream(points)
 
     def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event."""
+        """Return the rows that match one event."""
         return self._for(1).match_one(point)
 
     def _for(self, events: int) -> Index:

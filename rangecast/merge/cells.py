@@ -295,7 +295,7 @@ def _uniform(attribute: Attribute, bits: int) -> F64:
 
 
 def _quantiles(values: F64, bits: int) -> F64:
-    """Return edges between cells of which the fullest is as empty as can be.
+    """Return edges between cells that minimize the load of the fullest one.
 
     Plain quantiles would waste edges on a value that many publications have: it needs one cell.
     """

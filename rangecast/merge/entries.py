@@ -10,7 +10,7 @@ advertised:
   them, its *host*. The entry is exactly what its members hold: when one leaves, and the others
   don't hold its part, the entry dissolves, and the others are judged again.
 
-A command changes the entries first. What neighbours must hear is the difference between what they
+A command changes the entries first. What is advertised is the difference between what they
 knew of the rows that it touched and what they must know now (`difference`).
 
 A row is compared only with entries whose ranges on the curve meet its own, or, to be merged, those
@@ -75,7 +75,7 @@ class Entries:
     # ---- commands
 
     def enter(self, new: Id, arrival: int, lo: F64, hi: F64) -> int:
-        """Let a subscription come; return its row."""
+        """Add a subscription; return its row."""
         row, ranges = len(self._rows), self._ranges(lo, hi)
         one = Row(new, arrival, lo, hi, ranges)
         self._rows.append(one)
@@ -85,7 +85,7 @@ class Entries:
         return row
 
     def leave(self, row: int) -> None:
-        """Let a subscription go."""
+        """Remove a subscription."""
         self._touch(row)
         self._holders.remove(row)
         self._wake(row)
@@ -103,13 +103,13 @@ class Entries:
             self._dissolve(host)
         self._rows[row] = None
         for other in sorted(again):
-            if other not in self._host:  # else one of the others was merged with it meanwhile
+            if other not in self._host:  # else one of the others was merged with it in the meantime
                 self._touch(other)
                 self._wake(other)
                 self._judge(other)
 
     def difference(self) -> Forward:
-        """Return what neighbours must hear of the rows that were touched, and forget these.
+        """Return what to advertise about the rows that were touched, and forget these.
 
         First what is new, then what they know under another filter: what holds less than before
         comes last, as a neighbour puts it in the place of what it knows.
@@ -187,7 +187,7 @@ class Entries:
         }
 
     def restore(self, ids: Sequence[Id], arrays: dict[str, AnyArray]) -> None:
-        """Take over what `arrays` gave; rows count from 0 now."""
+        """Restore what `arrays` returned; rows count from 0 now."""
         ranges = RangeSets(arrays["starts"], arrays["ends"], arrays["range_at"])
         ends = arrays["box_at"].tolist()
         for row, id_ in enumerate(ids):
@@ -263,7 +263,7 @@ class Entries:
         return keeps
 
     def _take_over(self, host: int) -> None:
-        """Give an entry, whose host is no member any more, another one: the first that came."""
+        """Choose another host for an entry whose host is no member any longer: the first one."""
         members = self._members.pop(host)
         new = min(members, key=lambda one: self.row(one).arrival)
         self._touch(new)
@@ -272,14 +272,14 @@ class Entries:
         self._move(host, new)
 
     def _move(self, host: int, new: int) -> None:
-        """Let what lies inside one entry lie inside another."""
+        """Move what lies inside one entry into another."""
         for other in sorted(self._over.pop(host, ())):
             hosts = self._inside[other]
             self._inside[other] = np.union1d(hosts[hosts != host], [new])
             self._over.setdefault(new, set()).add(other)
 
     def _dissolve(self, host: int) -> None:
-        """Let the members of a merged entry be entries of their own again."""
+        """Split a merged entry into entries of its members."""
         members = self._members.get(host, set())
         for member in members:
             self._touch(member)

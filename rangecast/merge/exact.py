@@ -48,7 +48,7 @@ _KIND = "exact summary"
 class ExactSummary(SubscriptionSet):
     """Live subscriptions, of which neighbours know enough; exact in all attributes.
 
-    Every command returns what neighbours must hear of it, a `Forward`; a command on many returns
+    Every command returns what to advertise to neighbours, a `Forward`; a command on many returns
     one per subscription. One thread at a time.
     """
 
@@ -98,10 +98,10 @@ class ExactSummary(SubscriptionSet):
         return self._left(row)
 
     def replace(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
-        """Give a subscription another filter; it keeps its place in the order of arrival.
+        """Replace the filter of a subscription; its place in the order of arrival stays.
 
-        The new filter comes before the old one goes. If it is to be sent, it takes the place of
-        the one that neighbours know.
+        The new filter comes before the old one goes. If it is to be sent, it replaces the one
+        that neighbours know.
         """
         row = self._members.row(subscription)
         return self._replaced(row, *as_filter(filter, self.space).arrays())
@@ -127,7 +127,7 @@ class ExactSummary(SubscriptionSet):
         return Forwards.of([self._left(row) for row in self._members.release_many(subscriptions)])
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
-        """Give subscriptions other filters, one after the other; see `replace`."""
+        """Replace the filters of subscriptions, one after the other; see `replace`."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         some = zip(rows, _bounds(boxes), strict=True)
@@ -203,7 +203,7 @@ class ExactSummary(SubscriptionSet):
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there.
+        """Write everything as a snapshot folder; `open` restores it.
 
         One that already exists is rejected, or replaced with `overwrite`.
         """
@@ -243,7 +243,7 @@ class ExactSummary(SubscriptionSet):
         return self._entries.difference()
 
     def _replaced(self, old: int, lo: F64, hi: F64) -> Forward:
-        """Let the new filter come and the old one go, under one id."""
+        """Replace the filter under an id; the new one comes before the old one goes."""
         before = self._entries.row(old)
         if np.array_equal(before.lo, lo) and np.array_equal(before.hi, hi):
             return Forward([], [])

@@ -119,7 +119,7 @@ class Holders:
         self._parts.append(part)
 
     def remove(self, row: int) -> None:
-        """Remove a row for good."""
+        """Remove a row permanently."""
         self._live[row] = False
         self._rows -= 1
         self._dead += 1

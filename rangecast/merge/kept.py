@@ -108,7 +108,7 @@ class Kept:
         }
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Take over what `arrays` gave; rows count from 0 now."""
+        """Restore what `arrays` returned; rows count from 0 now."""
         ranges = RangeSets(arrays["starts"], arrays["ends"], arrays["range_at"])
         both = np.stack([arrays["lo"], arrays["hi"]], axis=1)
         sent = iter([ranges.of(place) for place in range(len(ranges))])

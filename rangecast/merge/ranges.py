@@ -29,7 +29,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 class Ranges(NamedTuple):
-    """Closed ranges of places, ascending and apart."""
+    """Closed ranges of places, ascending and disjoint."""
 
     starts: U64
     ends: U64

@@ -62,7 +62,7 @@ _KIND = "summary"
 class Summary(SubscriptionSet):
     """Live subscriptions, summed up over some attributes of their space.
 
-    Every command returns what neighbours must hear of it, a `RangeForward`; a command on many
+    Every command returns what to advertise to neighbours, a `RangeForward`; a command on many
     returns one per subscription.
     """
 
@@ -154,7 +154,7 @@ class Summary(SubscriptionSet):
         return self.unsubscribe_many([subscription])._item(0)
 
     def replace(self, subscription: Id, filter: Any) -> RangeForward:  # noqa: A002
-        """Give a subscription another filter; it keeps its place in the order of arrival."""
+        """Replace the filter of a subscription; its place in the order of arrival stays."""
         return self._replaced([self._members.row(subscription)], self._boxes(filter))._item(0)
 
     def upsert(self, subscription: Id, filter: Any) -> RangeForward:  # noqa: A002
@@ -306,7 +306,7 @@ class Summary(SubscriptionSet):
         return [ids[place] for place in np.flatnonzero(found)]
 
     def covers(self, filter: Any) -> bool:  # noqa: A002
-        """Return whether the summary holds all of a filter, so that neighbours needn't hear of it.
+        """Return whether the summary holds all of a filter, so that it needn't be advertised.
 
         It may be held by one subscription or by several together. Nothing is added.
         """
@@ -358,7 +358,7 @@ class Summary(SubscriptionSet):
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there.
+        """Write everything as a snapshot folder; `open` restores it.
 
         One that already exists is rejected, or replaced with `overwrite`.
         """
@@ -435,7 +435,7 @@ class Summary(SubscriptionSet):
             raise UsageError("ranges are ascending, apart, and end on the curve")
 
     def _replaced(self, rows: Sequence[int], boxes: Boxes) -> RangeForwards:
-        """Let the new ranges of each come before the old ones go."""
+        """Add the new ranges of each before the old ones are removed."""
         new = RangeSets.joined([*converted(boxes, self.cells, self.max_ranges_per_subscription)])
         old = RangeSets.joined(
             [*self._kept.sets(rows, self.cells, self.max_ranges_per_subscription)]
@@ -452,8 +452,8 @@ class Summary(SubscriptionSet):
 
 
 def _net(gained: Ranges, lost: Ranges) -> RangeForward:
-    """Return what remains of what was gained first and lost then: a gap that was closed meanwhile
-    isn't worth a word.
+    """Return what remains of what was gained first and lost then: a gap that was closed in the
+    meantime isn't worth a word.
     """
     if not len(gained) or not len(lost):
         return RangeForward(gained, lost)

@@ -52,7 +52,7 @@ class Commands(NamedTuple):
             live[one] = word != "unsubscribe"
 
     def messages(self, forwards: Forwards) -> pa.Table:
-        """Return what neighbours must hear, in order: command, action, subscription, exposed.
+        """Return what to advertise, in order: command, action, subscription, exposed.
 
         Exposed is what is sent because its coverer leaves or shrinks, not what the command brings.
         """

@@ -1,8 +1,8 @@
 """Edits to send to the neighbours of a broker when its set of subscriptions changes.
 
 The order matters: first subscriptions are sent, then others are withdrawn. The other way round a
-neighbour would miss events in between. An id that is sent again has another filter, which takes
-the place of the one that the neighbour knows; so it comes after what that one had covered.
+neighbour would miss events in between. An id that is sent again has another filter, which
+replaces the one that the neighbour knows; so it comes after what that one had covered.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class _Tried:
         self.all_whole = True
 
     def add(self, coordinates: F64, count: int) -> None:
-        """Take coordinates into account, of which `count` aren't those of a null."""
+        """Count coordinates, of which `count` aren't those of a null."""
         found = coordinates[np.isfinite(coordinates)]
         self.lo = float(found.min(initial=self.lo))
         self.hi = float(found.max(initial=self.hi))
@@ -206,12 +206,12 @@ class _Column:
         return kind(self.name, *options, source=self.source)
 
     def mix(self, kind: str) -> None:
-        """Note that there are values of another type, which no attribute takes."""
+        """Record values of another type, which no attribute accepts."""
         self.types[kind] = None
         self.possible.clear()
 
     def add(self, values: Values, rows: I64, file: str) -> None:
-        """Take the values of a batch into account."""
+        """Count the values of a batch."""
         if not isinstance(values, list) and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         nulls = _nulls(values)

@@ -162,7 +162,7 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def load(self, columns: ObjectColumns) -> None:
-        """Take these objects; their slots are 0, 1, 2, ..."""
+        """Load these objects; their slots are 0, 1, 2, ..."""
 
     @abstractmethod
     def columns(self, slots: Any) -> tuple[F64, F64, I64]:

@@ -241,7 +241,7 @@ class Board(InterestSet):
         return pa.table({**columns, "value": self._signed(ys), "arrival": arrivals})
 
     def set_value(self, object_id: Id, value: float) -> Messages:
-        """Give an object a new value."""
+        """Set the value of an object."""
         slot = self._objects.row(object_id)
         return self._changed([slot], [self._signed(check_finite("value", value))])
 
@@ -257,7 +257,7 @@ class Board(InterestSet):
         return self.update_many([Change(object_id, None)])
 
     def move(self, object_id: Id, position: Any, value: float | None = None) -> Messages:
-        """Give an object a new position, and a new value too unless it is None.
+        """Set the position of an object, and its value unless that is None.
 
         Over a space, a position is a dict of the values that change; None takes one away.
         """
@@ -338,7 +338,7 @@ class Board(InterestSet):
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write objects, interests and options as a snapshot folder; `open` goes on from there.
+        """Write objects, interests and options as a snapshot folder; `open` restores it.
 
         One that already exists is rejected, or replaced with `overwrite`.
         """
@@ -394,7 +394,7 @@ class Board(InterestSet):
     # ---- inside
 
     def _load(self, columns: ObjectColumns) -> None:
-        """Take objects, by slot; without arrivals they arrive in their order."""
+        """Load objects, by slot; without arrivals they arrive in their order."""
         arrival = columns.arrival
         if arrival is None:
             arrival = np.arange(len(columns.y))
@@ -428,7 +428,7 @@ class Board(InterestSet):
         return planned(changes, self._objects, self._places(), descending=self.descending)
 
     def _enter(self, step: Step, arrival: int | None) -> int:
-        """Give an object a slot, at y = inf; it comes last unless it has an arrival."""
+        """Add an object at y = inf; it comes last unless it has an arrival."""
         if arrival is None:
             arrival, self._arrivals = self._arrivals, self._arrivals + 1
         slot = self.engine.enter(step.place, arrival)

@@ -47,7 +47,7 @@ class ListChanges:
     """
 
     def __init__(self, board: Board, objects: pa.DataType):
-        """Take the lists as they are; `objects` is the type of the ids of objects."""
+        """Start from the current lists; `objects` is the type of the ids of objects."""
         self.lists = board.lists()
         self._signed = board._signed
         self._seq = board.seq

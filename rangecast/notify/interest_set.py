@@ -53,7 +53,7 @@ class InterestSet(MemberSet, ABC):
         self._drop(self._members.release(interest))
 
     def replace(self, interest: Id, *where: Any, k: int | None = None) -> Any:
-        """Give an interest another range or filter; without a k, its own stays. Return it."""
+        """Replace the range or filter of an interest; k stays unless given. Return it."""
         old = self._members.row(interest)
         region = self.engine.region(interest, where)
         wanted = self._wanted.get(old) if k is None else self._checked_k(k)
@@ -105,7 +105,7 @@ class InterestSet(MemberSet, ABC):
         return len(rows)
 
     def replace_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
-        """Give interests other ranges or filters, all of them or none; return how many."""
+        """Replace the ranges or filters of interests, all or none; return how many."""
         given = self._given(interests, rejected)
         ids, rows = self._members.known_many(given.ids)
         for at, (name, old) in enumerate(zip(ids, rows, strict=True)):

@@ -65,7 +65,7 @@ class _Steps:
         self.added: list[Id] = []
         self._members, self._places, self._descending = members, places, descending
         self._place: dict[Id, Place | None] = {}
-        """Where each object is as the changes go on; None: nowhere."""
+        """Where each object is while the changes are applied; None: nowhere."""
         self._value: dict[Id, float] = {}
         """The values that changes before gave."""
 

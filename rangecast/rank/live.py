@@ -223,7 +223,7 @@ def _recent_part(
 
 
 def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:
-    """Return the k best of a live set. A part that is asked for the first time gets its structure.
+    """Return the k best of a live set. A part gets its structure with its first query.
 
     index   of such a structure
     """

@@ -94,7 +94,8 @@ class RateLimiter:
         """Window of the last notification."""
 
     def add(self, piece: pa.Table) -> pa.Table:
-        """Take some notifications; return those that surely stay, in the order in which they came.
+        """Add notifications; return those that are certain to stay, in the order in which they
+        came.
 
         In order of time, that is all but the last window; otherwise none before the end.
         """

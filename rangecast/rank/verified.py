@@ -25,7 +25,7 @@ from rangecast.rank.scores.combine import joined, nothing, number_of
 from rangecast.rank.top import insert
 
 _MORE = 4
-"""Factor by which more candidates are asked for when too few of them were verified."""
+"""Factor by which more candidates are requested when too few were verified."""
 
 
 class Unverified(Protocol):

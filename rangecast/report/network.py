@@ -1,4 +1,4 @@
-"""A picture of a network by zones: the zones, the way of one message, and what approaches cost."""
+"""Plot of a network by zones: the zones, the path of one message, and the cost of approaches."""
 
 from __future__ import annotations
 

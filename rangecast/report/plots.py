@@ -68,7 +68,7 @@ class Svg:
 
 
 def need_matplotlib() -> None:
-    """Refuse to go on without matplotlib: before hours of work rather than after."""
+    """Fail early if matplotlib is missing: before hours of work rather than after."""
     if find_spec("matplotlib") is None:
         raise UsageError("a plot needs matplotlib; hint: pip install 'rangecast[report]'")
 

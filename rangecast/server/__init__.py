@@ -10,7 +10,7 @@ _NEEDED = ("fastapi", "uvicorn", "httpx", "prometheus_client", "websockets")
 
 
 def need_server() -> None:
-    """Refuse to go on without what a server is made of."""
+    """Fail early if the packages of the server are missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(

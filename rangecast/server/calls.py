@@ -93,7 +93,7 @@ def _run(calls: _Calls) -> None:
 def close_within(client: Any, seconds: float = CLOSE_SECONDS) -> None:
     """Close a client of Kafka; one that fails to, or hangs, is left behind.
 
-    Nothing depends on it: the brokers notice by themselves that it is silent.
+    Nothing depends on it: the brokers detect its silence.
     """
     caller = Caller("rangecast-kafka-close")
     try:

@@ -97,7 +97,7 @@ class Core:
         self.hub = Hub()
         self.pulls = Pulls(self.hub)
         self.sources: dict[str, SourceState] = {}
-        """State of the sources that the server reads by itself, by name."""
+        """State of the sources that the server polls, by name."""
         self.consumers_changed: Callable[[Future[Any], Sequence[Name]], None] = lambda *_: None
         """Called with the answer of an edit and the consumers that it creates, changes or ends."""
         self._lock: IO[str] | None = None
@@ -221,7 +221,7 @@ class Core:
             return None  # damage before a snapshot is met when it is read
 
     def follow(self, unit: Unit) -> None:
-        """Write and carry out a unit that another server wrote.
+        """Write and apply a unit that another server wrote.
 
         No snapshot is taken between the two: it would lack what the log before its seq has.
         """
@@ -262,7 +262,7 @@ class Core:
         return self.lineage.epoch
 
     def begin_epoch(self, above: int = 0) -> None:
-        """Let all that is written from now on belong to another epoch, whose numbers for other
+        """Start another epoch for all that is written from now on; its numbers for other
         servers are above one.
         """
         self.lineage.ended = self.lineage.epoch
@@ -273,7 +273,7 @@ class Core:
         return self.lineage.seq_of(text, self.pipeline.durable, self.log.first)
 
     def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
-        """Return where a listener goes on that was at a position, and what it has lost."""
+        """Return where a listener at a position continues, and what it has lost."""
         try:
             return self.seq_of(text), None
         except LostPositionError as lost:
@@ -424,7 +424,7 @@ class Core:
         return updates.answer
 
     def acknowledge(self, consumer: Consumer, seq: int) -> None:
-        """Note that a consumer has got everything up to a seq."""
+        """Record that a consumer has received everything up to a seq."""
         self.pipeline.check_open()
         self.pipeline.note_ack(consumer, seq)
 

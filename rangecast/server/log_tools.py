@@ -67,7 +67,7 @@ def checked(folder: Path) -> str:
 
 
 def dumped(folder: Path, after: int, *, with_secrets: bool = False) -> Iterator[str]:
-    """Yield every event and edit as a line of JSON; secrets of webhooks if they are asked for."""
+    """Yield every event and edit as a line of JSON; secrets of webhooks on request."""
     _need_folder(folder)
     for unit in checked_units(folder):
         if unit.last > after:

@@ -68,7 +68,7 @@ class Maintenance:
                 logger.exception("maintenance failed; retrying")
 
     def _look_for_space(self) -> None:
-        """Note that a disk that was full has space again: nothing may be sent that finds out."""
+        """Detect that a full disk has space again, as no request may come that would."""
         core, log = self._core, self._core.log
         if core.pipeline.is_full and isinstance(log, SqliteLog) and log.has_space:
             core.pipeline.is_full = False

@@ -102,7 +102,7 @@ class Settings:
     """The address of tiles, under the map of the page."""
 
     def check(self) -> None:
-        """Reject what would let strangers in."""
+        """Reject settings that would expose the server to everyone."""
         if self.follow is not None and (self.data is None or self.spaces):
             raise UsageError("--follow needs --data, and takes its spaces from the other server")
         if self.links and self.broker is None:
@@ -253,7 +253,7 @@ class Server(uvicorn.Server):
     def reload_certificate(self) -> None:
         """Read the certificate again: connections from now on get it, those that are open stay.
 
-        If the files can't be used, the server goes on with what it has, and says so.
+        If the files can't be used, the server keeps what it has, and logs a warning.
         """
         try:
             self.settings.check_certificate()
@@ -286,7 +286,9 @@ def serve(
     ready: Callable[[str, Server], None] = lambda _url, _server: None,
     beside: Sequence[Callable[[Core], Awaitable[None]]] = (),
 ) -> None:
-    """Serve until a signal comes; `ready` is called with the address, `beside` runs meanwhile."""
+    """Serve until a signal comes; `ready` is called with the address, `beside` runs in the
+    meantime.
+    """
     settings.check()
     listener = _listener(settings)
     failure: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""The end of the process, bounded: what doesn't end by itself is left behind.
+"""The end of the process, within a bounded time: what doesn't end is left behind.
 
 All that was acknowledged is in the log by then, and the next start finds what a `kill -9` would
 leave: so to leave something behind costs time at the next start, and loses nothing.

@@ -1,4 +1,4 @@
-"""An object made of arrays on its way to the Python workers: built once, mapped by all of them.
+"""An object made of arrays, shipped to the Python workers: built once, mapped by all of them.
 
 The object is pickled with its arrays apart, and both are written as a snapshot folder
 (`model.snapshot`) named after its content. A worker maps the arrays read-only, so that all workers
@@ -104,7 +104,7 @@ class ShippedObject:
     def release(self) -> None:
         """Remove it from the driver and from Spark, unless it was shipped more than once.
 
-        Workers that map it go on; no new ones may be given it.
+        Workers that map it may continue; no new ones may be given it.
         """
         if self.archive is not None:
             with suppress(Exception):  # its session may have stopped, and the archive with it

@@ -51,7 +51,7 @@ def worker_error(message: str) -> errors.RangecastError | None:
 
 
 def raise_worker_errors(session: SparkSession) -> None:
-    """Let PySpark raise errors of workers as what they are, from now on, in this process."""
+    """Make PySpark raise errors of workers with their own types, in this process."""
     if is_connect(session):
         from pyspark.sql.connect.client.core import SparkConnectClient
 

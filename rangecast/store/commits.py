@@ -40,10 +40,10 @@ _OWNER = "_stream.json"
 
 
 class CommittedFolder:
-    """The batches of one stream. Use it with `with`: meanwhile no other process may write here."""
+    """The batches of one stream. Use it with `with`, which excludes other writers."""
 
     def __init__(self, folder: str | Path, stream: str, *, replace: bool = False):
-        """`replace`: a batch job takes the place of the one that filled the folder before."""
+        """`replace`: a batch job replaces the one that filled the folder before."""
         self.folder = Path(folder)
         self.stream = stream
         self._replace = replace
@@ -102,7 +102,7 @@ class CommittedFolder:
         return noted[fact]
 
     def commit(self, batch: int, staged: Path, facts: dict[str, Any]) -> None:
-        """Put a staged batch in place, for good, marked with `facts`."""
+        """Commit a staged batch, marked with `facts`."""
         mark = {"stream": self.stream, "batch": batch, **facts}
         write_bytes(staged / _MARK, json.dumps(mark).encode())
         sync_tree(staged)
@@ -147,7 +147,7 @@ class CommittedFolder:
             )
 
     def _make_room(self) -> None:
-        """Take away what another job wrote and this one replaces; for a moment there is nothing."""
+        """Remove the files of another job that this one replaces; for a moment there are none."""
         if self._notes is None:
             return
         gone = self._staging / f"{_name(0)}.{uuid4().hex}"

@@ -9,7 +9,7 @@ applied twice, whatever crashes. Names that start with `.` or `_` are passed ove
 under such a name and rename it when it is complete.
 
 An edit that can't be applied (a filter that can't be read, an id that isn't there) is rejected and
-kept with its reason beside the version; the others go on.
+kept with its reason beside the version; the others are applied.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _EditedSet:
 
     @classmethod
     def of(cls, versions: Versions, version: int, space: Space) -> _EditedSet:
-        """Read a version; 0: a set that begins."""
+        """Read a version; 0: a new set."""
         if not version:
             return cls(versions, 0, Engine(space, index="scan"), np.empty(0, np.int64), 0)
         found = versions.layered(version)

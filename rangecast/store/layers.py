@@ -39,7 +39,7 @@ class Layer(NamedTuple):
     arrival: I64
     """Of each subscription, ascending."""
     gone: I64
-    """The numbers of those that went, or are replaced, ascending."""
+    """The numbers of removed or replaced subscriptions, ascending."""
     words: Words
     """The strings that this layer added to those of the set before it."""
     edits: list[str]
@@ -93,7 +93,7 @@ class LayeredSet(NamedTuple):
 
     @property
     def id_type(self) -> pa.DataType:
-        """Of the subscriptions that came last: only a set that is empty may go on with others."""
+        """Of the newest subscriptions: only an empty set may change its type."""
         came = [layer.boxes for layer in self.layers if layer.boxes.rows]
         return (came[-1] if came else self.base).ids.type
 

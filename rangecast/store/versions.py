@@ -16,11 +16,11 @@ that are at most twice its size, so there are few, and what edits wrote is writt
 over the years. When the layers are an eighth of the set, the next version is a whole one.
 
 A version is written in `unseen` and renamed into place when it is complete; any program may add
-one, as `Engine.save` does. A pin is on the disk
-before its batch is matched: a batch that is run again after a crash finds its pin and gives the
-same answer, whatever was committed meanwhile. `prune` leaves pinned versions alone. A stream's
-pins are let go `REPLAYABLE` batches later: Spark repeats the last batch, and only after a power
-failure that took its newest files with it perhaps one before.
+one, as `Engine.save` does. A pin is on the disk before its batch is matched: a batch that is run
+again after a crash finds its pin and gives the same answer, whatever was committed in the meantime.
+`prune` leaves pinned versions alone. A stream's pins are let go `REPLAYABLE` batches later: Spark
+repeats the last batch, and only after a power failure that took its newest files with it perhaps
+one before.
 
 The folder is on a file system with rename and locks: local, or NFS 4 for several hosts.
 """

@@ -29,7 +29,7 @@ class EventQuery(NamedTuple):
     point: F64
 
     def done(self, facts: dict[str, Any]) -> None:
-        """Take the summary."""
+        """Set the summary."""
         rows = self.boxes.rows
         self.run.done(f"{counted(rows, 'subscription')} read", rows, facts)
 

@@ -155,7 +155,7 @@ class App(typer.Typer):
 
 
 def _flat(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes each option of its groups by itself."""
+    """Return a command that takes each option of its groups separately."""
     declared = inspect.signature(command, eval_str=True).parameters.values()
     groups = {one.name: found for one in declared if (found := _group(one.annotation))}
     if not groups:

@@ -159,7 +159,7 @@ Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace a space or a saved folder that already exists."),
 ]
-"""Results are replaced without it; what people keep, correct or go on from isn't."""
+"""Results are replaced without it; files that users keep, edit or continue from aren't."""
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", callback=_picture, help="Draw what was found: a .png or .svg file."),

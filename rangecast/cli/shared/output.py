@@ -66,7 +66,7 @@ _COMPILING = "compiling kernels: once after an installation, up to a minute for 
 
 
 def per_second(count: int, seconds: float) -> str:
-    """Return a rate for a person."""
+    """Format a rate for display."""
     return f"{count / max(seconds, 1e-9):,.0f}/s"
 
 

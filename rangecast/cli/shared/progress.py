@@ -45,7 +45,7 @@ class StreamProgress:
         self._status.update(text)
 
     def batch(self, done: Done) -> None:
-        """Take in a batch."""
+        """Count a batch."""
         for name in ("events", "matches", "rejected", "rejected_edits", "seconds"):
             self.totals[name] += getattr(done, name)
         for name, count in done.steps.items():

@@ -292,7 +292,7 @@ class Run:
         seconds: float | None = None,
         is_loud: bool = False,
     ) -> None:
-        """Take the summary: a sentence, or all facts as one line of JSON.
+        """Set the summary: a sentence, or all facts as one line of JSON.
 
         count       how many were worked on, for the rate; `None`: there is none
         details     what follows the time that it took

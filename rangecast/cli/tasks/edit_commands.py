@@ -1,4 +1,6 @@
-"""`--commands` of `cover` and `merge`: commands done in order, and what neighbours hear of each."""
+"""`--commands` of `cover` and `merge`: commands applied in order, and what each advertises to
+neighbours.
+"""
 
 from __future__ import annotations
 

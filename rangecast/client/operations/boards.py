@@ -113,8 +113,7 @@ def replace(
     k: int | None = None,
     consumer: str | None = None,
 ) -> Operation[ListedInterest]:
-    """Give an interest another range or filter; without a k or a consumer, its own stay.
-
+    """Replace the range or filter of an interest; k and consumer stay unless given.
     Return it with its list.
     """
     while True:
@@ -125,7 +124,7 @@ def replace(
             yield board._put(interest, where, *given, ("If-Match", f'"{seq}"'))
         except RangecastError as error:
             if getattr(error, "status", None) == 412:
-                continue  # another program has replaced it meanwhile
+                continue  # another program has replaced it in the meantime
             raise
         found: ListedInterest = yield get(board, interest)
         return found
@@ -159,7 +158,7 @@ def subscribe_many(board: BoardCalls, interests: Any) -> Operation[int]:
 
 
 def replace_many(board: BoardCalls, interests: Any) -> Operation[int]:
-    """Give interests other ranges or filters, as `subscribe_many` takes them; return how many.
+    """Replace the ranges or filters of interests, as `subscribe_many` takes them; return how many.
 
     Without a k or a consumer, their own stay.
     """
@@ -264,7 +263,7 @@ def best(board: BoardCalls, *where: Any, k: int | None = None) -> Call[list[Rank
 
 
 def set_value(board: BoardCalls, object_id: Id, value: float) -> Call[str]:
-    """Give an object a new value; return the position."""
+    """Set the value of an object; return the position."""
     return board._update([(object_id, value)])
 
 
@@ -279,7 +278,7 @@ def remove(board: BoardCalls, object_id: Id) -> Call[str]:
 
 
 def move(board: BoardCalls, object_id: Id, position: Any, value: float | None = None) -> Call[str]:
-    """Give an object a new position, and a new value too unless it is None."""
+    """Set the position of an object, and its value unless that is None."""
     given = _change((object_id, value, position))
     if value is None:
         del given["value"]

@@ -23,7 +23,7 @@ from rangecast.model.validation.arguments import score_of
 from rangecast.model.validation.flags import flag
 
 URL = "http://127.0.0.1:8080"
-"""Where a server is, if neither the caller nor RANGECAST_SERVER says so."""
+"""Default address of a server, if neither the caller nor RANGECAST_SERVER names one."""
 ATTEMPTS = 5
 """Attempts of a request that the server couldn't take, or that got no answer."""
 

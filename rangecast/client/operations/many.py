@@ -76,7 +76,7 @@ class Publishing:
             number += 1
 
     def add(self, answer: Mapping[str, Any]) -> None:
-        """Take the answer to the last request."""
+        """Process the answer to the last request."""
         for one in answer["rejected"]:
             error = row_error("events", one, self._answered + one["row"], None)
             self._rejected.append(error.rejected)
@@ -239,7 +239,7 @@ class Subscribing:
         )
 
     def add(self, answer: Mapping[str, Any]) -> None:
-        """Take the answer to the last request."""
+        """Process the answer to the last request."""
         rejected = answer["rejected"]
         if self._is_strict and rejected and not self.accepted:
             row = int(self._rows[rejected[0]["row"]])

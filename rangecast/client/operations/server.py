@@ -44,11 +44,11 @@ def publish(
     """Publish events; when this returns, they are durable.
 
     They are one dict, a list of dicts, the path of a file, an Arrow table or a DataFrame; many
-    of them take several requests. A request whose answer is lost is repeated, and carried out
+    of them take several requests. A request whose answer is lost is repeated, and applied
     once. If not all are published, a `PublishError` says which are.
 
     matches    wait for the subscriptions that match them, too
-    key        for a call that may be repeated: the same key is carried out once
+    key        for a call that may be repeated: the same key is applied once
     rejected   a list that gets the events that the server can't use, instead of the error
     """
     params: dict[str, Any] = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
@@ -114,7 +114,7 @@ def messages(
 
 
 def acknowledge(client: Calls, consumer: str, position: str) -> Call[str]:
-    """Note that all messages up to a position have arrived."""
+    """Record that all messages up to a position have arrived."""
     body = encode({"position": position})
     return Call("POST", _consumer(consumer, "/ack"), body, itemgetter("position"))
 

@@ -109,7 +109,7 @@ def rescore(
     *,
     weights: Mapping[str, float] | None = None,
 ) -> Call[None]:
-    """Give a subscription another score or other weights; what isn't given stays."""
+    """Set the score or the weights of a subscription; what isn't given stays."""
     wanted = wanted_of(None, score, weights, None, None)
     return client._patch(subscription, wanted)._replace(read=no_result)
 
@@ -319,7 +319,7 @@ def match_each(
 ) -> Operation[list[list[Id] | RangecastError]]:
     """Return the subscriptions that match each event, or the error of one that can't be used.
 
-    One bad event spoils no other one. The options are those of `match`.
+    A bad event doesn't affect the others. The options are those of `match`.
     """
     parts = EventParts(list(events), nan, one_by_one=True)
     found: list[list[Id] | RangecastError] = yield from _matched(client, parts, ignore_unknown)

@@ -92,7 +92,7 @@ def encode(index: BlockState, store: Store, box: int) -> None:
 
 @jit
 def _widen(index: BlockState, leaf: int) -> None:
-    """Let the highest and lowest codes of a leaf, its tile and its group include `wanted`."""
+    """Widen the highest and lowest codes of a leaf, its tile and its group to include `wanted`."""
     tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
     width = index.notes[COLUMNS]
     here = tile * width * WIDE + seat
@@ -109,7 +109,7 @@ def _widen(index: BlockState, leaf: int) -> None:
 
 @jit
 def _take_hull(index: BlockState, leaf: int) -> None:
-    """Take the highest and lowest codes of a leaf anew."""
+    """Recompute the highest and lowest codes of a leaf."""
     tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
     width = index.notes[COLUMNS]
     here = tile * width * WIDE + seat
@@ -125,7 +125,7 @@ def _take_hull(index: BlockState, leaf: int) -> None:
 
 @jit
 def _take_top(index: BlockState, tile: int) -> None:
-    """Take the highest and lowest codes of a tile anew."""
+    """Recompute the highest and lowest codes of a tile."""
     width = index.notes[COLUMNS]
     above = tile // WIDE * width * WIDE + tile % WIDE
     begin = tile * width * WIDE

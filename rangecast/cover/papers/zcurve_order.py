@@ -264,7 +264,7 @@ def _join(index: ZState, node: int, other: int, parent: int, at: int) -> None:
 
 @jit
 def _remove_child(index: ZState, at: int) -> None:
-    """Take child `at` from the lowest node of the path; join nodes that are small."""
+    """Remove child `at` of the lowest node of the path; join small nodes."""
     notes = index.notes
     for level in range(notes[LEVELS] - 1, -1, -1):
         node = int(index.path[2 * level])

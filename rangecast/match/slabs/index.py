@@ -57,7 +57,7 @@ _CHUNKS = 8
 _TABLE_BYTES = 1 << 20
 """Memory of their tables: they are best kept in the processor's cache."""
 _SMALL_BATCH = 32
-"""Events up to which each is searched by itself."""
+"""Batches of up to this many events are searched one event at a time."""
 
 
 class Slabs:

@@ -179,7 +179,7 @@ def _search(
 def _search_coded(
     layout: Layout, points: F64, codes: U8, run: int, block: int, out: I32, filled: int
 ) -> tuple[int, int, int, int, int]:
-    """Search for one event, whose codes the caller holds meanwhile."""
+    """Search for one event, whose codes the caller holds in the meantime."""
     return _search(layout, pointer(points, 0), pointer(codes, 0), ZERO, run, block, out, filled)
 
 

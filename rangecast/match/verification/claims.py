@@ -1,4 +1,4 @@
-"""Whether matches that came from elsewhere are the right ones: event by event, as sets of rows.
+"""Verifies matches that came from elsewhere: event by event, as sets of rows.
 
 What is claimed arrives in any order, as pairs of the place of an event and the row of a
 subscription. Each pair becomes one number; those of `BLOCK` events go to a file of their own, so
@@ -97,7 +97,7 @@ class Claims:
         self._folder = folder
 
     def add(self, events: I64, rows: I64) -> None:
-        """Take pairs: places of events, and rows."""
+        """Add pairs: places of events, and rows."""
         block = events // BLOCK
         keys = (events - block * BLOCK) * self.rows + rows
         if (np.diff(block) < 0).any():

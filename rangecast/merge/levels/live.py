@@ -118,7 +118,7 @@ class Levels:
         return out
 
     def needless(self, sets: RangeSets) -> Bool:
-        """Return which of the sets that are held could go, each by itself, and change nothing."""
+        """Return which of the sets could be removed, one at a time, without changing the union."""
         places, levels = breakpoints_of(self._tree)
         return needless(places, levels, self._top, self._gap, *sets[:3])
 
@@ -147,6 +147,6 @@ class Levels:
         return {"step_places": places, "step_levels": levels}
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Take over the breakpoints of a snapshot."""
+        """Restore the breakpoints of a snapshot."""
         self._tree = tree_of(arrays["step_places"].copy(), arrays["step_levels"].copy())
         self._bits = None

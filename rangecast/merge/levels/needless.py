@@ -1,4 +1,4 @@
-"""Which subscriptions a summary could do without, each by itself, without taking any off.
+"""Finds the subscriptions that are redundant in a summary, one at a time, without removing any.
 
 Where a subscription is the only one that holds a place, the level is 1. Without it these places
 would be a gap, together with the gaps that they touch. The union stays the same exactly if every

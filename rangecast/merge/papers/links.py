@@ -1,4 +1,4 @@
-"""The summaries of a broker: one per link, and what each neighbour must hear.
+"""The summaries of a broker: one per link, and what to advertise to each neighbour.
 
 The summary of a link holds what came in over it; an event goes out over the links whose summary
 holds it. A neighbour must know what came in over all other links, so it hears the difference that
@@ -67,14 +67,14 @@ class Links(SubscriptionSet):
         return self._summaries[link]
 
     def connect(self, link: Link) -> RangeForward:
-        """Add a link; return what the neighbour behind it must hear first."""
+        """Add a link; return what to advertise first to the neighbour behind it."""
         new = self._members.new(link, "disconnect it first")
         self._summaries[new] = Summary(self.space, cells=self.cells, **self._options)
         self._members.bind(new, 0)
         return RangeForward(add=self.known_to(new))
 
     def disconnect(self, link: Link) -> dict[Link, RangeForward]:
-        """Remove a link with all that came in over it; return what the others must hear."""
+        """Remove a link with all that came in over it; return what to advertise to the others."""
         lost = self[link].ranges()
         self._members.release(link)
         del self._summaries[link]
@@ -91,7 +91,7 @@ class Links(SubscriptionSet):
         return self._forwards(link, self[link].unsubscribe(subscription))
 
     def replace(self, link: Link, subscription: Id, filter: Any) -> dict[Link, RangeForward]:  # noqa: A002
-        """Give a subscription that came in over a link another filter."""
+        """Replace the filter of a subscription that came in over a link."""
         return self._forwards(link, self[link].replace(subscription, filter))
 
     def upsert(self, link: Link, subscription: Id, filter: Any) -> dict[Link, RangeForward]:  # noqa: A002
@@ -111,7 +111,7 @@ class Links(SubscriptionSet):
     def replace_many(
         self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
-        """Give subscriptions of a link other filters; what that comes to is sent at once."""
+        """Replace the filters of subscriptions of a link; the net change is sent at once."""
         return self._changed(link, lambda to: to.replace_many(subscriptions, rejected=rejected))
 
     def upsert_many(
@@ -153,7 +153,7 @@ class Links(SubscriptionSet):
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there.
+        """Write everything as a snapshot folder; `open` restores it.
 
         One that already exists is rejected, or replaced with `overwrite`.
         """
@@ -192,7 +192,7 @@ class Links(SubscriptionSet):
         return self._forwards(link, forward)
 
     def _forwards(self, changed: Link, forward: RangeForward) -> dict[Link, RangeForward]:
-        """Return what the neighbours behind the other links must hear of a change."""
+        """Return what to advertise about a change over the other links."""
         forwards = {}
         for link in self._summaries:
             if link != changed:

@@ -78,7 +78,7 @@ class SplitSummary(SubscriptionSet):
         self.unsubscribe_many([subscription])
 
     def replace(self, subscription: Id, filter: Any) -> None:  # noqa: A002
-        """Give a subscription another filter; it keeps its place in the order of arrival."""
+        """Replace the filter of a subscription; its place in the order of arrival stays."""
         self._members.row(subscription)
         self.replace_many(self._boxes(as_id(subscription), filter))
 
@@ -116,7 +116,7 @@ class SplitSummary(SubscriptionSet):
         return len(ids)
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
-        """Give subscriptions other filters; return how many."""
+        """Replace the filters of subscriptions; return how many."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids, old = self._members.known_many(boxes.ids.to_pylist())
         new = self._homes(_mentioned_by_all(boxes)).tolist()
@@ -171,7 +171,7 @@ class SplitSummary(SubscriptionSet):
     # ---- snapshots
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there.
+        """Write everything as a snapshot folder; `open` restores it.
 
         One that already exists is rejected, or replaced with `overwrite`.
         """

@@ -47,7 +47,7 @@ def source_of(path: Fields) -> str | None:
 
 
 class NoObject:
-    """Stands for a value that can't be: on its way is something other than fields."""
+    """Stands for an unreadable value: its path leads through something other than an object."""
 
     def __init__(self, step: str, found: Any):
         self._text = f"{step!r} is {abbreviate(found)}, not an object"

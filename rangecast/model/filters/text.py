@@ -77,7 +77,7 @@ def without_covers(space: Space, products: list[Product]) -> list[Product]:
 def _implied(
     space: Space, place: Place, ranges: Ranges, sides: list[int]
 ) -> Iterator[list[tuple[Product, bool]]]:
-    """Yield what bounds a word may have by itself: the cover of a literal, or all places."""
+    """Yield the bounds that a word may have alone: the cover of a literal, or all places."""
     domains = [(a, (space.attributes[a].domain,)) for a in sides]
     for literal in literals_of(place, place.literal(ranges[0][0])):
         if literal.negated:

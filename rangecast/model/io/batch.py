@@ -1,4 +1,4 @@
-"""Rows on their way in: columns as they were given, before an attribute says what they mean.
+"""Rows being read: columns as they were given, before an attribute says what they mean.
 
 A column is an Arrow array. Where its values have no one Arrow type that holds them all exactly (a
 text beside a number, 1.5 beside 2^53 + 1), it is a list of Python values: what becomes of a value

@@ -205,7 +205,7 @@ def _read(
 
 @contextmanager
 def _opened(source: Path | pa.Buffer) -> Iterator[tuple[pa.NativeFile, Callable[[], int], int]]:
-    """Give a stream of text, where it is on disk, and how large the file is there."""
+    """Open a stream of text; return it with its path on disk, and the size of the file."""
     if isinstance(source, Path):
         with pa.OSFile(str(source)) as file:
             codec = _CODECS.get(source.suffix.lower())

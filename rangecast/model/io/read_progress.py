@@ -30,7 +30,7 @@ class Reading:
         self._size = path.stat().st_size if path.is_file() else 0
 
     def reached(self, part: float, whole: float) -> None:
-        """Take in how far a reader is in its file: in bytes, rows or any other unit."""
+        """Update the position of a reader in its file: in bytes, rows or any other unit."""
         self._share = min(part / whole, 1.0) if whole else 1.0
 
     @property

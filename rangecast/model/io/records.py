@@ -103,7 +103,7 @@ class Rows:
         return self.ids if self.good.all() else self.ids.filter(pa.array(self.good))
 
     def take_ids(self, values: Values, kind: pa.DataType, column: str = "id") -> None:
-        """Take a column of ids; reject what is none."""
+        """Set the column of ids; reject values that can't be ids."""
         self.ids, missing = as_ids(values, kind)
         for place in np.flatnonzero(missing).tolist():
             self.reject(place, column, NO_ID, "give each row an id of its own")

@@ -6,7 +6,7 @@
     len(set)   id in set   iteration in order of arrival   set[id]   repr
     save(path)   Set.open(path)   pickle   copy
 
-What a command returns is the set's own business: what neighbours must hear, or nothing. Of
+What a command returns depends on the set: what to advertise, or nothing. Of
 several subscriptions all are taken or none. `upsert` subscribes what is new and replaces what
 exists; afterwards both look the same.
 """

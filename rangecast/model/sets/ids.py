@@ -130,7 +130,7 @@ class Duplicates:
             yield from self._confirmed(batch, ids, np.sort(np.flatnonzero(good)[order[seen]]))
 
     def _continued(self, keys: I64) -> bool:
-        """Whether ids go on counting, or there is none."""
+        """Whether ids keep counting up, or there are none."""
         if not len(keys):
             return True
         if (

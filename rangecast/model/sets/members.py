@@ -80,7 +80,7 @@ class Members:
     def of(cls, ids: Any, noun: str = "subscription") -> Members:
         """Return the members of a column of ids; the row of each is its place.
 
-        Millions of ids stay a column until one of them is asked for.
+        Millions of ids stay a column until one of them is looked up.
         """
         members = cls(noun)
         column = id_array(ids)
@@ -180,12 +180,12 @@ class Members:
         return did_you_mean(str(given), [str(one) for one in islice(self._rows, _HINTED)])
 
     def bind(self, new: Id, row: int) -> None:
-        """Give a checked id its row; a member gets another one."""
+        """Bind a checked id to a row; a member is bound again."""
         self.kind = type(new)
         self._rows[new] = row
 
     def bind_many(self, ids: list[Id], rows: Iterable[int]) -> None:
-        """Give checked ids their rows."""
+        """Bind checked ids to rows."""
         if ids:
             self.kind = type(ids[0])
             self._rows.update(zip(ids, rows, strict=True))

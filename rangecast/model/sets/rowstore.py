@@ -151,7 +151,7 @@ def append_one(
 
 
 def mark_dead(rows: RowArrays, earlier: int, dead: I64, edit: int | I64) -> None:
-    """Let rows be dead from an edit on, as others are already; earlier readers still see them."""
+    """Mark rows as dead from an edit on; earlier readers still see them."""
     rows.deaths[earlier : earlier + len(dead)] = dead
     rows.died[dead] = edit
 
@@ -204,7 +204,7 @@ def _with_room(
 
 @jit
 def _spread(table: I64, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
-    """Write the boxes of these rows, in this order, densely. Other threads may run meanwhile."""
+    """Write the boxes of these rows, in this order, densely, while other threads may run."""
     bounds = opened(table, Bounds)
     place = 0
     for row in range(len(rows)):
@@ -262,7 +262,7 @@ def terms_of(rows: RowArrays, row: int) -> list[Box]:
 
 
 def _grown(array: AnyArray, used: int, more: int) -> AnyArray:
-    """Return an array with room for more: a larger copy if need be; readers keep the old one."""
+    """Return an array with room for more: a larger copy if necessary; readers keep the old one."""
     if used + more <= len(array):
         return array
     larger = np.zeros((max(used + more, 2 * used, 64), *array.shape[1:]), array.dtype)

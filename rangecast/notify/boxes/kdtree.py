@@ -380,7 +380,7 @@ def find(tree: KdTree, row: int) -> int:
 
 @jit
 def delete(table: I64, row: int) -> None:
-    """Take out the entry of a row."""
+    """Remove the entry of a row."""
     tree = opened(table, KdTree)
     e, node = find(tree, row), ZERO + tree.home[row]
     block, before, left = ~tree.child[node], -1, tree.size[node]
@@ -402,7 +402,7 @@ def delete(table: I64, row: int) -> None:
 
 @jit
 def rekey(table: I64, row: int, y: float) -> None:
-    """Give the entry of a row another y."""
+    """Set the y of a row's entry."""
     tree = opened(table, KdTree)
     tree.y[find(tree, row)] = y
     node = ZERO + tree.home[row]
@@ -413,7 +413,7 @@ def rekey(table: I64, row: int, y: float) -> None:
 
 @jit
 def rekey_many(table: I64, rows: I32, ys: F64) -> None:
-    """Give the entries of rows other ys."""
+    """Set the ys of the entries of rows."""
     tree = opened(table, KdTree)
     for i in range(len(rows)):
         if tree.y[find(tree, rows[i])] != ys[i]:

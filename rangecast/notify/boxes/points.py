@@ -126,7 +126,7 @@ class Points:
         return new
 
     def remove(self, row: int) -> None:
-        """Take out a point."""
+        """Remove a point."""
         delete(self.table, row)
         self._free.append(row)
         self.count -= 1
@@ -134,11 +134,11 @@ class Points:
             self._rebuild()
 
     def change(self, row: int, y: float) -> None:
-        """Give a point another y."""
+        """Set the y of a point."""
         rekey(self.table, row, y)
 
     def change_many(self, rows: npt.ArrayLike, ys: npt.ArrayLike) -> None:
-        """Give points other ys."""
+        """Set the ys of points."""
         rekey_many(self.table, np.asarray(rows, np.int32), np.asarray(ys, np.float64))
 
     def _rebuild(self) -> None:

@@ -48,7 +48,7 @@ class LineEngine(BoardEngine):
     # ---- interests
 
     def watch(self, tree: Interests) -> None:
-        """Take these interests in place of all others; with a sketch, their ends alone are kept."""
+        """Replace all interests by these; with a sketch, only their ends are kept."""
         self.tree: Interests | Ranges = tree
         """All interests."""
         self.index = tree

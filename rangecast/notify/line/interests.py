@@ -189,7 +189,7 @@ class Interests:
         build(self.table, self._upkeep.table, node, depth, low_l, high_l, low_r, high_r, rows)
 
     def remove(self, row: int) -> None:
-        """Take out an interest."""
+        """Remove an interest."""
         delete(self.table, self._upkeep.table, row, self._path)
         self._free.append(row)
         self.count -= 1

@@ -80,7 +80,7 @@ class Objects:
         return BLOCK * blocks + np.arange(len(blocks)) - first
 
     def add(self, x: float, y: float, arrival: int | None = None) -> int:
-        """Let an object enter and return its slot; it comes last unless an arrival is given."""
+        """Add an object and return its slot; it comes last unless an arrival is given."""
         if arrival is None:
             arrival, self.arrivals = self.arrivals, self.arrivals + 1
         slot = self._free.pop() if self._free else self.count
@@ -106,13 +106,13 @@ class Objects:
         return twin
 
     def remove(self, slot: int) -> None:
-        """Let an object leave."""
+        """Remove an object."""
         leave(self.table, slot)
         self._free.append(slot)
         self.count -= 1
 
     def change_many(self, slots: npt.ArrayLike, ys: npt.ArrayLike) -> None:
-        """Give objects new values."""
+        """Set the values of objects."""
         change_all(self.table, np.asarray(slots, np.int32), np.asarray(ys, np.float64))
 
     def of(self, slot: int) -> tuple[float, float, int]:

@@ -106,7 +106,7 @@ def _refresh(line: Line, block: int) -> None:
 
 @jit
 def change(line: Line, slot: int, y: float) -> None:
-    """Give an object a new value."""
+    """Set the value of an object."""
     p = line.place[slot]
     line.y[p] = y
     _refresh(line, p // BLOCK)
@@ -114,7 +114,7 @@ def change(line: Line, slot: int, y: float) -> None:
 
 @jit
 def change_all(table: I64, slots: I32, ys: F64) -> None:
-    """Give objects new values."""
+    """Set the values of objects."""
     line = opened(table, Line)
     for i in range(len(slots)):
         change(line, slots[i], ys[i])
@@ -129,7 +129,7 @@ def _put(line: Line, target: int, source: int) -> None:
 
 @jit
 def _spread(line: Line, first: int, width: int) -> None:
-    """Give the blocks first .. first + width - 1 equally many objects each, give or take one."""
+    """Distribute the objects evenly over the blocks first .. first + width - 1."""
     packed = BLOCK * first
     for block in range(first, first + width):
         for p in range(BLOCK * block, BLOCK * block + line.held[block]):
@@ -178,7 +178,7 @@ def _make_room(line: Line, block: int) -> bool:
 
 @jit
 def enter(table: I64, slot: int, x: float, y: float, arrival: int) -> bool:
-    """Give an object a place; False, and nothing done, if the line needs more room first."""
+    """Insert an object; False, and nothing done, if the line needs more room first."""
     line = opened(table, Line)
     block = _block_of(line.min_x, x)
     if line.held[block] == BLOCK:
@@ -198,7 +198,7 @@ def enter(table: I64, slot: int, x: float, y: float, arrival: int) -> bool:
 
 @jit
 def leave(table: I64, slot: int) -> None:
-    """Take an object away."""
+    """Remove an object."""
     line = opened(table, Line)
     p = line.place[slot]
     block = p // BLOCK

@@ -40,7 +40,7 @@ class Ranges:
         return np.array([self.add(*pair) for pair in pairs], np.int32)
 
     def remove(self, row: int) -> None:
-        """Take out a range."""
+        """Remove a range."""
         self._ends[row] = np.inf, -np.inf  # nothing reaches it
         self._free.append(row)
 

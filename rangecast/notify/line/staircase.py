@@ -67,7 +67,7 @@ def look_around(line: Line, x: float, y: float, arrival: int, k: int, scratch: S
 
 @jit
 def pass_by(scratch: Scratch, k: int, x: float, place: float) -> None:
-    """Let the object at x fall behind one at `place`, which joins the lists."""
+    """Move the object at x behind one at `place`, which joins the lists."""
     at = k
     if place <= x:
         while at > 1 and scratch.west[at - 1] < place:

@@ -67,7 +67,7 @@ class Frontier(NamedTuple):
 
     @classmethod
     def empty(cls) -> Frontier:
-        """Return one with room for the most nodes that there may be."""
+        """Return a tree with room for the maximum number of nodes."""
         return cls(
             np.zeros(FRONTIER, np.int32), np.full((4, FRONTIER), np.nan), np.zeros(STACK, np.int32)
         )

@@ -283,7 +283,7 @@ def insert(
 
 @jit
 def delete(table: I64, upkeep: I64, row: int, path: I32) -> None:
-    """Take out the entry of a row."""
+    """Remove the entry of a row."""
     tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     home = keep.home[row]
     e = LEAF * ~tree.child[home]

@@ -89,7 +89,7 @@ def _tile_passed(
     sweep: F64,
     work: I64,
 ) -> int:
-    """Let the object at x fall behind one at `place`, and tile the interests that gain that one."""
+    """Move the object at x behind one at `place`, and tile the interests that gain that one."""
     tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
     scratch = opened(scratch_table, Scratch)
     tiles = gather(scratch.tiles, tile_gain(scratch, k, x, place), groups)
@@ -159,7 +159,7 @@ class Tiler:
         return (float(self._sweep[LEAST]), float(self._sweep[LARGEST])) if some else None
 
     def passed(self, index: Interests, x: float, place: float) -> F64:
-        """Let the object at x fall behind one at a place; return the tiles of that one."""
+        """Move the object at x behind one at a place; return the tiles of that one."""
         tiles = _tile_passed(
             index.table,
             self._frontier.table,
@@ -217,7 +217,7 @@ class Painting:
         return not self._awaited
 
     def take(self, answer: Nearest | Lowest) -> None:
-        """Take an answer; with the last one that is awaited, go on."""
+        """Process an answer; continue after the last one that is awaited."""
         self._awaited -= 1
         if isinstance(answer, Nearest):
             self._tiler.count(FIRST_K, 0, answer.hops)

@@ -11,7 +11,7 @@ neighbour to neighbour as far as they must.
 Changes are applied one after the other: the sender waits for `Done`. Each has a number, and its
 messages depend on all before it.
 
-Zones move by themselves, whatever else is going on. A server's share is the number of all objects
+Zones move independently of everything else. A server's share is the number of all objects
 by that of servers. One that has more than one and a half shares hands the outermost objects to a
 neighbour, the one that has fewer, and keeps one and a quarter. A neighbour that has too many then
 passes on what is too much, in the same direction, and at the last server back again: there is room
@@ -72,7 +72,7 @@ class Server:
     """One of a row of servers."""
 
     def __init__(self, zone: Zone, tiler: Tiler, *, place: int, servers: int, objects: int):
-        """Take a zone; `place` is its number among all servers, from west to east."""
+        """Own a zone; `place` is its number among all servers, from west to east."""
         self.zone = zone
         self.tiler = tiler
         self._place, self._servers = place, servers
@@ -92,7 +92,7 @@ class Server:
         self._outputs: list[Output] = []
 
     def handle(self, message: ServerMessage) -> list[Output]:
-        """Take a message from a neighbour, or a change or an edit; return what to send."""
+        """Process a message from a neighbour, a change or an edit; return what to send."""
         self._todo.append(message)
         while self._todo:
             self._take(self._todo.popleft())

@@ -141,7 +141,7 @@ class Servers:
     # ---- objects
 
     def set_value(self, object_id: Id, value: float) -> list[Message]:
-        """Give an object a new value."""
+        """Set the value of an object."""
         self._objects.row(object_id)
         return self.update_many([Change(object_id, check_finite("value", value))])
 
@@ -158,7 +158,7 @@ class Servers:
         return self.update_many([Change(object_id, None)])
 
     def move(self, object_id: Id, position: float, value: float) -> list[Message]:
-        """Give an object a new position and a new value."""
+        """Set the position and the value of an object."""
         self._objects.row(object_id)
         change = Change(object_id, check_finite("value", value), check_finite("position", position))
         return self.update_many([change])

@@ -21,7 +21,7 @@ HOME = 0
 
 
 class Thing(NamedTuple):
-    """An object on its way: y is such that the lowest ranks first."""
+    """An object in transit: y is such that the lowest ranks first."""
 
     y: float
     arrival: int
@@ -30,7 +30,7 @@ class Thing(NamedTuple):
 
 
 class Range(NamedTuple):
-    """An interest on its way."""
+    """An interest in transit."""
 
     interest: Id
     lo: float

@@ -51,16 +51,16 @@ class Zone:
         return Thing(y, arrival, x, self._names[slot])
 
     def add(self, thing: Thing) -> None:
-        """Let an object enter."""
+        """Add an object."""
         slot = self._objects.add(thing.x, thing.y, thing.arrival)
         self._names[slot], self._slots[thing.object] = thing.object, slot
 
     def change(self, object_id: Id, y: float) -> None:
-        """Give an object a new value."""
+        """Set the value of an object."""
         self._objects.change_many([self._slots[object_id]], [y])
 
     def remove(self, object_id: Id) -> Thing:
-        """Let an object leave, and return it."""
+        """Remove an object, and return it."""
         slot = self._slots.pop(object_id)
         thing = self._thing(slot)
         del self._names[slot]
@@ -85,7 +85,7 @@ class Zone:
         return self.lo < self.hi and interest.lo < self.hi and interest.hi >= self.lo
 
     def watch(self, ranges: Iterable[Range]) -> None:
-        """Take the interests that meet the zone and aren't known."""
+        """Add the interests that meet the zone and aren't known."""
         new = [one for one in ranges if one.interest not in self._rows and self.meets(one)]
         ends = np.array([(one.lo, one.hi) for one in new]).reshape(-1, 2)
         rows = self.index.add_many(ends[:, 0].copy(), ends[:, 1].copy())
@@ -119,7 +119,7 @@ class Zone:
         return float(xs[at]) if 0 < at < len(xs) else None
 
     def give(self, side: int, border: float) -> tuple[tuple[Thing, ...], tuple[Range, ...]]:
-        """Give away what lies on one side of a border, and return it with the interests there."""
+        """Cut off what lies on one side of a border, and return it with the interests there."""
         slots, xs, _, _ = self._objects.columns()
         lo, hi = (border, self.hi) if side == EAST else (self.lo, border)
         gone = slots[(xs >= lo) & (xs < hi)].tolist()
@@ -135,7 +135,7 @@ class Zone:
     def gain(
         self, towards: int, border: float, things: Iterable[Thing], ranges: Iterable[Range]
     ) -> None:
-        """Take a run that a neighbour gives away, and the interests that meet it."""
+        """Add a run that a neighbour hands over, and the interests that meet it."""
         self.lo, self.hi = (border, self.hi) if towards == EAST else (self.lo, border)
         for thing in things:
             self.add(thing)

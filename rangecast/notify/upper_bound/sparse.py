@@ -216,7 +216,7 @@ def _lose_all(
 def _number_tiles(
     s: Sweep, slot: int, k: int, tiles: int, last: Last, lasts: int, number: I32, ids: int
 ) -> int:
-    """Give the tiles of an interval numbers, from `ids` on; return the next one.
+    """Number the tiles of an interval, from `ids` on; return the next one.
 
     A tile that the interval below has too, one of `lasts`, has its number: they are one box.
     """

@@ -185,7 +185,7 @@ def _remove(s: Sweep, z: int) -> None:
 
 @jit
 def _cut_off(s: Sweep, z: int) -> None:
-    """Let the intervals end before z."""
+    """End the intervals before z."""
     s.top[0] = np.nextafter(s.start[s.order[z]], -np.inf)
     while s.used[COUNT] > z:
         _remove(s, s.used[COUNT] - 1)
@@ -193,7 +193,7 @@ def _cut_off(s: Sweep, z: int) -> None:
 
 @jit
 def _pass_by(s: Sweep, slot: int, k: int, x: float, place: float) -> bool:
-    """Let a better object at `place` join the lists; False if that leaves no interest."""
+    """Add a better object at `place` to the lists; False if no interest is left."""
     if place <= x:
         if s.west_n[slot] < k:
             s.west_n[slot] += 1
@@ -359,7 +359,7 @@ def _unite(s: Sweep, tree: KdTree, z: int, k: int) -> bool:
 
 @jit
 def end_passing(s: Sweep, tree: KdTree, z: int, k: int, x: float, place: float) -> None:
-    """Let an object at `place` join the lists from interval z on; unite intervals that agree."""
+    """Add an object at `place` to the lists from interval z on; unite equal intervals."""
     while is_between(s, z, k, place):
         if not _pass_by(s, s.order[z], k, x, place):
             _cut_off(s, z)

@@ -82,7 +82,7 @@ class Broker(LinkHandlers, EventHandlers):
         identity: Identity | None = None,
         logs: Mapping[str, str] | None = None,
     ):
-        """Make a broker, or one that goes on after a crash.
+        """Make a broker, or one that recovers from a crash.
 
         incarnation     higher than that of any earlier broker of this name, and at least 1
         strategy        none, covering, subsumption, merging or both (`strategies`)

@@ -1,4 +1,4 @@
-"""Events on their way: blocks of them, and the log that every broker keeps.
+"""Events in transit: blocks of them, and the log that every broker keeps.
 
 An event has an origin, the broker where it was published, and a number there. It enters the log of
 each broker that it comes to once, in the order of its origin's numbers. A place in the log is the
@@ -226,7 +226,7 @@ class Journal(Protocol):
         """
 
     def drop(self, before: int) -> None:
-        """Note that events before a place are needed no longer."""
+        """Record that events before a place are no longer needed."""
 
     def before_last(self, count: int) -> int:
         """Return a place of a block after which at most this many events on disk lie."""

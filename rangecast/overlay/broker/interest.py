@@ -116,7 +116,7 @@ class InterestHandlers(BrokerState):
             self._touched[link.name] = None
 
     def _enter(self, now: float, link: Link, come: list[Wanted], go: list[int]) -> None:
-        """Take over what a neighbour wants, and tell the others."""
+        """Store the interest of a neighbour, and advertise it to the others."""
         link.table.change_items(Batch(self.space, come), go)
         self._spread(now, link.name, (come, go))
 

@@ -76,7 +76,7 @@ class Link:
         self.last_frame_at = -np.inf
         """When a frame came, or the link came up."""
         self.reach: list[str] = []
-        """Brokers behind the neighbour, as far as it said so."""
+        """Brokers behind the neighbour, as far as it reported them."""
         self.reach_digest = 0
         # A neighbour that was there before this broker's start wants everything until its hello.
         self.received = ReceivedItems([EVERYTHING] if is_expected else [])
@@ -149,7 +149,7 @@ class Link:
     # ---- interest
 
     def want(self, change: Change, until: float) -> int:
-        """Note what the neighbour should know; return how many removals that cancels."""
+        """Record what the neighbour should know; return how many removals that cancels."""
         cancelled = 0
         for item in change.added:
             self.wanted[item.name] = item
@@ -265,7 +265,7 @@ class Link:
         return min(self.scanned, self._lost_from) if self.has_lost else self.scanned
 
     def lose(self) -> None:
-        """Note that events after the place up to which was looked are gone, or may be."""
+        """Record that events after the last position read are gone, or may be."""
         if not self.has_lost:
             self.has_lost, self._lost_from = True, self.scanned
 
@@ -360,9 +360,9 @@ class Link:
             yield frame
 
     def confirm(self, taken: dict[str, int], known: Container[str]) -> bool:
-        """Note what is on the neighbour's disk; return whether there is news, or more room now.
+        """Record what is on the neighbour's disk; return whether there is news, or more room now.
 
-        Only of origins that are known here: else any name that comes in would be kept for ever.
+        Only of origins that are known here: else any name that comes in would be kept indefinitely.
         """
         moved = False
         for origin, upto in taken.items():

@@ -164,7 +164,7 @@ class LinkHandlers(InterestHandlers):
         return None
 
     def _give_up(self, now: float, link: Link, kind: str, text: str) -> None:
-        """Take a link down that one of the two rejects.
+        """Take down a link that one of the two sides rejects.
 
         One that was accepted before stays: what came over it may be wanted again. But if its
         neighbour is reached over other links, no question waits for it; and it is forgotten, if
@@ -180,7 +180,7 @@ class LinkHandlers(InterestHandlers):
         self._link_down(now, ports.LinkDown(link.name, forget=is_new or is_unused))
 
     def _review_bypassed(self) -> None:
-        """Let questions wait again for neighbours that aren't reached over other links any more."""
+        """Make questions wait again for neighbours that no other link reaches."""
         for link in self.links.values():
             others = (one for one in self.links.values() if not one.is_bypassed)
             if link.is_bypassed and not any(
@@ -197,8 +197,8 @@ class LinkHandlers(InterestHandlers):
         self._give_up(now, link, frame.kind, text)
 
     def conflict(self, hello: Hello) -> str:
-        """Return why a second connection under a name can't take the place of the first; empty: it
-        is of the same server, or of one that goes on with its log.
+        """Return why a second connection under a name can't replace the first; empty: it
+        is of the same server, or of one that continues its log.
         """
         link = self.links.get(hello.broker)
         if link is None or not link.is_ready or (link.log, link.epoch) == (hello.log, ""):

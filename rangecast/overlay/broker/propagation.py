@@ -38,7 +38,7 @@ class _Open:
 
 
 class Propagation:
-    """Questions on their way, by the token that they have on the links of this broker."""
+    """Pending questions, by their token on the links of this broker."""
 
     def __init__(self, prefix: str, max_questions: int):
         self._prefix = prefix
@@ -88,7 +88,7 @@ class Propagation:
         return asked, []
 
     def wait_for(self, link: Link) -> None:
-        """Let all questions wait for one link more; they are asked when the link is up."""
+        """Make all questions wait for one more link; they are sent when it is up."""
         for one in self._open.values():
             if one.asker != link.name:
                 one.waits.setdefault(link.name, link.advertised.version)
@@ -109,7 +109,7 @@ class Propagation:
         return found
 
     def answered(self, token: str, link: str) -> list[Answer]:
-        """Note that a neighbour has confirmed; return what follows."""
+        """Record a neighbour's confirmation; return what follows."""
         one = self._open.get(token)
         if one is None:
             return []
@@ -117,7 +117,7 @@ class Propagation:
         return [] if one.waits else [self._close(token)]
 
     def forget(self, link: str) -> list[Answer]:
-        """Drop a link for good: no question waits for it; return the answers that follow."""
+        """Drop a link permanently: no question waits for it; return the answers that follow."""
         self.restarted(link)
         for one in self._open.values():
             one.waits.pop(link, None)

@@ -177,7 +177,7 @@ class BrokerState:
                 self._tell(now, link)
 
     def _hold(self, now: float, max_held: int) -> None:
-        """Let links go on behind which the log is longer than it may be."""
+        """Advance links that hold back more of the log than allowed."""
         before = self.log.before_last(max_held)
         for link in self.links.values():
             if link.floor < before:

@@ -77,15 +77,15 @@ class ReceivedItems(ItemSet):
     def __init__(self, items: Iterable[Item] = ()):
         super().__init__(items)
         self.incarnation = 0
-        """Of the neighbour when it said so; 0: it never did."""
+        """Of the neighbour when it last reported it; 0: never."""
         self._staged: Snapshot | None = None
         """A part of the snapshot that is coming in; it stands for all."""
         self._parts: dict[int, list[Item]] = {}
         self._staged_items = self._staged_bytes = 0
 
     def restarted(self) -> None:
-        """Take whatever the neighbour says next: its incarnations begin anew. What it wanted stays
-        until it is said.
+        """Accept the neighbour's next message, whatever its incarnation. Its interest stays until
+        it is sent again.
         """
         self.incarnation = self.version = 0
         self._drop_staged()
@@ -162,7 +162,7 @@ class ReceivedItems(ItemSet):
         return items, interrupted
 
     def swap(self, frame: Snapshot, items: dict[int, Item]) -> list[int]:
-        """Take over a whole snapshot; return the names of what isn't in it."""
+        """Apply a whole snapshot; return the names of what isn't in it."""
         gone = sorted(self.items.keys() - items.keys())
         self.items, self.digest = items, frame.digest
         self.bytes = sum(map(item_size, items.values()))

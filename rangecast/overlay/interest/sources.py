@@ -50,7 +50,7 @@ class Sources:
         return [], self._left(self._item_of.pop(id_) for id_ in ids)
 
     def replaced(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
-        """Give subscriptions of clients other filters."""
+        """Replace the filters of subscriptions of clients."""
         come: dict[int, Wanted] = {}
         go: dict[int, None] = {}
         for id_, what in zip(ids, wanted, strict=True):
@@ -70,7 +70,7 @@ class Sources:
         return list(come.values()), list(go)
 
     def _left(self, names: Iterable[int]) -> list[int]:
-        """Let a client go from each of these items; return those that have none any more."""
+        """Remove a client from each of these items; return those without clients."""
         go = []
         for name in names:
             self._same[name] -= 1
@@ -84,7 +84,7 @@ class Sources:
     def change(
         self, source: str, come: Sequence[Wanted], go: Sequence[int], links: Iterable[str]
     ) -> dict[str, tuple[Batch, Batch]]:
-        """Let items come and go at a source; return what changes for each link but that one."""
+        """Add and remove items of a source; return the changes for each other link."""
         # Mostly an item has one source, and is new or gone for all links: they share one batch.
         new: list[Wanted] = []
         gone: list[Wanted] = []

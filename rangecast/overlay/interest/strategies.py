@@ -88,9 +88,8 @@ class Plain:
         """Whether the neighbour has the same cells, so that it understands ranges."""
 
     def change(self, come: Batch, go: Batch) -> Change:
-        """Let items come and go; return which are advertised, and which are withdrawn.
-
-        What comes is new, and what goes is there.
+        """Add and remove items; return which are advertised, and which are withdrawn.
+        Added items are new; removed ones exist.
         """
         advertised: list[Item] = []
         withdrawn: list[int] = []
@@ -196,7 +195,7 @@ class Merging:
         """Items that are there as ranges, and that went since the ranges were cut."""
 
     def change(self, come: Batch, go: Batch) -> Change:
-        """Let items come and go; see `Plain.change`."""
+        """Add and remove items; see `Plain.change`."""
         come, other = self._borne(come)
         go, leaving = self._borne(go)
         boxes = self._boxes.change(other, leaving) if len(other) or len(leaving) else NO_CHANGE
@@ -278,7 +277,7 @@ class Both:
         self.form = "boxes"
 
     def change(self, come: Batch, go: Batch) -> Change:
-        """Let items come and go; see `Plain.change`."""
+        """Add and remove items; see `Plain.change`."""
         left = self._covering.change(come, go)
         gone = {one.item.name: one for one in go}
         added = Batch(self._space, [self._catalog[item.name] for item in left.added])

@@ -167,7 +167,7 @@ class Network:
         ]
         self._above = parents(tree, brokers)
         self._found: dict[Id, set[int]] = {}
-        """By event of the batch on its way: the brokers that deliver it."""
+        """The brokers that deliver each event of the current batch."""
         for one, other in tree:
             self.do(one, ports.LinkUp(str(other)))
             self.do(other, ports.LinkUp(str(one)))
@@ -175,7 +175,7 @@ class Network:
         self.traffic = Traffic()
 
     def do(self, broker: int, input_: ports.Input) -> None:
-        """Let a broker handle an input, and everybody what comes of it."""
+        """Make a broker handle an input, and deliver what follows to all others."""
         self.do_all([(broker, input_)])
 
     def do_all(self, given: Iterable[tuple[int, ports.Input]]) -> None:

@@ -38,12 +38,12 @@ class Cabling:
     guests: dict[str, Broker]
     """Second brokers under a name that is taken."""
     stopped: dict[str, list[tuple[Callable[..., None], tuple[Any, ...]]]]
-    """Brokers that stand still, and what happens to each when it goes on."""
+    """Paused brokers, and what happens to each when it resumes."""
     unread: Counter[tuple[int, str, str, int]]
     """Number of times that an event was sent to a broker that stands still, by connection."""
 
     def later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
-        """Let something happen after some time."""
+        """Schedule a call after a delay."""
         raise NotImplementedError
 
     def tell(self, text: str) -> None:
@@ -51,11 +51,11 @@ class Cabling:
         raise NotImplementedError
 
     def give(self, name: str, input_: ports.Input) -> None:
-        """Let a broker handle an input."""
+        """Make a broker handle an input."""
         raise NotImplementedError
 
     def ask_again(self, subscription: int, name: str) -> None:
-        """Let a client ask again whether its subscription is known everywhere."""
+        """Make a client ask again whether its subscription has propagated."""
         raise NotImplementedError
 
     def waits(self, name: str, act: Callable[..., None], *given: Any) -> bool:
@@ -73,7 +73,7 @@ class Cabling:
         return self.edges.get((one, other)) or self.edges.get((other, one))
 
     def join(self, edge: Edge) -> None:
-        """Let a link come up."""
+        """Bring a link up."""
         if edge.is_up or self.edges.get(edge.ends) is not edge:
             return
         edge.is_up = True
@@ -83,7 +83,7 @@ class Cabling:
             self.give(end, ports.LinkUp(edge.other(end)))
 
     def cut(self, edge: Edge, *, forget: bool = False) -> None:
-        """Let a link go down; `forget`: for good."""
+        """Take a link down; `forget`: permanently."""
         edge.is_up = False
         edge.session += 1
         self.tell(f"link {edge.ends[0]}-{edge.ends[1]} is down")
@@ -108,7 +108,7 @@ class Cabling:
             self.later(3.0, self.join, edge)
 
     def remove(self, edge: Edge) -> None:
-        """Take a link of the tree away for good: there are two networks then."""
+        """Remove a link of the tree permanently, which leaves two networks."""
         one, other = (int(end[1:]) for end in edge.ends)
         self.near[one].remove(other)
         self.near[other].remove(one)
@@ -183,7 +183,7 @@ class Cabling:
                 )
 
     def _spoiled(self, frame: Frame, data: bytes) -> bytes:
-        """Return a frame that lost something on its way."""
+        """Return a frame that lost something in transit."""
         if isinstance(frame, Interest) and frame.added:
             return encode(msgspec.structs.replace(frame, added=frame.added[1:]))
         return data[: self.rng.randrange(len(data))]
@@ -199,11 +199,11 @@ class Cabling:
             self.give(receiver, ports.Received(sender, data))
 
     def from_guest(self, edge: Edge, guest: Broker, input_: ports.Input) -> None:
-        """Let a broker that has taken another one's place handle an input; what it says arrives."""
+        """Make a broker that impersonates another one handle an input; its output arrives."""
         other = edge.other(guest.name)
         for output in guest.handle(self.now, input_):
             if edge.guest != guest.name:
-                return  # it was rejected meanwhile
+                return  # it was rejected in the meantime
             if isinstance(output, ports.Append):
                 self.from_guest(edge, guest, ports.Durable(guest.log.end))
             elif isinstance(output, ports.Send):

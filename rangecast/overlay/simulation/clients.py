@@ -41,7 +41,7 @@ class Clients:
         return [Filter.parse(text, plain_space()) for text in texts]
 
     def act(self) -> None:
-        """Let some client do something."""
+        """Make a random client act."""
         rng = self._world.rng
         live = self._world.oracle.live()
         kind = rng.random()

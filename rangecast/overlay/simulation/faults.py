@@ -10,7 +10,7 @@ _TRUST_AFTER = 30.0
 
 
 def break_something(world: World) -> None:
-    """Let something break, for a while."""
+    """Inject a random fault, for a while."""
     rng = world.rng
     if not world.edges:
         return  # two brokers, and their link was taken away
@@ -28,7 +28,7 @@ def break_something(world: World) -> None:
 
 
 def close_cycle(world: World) -> None:
-    """Join two brokers that are joined already, if the seed says so."""
+    """Join two brokers that are joined already, at random."""
     if world.parameters.extra is not None and world.is_faulty:
         one, other = (f"b{end}" for end in world.parameters.extra)
         world.extra = world.new_edge(one, other)
@@ -36,7 +36,7 @@ def close_cycle(world: World) -> None:
 
 
 def move_link(world: World) -> None:
-    """Take a link of the tree away, for good, and join the two parts by another one, later."""
+    """Remove a link of the tree permanently, and join the two parts by another one later."""
     rng = world.rng
     edge = rng.choice([*world.edges.values()])
     world.remove(edge)
@@ -69,7 +69,7 @@ def _restore_one(world: World) -> None:
 
 
 def flip_item(world: World) -> None:
-    """Let a broker forget something that its neighbour wants, as a fault of its memory would."""
+    """Make a broker forget an item that its neighbour wants, as a memory fault would."""
     rng = world.rng
     known = [
         (broker, link)

@@ -17,7 +17,7 @@ class Disk:
     synced: int = 0
     """Of the blocks."""
     delivered: int = 0
-    """Place in the log up to which clients have events."""
+    """Log position up to which clients have events."""
     subscriptions: dict[Id, Any] = field(default_factory=dict)
     incarnation: int = 0
     """Of the last start."""

@@ -78,7 +78,7 @@ class Oracle:
         return subscription in self._propagated and subscription not in self._within
 
     def parted(self, parts: list[list[str]]) -> None:
-        """The network falls into two: what is on its way from one to the other may be lost."""
+        """The network is partitioned: what is in transit between the parts may be lost."""
         self._parts = parts
         for one in self._propagated:
             self.propagated(one)
@@ -129,24 +129,24 @@ class Oracle:
                 del self._missing[pair]
 
     def report_loss(self, broker: str) -> None:
-        """Note that a broker and its clients know of events that are gone on their way."""
+        """Record that a broker and its clients know of events lost in transit."""
         self._missing = {pair: None for pair in self._missing if self._broker[pair[1]] != broker}
 
     def restored(self, broker: str) -> None:
-        """A broker goes on with an older disk: its clients may get something again."""
+        """A broker continues with an older disk: its clients may get events again."""
         self._last = {
             (one, by): at for (one, by), at in self._last.items() if self._broker.get(one) != broker
         }
 
     def doubt(self, brokers: Collection[str]) -> None:
-        """Note that interest of these brokers' clients may not be known everywhere."""
+        """Record that interest of these brokers' clients may not have propagated."""
         self._doubted |= dict.fromkeys(brokers)
         for one, at in self._broker.items():
             if at in brokers:
                 self._forget(one)
 
     def trust(self) -> None:
-        """Take again as known what has propagated."""
+        """Mark again as known what has propagated."""
         self._doubted.clear()
 
     def lost(self) -> list[str]:

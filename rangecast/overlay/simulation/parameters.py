@@ -43,7 +43,7 @@ class Parameters(NamedTuple):
     until: float
     """When faults end."""
     moves: bool = False
-    """Whether a link of the tree is removed for good, and another one joins the parts."""
+    """Whether a link of the tree is removed permanently, and another one joins the parts."""
     words: str | None = None
     """The string attribute whose words have ranges of their own."""
     restores: int = 0

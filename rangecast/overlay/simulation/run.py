@@ -54,7 +54,7 @@ def _run(world: World) -> Outcome:
     rng, until, clients = world.rng, world.parameters.until, Clients(world)
 
     def restarted(name: str) -> None:
-        """Let clients publish before a broker has received its neighbours' interest again."""
+        """Make clients publish before a broker has received its neighbours' interest again."""
         for delay in (0.0, 0.1, 1.0):
             world.later(delay, clients.publish, name)
 

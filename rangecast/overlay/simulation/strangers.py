@@ -32,7 +32,7 @@ EVIL = "evil"
 
 
 def bring_twin(world: World) -> None:
-    """Let another broker connect under the name of one, with a log of its own; it wants all."""
+    """Connect a broker under the name of another, with a log of its own; it wants all events."""
     rng = world.rng
     edges = [one for one in world.edges.values() if not one.guest and one is not world.extra]
     if not edges or not world.is_faulty:
@@ -100,7 +100,7 @@ def _look_at(world: World, name: str) -> None:
 
 
 def send_strangers_away(world: World) -> None:
-    """Let those leave that shouldn't be there."""
+    """Disconnect brokers that shouldn't be there."""
     for edge in [*world.edges.values()]:
         world.send_away(edge)
     for name in world.brokers:

@@ -67,12 +67,12 @@ class World(Cabling):
     # ---- time
 
     def later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
-        """Let something happen after some time."""
+        """Schedule a call after a delay."""
         self._ties += 1
         heapq.heappush(self._heap, (self.now + delay, self._ties, act, given))
 
     def run(self, until: float) -> None:
-        """Let everything happen up to a time."""
+        """Run the simulation up to a time."""
         while self._heap and self._heap[0][0] <= until:
             self.now, _, act, given = heapq.heappop(self._heap)
             act(*given)
@@ -144,7 +144,7 @@ class World(Cabling):
         )
 
     def crash(self, name: str) -> None:
-        """Let a broker crash, and start again later; what wasn't synced may be lost."""
+        """Crash a broker, and restart it later; unsynced writes may be lost."""
         broker = self.brokers[name]
         if broker is None:
             return
@@ -164,7 +164,7 @@ class World(Cabling):
         self.later(self.rng.uniform(0.5, 15), self.start, name)
 
     def give(self, name: str, input_: ports.Input) -> None:
-        """Let a broker handle an input, and do what it says, up to a crash."""
+        """Make a broker handle an input, and execute its outputs, up to a crash."""
         broker = self.brokers[name]
         if broker is None or self.waits(name, self.give, name, input_):
             return
@@ -260,7 +260,7 @@ class World(Cabling):
     # ---- brokers that stand still, disks that go back
 
     def stop(self, name: str, delay: float) -> None:
-        """Let a broker stand still for a while."""
+        """Pause a broker for a while."""
         if self.brokers[name] is not None and name not in self.stopped:
             self.tell(f"{name} stands still")
             self.counts["brokers that stand still"] += 1
@@ -268,12 +268,12 @@ class World(Cabling):
             self.later(delay, self.go_on, name)
 
     def go_on(self, name: str) -> None:
-        """Let a broker go on."""
+        """Resume a broker."""
         for act, given in self.stopped.pop(name, []):
             act(*given)
 
     def restore(self, name: str) -> None:
-        """Let a broker crash, and go on with an older copy of its disk."""
+        """Crash a broker, and restart it with an older copy of its disk."""
         disk = self.disks[name]
         if disk.copy is None or not self.is_faulty:
             return
@@ -288,19 +288,19 @@ class World(Cabling):
     # ---- clients
 
     def trust(self) -> None:
-        """Let clients ask again for what was forgotten, and trust the answer."""
+        """Make clients subscribe again to what was forgotten, and trust the answer."""
         self.oracle.trust()
         for one, name in self.oracle.live():
             if not self.oracle.is_propagated(one):
                 self.ask_again(one, name)
 
     def ask_again(self, subscription: int, name: str) -> None:
-        """Let a client ask again whether its subscription is known everywhere."""
+        """Make a client ask again whether its subscription has propagated."""
         self._version[subscription] += 1
         self.give(name, ports.AskPropagated(self.token(subscription)))
 
     def client(self, name: str, input_: ports.Input) -> None:
-        """Let a client act; if its broker is down, when it is back."""
+        """Make a client act, now or when its broker is back."""
         if self.brokers[name] is None:
             self._waiting[name].append(input_)
             return

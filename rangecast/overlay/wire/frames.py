@@ -26,8 +26,8 @@ PROTOCOL = 2
 MAX_BYTES = 16 << 20
 """Of a frame; a longer one is rejected before it is read."""
 MAX_CONTENT = 8 << 20
-"""Bytes of the items or events of a frame, so that the frame stays below `MAX_BYTES`. One that is
-larger by itself is rejected where it comes in."""
+"""Bytes of the items or events of a frame, so that the frame stays below `MAX_BYTES`. A single
+one that is larger is rejected where it comes in."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
 """Of a broker: it is put into logs and shown to people."""

@@ -60,7 +60,7 @@ class ZoneBroker(Territory):
     """One broker. `frame` bounds where interests lie; `by_load` halves interests, not zones."""
 
     def handle(self, value: Any) -> list[Any]:
-        """Take an input and return outputs, in order."""
+        """Handle an input and return outputs, in order."""
         self._out = []
         match value:
             case Frame(sender, what):
@@ -162,7 +162,7 @@ class ZoneBroker(Territory):
         self._route(Route(target, zone.box.nearest(target), what))
 
     def _spread(self, zone: Held, spread: Spread) -> None:
-        """Take a message for a zone, and hand it on to the zone's children."""
+        """Receive a message for a zone, and forward it to the zone's children."""
         rectangle = spread.what.box
         self._take(zone, spread.what)
         for box, owner in self._beside(zone.box).items():

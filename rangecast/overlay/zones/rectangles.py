@@ -32,7 +32,7 @@ class Rectangles:
         self._lo[row], self._hi[row], self._number[row] = box.lo, box.hi, number
 
     def remove(self, number: int) -> None:
-        """Take a rectangle out."""
+        """Remove a rectangle."""
         row = self._row.pop(number)
         self._lo[row] = self._hi[row] = np.nan
         self._free.append(row)

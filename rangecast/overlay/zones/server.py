@@ -87,7 +87,7 @@ def _axes(board: Board) -> list[int]:
 
 
 class ZoneServer:
-    """A board, and its messages on their way."""
+    """A board, and its messages in transit."""
 
     def __init__(self, board: Board):
         self.board = board
@@ -121,7 +121,7 @@ class ZoneServer:
         return dict(self._points)
 
     def handle(self, value: Any) -> list[FromServer]:
-        """Take an input and return what the broker of the centre is to send."""
+        """Handle an input and return what the broker of the centre is to send."""
         self._out = []
         match value:
             case Update(change, arguments):
@@ -160,7 +160,7 @@ class ZoneServer:
         return tuple(region[0, self._axes].tolist())
 
     def _subscribe(self, interest: Id, where: tuple[Any, ...], k: int | None) -> None:
-        """Take an interest; one that already exists is installed again: its list may be lost.
+        """Install an interest; one that already exists is installed again: its list may be lost.
 
         It comes from elsewhere, so what makes no sense is rejected and counted, and raises nothing.
         """
@@ -179,7 +179,7 @@ class ZoneServer:
         self._add(Box.at(point), Install(interest, point, subscriber))
 
     def _add(self, box: Box, what: Any) -> None:
-        """Take a message; compare it, once, with those under way."""
+        """Register a message; compare it, once, with those in flight."""
         number, self._next = self._next, self._next + 1
         one = self._pending[number] = _Pending(number, box, what, [box])
         for earlier in self._under_way.meeting(box):
@@ -190,7 +190,7 @@ class ZoneServer:
             self._ready.append(number)
 
     def _complete(self, number: int) -> None:
-        """Let go a message that has arrived; those that waited for it alone are ready."""
+        """Release a message that has arrived; those that waited for it alone are ready."""
         one = self._pending.pop(number)
         self._under_way.remove(number)
         for later in one.holds_up:

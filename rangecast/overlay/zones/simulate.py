@@ -117,7 +117,7 @@ class ZoneSimulation:
         return broker
 
     def leave(self, broker: int) -> None:
-        """Let a broker hand over and go."""
+        """Make a broker hand over its zones and leave."""
         self._give(broker, Leave())
 
     def fail(self, broker: int) -> None:
@@ -133,12 +133,12 @@ class ZoneSimulation:
         self._from_server(self.server.handle(Update(change, given)))
 
     def subscribe(self, interest: Id, *where: Any) -> None:
-        """Let a subscriber ask for an interest, by way of any broker, until it has its list."""
+        """Make a subscriber install an interest, through any broker, until it has its list."""
         self._wanted[interest] = Subscribe(interest, where)
         self._unwanted.pop(interest, None)
 
     def unsubscribe(self, interest: Id) -> None:
-        """Let a subscriber give up an interest."""
+        """Make a subscriber cancel an interest."""
         self.subscribers.pop(interest, None)
         self._wanted.pop(interest, None)
         self._unwanted[interest] = None
@@ -146,7 +146,7 @@ class ZoneSimulation:
     # ---- time
 
     def run(self, duration: float) -> None:
-        """Let time pass."""
+        """Advance time."""
         end = self.now + duration
         while True:
             due = min(self._next_tick, self._heap[0][0] if self._heap else self._next_tick)
@@ -162,7 +162,7 @@ class ZoneSimulation:
         self.now = end
 
     def run_until_quiet(self, limit: int = 400) -> None:
-        """Let time pass until nothing is under way; an error if that takes too long."""
+        """Advance time until no message is in flight; an error if that takes too long."""
         for _ in range(limit):
             self.run(1.0)
             if self.is_quiet():

@@ -85,7 +85,7 @@ class Territory:
     # ---- zones that change hands
 
     def _give(self, join: Join) -> None:
-        """Give a joining broker a zone: one of several, or a half of the only one."""
+        """Assign a zone to a joining broker: one of several, or a half of the only one."""
         to = join.broker
         if to == self.id or to in self._giving or to in self.dead:
             return
@@ -121,7 +121,7 @@ class Territory:
         """Hand all zones to the neighbour that can join them to its own, or has least to do.
 
         One that leaves as well is the last choice, and takes them from lower numbers alone: two
-        would exchange theirs for ever. Without neighbours, hand them to a broker that is joining.
+        would exchange theirs endlessly. Without neighbours, hand them to a broker that is joining.
         """
         if not self.zones or self._giving:
             return
@@ -191,7 +191,7 @@ class Territory:
     # ---- failures
 
     def _lose(self, broker: int) -> None:
-        """Take note that a broker has failed, and take its zones if that is ours to do."""
+        """Record that a broker has failed, and take over its zones if this broker should."""
         self.dead.add(broker)
         announced = self.around.pop(broker, None)
         handover = self._giving.pop(broker, None)
@@ -215,7 +215,9 @@ class Territory:
         ]
 
     def _claim(self) -> None:
-        """Take vacant zones, where we are the first candidate or others had their time."""
+        """Take over vacant zones, where this broker is the first candidate or others have timed
+        out.
+        """
         for broker, announced in list(self._vacant.items()):
             boxes = self._known_boxes()
             vacant = [
@@ -245,7 +247,7 @@ class Territory:
             self._changed([owner for owner, _ in announced.around])
 
     def _adopt(self, adopt: Adopt) -> None:
-        """Take the free part of a box that the server gets no answer from."""
+        """Take over the free part of a box that doesn't answer the server."""
         if self._is_leaving:
             return
         mine = [zone.box for zone in self.zones]
@@ -309,7 +311,7 @@ class Territory:
         self.zones = found
 
     def _learn(self, announced: Announce) -> None:
-        """Take in what a broker announces; where two claim one place, the better claim stands."""
+        """Merge a broker's announcement; where two claim one place, the better claim wins."""
         owner = announced.owner
         old = self.around.get(owner)
         if owner == self.id or owner in self.dead or (old and old.version > announced.version):

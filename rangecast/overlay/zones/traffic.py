@@ -92,7 +92,8 @@ class ZoneTraffic:
         self.gateways, links, ip = self.zones.routes(server, points)
         direct = hops[server, self.nodes][self.gateways]
         self._ways = np.stack([links, ip, direct], axis=1).astype(np.int32)
-        """From the server to each interest: overlay and IP links, and IP links of a direct way."""
+        """From the server to each interest: overlay and IP links, and IP links of the direct path.
+        """
 
     def painted(self, messages: Messages) -> tuple[Traffic, Ways]:
         """Return the cost of messages of the server; receivers aren't counted."""

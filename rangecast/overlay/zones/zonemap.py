@@ -1,7 +1,7 @@
 """All zones of a network at rest, as arrays: the ways of millions of messages, counted by kernels.
 
 The rules are those of `geometry.py`, which brokers follow; here they run over a whole network that
-doesn't change meanwhile. Zones are numbered in the order of their lower corners.
+doesn't change in the meantime. Zones are numbered in the order of their lower corners.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ZoneMap:
     """The zones of a network, in order of their lower corners."""
 
     def __init__(self, boxes: Iterable[Box], frame: Box, hops: U8 | None = None):
-        """Take zones that tile the space.
+        """Start from zones that tile the space.
 
         frame   where interests lie: distances are measured in it, and the server is at its centre
         hops    links of the internet between the brokers of two zones; 1 if left out
@@ -190,7 +190,7 @@ class ZoneMap:
     def grown(
         cls, points: F64, brokers: int, frame: Box, *, by_load: bool = True, seed: int = 0
     ) -> ZoneMap:
-        """Let brokers join one by one, for interests at these points.
+        """Make brokers join one by one, for interests at these points.
 
         by_load   a broker joins the one with most interests, and takes half of them (Meghdoot);
                   else it halves the zone that holds a random point of the frame (CAN)

@@ -122,7 +122,7 @@ def _begin_all(walks: Walks, point: F64, seen: Seen) -> None:
 def _round(
     walks: Walks, point: F64, event: int, seen: Seen, found: I32, filled: int
 ) -> tuple[int, bool]:
-    """Take the next box of each attribute; append rows not seen before to `found`.
+    """Read the next box of each attribute; append rows not seen before to `found`.
 
     Returns how far `found` is filled, and whether some walk goes on.
     """

@@ -45,7 +45,7 @@ class Room(NamedTuple):
 
 @jit
 def room_in(longs: I64, words: U64) -> Room:
-    """Return room in EACH_LONGS and EACH_WORDS, which are 0; the caller holds them."""
+    """Return zeroed buffers of EACH_LONGS and EACH_WORDS; the caller owns them."""
     return Room(
         pointer(longs, 0),
         pointer(longs, BAND + 4),

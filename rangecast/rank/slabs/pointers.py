@@ -41,7 +41,7 @@ class LayoutPointers(NamedTuple):
     """Pointers to the arrays of a `Layout`, by the same names, and what they say by their lengths.
 
     What is needed for a box or an event is in parts of its own: a function that isn't inlined is
-    given each pointer by itself, which costs more than such a function does.
+    given each pointer separately, which costs more than the function itself.
     """
 
     edges: Any

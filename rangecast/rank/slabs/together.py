@@ -106,7 +106,7 @@ def _compare(
     room: Lanes,
     out: Found,
 ) -> tuple[int, int]:
-    """Give all boxes of a band to the events that they hold; return the work.
+    """Add all boxes of a band to the events that they contain; return the work.
 
     members   the events; those whose tables are in `room` are from begin on
     """

@@ -17,7 +17,7 @@ from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
 AGAIN = 1.0
-"""Seconds after which a source that couldn't go on tries again."""
+"""Seconds after which a source that failed is retried."""
 TAKEN = 500
 """Messages that a source takes at a time."""
 TENANT = "default"
@@ -53,7 +53,7 @@ def said(error: BaseException) -> str:
 
 
 def need(bus: str) -> None:
-    """Refuse to go on without the client of a bus."""
+    """Fail early if the client package of a bus is missing."""
     package, extra = _PACKAGES[bus]
     if find_spec(package) is None:
         raise UsageError(

@@ -146,7 +146,7 @@ class KafkaDelivery(PushDelivery):
 
 
 def kafka_source(servers: str, source: Source) -> Callable[[Core], Awaitable[None]]:
-    """Return what reads all partitions of a topic for ever."""
+    """Return the task that reads all partitions of a topic."""
 
     async def run(core: Core) -> None:
         import confluent_kafka
@@ -267,7 +267,7 @@ class _Topic:
         return True
 
     async def close(self) -> None:
-        """Let go of the connection, within a bounded time."""
+        """Close the connection, within a bounded time."""
         with suppress(StuckError):
             await self._caller.call(CLOSE_SECONDS + 1, close_within, self._consumer, CLOSE_SECONDS)
         self._caller.end()

@@ -118,7 +118,7 @@ class NatsDelivery(PushDelivery):
 
 
 def nats_source(url: str, source: Source) -> Callable[[Core], Awaitable[None]]:
-    """Return what reads a subject for ever; how far is in the log, with the events."""
+    """Return the task that reads a subject; its position is in the log, with the events."""
 
     async def run(core: Core) -> None:
         import nats

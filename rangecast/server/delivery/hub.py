@@ -49,7 +49,7 @@ class Hub:
         self.matched = 0
         """All up to this seq has been handed out."""
         self.reading: set[Listener] = set()
-        """Listeners that aren't live: few, so only these hear of every batch."""
+        """Listeners that aren't live: few, so that only these are notified of every batch."""
         self.overflows: Counter[str] = Counter()
         """Times that a listener fell behind, by tenant."""
         self.is_ended = False
@@ -80,7 +80,7 @@ class Hub:
             listener.dispatch(Mailbox())  # there is more to read
 
     def _reread_soon(self, seq: int) -> None:
-        """Let listeners read the log; called by the matcher's thread."""
+        """Make listeners read the log; called by the matcher's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._reread, seq)
 
@@ -267,7 +267,7 @@ class Listener:
         return batch
 
     def _may_go_live(self) -> bool:
-        """Turn live if the window goes on where the log was read to."""
+        """Turn live if the window starts where the log was read to."""
         is_whole = self._whole_after is not None and self.sent >= self._whole_after
         self.is_live = (
             is_whole and not self._hub.pipeline.is_copy and not self.consumer.max_per_second

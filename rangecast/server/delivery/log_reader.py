@@ -111,7 +111,7 @@ class Reader:
         return Batch(messages, upto, gap)
 
     def _is_after_loss(self, unit: Unit, after: int) -> bool:
-        """Whether events are gone, on their way here, that should have come before these."""
+        """Whether events that should have come before these were lost in transit."""
         if unit.first <= after or not is_after_loss(unit):
             return False
         head = head_of(unit)

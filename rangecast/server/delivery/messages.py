@@ -32,7 +32,7 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Roughly its bytes."""
+        """Approximate size in bytes."""
         return len(self.event) + len(self.subscriptions) + 64
 
     def json(self, epoch: str) -> bytes:

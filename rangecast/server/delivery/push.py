@@ -104,7 +104,7 @@ class PushDelivery:
             await self.end()
 
     async def begin(self) -> int | None:
-        """Connect; return the seq to go on after, if it isn't the consumer's cursor."""
+        """Connect; return the seq to continue after, if it isn't the consumer's cursor."""
         return None
 
     async def deliver(self, messages: Sequence[Message], upto: int) -> None:

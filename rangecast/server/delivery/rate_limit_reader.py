@@ -32,7 +32,7 @@ class Second:
         self._found: list[tuple[Message, float]] = []
 
     def add(self, message: Message, score: float) -> None:
-        """Take a message; they come by seq."""
+        """Add a message; they arrive in order of seq."""
         self._found.append((message, score))
         if len(self._found) > 2 * self._max + _SPARE:
             self._compare()

@@ -77,7 +77,7 @@ class Answer(NamedTuple):
     """The HTTP status; `None`: there was no answer."""
     error: str = ""
     retry_after: float | None = None
-    """Seconds, if the answer says so."""
+    """Seconds, if the answer has them."""
 
     @property
     def has_arrived(self) -> bool:
@@ -89,7 +89,7 @@ Verdict = Literal["done", "later", "dead", "stop"]
 
 
 class Delivery:
-    """One request on its way: when it is due, and what an answer means."""
+    """A pending request: when it is due, and what an answer means."""
 
     def __init__(self, now: float, delays: Sequence[float] = DELAYS):
         self.attempts = 0
@@ -97,7 +97,7 @@ class Delivery:
         self._delays = delays
 
     def handle(self, now: float, answer: Answer, chance: float) -> Verdict:
-        """Take the outcome of an attempt; `chance` is a random number of [0, 1)."""
+        """Process the outcome of an attempt; `chance` is a random number in [0, 1)."""
         self.attempts += 1
         if answer.has_arrived:
             return "done"
@@ -121,7 +121,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     batch: int = 1
     """Messages of one request; more than one come as a CloudEvents batch."""
     on_dead: Literal["skip", "stop"] = "skip"
-    """After the last attempt: go on with the next message, or stop."""
+    """After the last attempt: continue with the next message, or stop."""
     old_secret: str = ""
     old_until: float = 0.0
 

@@ -181,7 +181,7 @@ def peer_of(connection: HTTPConnection) -> Peer:
 
 
 def grant_of(connection: HTTPConnection) -> Grant:
-    """Return what a request may do, by its header; reject a stranger."""
+    """Return what a request may do, by its header; reject unknown tokens."""
     secret = bearer_token(connection.headers.get("authorization"))
     core: Core = connection.app.state.core
     digest = None if secret is None else digest_of(secret)

@@ -49,7 +49,7 @@ class ConnectionLimits:
     """Connections that are open, WebSockets included."""
 
     def with_room(self) -> ConnectionLimits:
-        """Return limits for which there are descriptors; raise the process's limit if need be."""
+        """Return limits for which there are descriptors; raise the process's limit if necessary."""
         limit, (soft, hard) = self.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < limit + _RESERVE:
             soft = (
@@ -111,7 +111,7 @@ class BoundedProtocol(BatchingProtocol):
                 self._reject_head()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Let a client that sends no more have the answer to what it has sent."""
+        """Answer a client that has closed its sending side."""
         cycle = self.cycle
         cast(Any, self.transport).flush()  # the last answer may wait for the end of this turn
         if self._phase != _ANSWER or self.scheme == "https" or cycle is None:
@@ -132,7 +132,7 @@ class BoundedProtocol(BatchingProtocol):
         self._is_fresh = False
 
     def end_head(self) -> None:
-        """Note that a head is whole; reject one that is too long."""
+        """Process the end of a head; reject one that is too long."""
         if self._chunk + max(self._head, 0) > MAX_HEAD:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > MAX_HEAD:
@@ -143,16 +143,16 @@ class BoundedProtocol(BatchingProtocol):
         self._since = self._began = 0.0
 
     def end_body(self, *, is_answered: bool) -> None:
-        """Note that a request is whole; it may have been answered before."""
+        """Process the end of a request; it may have been answered before."""
         self._wait_for(_IDLE if is_answered else _ANSWER)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Receive a part of a body."""
         self.note_body(body)
         super().on_body(body)
 
     def note_body(self, body: bytes) -> None:
-        """Note that a part of a body came."""
+        """Process a part of a body."""
         self._received += len(body)
         self._since = 0.0
 

@@ -98,7 +98,7 @@ class FastPathProtocol(BoundedProtocol):
             self._body = b""
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Receive a part of a body."""
         if self._work is None:
             super().on_body(body)
         else:

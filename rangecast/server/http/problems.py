@@ -80,7 +80,7 @@ def code_of_status(status: int) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Let every error be answered by a problem."""
+    """Answer every error with a problem document."""
 
     @app.exception_handler(RangecastError)
     async def _ours(_request: Request, error: RangecastError) -> JSONResponse:

@@ -1,7 +1,7 @@
 """Runs the broker of a server: feeds it what happens here, and executes its outputs.
 
-It begins with what the log has, and ends when it can't go on: after an error of the disk, or when
-the space has changed. Then another one begins (`links`). All that must survive is in the log: a
+It begins with what the log has, and ends when it can't continue: after a disk error, or when the
+space has changed. Then another one begins (`links`). All that must survive is in the log: a
 link is a consumer (its name is `link-` and the neighbour's) whose cursor says up to where the
 neighbour needs nothing any more, and events that come over a link are written as those of a source,
 which the log takes once and in order.
@@ -74,7 +74,7 @@ class BrokerRunner:
         fail: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Make a broker of what the log has; nothing may be written meanwhile.
+        """Make a broker of what the log has; nothing may be written in the meantime.
 
         `alarm` is called with what a person should look at; `fail`, by any thread, with why this
         life has to end. `clock` returns seconds.
@@ -114,7 +114,7 @@ class BrokerRunner:
         )
 
     def tick(self) -> None:
-        """Let time pass."""
+        """Advance time."""
         if self._clock() >= self.tick_at:
             self.tick_at = float("inf")
             self._handle(ports.Tick())
@@ -148,7 +148,7 @@ class BrokerRunner:
             self._handle(ports.Durable(upto))
 
     def _want(self, wanted: dict[str, str | None]) -> None:
-        """Let subscriptions come, change and go."""
+        """Add, change and remove subscriptions."""
         known = self.broker.subscriptions
         gone = [one for one, what in wanted.items() if what is None and one in known]
         if gone:
@@ -185,7 +185,9 @@ class BrokerRunner:
             answer.set_result(False)
 
     def move_cursors(self) -> None:
-        """Note in the log how far neighbours have got; acknowledgements alone are no news."""
+        """Write the positions of neighbours to the log; acknowledgements alone don't count as
+        changes.
+        """
         last = self.journal.last_event
         for link in self.broker.links.values():
             consumer = self._core.registry.consumers.get((TENANT, consumer_name(link.name)))
@@ -234,7 +236,7 @@ class BrokerRunner:
         self._handle(ports.LinkUp(connection.peer))
 
     def _conflict_of(self, connection: LinkConnection) -> str:
-        """Return why a connection can't take the place of the one that is there."""
+        """Return why a connection can't replace the existing one."""
         if connection.peer not in self.connections or not connection.first:
             return ""
         try:

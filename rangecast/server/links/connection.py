@@ -88,7 +88,7 @@ class LinkConnection:
         self._call(self._put, None)
 
     def handled(self, frame: bytes) -> None:
-        """Note that a frame doesn't wait for the broker any more."""
+        """Record that the broker has handled a frame."""
         self._call(self._let_in, len(frame))
 
     def _call(self, *what: object) -> None:
@@ -102,7 +102,7 @@ class LinkConnection:
         send: Callable[[bytes | str], Awaitable[None]],
         receive: Callable[[], Awaitable[bytes | None]],
     ) -> None:
-        """Carry frames until either side ends; `receive` returns `None` then."""
+        """Transfer frames until either side ends; `receive` returns `None` at the end."""
         both = self._write(send), self._read(receive), self._given_up()
         tasks = [asyncio.create_task(one) for one in both]
         try:

@@ -117,7 +117,7 @@ class Links:
     # ---- from other threads
 
     def _carried_out(self, batch: Sequence[Written]) -> None:
-        """Take what is in the log, and matched here; called by the matcher."""
+        """Receive what is in the log, and matched here; called by the matcher."""
         with self._wakeup:
             for one in batch:
                 size = len(one.unit.body) if isinstance(one.request, Events) else 0

@@ -6,7 +6,7 @@ Units are on the disk before the mark says so. Then a log that ends before its m
 bit of SQLite's write-ahead file has changed, or a copy was made without that file. SQLite itself
 takes this for the torn end of a write that was never acknowledged, and leaves out all that follows.
 
-The mark isn't synced by itself: after a power cut it may be older than the log, never newer.
+The mark isn't synced separately: after a power cut it may be older than the log, never newer.
 
 The rest of the file is a reserve: on a full disk it makes room for what SQLite needs to open files.
 """
@@ -49,12 +49,12 @@ class Mark:
             sync_folder(folder)
 
     def write(self, end: End) -> None:
-        """Note an end."""
+        """Record an end."""
         os.pwrite(self._file, _record(end), self._turn * _SLOT)
         self._turn ^= 1
 
     def begin(self, end: End) -> None:
-        """Note an end for good, whatever was noted before."""
+        """Record an end, whatever was recorded before."""
         self.write(end)
         self.write(end)
         os.fsync(self._file)
@@ -65,13 +65,13 @@ class Mark:
             os.posix_fallocate(self._file, 0, _RESERVE)
 
     def close(self) -> None:
-        """Let go of the file; what was noted is on the disk then."""
+        """Close the file; what was noted is on disk."""
         os.fsync(self._file)
         os.close(self._file)
 
 
 def release_reserve(folder: Path) -> None:
-    """Give the reserve back to the disk."""
+    """Release the disk reserve."""
     path = folder / NAME
     if path.exists() and path.stat().st_size > 2 * _SLOT:
         os.truncate(path, 2 * _SLOT)

@@ -91,11 +91,11 @@ class Log(Protocol):
         """Forget what lies wholly at or before a seq; a log may keep more."""
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
 
 def chained(before: bytes, first: int, draft: Draft) -> Unit:
-    """Return a unit in its place."""
+    """Return the unit at a position."""
     digest = hashlib.blake2b(before, digest_size=16)
     digest.update(f"{first} {draft.length} {draft.kind} {draft.at} {len(draft.body)}\n".encode())
     digest.update(draft.body)

@@ -2,7 +2,7 @@
 
 It is the system's clock as long as that is ahead of all that was written. Where the system's clock
 is behind, because it was wrong for a while and set right, or the log was written on a host whose
-clock was ahead, this one goes on a little slower than time does, until the other has caught up.
+clock was ahead, this one runs a little slower than time, until the other has caught up.
 """
 
 from __future__ import annotations

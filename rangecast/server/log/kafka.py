@@ -36,7 +36,7 @@ _EMPTY_ANSWER = 20
 that it is at the end nor can go elsewhere.
 """
 _KNOWN = 1000
-"""Places of the log that are remembered: readers go on where they were."""
+"""Log positions that are remembered: readers continue where they were."""
 _URL = re.compile(r"kafka://([^/]+)/([A-Za-z0-9._-]{1,200})")
 _TOPIC = {
     "cleanup.policy": "delete",
@@ -47,12 +47,12 @@ _TOPIC = {
 }
 T = TypeVar("T")
 quiet = logging.getLogger("rangecast.server.kafka")
-"""For what the client says by itself: what matters comes by the calls as well."""
+"""For what the client logs unasked; errors that matter are raised by calls."""
 quiet.setLevel(logging.CRITICAL + 1)
 
 
 class Placed(NamedTuple):
-    """A unit in its place."""
+    """A unit and its position."""
 
     offset: int
     epoch: str
@@ -302,7 +302,7 @@ class KafkaLog:
         return units
 
     def _damaged(self, seq: int, offset: int) -> LogError:
-        """Note damage found when reading, for the readiness and the status."""
+        """Record damage found when reading, for the readiness and the status."""
         self.damage[seq] = f"the unit at seq {seq}, offset {offset}, is damaged or follows another"
         return LogError(self.damage[seq])
 
@@ -320,7 +320,7 @@ class KafkaLog:
             step *= 16
 
     def close(self) -> None:
-        """Let go of the connections, within a bounded time."""
+        """Close the connections, within a bounded time."""
         # A thread that reads holds the reader: closed meanwhile, it would fail in odd ways.
         is_free = self._one.acquire(timeout=CLOSE_SECONDS)
         close_within(self._reader)

@@ -93,7 +93,7 @@ class KafkaTail:
             return units
 
     def close(self) -> None:
-        """Let go of the connections, within a bounded time."""
+        """Close the connections, within a bounded time."""
         close_within(self._reader)
 
     def _end_now(self) -> int:
@@ -103,7 +103,7 @@ class KafkaTail:
         try:
             return self._end()
         except KafkaException:
-            # After a restart of the brokers it would ask for the leader that it knew, for ever.
+            # After a restart of the brokers it would ask for the old leader indefinitely.
             self._admin = AdminClient(connecting(self._place.servers), logger=quiet)
             raise
 

@@ -90,7 +90,7 @@ def segments(folder: Path) -> list[int]:
 def read_only(path: Path, *, at_rest: bool = False) -> str:
     """Return the address of a segment for a connection that changes nothing.
 
-    `at_rest`: nothing writes it meanwhile. Then a file without a write-ahead file is read by
+    `at_rest`: nothing writes it in the meantime. Then a file without a write-ahead file is read by
     itself, also where SQLite can't make the files that it works with.
     """
     wal, address = wal_of(path), f"{path.absolute().as_uri()}?mode=ro"
@@ -181,7 +181,7 @@ def units_after(
 
 
 def is_typed(unit: Unit) -> bool:
-    """Whether the parts of a unit are what they have to be."""
+    """Return whether the parts of a unit are valid."""
     return [type(one) for one in unit] == _KINDS and unit.length > 0
 
 

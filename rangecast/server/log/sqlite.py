@@ -207,8 +207,8 @@ class SqliteLog:
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> LogError:
-        """Take nothing more: what a failed sync left on the disk isn't known, and going on could
-        lose what is acknowledged later.
+        """Stop accepting writes: what a failed sync left on disk is unknown, and continuing
+        could lose what is acknowledged later.
         """
         self._broken = (
             f"{self.folder}: writing failed ({error}); nothing more is accepted\n"
@@ -234,7 +234,7 @@ class SqliteLog:
                 self._mark.reserve()
 
     def _note(self, end: End) -> None:
-        """Note that all up to here is on the disk."""
+        """Record that everything up to here is on disk."""
         try:
             if self._mark is None:
                 self._mark = Mark(self.folder)
@@ -252,7 +252,7 @@ class SqliteLog:
         """Write rows in one transaction.
 
         Every step of a statement lets other threads run, and getting back from a busy one takes
-        milliseconds. So a group is one statement, and a transaction by itself, if it isn't huge.
+        milliseconds. So a group is one statement and one transaction, unless it is huge.
         """
         assert self._writer is not None
         if len(rows) <= _ROWS:
@@ -330,7 +330,7 @@ class SqliteLog:
             except (LogError, *UNREADABLE) as error:
                 path = self._path(first)
                 if not path.exists():
-                    continue  # retention has deleted it meanwhile
+                    continue  # retention has deleted it in the meantime
                 if not isinstance(error, LogError):
                     error = LogError(unreadable(path, error))
                 raise self._damaged(max(first, after + 1), error) from None
@@ -362,7 +362,7 @@ class SqliteLog:
         return found
 
     def _damaged(self, seq: int, error: LogError) -> LogError:
-        """Note damage found when reading, for the readiness and the status."""
+        """Record damage found when reading, for the readiness and the status."""
         if seq not in self.damage:
             self.damage[seq] = str(error)
             logger.error("%s", error)
@@ -453,7 +453,7 @@ def _has_space(folder: Path) -> bool:
 
 
 def _size_of(path: Path) -> int:
-    """Return the size of a file; 0 if retention or a checkpoint has removed it meanwhile."""
+    """Return the size of a file; 0 if retention or a checkpoint has removed it in the meantime."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -34,7 +34,7 @@ class Edits:
     answer: Future[int] = field(default_factory=Future)
     """The seq of the first edit, once they have taken effect."""
     size: int = field(init=False)
-    """Roughly its bytes."""
+    """Approximate size in bytes."""
 
     def __post_init__(self) -> None:
         self.size = size_of(self.edits)
@@ -82,7 +82,7 @@ class Events:
 
     @property
     def size(self) -> int:
-        """Roughly its bytes."""
+        """Approximate size in bytes."""
         return sum(map(len, self.encoded.lines)) + 256
 
 
@@ -111,7 +111,7 @@ class Updates:
 
     @property
     def size(self) -> int:
-        """Roughly its bytes."""
+        """Approximate size in bytes."""
         return 256 * len(self.changes) + 256 + self.bytes
 
 

@@ -26,7 +26,7 @@ class _Mailbox:
         self._is_called = False
 
     def put(self, loop: asyncio.AbstractEventLoop, then: _Then, answer: Future[Any]) -> None:
-        """Take what can go on; any thread may call."""
+        """Add futures that can be resolved; any thread may call."""
         self._answered.append((then, answer))
         if not self._is_called:
             self._is_called = True

@@ -5,7 +5,7 @@
 
 The committer takes all that waits, judges it, writes it as one group and waits for the disk; while
 it waits, the next group gathers. So there is no timer, and the busier the server, the larger the
-groups. The matcher carries out edits and matches events in the order of the log: an event is
+groups. The matcher applies edits and matches events in the order of the log: an event is
 matched with exactly the subscriptions of its seq. What waits for either is bounded by bytes.
 """
 
@@ -144,13 +144,15 @@ class CommitPipeline:
             raise RequestError(421, self._rejection)
 
     def advance(self, last: int) -> None:
-        """Note that all up to a seq is written and carried out. Listeners read it from the log."""
+        """Record that everything up to a seq is written and applied. Listeners read it from the
+        log.
+        """
         self.durable = self.matched = last
         self.batches += 1
         self._dispatch(self.batches, Mailboxes(), last)
 
     def submit(self, request: Request) -> None:
-        """Take a request; its `answer` comes later."""
+        """Queue a request; its `answer` comes later."""
         size = request.size
         self.check_open()
         with self._change:
@@ -169,7 +171,7 @@ class CommitPipeline:
                 self._soon(self._wake_committer)
 
     def coalesce_wakeups(self, soon: Callable[[Callable[[], None]], object]) -> None:
-        """Let what this thread submits in one turn of its event loop be written together.
+        """Batch what this thread submits in one turn of its event loop: it is written together.
 
         `soon` calls a function at the end of a turn. To wake the committer for each request of it
         would take longer than all else that the loop does for them.
@@ -182,7 +184,7 @@ class CommitPipeline:
             self._to_commit.notify()
 
     def note_ack(self, consumer: Consumer, seq: int) -> None:
-        """Note how far a consumer has got, to be written with the next group or `flush_acks`."""
+        """Record the position of a consumer, to be written with the next group or `flush_acks`."""
         with self._change:
             is_there = self.registry.consumers.get((consumer.tenant, consumer.name)) is consumer
             if is_there and seq > consumer.cursor:
@@ -459,7 +461,7 @@ class CommitPipeline:
                     self._at_rest.notify_all()
 
     def _match_batch(self, batch: Sequence[Written]) -> None:
-        """Carry out and match units, and hand out what was found."""
+        """Apply and match units, and deliver the matches."""
         self.batches += 1
         number, wanted = self.batches, self.wanted
         messages = self.matching.messages(batch, wanted)

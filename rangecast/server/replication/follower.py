@@ -1,8 +1,8 @@
 """A warm follower: a server that copies another one's log, unit by unit, and carries it out.
 
 It checks that both logs are one history: the same epoch, and at every unit the same checksum over
-all before it. It answers what can be answered without writing. When the other one is gone for good,
-start it again without --follow: it goes on where the copy ends.
+all before it. It answers what can be answered without writing. When the leader is lost, restart it
+without --follow: it continues where the copy ends.
 
 Whatever else fails (the leader, the network, a proxy between them, this disk) is retried. Only
 another history stops it for good: nothing that comes later could be appended to this copy.
@@ -240,7 +240,7 @@ class Follower:
         self.failures += 1
 
     def _take(self, piece: Piece) -> None:
-        """Write and carry out a part of the leader's log, if it goes on where this log ends."""
+        """Write and apply a part of the leader's log, if it continues this log."""
         core, log = self._core, self._core.log
         arrived = time.monotonic()
         self._check(piece)

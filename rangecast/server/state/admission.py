@@ -52,7 +52,7 @@ Conditions = str | Sequence[str] | None
 
 
 class ConsumerExistsError(RequestError):
-    """A consumer that had to be new was made by another request meanwhile."""
+    """A consumer that had to be new was made by another request in the meantime."""
 
 
 class ChangedError(RequestError):
@@ -79,7 +79,7 @@ class Admission:
         self._inserted = 0
 
     def check_all(self, edits: Sequence[AnyEdit], if_match: Conditions = None) -> int:
-        """Take edits into the group; if one can't be carried out, reject all of them.
+        """Add edits to the group; if one can't be applied, reject all of them.
 
         Return how many subscriptions and interests are new.
         """
@@ -286,7 +286,7 @@ class Admission:
         all_or_none: bool,
         only: str = "",
     ) -> tuple[list[ObjectChange], list[tuple[int, RangecastError]]]:
-        """Take changes of a board's objects into the group.
+        """Add changes of a board's objects to the group.
 
         Return those that are made, and the row and the fault of each that can't be.
 
@@ -323,7 +323,7 @@ class Admission:
         return None if consumer is None else consumer.source.label
 
     def _need_consumer(self, name: Name) -> str:
-        """Return the label of what a consumer is of; reject a name that there isn't."""
+        """Return the label of a consumer's space or board; reject an unknown name."""
         space = self._consumer_space(name)
         if space is None:
             self._registry.consumer(*name)

@@ -140,13 +140,13 @@ class BoardEntry:
         return {"id": one.id, **values, "value": one.value}
 
     def take(self, unit: Unit) -> list[ObjectChange]:
-        """Carry out a unit of updates."""
+        """Apply a unit of updates."""
         _, changes = updates_of(unit)
         self.take_some(changes, unit.first)
         return changes
 
     def take_some(self, changes: Sequence[ObjectChange], first: int) -> None:
-        """Carry out some changes."""
+        """Apply some changes."""
         for seq, change in enumerate(changes, first):
             carried_out(self.objects, change, seq, self.space)
 
@@ -266,7 +266,7 @@ def check_object(name: Id, only: str, *, exists: bool) -> None:
 def judged(
     change: ObjectChange, old: Placed | None, space: Space | None, seq: int
 ) -> Placed | None:
-    """Note in a change what was before; return what it makes of it, or reject it."""
+    """Record the previous state in a change; return the new state, or reject the change."""
     if old is None and not (isinstance(change.value, float) and change.position is not UNSET):
         needs = "a position and a value" if space is None else "its attributes and a value"
         raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to add it")

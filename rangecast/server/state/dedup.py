@@ -20,7 +20,7 @@ IDS = 1_000_000
 
 
 class PreviousRequest(NamedTuple):
-    """A request that has been carried out."""
+    """A request that has been applied."""
 
     digest: str
     first: int

@@ -77,7 +77,7 @@ class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
     score: float = 0.0
     weights: dict[str, float] = {}
     expires: int = 0
-    """When it ends by itself, in microseconds since 1970; 0: never."""
+    """When it expires, in microseconds since 1970; 0: never."""
     is_integer: bool = False
     """Its id was given as the integer that its name writes."""
 
@@ -139,7 +139,7 @@ class StopConsumer(Edit, tag="stop-consumer", frozen=True):
 
 
 class AddDeadLetters(Edit, tag="add-dead-letters", frozen=True):
-    """No attempt to deliver these messages arrived: they are left, and the consumer goes on."""
+    """Every attempt to deliver these messages failed: they are skipped, and the consumer continues."""
 
     seqs: list[int]
     reason: str

@@ -1,8 +1,8 @@
 """The registry of spaces, boards, subscriptions, consumers, tokens, tenants: follows from the log.
 
-`Registry.apply` carries out what was written (`admission` has judged it before); it can't fail, and
+`Registry.apply` applies what was written (`admission` has judged it before); it can't fail, and
 gives the same on every machine. What it means for the index of a space comes back as a `Change`,
-which the matcher carries out before it matches an event with a larger seq.
+which the matcher applies before it matches an event with a larger seq.
 
 A subscription has a *number* for as long as it lives; each filter that it has had is a *version*,
 which is kept as long as the log has an event that it could have matched.
@@ -97,7 +97,7 @@ class SpaceEntry:
     live: dict[str, Version] = field(default_factory=dict)
     next_number: int = 0
     expiring: dict[str, int] = field(init=False)
-    """When those that end by themselves do, by id."""
+    """Expiry times, by id."""
 
     @property
     def label(self) -> str:
@@ -244,7 +244,7 @@ class Registry:
     # ---- looking
 
     def space(self, tenant: str, name: str) -> SpaceEntry:
-        """Return a space; reject a name that there isn't."""
+        """Return a space; reject an unknown name."""
         found = self.spaces.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.spaces if owner == tenant]
@@ -261,7 +261,7 @@ class Registry:
         return found
 
     def board(self, tenant: str, name: str) -> BoardEntry:
-        """Return a board; reject a name that there isn't."""
+        """Return a board; reject an unknown name."""
         found = self.boards.get((tenant, name))
         if found is None:
             mine = [one for owner, one in self.boards if owner == tenant]
@@ -290,7 +290,7 @@ class Registry:
     # ---- carrying out
 
     def apply(self, edits: Sequence[AnyEdit], first: int, read: Read = None) -> Iterator[AnyChange]:
-        """Carry out edits that are in the log from this seq on; yield what they mean for indexes.
+        """Apply edits that are in the log from this seq on; yield what they mean for indexes.
 
         `read`: the filters, if they are a run and that was done already.
         """

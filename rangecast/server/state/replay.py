@@ -72,7 +72,7 @@ class Replay:
             raise LogError(f"{self._where}: " + "\n".join(lines))
 
     def take(self, unit: Unit) -> list[AnyChange]:
-        """Carry out the next unit; reject one that isn't as it was written, or isn't the next."""
+        """Apply the next unit; reject one that isn't as it was written, or isn't the next."""
         if not is_chained(self.chain, unit):
             raise LogError(
                 f"{self._where}: the log is damaged at seq {unit.first}\n"
@@ -81,7 +81,7 @@ class Replay:
         return self.carried_out(unit)
 
     def carried_out(self, unit: Unit) -> list[AnyChange]:
-        """Carry out a unit that is in the log; return what it means for indexes."""
+        """Apply a unit that is in the log; return what it means for indexes."""
         registry = self.registry
         changes: list[AnyChange] = []
         if unit.kind == EDITS:

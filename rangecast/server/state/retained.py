@@ -15,7 +15,7 @@ class Retained:
         self._sums = {name: sum(size for _, size in some) for name, some in self.parts.items()}
 
     def note(self, tenant: str, last: int, size: int) -> None:
-        """Take a unit into account."""
+        """Count a unit."""
         some = self.parts.setdefault(tenant, [])
         if some and some[-1][1] + size <= COARSE:
             size_before = some.pop()[1]

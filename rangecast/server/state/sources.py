@@ -1,4 +1,4 @@
-"""State of the sources that the server reads by itself, for people and monitoring."""
+"""State of the sources that the server polls, for users and monitoring."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ class SourceState:
         return self._repeats >= STUCK
 
     def begin(self, place: str) -> None:
-        """Note which messages are taken next."""
+        """Record which messages are read next."""
         self._taking = place
 
     def done(self, taken: int, rejected: int) -> None:
-        """Note that they are in the log, or rejected."""
+        """Record that they are in the log, or rejected."""
         self.events += taken
         self.rejected += rejected
         self._taking = self._failed_at = self.error = ""
         self._repeats = 0
 
     def failed(self, error: BaseException) -> None:
-        """Note that an attempt failed. A bus that can't be reached isn't stuck: it has brought
+        """Record a failed attempt. A bus that can't be reached isn't stuck: it delivered
         nothing.
         """
         self.failures += 1
@@ -72,7 +72,7 @@ class SourceState:
             self._failed_at, self._taking = self._taking, ""
 
     def skip(self, place: str, number: int, error: BaseException) -> None:
-        """Note that a message is skipped."""
+        """Record that a message is skipped."""
         self.skipped += 1
         reason = f"internal error: {type(error).__name__}: {error}"[:200]
         self.dead_letters.append({"source": place, "number": number, "error": reason})
@@ -92,9 +92,8 @@ class SourceState:
         )
 
     def identify(self, identity: str, known: Collection[str]) -> None:
-        """Note which topic or stream is read; report one that was made again under its name.
-
-        known   those that the log has places of
+        """Record which topic or stream is read; report one that was recreated under its
+        name. known those of which the log has positions
         """
         is_new = self._identity != identity if self._identity else bool(known)
         if is_new and identity not in known:

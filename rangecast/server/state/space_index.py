@@ -138,7 +138,7 @@ class SpaceIndex:
         return bounds_of([one.filter for one in change.put], space)
 
     def _note(self, versions: Collection[Version]) -> None:
-        """Note the consumers, scores and names of subscriptions."""
+        """Record the consumers, scores and names of subscriptions."""
         if not versions:
             return
         numbers = [one.number for one in versions]
@@ -224,7 +224,7 @@ class History:
         self._last = -1
 
     def learn(self, versions: Sequence[Version]) -> None:
-        """Take the versions that weren't there before; they are in order of birth."""
+        """Add new versions, in order of birth."""
         fresh = [one for one in versions if one.born > self._last]
         if not fresh:
             return

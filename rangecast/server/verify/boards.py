@@ -43,7 +43,7 @@ class BoardOracle:
         self._lists: dict[str, list[Any]] = {}
 
     def edits(self, edits: Sequence[AnyEdit], first: int) -> Iterator[Expected]:
-        """Carry out edits; yield the lists of new interests."""
+        """Apply edits; yield the lists of new interests."""
         for seq, edit in enumerate(edits, first):
             if edit.tenant != self._tenant:
                 continue
@@ -76,7 +76,7 @@ class BoardOracle:
                     self._interests[edit.name] = edit
 
     def updates(self, unit: Unit) -> Iterator[Expected]:
-        """Carry out changes of objects; yield the lists that differ after them."""
+        """Apply changes of objects; yield the lists that differ after them."""
         head, changes = updates_of(unit)
         if head.tenant != self._tenant:
             return

@@ -169,7 +169,7 @@ class _Consumer:
         self._name = name
 
     def apply(self, edits: Iterable[AnyEdit], first: int) -> None:
-        """Carry out edits, as far as they matter to this consumer."""
+        """Apply edits, as far as they matter to this consumer."""
         for seq, edit in enumerate(edits, first):
             if (edit.tenant, edit.name) == (self._tenant, self._name):
                 self._apply(edit, seq)
@@ -192,7 +192,7 @@ class _Consumer:
     def due(
         self, seq: int, second: int, names: list[str], score: float
     ) -> Iterator[tuple[int, list[str]]]:
-        """Take an event with what it matches; yield what is known to be due by that."""
+        """Add an event with its matches; yield the deliveries that are due."""
         _, limit = self._options
         if not limit:
             yield seq, names

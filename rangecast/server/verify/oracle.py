@@ -46,7 +46,7 @@ class DeliveryOracle:
         self._best: dict[str, int] = {}
 
     def apply(self, edits: Iterable[AnyEdit], first: int) -> None:
-        """Carry out edits, the first of which has this seq."""
+        """Apply edits, the first of which has this seq."""
         for seq, edit in enumerate(edits, first):
             if edit.tenant == self._tenant:
                 self._apply(edit, seq)
@@ -108,7 +108,7 @@ class _Known(NamedTuple):
 
 
 class _Set:
-    """The subscriptions of a space, and the boxes of those that are asked for."""
+    """The subscriptions of a space, and the boxes of those that were looked up."""
 
     def __init__(self, space: Space):
         self.known: dict[str, _Known] = {}
@@ -124,13 +124,13 @@ class _Set:
         """Whose each row is, or was."""
 
     def put(self, one: _Known, *, is_asked_for: bool) -> None:
-        """Take a subscription that isn't there."""
+        """Add a new subscription."""
         self.known[one.put.name] = one
         if is_asked_for:
             self._unread[one.put.name] = one.put
 
     def end(self, name: str) -> None:
-        """Let go of a subscription, if it is there."""
+        """Remove a subscription, if it exists."""
         self.known.pop(name, None)
         self._unread.pop(name, None)
         rows = self._rows.pop(name, [])

@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Event(NamedTuple):
-    """An event in its place of a topic."""
+    """An event and its position in a topic."""
 
     partition: int
     offset: int
@@ -74,7 +74,7 @@ class Matcher:
         return self._replay.seq
 
     def take(self, units: Iterable[Unit]) -> None:
-        """Carry out the next units of the log."""
+        """Apply the next units of the log."""
         for unit in units:
             for change in self._replay.take(unit):
                 if isinstance(change, Change) and self._is_mine(change.entry):
@@ -142,7 +142,7 @@ class Matcher:
         return (entry.tenant, entry.name) == self._name
 
     def _settle(self, entry: SpaceEntry) -> None:
-        """Bring the index to where the log has been carried out."""
+        """Bring the index to where the log has been applied."""
         if not self._changes:
             return
         apply_changes(self._changes, self._replay.indexes)

@@ -1,6 +1,6 @@
 """A worker's numbers and health over HTTP: `/metrics`, `/healthz` and `/readyz`, and nothing else.
 
-They are read when they are asked for, in a thread beside the one that works.
+They are read on request, in a thread of their own.
 """
 
 from __future__ import annotations

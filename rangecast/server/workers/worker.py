@@ -1,7 +1,7 @@
 """A worker: fetch a batch, catch up with the log, match, commit; again and again.
 
-The order is the promise. The end of the log is asked for *after* the batch was fetched, and the
-log is carried out up to there. So an event that was produced after an edit was acknowledged is
+The order is the promise. The end of the log is read *after* the batch was fetched, and the
+log is applied up to there. So an event that was produced after an edit was acknowledged is
 always matched with that edit.
 """
 
@@ -175,7 +175,7 @@ class Worker:
         return self._matcher.position
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._leave()
         self._tail.close()
 
@@ -231,7 +231,7 @@ class Worker:
         self._count(batch, answer, time.monotonic() - began)
 
     def _catch_up(self, is_over: Callable[[], bool]) -> None:
-        """Carry out all of the log that was acknowledged until now."""
+        """Apply all of the log that was acknowledged until now."""
         end, told = self._tail.end(), time.monotonic()
         while self._tail.at < end and not is_over():
             units = self._tail.some(_LOOK)

@@ -1,4 +1,4 @@
-"""The steps `cover_commands` and `merge_commands`: what neighbours hear of subscribes and leaves.
+"""The steps `cover_commands` and `merge_commands`: what to advertise as subscriptions come and go.
 
     sent = cover_commands(commands, space, by="broker")    # broker, seq, action, subscription, ...
 
@@ -37,7 +37,7 @@ def cover_commands(
     k: int | str = 1,
     by: str | None = None,
 ) -> DataFrame:
-    """Return what neighbours hear of commands: seq, action, subscription, exposed.
+    """Return what commands advertise to neighbours: seq, action, subscription, exposed.
 
     commands    seq, command (subscribe, unsubscribe, replace), id, and filter or bounds
     index, k    as `rangecast.cover.CoverSet` takes them
@@ -69,7 +69,7 @@ def merge_commands(
     gap: int = 0,
     by: str | None = None,
 ) -> DataFrame:
-    """Return what neighbours hear of commands: seq, action (add, drop), start, end.
+    """Return what commands advertise to neighbours: seq, action (add, drop), start, end.
 
     Commands and `by` are as in `cover_commands`; the rest is what `rangecast.merge.Summary` takes.
     """
@@ -101,7 +101,7 @@ def _played(
     named: StructType,
     by: str | None,
 ) -> DataFrame:
-    """Let one task do the commands of each set; what it returns has the row of its command."""
+    """Run the commands of each set in one task; its answers have the row of their command."""
     if commands.isStreaming:
         raise UsageError(
             "commands are a batch DataFrame: a set can't be kept between the batches of a stream\n"

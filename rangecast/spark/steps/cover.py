@@ -145,7 +145,7 @@ def _compute(data: DataFrame) -> DataFrame:
 
 @contextmanager
 def _held(data: DataFrame) -> Iterator[None]:
-    """Let a DataFrame that was worked out go when it is no longer needed."""
+    """Release a computed DataFrame when it is no longer needed."""
     try:
         yield
     finally:

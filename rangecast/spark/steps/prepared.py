@@ -57,7 +57,7 @@ _BYTES = 20
 
 @dataclass(frozen=True)
 class Prepared:
-    """Subscriptions on their way to the workers, in one shard or several, and their space."""
+    """Subscriptions shipped to the workers, in one shard or several, and their space."""
 
     space: Space
     """With every word that the subscriptions mention."""

@@ -106,7 +106,7 @@ class EventQuery:
         finish: Finish | None = None,
         schema: str | None = None,
     ) -> DataFrame:
-        """Let every worker answer its events.
+        """Answer the events, each on its own worker.
 
         settings     fits the set to this query
         prefilters   objects with `may_match(points)`: only events that pass all of them are

@@ -321,7 +321,7 @@ def _counts(step: AnswerStep) -> list[Column]:
 def _read_whole(events: DataFrame) -> DataFrame:
     """Return events of which every column is needed to tell whether a row is broken.
 
-    Otherwise Spark would parse only the columns that are asked for, and a row could be broken by a
+    Otherwise Spark would parse only the columns that are needed, and a row could be broken by a
     value in one pass and not in another.
     """
     return events.withColumn(BROKEN, F.when(F.col(BROKEN).isNotNull(), _as_json(events)))

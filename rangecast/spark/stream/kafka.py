@@ -189,7 +189,7 @@ def edits_of_messages(messages: DataFrame, *, integer_ids: bool) -> DataFrame:
 
 
 def need_kafka(session: SparkSession) -> None:
-    """Refuse to go on if Spark has no Kafka connector on its class path."""
+    """Fail early if Spark has no Kafka connector on its class path."""
     jvm = session.sparkContext._jvm
     assert jvm is not None
     try:

@@ -89,7 +89,7 @@ class Flow(NamedTuple):
 
 
 class Drain:
-    """A stream of edits that is read up to its end whenever that is asked for.
+    """A stream of edits that is read up to its end on demand.
 
     Between two calls nothing of it runs: so a batch of events that calls it first is answered with
     all edits that were available when the batch began.
@@ -185,7 +185,7 @@ def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> Streaming
 
 @contextmanager
 def _stop_requested() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C and SIGTERM set; Spark's own way to hear Ctrl-C is to crash."""
+    """Provide an event that Ctrl-C and SIGTERM set; by default Spark crashes on Ctrl-C."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -119,7 +119,7 @@ class FixedSet:
         self._version = version
 
     def refresh(self) -> int:
-        """Return that no edits were rejected."""
+        """Return 0: no edits are rejected."""
         return 0
 
     def latest(self) -> int:
@@ -173,7 +173,7 @@ def whole(subscriptions: Subscriptions, version: int) -> tuple[Boxes, Space]:
 
 
 class ReadySets:
-    """The structures of a step over the versions of a set, built when they are asked for."""
+    """The structures of a step over the versions of a set, built on demand."""
 
     def __init__(
         self, subscriptions: Subscriptions, make: Make, max_worker_memory: int = MAX_WORKER_MEMORY
@@ -217,7 +217,7 @@ class ReadySets:
         return self._bases[base].with_layers(session, found, [self._layers.get(n) for n in layers])
 
     def release(self) -> None:
-        """Release all structures; one that is asked for again is built again."""
+        """Release all structures; one that is needed again is rebuilt."""
         of_bases = [base.shipped_space for base in self._bases.values()]
         for prepared in self._held.values():
             if prepared.shipped_space not in of_bases:
@@ -243,7 +243,7 @@ class ReadySets:
 
 
 class Summed(NamedTuple):
-    """A summary on its way to the workers."""
+    """A summary shipped to the workers."""
 
     prefilter: ShippedObject
     """A `Prefilter`."""
@@ -276,7 +276,7 @@ class MergedSet:
         return self._held[1]
 
     def release(self) -> None:
-        """Release the summary that is held; one that is asked for again is made again."""
+        """Release the summary; it is rebuilt when needed again."""
         if self._held is not None:
             self._held[1].prefilter.release()
             self._held[1].space.release()

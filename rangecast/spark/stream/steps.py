@@ -96,7 +96,7 @@ class AnswerStep(ABC):
 
     @abstractmethod
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
-        """Check the columns of events, and return what is asked about them, with errors."""
+        """Check the columns of events, and return the query, with errors."""
 
     @property
     def settings(self) -> Settings:

@@ -26,8 +26,8 @@ def publish(
 ) -> None:
     """Publish events of a file to a server; each request is durable when it is answered.
 
-    Events that are rejected are printed with the reason, and the rest goes on; the exit code is 2.
-    A request whose answer is lost is repeated, and carried out once.
+    Rejected events are printed with the reason, and the others are published; the exit code is 2.
+    A request whose answer is lost is repeated, and applied once.
 
     \b
     Examples:

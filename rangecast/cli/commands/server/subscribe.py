@@ -51,7 +51,7 @@ def subscribe(
     """Subscribe at a server: one filter, or a file of them. With --follow, print matches.
 
     With --follow alone, the subscription ends with the command. With --id or --consumer it stays,
-    and the next --follow goes on where this one ended.
+    and the next --follow continues where this one ended.
 
     With --file, rows whose id exists replace that subscription. The first row that can't be used
     ends the command, unless --rejected takes such rows.
@@ -203,7 +203,7 @@ def unsubscribe(
 ) -> None:
     """End subscriptions of a server.
 
-    Ids that there aren't are printed, and the rest goes on; the exit code is 2 then.
+    Unknown ids are printed, and the others are removed; the exit code is then 2.
 
     \b
     Examples:

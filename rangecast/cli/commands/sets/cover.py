@@ -51,10 +51,10 @@ def cover(
 
     --uncovered writes those to keep as a file of subscriptions, which other commands take.
 
-    With --commands, write what neighbours of a broker hear of each command instead: command (its
-    row, from 0), action (subscribe, unsubscribe), subscription, exposed (whether it is sent because
-    what covered it leaves). --uncovered then writes the uncovered ones at the end: id, filter. -k
-    and --index change what a command costs, never a message.
+    With --commands, write what each command advertises to the neighbours of a broker instead:
+    command (its row, from 0), action (subscribe, unsubscribe), subscription, exposed (whether it is
+    sent because what covered it leaves). --uncovered then writes the uncovered ones at the end: id,
+    filter. -k and --index change what a command costs, never a message.
 
     \b
     Examples:

@@ -99,10 +99,10 @@ def merge(
     that the fewest of these events lie in: where some values are much more frequent than others,
     that lets far less through. Give other events than those of --events, which measure the result.
 
-    With --commands, write what neighbours of a broker hear of each command instead: command (its
-    row, from 0), action (add, drop), start, end. The setting is the one to take for SUBSCRIPTIONS,
-    or, without, for all that the commands bring. --ranges and --save then write what is left at the
-    end.
+    With --commands, write what each command advertises to the neighbours of a broker instead:
+    command (its row, from 0), action (add, drop), start, end. The setting is the one to take for
+    SUBSCRIPTIONS, or, without, for all that the commands bring. --ranges and --save then write what
+    is left at the end.
 
     --bounding-boxes writes another kind of summary: plain boxes, as filters that any other program
     can use. They let more through than ranges do, unless subscriptions lie in a few clusters.

@@ -57,7 +57,7 @@ class HeldBoxes:
         return self.bundle.memory + (0 if self._deleted is None else self._deleted.nbytes)
 
     def add(self, boxes: Boxes) -> I64:
-        """Take boxes over as new subscriptions; return their numbers."""
+        """Add boxes as new subscriptions; return their numbers."""
         dimensions = self.bundle.arrays.lo.shape[1]
         if boxes.dimensions != dimensions:
             given = f"given: boxes of {boxes.dimensions}"
@@ -114,7 +114,7 @@ class HeldBoxes:
         return np.asarray(np.repeat(first, counts) + within, np.int64)
 
     def forget(self, rows: npt.ArrayLike) -> None:
-        """Note that subscriptions were deleted."""
+        """Record that subscriptions were deleted."""
         marks = np.zeros(0, np.bool_) if self._deleted is None else self._deleted
         if self.rows > len(marks) or not marks.flags.writeable:
             marks = _copied(marks, len(marks), 2 * self.rows)

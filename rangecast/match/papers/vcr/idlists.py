@@ -206,7 +206,7 @@ def append(lists: NewLists, slot: int, entry: int, note: int, other: int) -> int
 
 @jit
 def remove(lists: NewLists, slot: int, entry: int) -> int:
-    """Take an id, which must be there, out of a list; return how many ids were read or moved."""
+    """Remove an id, which must exist, from a list; return how many ids were read or moved."""
     start, count = int(lists.start[slot]), int(lists.length[slot]) - 1
     place = start
     while lists.pool[place] != entry:

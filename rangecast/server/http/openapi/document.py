@@ -43,7 +43,7 @@ _EXAMPLE = {
 
 
 def install(app: FastAPI) -> None:
-    """Let an application describe itself by this document, which is made when it is asked for."""
+    """Serve this document as an application's description; it is made on first request."""
     generate = app.openapi
 
     def described() -> dict[str, Any]:

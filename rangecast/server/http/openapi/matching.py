@@ -257,7 +257,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             **_UNKNOWN,
         },
         headers={
-            "Idempotency-Key": text("The same key is carried out once.", maxLength=200),
+            "Idempotency-Key": text("A request is executed once per key.", maxLength=200),
             "Content-Encoding": text(enum=["gzip", "identity"]),
         },
     ),

@@ -46,7 +46,7 @@ class BulkEdits(NamedTuple):
     places: Sequence[int]
     """The row of each."""
     given: Sequence[Mapping[str, Any]]
-    """The fields of each, as far as that is asked for."""
+    """The fields of each, if requested."""
     rejected: list[Rejection]
 
     def _without(self, places: set[int]) -> BulkEdits:

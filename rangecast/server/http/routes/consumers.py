@@ -139,7 +139,7 @@ async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKE
             )
     finally:
         core.pulls.give_back(listener)
-    grant.caller()  # it may have ended meanwhile
+    grant.caller()  # it may have ended in the meantime
     return Response(_page(core, batch), media_type="application/json")
 
 

@@ -184,7 +184,7 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
     def lines() -> Iterator[bytes]:
         at, left = begin, limit
         while at < last and left:
-            grant.caller()  # its token may have ended meanwhile
+            grant.caller()  # its token may have ended in the meantime
             units = log.read(at, 1 << 20)
             for unit in units:
                 if unit.kind == EVENTS and left:

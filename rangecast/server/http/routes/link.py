@@ -22,12 +22,12 @@ from rangecast.server.state.registry import RequestError
 
 router = APIRouter()
 _FIRST = 10.0
-"""Seconds that the other server has to say something."""
+"""Seconds within which the other server must send something."""
 
 
 @router.websocket("/v1/link")
 async def link(socket: WebSocket) -> None:
-    """Carry one connection of another server."""
+    """Serve one connection of another server."""
     try:
         links, grant = _admitted(socket)
     except RequestError as error:

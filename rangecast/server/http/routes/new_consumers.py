@@ -32,7 +32,7 @@ async def subscribed(
         try:
             return await result_of(submit(missing)) + len(missing)
         except ConsumerExistsError:
-            continue  # another request created it meanwhile
+            continue  # another request created it in the meantime
     raise RequestError(503, "a consumer is created and deleted all the time\n  hint: try again")
 
 

@@ -85,7 +85,7 @@ def merged_many(
     edits: Sequence[PutSubscription],
     given: Sequence[Mapping[str, Any]],
 ) -> tuple[list[PutSubscription], list[str]]:
-    """Return whole edits, and the ETag that each is made of; reject an id that there isn't."""
+    """Return whole edits, and the ETag that each is based on; reject an unknown id."""
     versions = [registry.subscription(one.tenant, space, one.name) for one in edits]
     rows = zip(versions, edits, given, strict=True)
     whole = [merged(registry, version, edit, values) for version, edit, values in rows]

@@ -283,7 +283,7 @@ def is_integer_id(name: str, given: Any, noun: str = "subscription") -> bool:
 
 
 async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
-    """Return whether all servers know of an edit, if that is asked for."""
+    """Return whether an edit has propagated to all servers, if requested."""
     if wait not in ("", "propagated"):
         raise RequestError(422, f"'wait' is 'propagated', or left out; given: {wait[:80]!r}")
     links = request.app.state.links

@@ -81,7 +81,7 @@ class Session:
         self._grants: Grants = socket.app.state.grants
         self._grant: Grant | None = None
         self._limit = asyncio.timeout(None)
-        """When the connection ends by itself."""
+        """When the connection expires."""
         self._rejection = RequestError(
             401, f"no token came within {MAX_SILENCE:g} seconds, and one is needed"
         )
@@ -94,7 +94,7 @@ class Session:
         self._has_credit.set()
         self._one = asyncio.Lock()
         self._frame_bytes = 0
-        """Of the frame that is carried out."""
+        """Of the frame that is applied."""
 
     async def run(self) -> None:
         """Serve it until it ends, or until its token does."""

@@ -13,9 +13,9 @@ parts, of less than 2 n lists in all, and a list that changed is written about l
 years. Objects are kept in parts in the same way.
 
 A part is an uncompressed Arrow file, and lists are of a fixed size: it maps into memory, and only
-the lists that are asked for are read. It has a name of its own and never changes. Which parts count
-is in the `State` that commits a batch; a file that isn't named there is what an attempt that
-crashed has left.
+the lists that are needed are read. It has a name of its own and never changes. Which parts count is
+in the `State` that commits a batch; a file that isn't named there is what an attempt that crashed
+has left.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Entries(NamedTuple):
 
 
 class _ListPart:
-    """A part of the lists; they are read when they are asked for."""
+    """A part of the lists; they are read on demand."""
 
     def __init__(self, folder: Path, part: FilePart, k: int):
         table = read_table(folder, LISTS, part)
@@ -165,7 +165,7 @@ class OpenBucket:
     def edit(
         self, gone: I32, new: pa.Table, entries: Entries, most: int
     ) -> tuple[list[Bucket], Work]:
-        """Let the interests at some places leave, and others come with their lists.
+        """Remove the interests at some places, and add others with their lists.
 
         A bucket that grew to twice `most`, or shrank to less than half, is made again.
         """

@@ -137,7 +137,7 @@ class TopKLists:
         self._begin(self._new_board(things), boxes, kind)
 
     def _check_settings(self, begun: dict[str, Any]) -> None:
-        """Refuse to go on otherwise than it was begun."""
+        """Reject options that differ from those it was created with."""
         for name in (*begun, *self._settings):
             was, given = begun.get(name), self._settings.get(name)
             if was != given:
@@ -168,7 +168,7 @@ class TopKLists:
         return max(1, ENTRIES // self._k)
 
     def close(self) -> None:
-        """Let another one apply batches."""
+        """Hand over to another process that applies batches."""
         self._board = None
         if self._lock is not None:
             self._lock.close()
@@ -181,7 +181,7 @@ class TopKLists:
         self.close()
 
     def _hold(self) -> None:
-        """Refuse to apply batches where another one does: it goes on from its own state."""
+        """Refuse to apply batches where another one does: it continues from its own state."""
         if self._lock is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ class TopKLists:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def edit(self, edits: DataFrame, number: int) -> None:
-        """Let interests come, change and go: id, op, position_lo, position_hi and perhaps k.
+        """Add, change and remove interests: id, op, position_lo, position_hi and perhaps k.
 
         Over a space, filter or <attribute>_lo and <attribute>_hi replace position_lo and
         position_hi.

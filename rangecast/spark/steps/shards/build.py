@@ -80,7 +80,7 @@ def build_shards(
     *,
     by_row: bool,
 ) -> tuple[Shard, ...]:
-    """Let the workers build the shards of encoded subscriptions, about `wanted` of them.
+    """Build the shards of encoded subscriptions on the workers, about `wanted` of them.
 
     by_row   their `seq` are the rows of one set: these are the numbers of their arrival
     """

@@ -77,7 +77,7 @@ class ShardedSet:
         return replace(self, settings=settings)
 
     def with_ids(self, kind: pa.DataType) -> ShardedSet:
-        """Return it with ids of this type: a set that was empty may go on with others."""
+        """Return it with ids of this type: an empty set may change its type."""
         empty: Any = self.empty
         return replace(self, empty=replace(empty, ids=as_spark_ids(pa.array([], kind))))
 

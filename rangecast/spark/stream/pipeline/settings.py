@@ -32,7 +32,7 @@ Named = Annotated[str | None, takes("the name of a source, a set or a step")]
 Index = Annotated[str, takes("the name of an index, such as 'auto'")]
 Bytes = Annotated[Count, takes("a number of bytes")]
 Replace = Annotated[bool, takes("true or false")]
-"""Whether a batch job takes the place of what an earlier run wrote."""
+"""Whether a batch job replaces what an earlier run wrote."""
 
 
 class Subscriptions(Table):

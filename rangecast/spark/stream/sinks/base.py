@@ -170,7 +170,7 @@ class _Batches(Sink):
 class Folder(_Batches, FileSink):
     """A folder of batches in Parquet that readers may read at any time: see `commits`.
 
-    replace            a batch job takes the place of the one before, instead of being rejected
+    replace            a batch job replaces the one before, instead of being rejected
     partition_by       columns by whose values each batch is cut into folders <column>=<value>
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
@@ -206,7 +206,7 @@ class Folder(_Batches, FileSink):
 class JsonFolder(_Batches):
     """A folder of batches as JSON Lines that readers may read at any time: see `commits`.
 
-    replace            a batch job takes the place of the one before, instead of being rejected
+    replace            a batch job replaces the one before, instead of being rejected
     partition_by       columns by whose values each batch is cut into folders <column>=<value>
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """

@@ -75,11 +75,11 @@ class StoredTable(NamedTuple):
 class Delta(FileSink):
     """A Delta table, in a folder or at the URL of an object store.
 
-    path      a folder that the driver and all workers mount, or a URL: s3://..., gs://..., abfss://...
-    options   what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
-    replace   a batch job takes the place of all that the table holds
-    shared    several streams write to the table; without, one that meets the batches of another
-              stream is rejected: its checkpoint may have been lost
+    path      a folder that the driver and all workers mount, or a URL: s3://..., gs://...,
+    abfss://... options   what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
+    replace   a batch job replaces all rows of the table shared    several streams write to the
+    table; without, one that meets the batches of another stream is rejected: its checkpoint may
+    have been lost
     partition_by       columns to partition a new table by; an existing one has its own
     target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """

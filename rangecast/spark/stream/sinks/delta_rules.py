@@ -41,7 +41,7 @@ class TableRules(NamedTuple):
 
     @classmethod
     def of(cls, table: DeltaTable, name: str, *, replace: bool) -> TableRules:
-        """Return what a table asks for; reject what the sink doesn't carry out."""
+        """Return what a table asks for; reject what the sink doesn't apply."""
         for feature in _unsupported(table, replace=replace):
             raise UsageError(
                 f"{name}: the table has {feature}, which isn't supported here\n"

@@ -143,7 +143,7 @@ class AnswerWriter:
 
 
 def collected(reports: DataFrame, targets: Sequence[Target], name: str) -> Written:
-    """Let the tasks write; return what they report, and let Spark's listeners see the counts."""
+    """Run the tasks that write; return their reports, and publish counts to Spark's listeners."""
     seen = Observation(name)
     sums = [F.coalesce(F.sum(count), F.lit(0)).alias(count) for count in COUNTS]
     rows = reports.observe(seen, *sums).collect()
@@ -155,7 +155,7 @@ def collected(reports: DataFrame, targets: Sequence[Target], name: str) -> Writt
 
 
 def write_rows(rows: DataFrame, target: Target) -> list[WrittenFile]:
-    """Let the workers write the rows of a DataFrame; return the files."""
+    """Write the rows of a DataFrame on the workers; return the files."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _Files([target]) as files:
