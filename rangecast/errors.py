@@ -45,7 +45,7 @@ class InvalidValueError(RangecastError, ValueError):
 
 
 class FilterError(RangecastError):
-    """A filter text can't be read, or can never hold. Shows the text with a caret."""
+    """A filter text can't be parsed, or can never match. Shows the text with a caret."""
 
     code = "filter"
 

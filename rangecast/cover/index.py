@@ -1,7 +1,7 @@
 """Protocol of covering indexes, and its dispatch from the relation graphs.
 
-An index is a named tuple of arrays, with a class beside it that owns them. It holds some boxes of
-a `Store`, by number, and answers one kind of question: which boxes dominate this one, or (the
+An index is a named tuple of arrays, with a class beside it that owns them. It has some boxes of a
+`Store`, by number, and answers one kind of query: which boxes dominate this one, or (the
 other way round) which does it dominate? Each that it finds goes to `consider`, which knows what is
 wanted of it. Kernels call `insert`, `drop`, `search` and `room`; numba puts the index's own kernels
 in their place when it compiles, by the type of the tuple: `register` says which they are. As of

@@ -1,6 +1,6 @@
 """Tables of PostgreSQL with range columns: `read` and `write`.
 
-The rules that hold an event are the rows that a query of this kind finds, over all columns:
+The rules that match an event are the rows that a query of this kind finds, over all columns:
 
     select id from rules where (price is null or price @> :price) and (at is null or at @> :at)
 

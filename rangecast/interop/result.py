@@ -44,7 +44,7 @@ class Rejection:
 
     id: str
     place: str
-    """The part that is at fault, as a path such as `detail.state`."""
+    """The offending part, as a path such as `detail.state`."""
     reason: str
 
 

@@ -123,7 +123,9 @@ class Bundle(Generic[Layout]):
         return Bundle(self.arrays._replace(**arrays))  # type: ignore[attr-defined]
 
     def grown(self, *, fill: float = 0, **sizes: int) -> Bundle[Layout]:
-        """Return a bundle in which some arrays have at least these sizes; this one if they have."""
+        """Return a bundle in which some arrays have at least these sizes: this one, or a larger
+        copy.
+        """
         larger = {
             name: grown(getattr(self.arrays, name), size, fill) for name, size in sizes.items()
         }

@@ -42,10 +42,10 @@ def _beside(
     corner: U64,
     sides: F64,
 ) -> float:
-    """Return what a place weighs, with all before (or `later`) it in its block of `shared` bits.
+    """Return the weight of a place, with all before (or `later`) it in its block of `shared` bits.
 
-    `corner` and `sides` (axes,) are working memory: the block on the way down, and what its sides
-    weigh.
+    `corner` and `sides` (axes,) are working memory: the block on the way down, and the weights of
+    its sides.
     """
     axes = len(corner)
     for axis in range(axes):

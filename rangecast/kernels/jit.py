@@ -214,7 +214,7 @@ def sources_digest(module: str) -> str:
 
 @cache
 def _imported_by(file: Path) -> tuple[bytes, list[Path]]:
-    """Return a hash of one source and the files of what it imports from us."""
+    """Return a hash of one source and of the files that it imports from this package."""
     text = file.read_bytes()
     imported = []
     for found in _IMPORT.finditer(text):

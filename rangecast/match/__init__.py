@@ -1,1 +1,1 @@
-"""match: which subscriptions hold an event?"""
+"""match: which subscriptions match an event?"""

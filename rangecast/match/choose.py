@@ -99,7 +99,7 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choi
     sample = Sample(boxes)
     # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
     matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
-    facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} hold an event"
+    facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} contain an event"
     axes = sample.axes(MAX_AXES)
     others = np.delete(boxes.mentions[sample.boxes], axes, axis=1).any(axis=1)
     if others.mean() > _UNINDEXED:

@@ -62,7 +62,7 @@ def _join(
 
 
 def match_one_live(view: View, points: F64) -> I32:
-    """Return the live rows that hold one event, (1, d) and contiguous; NaN is rejected.
+    """Return the live rows that match one event, (1, d) and contiguous; NaN is rejected.
 
     Its work isn't counted. The first answer prepares all that it can for the others of the view.
     """
@@ -130,7 +130,7 @@ def _does_better(index: Index, entries: int) -> bool:
 
 
 def match_live(view: View, points: F64) -> MatchRows:
-    """Return the live rows that hold each event, (events, d)."""
+    """Return the live rows that match each event, (events, d)."""
     if view.is_plain:
         return view.parts[0].index.match(points)
     found = _match_boxes(view, points)
@@ -142,7 +142,7 @@ def match_live(view: View, points: F64) -> MatchRows:
 
 
 def _match_boxes(view: View, points: F64) -> MatchRows:
-    """Return the live rows whose boxes hold each event; words of places aren't looked at."""
+    """Return the live rows whose boxes contain each event; words of places aren't looked at."""
     if not view.parts:
         return _recent(view, points.shape[1]).match(points)
     base, index = view.parts[0], _living(view)[0]

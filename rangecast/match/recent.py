@@ -56,7 +56,7 @@ def _fill(lo: F64, hi: F64, mentioned: Bool, bounds: F64) -> None:
 
 @jit
 def _holders(at: Any, block: int, points: Any, event: int) -> np.uint64:
-    """Return which boxes of a block hold the event whose coordinates begin at points[event]."""
+    """Return which boxes of a block contain the event whose coordinates begin at points[event]."""
     mask = ~np.uint64(0)
     for a in range(at.first[block], at.first[block + 1]):
         value = points[event + at.attributes[a]]
@@ -69,7 +69,7 @@ def _holders(at: Any, block: int, points: Any, event: int) -> np.uint64:
 
 @jit
 def list_recent(columns: Columns, points: Any, event: int, rows: I32, filled: int) -> int:
-    """Append the rows that hold an event; return how far `rows` is filled."""
+    """Append the rows that match an event; return how far `rows` is filled."""
     at = pointers(columns)
     boxes, last = len(columns.owner), -1
     for block in range(len(columns.first) - 1):

@@ -1,4 +1,4 @@
-"""Why does, or doesn't, a subscription hold an event? Attribute by attribute, box by box."""
+"""Why does, or doesn't, a subscription match an event? Attribute by attribute, box by box."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Explanation:
         return self.verdict
 
     def _repr_html_(self) -> str:
-        """Return the box that holds the event, or lacks least, as a table, for notebooks."""
+        """Return the box that contains the event, or lacks least, as a table, for notebooks."""
         rows = "".join(
             f"<tr><td>{escape(line.wanted)}</td><td>{escape(line.value)}</td>"
             f"<td>{'in' if line.holds else 'OUT'}</td><td>{escape(line.distance)}</td></tr>"
@@ -68,7 +68,7 @@ class Explanation:
 
     @property
     def matches(self) -> bool:
-        """Whether at least one box holds the event."""
+        """Whether at least one box contains the event."""
         return any(all(line.holds for line in box) for box in self.boxes)
 
     @property

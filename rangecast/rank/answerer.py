@@ -127,7 +127,7 @@ class RankAnswerer:
 
     @property
     def only_holders(self) -> bool:
-        """Whether only a subscription that holds an event can answer it."""
+        """Whether only a subscription that matches an event can answer it."""
         return not (self.relaxed or self.asked.columns.spans)
 
     @property

@@ -115,7 +115,7 @@ def _compare(
 
     table          of the set's `Bounds`
     worth          (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
-    above, below   (events, d) a range holds an event if lo <= above and below <= hi
+    above, below   (events, d) a range contains an event if lo <= above and below <= hi
     """
     bounds = pointers(opened(table, Bounds))
     for event in range(len(above)):

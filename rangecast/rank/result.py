@@ -22,7 +22,7 @@ class Work(NamedTuple):
     """Work that was done: the same on every machine, so that tests can assert it."""
 
     examined: int = 0
-    """Intervals looked at in lists and leaves, those that don't hold the event too."""
+    """Intervals looked at in lists and leaves, those that don't contain the event too."""
     holes: int = 0
     """Leaves opened in which no interval held the event."""
     calls: int = 0

@@ -114,14 +114,14 @@ class Scan:
         return of_each
 
     def exact(self, point: F64, k: int) -> Ranked:
-        """Return the k best of those that hold the event."""
+        """Return the k best of those that match the event."""
         holds = (self.boxes.lo <= point) & (point <= self.boxes.hi)
         return self._best(
             np.logical_and.reduce(holds, axis=1), self.boxes.scores[self.boxes.owner], k
         )
 
     def relaxed(self, point: F64, k: int) -> Ranked:
-        """Return the k best of those of which some mentioned attribute holds the event."""
+        """Return the k best of those of which some mentioned attribute matches the event."""
         holds = (self.boxes.lo <= point) & (point <= self.boxes.hi) & self.boxes.mentions
         weights = np.ones(holds.shape)
         if self.boxes.weights is not None:

@@ -145,7 +145,7 @@ def _best(report: MatchReport) -> Html | None:
     ]
     return section(
         "The best of each event",
-        "Where there is room for few, ranking finds the best of those that hold an event without "
+        "Where there is room for few, ranking finds the best of those that match an event without "
         "finding all the others. By score; of equal ones, the one that arrived first.",
         table(("event", "rank", "subscription", "score", "filter"), rows, numbers="rank,score"),
     )

@@ -34,7 +34,7 @@ _REJECTED_ROW = re.compile(
 
 
 def worker_error(message: str) -> errors.RangecastError | None:
-    """Return the error of ours that a message of Spark tells of; `None`: there is none."""
+    """Return the rangecast error inside a message of Spark; `None`: there is none."""
     found = _OURS.findall(message)
     if not found:
         return None

@@ -167,7 +167,7 @@ class _EditedSet:
 
 
 def _common_kind(files: list[Path]) -> pa.DataType:
-    """Return the type of ids of a set that begins with these files."""
+    """Return the type of ids of a new set with these files."""
     batches = chain.from_iterable(read_batches(path) for path in files)
     columns = (batch.columns["id"] for batch in batches if "id" in batch.columns)
     return id_type(columns, texts_too=format_of(files[0]) in ("csv", "jsonl")) or pa.int64()

@@ -107,7 +107,7 @@ class LayeredSet(NamedTuple):
         )
 
     def gone_after(self, place: int) -> I64:
-        """Return the numbers that went in a layer from this place on."""
+        """Return the numbers that were removed from this layer on."""
         gone = [layer.gone for layer in self.layers[place:]]
         return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
 

@@ -38,7 +38,7 @@ Function = Callable[..., "Workload"]
 
 @dataclass(frozen=True)
 class Workload:
-    """Tables that belong together, and the space that they speak of."""
+    """Tables that belong together, and their space."""
 
     name: str
     space: Space

@@ -51,7 +51,7 @@ def progress(*, quiet: bool, on_stdout: bool) -> Progress:
 
 @contextmanager
 def compiling(*, quiet: bool) -> Iterator[Compiling]:
-    """Say so when kernels must be compiled, which makes a first run slow; add up how long."""
+    """Report that kernels must be compiled, which makes a first run slow; sum up the time."""
     from rangecast.kernels.jit import noticing
 
     def tell() -> None:

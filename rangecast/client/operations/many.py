@@ -261,7 +261,7 @@ class Subscribing:
             self._options.progress(len(self._rows))
 
     def result(self) -> UpsertResult:
-        """Return how many are saved: new ones, and those in place of others."""
+        """Return how many are saved: inserted and replaced."""
         if self._options.rejected is not None:
             self._options.rejected.extend(sorted(self.rejected, key=lambda one: one.row or 0))
         return UpsertResult(self._inserted, self.accepted - self._inserted)

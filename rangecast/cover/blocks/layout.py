@@ -74,7 +74,7 @@ class BlockState(NamedTuple):
     top_low: U8
     """(groups * 2d * 64) of tiles."""
     place: I32
-    """(boxes,) leaf * 64 + place in the leaf, NONE if a box isn't held."""
+    """(boxes,) leaf * 64 + place in the leaf, NONE if a box isn't stored."""
     wanted: U8
     order: I32
     """(2d,) each: for one search or insert."""
@@ -253,7 +253,7 @@ def _split(index: BlockState, leaf: int, parent: int, side: int) -> None:
 
 @jit
 def insert(index: BlockState, store: Store, box: int) -> None:
-    """Hold a box."""
+    """Add a box."""
     encode(index, store, box)
     notes, width = index.notes, index.notes[COLUMNS]
     while True:

@@ -24,7 +24,7 @@ from rangecast.kernels.morton import key_of
 
 LEAF, FAN = 128, 64
 DEPTH = 12
-"""Levels of nodes at most: each but the top has nodes of 8 children or more, in the mean."""
+"""Maximum levels of nodes: each but the top has nodes of 8 or more children on average."""
 TABLE = 255
 """Places for the edges of one coordinate."""
 END = 0
@@ -302,7 +302,7 @@ def _remove_child(index: ZState, at: int) -> None:
 
 @jit
 def insert(index: ZState, store: Store, box: int) -> None:
-    """Hold a box."""
+    """Add a box."""
     notes = index.notes
     key = encode(index, store, box)
     index.key[box] = key

@@ -1,14 +1,14 @@
 """Slabs: each attribute cut at quantiles of its bounds; bits say what lies in which slab.
 
-The idea. A bound becomes the number of its slab, one byte. Whether a box may hold an event is then
-a comparison of bytes, 64 boxes in one instruction; and only an event that shares a slab with a
+The idea. A bound becomes the number of its slab, one byte. Whether a box may contain an event is
+then a comparison of bytes, 64 boxes in one instruction; and only an event that shares a slab with a
 bound is compared with the box itself. For a batch it goes the other way round as well: per
-attribute and slab, a bitmap of the events that lie in it or above. Two rows of that table say
-which of 512 events lie within a range, so a box costs a few words for all of them together, at
-n = 1000 as at n = 10^6, and with no order of the boxes. `lanes` has this, `search` the other,
-`layout` how boxes are stored: by what they mention, so that an attribute that isn't mentioned takes
-neither room nor time, and near ones in blocks, whose hulls are looked at first. `maps` is for
-single events where boxes mention many sets of attributes, each with only a few boxes.
+attribute and slab, a bitmap of the events that lie in it or above. Two rows of that table say which
+of 512 events lie within a range, so a box costs a few words for all of them together, at n = 1000
+as at n = 10^6, and with no order of the boxes. `lanes` has this, `search` the other, `layout` how
+boxes are stored: by what they mention, so that an attribute that isn't mentioned takes neither room
+nor time, and near ones in blocks, whose hulls are looked at first. `maps` is for single events
+where boxes mention many sets of attributes, each with only a few boxes.
 
 Layout. Per box and attribute mentioned: 2 codes of a byte, 2 bounds of 8 bytes, kept as columns
 of a block of up to 64 boxes; 4 bytes for the subscription; a few more for runs and blocks. Nothing
@@ -104,7 +104,7 @@ class Slabs:
         return stream(_Batch(self, points), len(points), buffer)
 
     def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event, (d,)."""
+        """Return the rows that match one event, (d,)."""
         points = as_points(point, self.dimensions, one=True).reshape(1, -1)
         if not self._alone:
             self._alone.append(self.single_event(*ALONE))

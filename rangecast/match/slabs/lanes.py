@@ -221,7 +221,7 @@ def search_batch(
     """Write the records of all matches of some events, whose tables are in the scratch.
 
     keys     event << 32 | first box
-    masks    bit b says that box first + b holds the event
+    masks    bit b says that box first + b contains the event
 
     Returns how many records there are, or -1 if they may not fit, and the work.
     """

@@ -128,7 +128,7 @@ def maps_of(layout: Bundle[Layout], dimensions: int) -> Bundle[Maps] | None:
 
 @jit
 def _narrowed(maps: U64, words: int, slabs: int, shift: int, codes: U8, d: int, tile: int) -> U64:
-    """Return which boxes of a tile may hold the event: the AND of a bitmap per attribute."""
+    """Return which boxes of a tile may contain the event: the AND of a bitmap per attribute."""
     left = np.empty(_TILE, np.uint64)
     for j in range(d):
         begin = (j * slabs + (codes[0, j] >> shift)) * words + tile
@@ -182,7 +182,7 @@ def _list_left(at: Any, maps: Any, masks: U64, tile: int, left: Left) -> int:
 
 @jit
 def _judged(at: Any, slots: Any, left: Left, i: int, codes: Any) -> int:
-    """Return whether a box that is left holds the event, by the codes of its bounds.
+    """Return whether a box that is left contains the event, by the codes of its bounds.
 
     0 no, 1 yes, 2 it depends on bounds that have the code of the event.
     """
@@ -229,7 +229,7 @@ def _search_maps(
     out: I32,
     filled: int,
 ) -> tuple[int, int]:
-    """Append the subscriptions that hold one event, from a tile on.
+    """Append the subscriptions that match one event, from a tile on.
 
     scratch   room for what is left of a tile: the caller holds it, as there are pointers into it
 

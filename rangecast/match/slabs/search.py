@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 @jit
 def candidates(part: Part, codes: U8, event: int, mask: np.uint64) -> np.uint64:
-    """Return which boxes may hold the event whose codes begin at codes[event]."""
+    """Return which boxes may contain the event whose codes begin at codes[event]."""
     place = part.base
     for s in range(part.width):
         code = codes[event + part.attributes[s]]
@@ -85,7 +85,7 @@ def holds(part: Part, box: int, bounds: F64, points: F64, event: int) -> bool:
 
 @jit
 def is_first(layout: Layout, box: int, points: F64, event: int) -> bool:
-    """Whether no earlier box of the same subscription holds the event."""
+    """Whether no earlier box of the same subscription contains the event."""
     other = layout.earlier[box]
     while other >= 0:
         block = cell_of(layout.blocks, other) - 1
@@ -120,7 +120,7 @@ def _search(
     out: I32,
     filled: int,
 ) -> tuple[int, int, int, int, int]:
-    """Append the subscriptions that hold one event, from a block of a run on.
+    """Append the subscriptions that match one event, from a block of a run on.
 
     points    pointer to coordinates; those of the event begin at points[event]
     codes     pointer to codes, likewise

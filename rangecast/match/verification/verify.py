@@ -173,7 +173,7 @@ def _compare(
 
 
 def _unmatched(version: Version, points: F64, asked: Bool) -> Bool:
-    """Return which of the events asked for match nothing in this version."""
+    """Return which of the selected events match nothing in this version."""
     free = asked.copy()
     if asked.any():
         events = np.flatnonzero(asked)

@@ -27,7 +27,7 @@ def needless(
     ends: U64,
     offsets: I64,
 ) -> Bool:
-    """Return which subscriptions could go; ranges as in `RangeSets`, and all of them are held."""
+    """Return which subscriptions are redundant; ranges as in `RangeSets`, all in the tree."""
     alone = np.append(np.flatnonzero(levels == 1), len(levels))
     out = np.empty(len(offsets) - 1, np.bool_)
     _fill(places, levels, alone, top, gap, starts.copy(), ends.copy(), offsets, out)

@@ -58,7 +58,7 @@ class Answerer(Protocol):
 
     @property
     def only_holders(self) -> bool:
-        """Whether only a subscription that holds an event can answer it."""
+        """Whether only a subscription that matches an event can answer it."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -80,7 +80,7 @@ def _keyword(data: U8, at: int, end: int, length: int, word: int) -> bool:
 
 @jit
 def _sign(data: U8, at: int, end: int) -> tuple[int, int]:
-    """Return where a comparison ends and which it is, 0 if none is here."""
+    """Return where a comparison ends and which it is, 0 if there is none."""
     if at == end or not 60 <= data[at] <= 62:
         return at, 0
     first = data[at]

@@ -15,7 +15,7 @@ from rangecast.overlay.wire.frames import PROTOCOL, Hello, Reject
 _EPOCHS = 100
 """Of a log, sent to neighbours."""
 _HIGHEST = 1 << 60
-"""No event has a higher number, unless a neighbour made others give it."""
+"""The highest number of an event, unless a neighbour sent a wrong one."""
 
 
 class LinkHandlers(InterestHandlers):

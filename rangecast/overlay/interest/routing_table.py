@@ -92,7 +92,7 @@ class Table:
         return held
 
     def matches(self, points: F64) -> Sequence[list[Id]]:
-        """Return the names of the filters that hold each event, (n, d), in order of arrival."""
+        """Return the names of the filters that match each event, (n, d), in order of arrival."""
         small = self._looked_through(len(points))
         if small is None:
             found = self._indexed().match_points(points)

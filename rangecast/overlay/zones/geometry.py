@@ -11,7 +11,7 @@ adjacent ones whose nearest point is between q and the target on every axis and 
 that is nearest. There always is one, and q only moves towards the target: no loops.
 
 *Spread over a rectangle.* It begins at an entry, a point of the rectangle. Let q be the point of a
-zone's part of the rectangle that is nearest to the entry. The zone's parent holds the point one
+zone's part of the rectangle that is nearest to the entry. The zone's parent contains the point one
 step from q towards the entry, on the first axis where the two differ. Both a zone and its parent
 can work that out, so a zone hands the message on to its children, and each zone gets it once.
 """

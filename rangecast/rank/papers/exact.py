@@ -1,8 +1,8 @@
 """Exact ranking over one-dimensional structures: the iterators of all attributes, intersected.
 
-Every attribute's walk yields the boxes that hold the event there, all in one order: by score, then
-arrival. A box that all of them yield holds the event. So the walks that are behind are moved on to
-the one that is furthest, until all stand at the same box (paper 003, section 1).
+Every attribute's walk yields the boxes that contain the event there, all in one order: by score,
+then arrival. A box that all of them yield contains the event. So the walks that are behind are
+moved on to the one that is furthest, until all stand at the same box (paper 003, section 1).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def best_exact(
     counts: I64,
     counters: I64,
 ) -> None:
-    """Write the best of those that hold each event on all attributes, as many as there is room.
+    """Write the best of those that match each event on all attributes, as many as there is room.
 
     source, cursor         tables of bundles
     set_rows, died, edit   see `Liveness`

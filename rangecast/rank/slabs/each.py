@@ -59,7 +59,7 @@ def room_in(longs: I64, words: U64) -> Room:
 def _slot_meets(
     codes: Any, attributes: Any, slot: int, above: Any, below: Any, event: int
 ) -> np.uint64:
-    """Return which of 64 boxes or hulls may hold an event, by one slot."""
+    """Return which of 64 boxes or hulls may contain an event, by one slot."""
     j = event + attributes[slot]
     at = slot * SLOT_BYTES
     mask: np.uint64 = meeting(codes, at, at + BLOCK, above[j], below[j])
@@ -70,7 +70,7 @@ def _slot_meets(
 def _meeting(
     codes: Any, attributes: Any, begin: int, end: int, above: Any, below: Any, event: int
 ) -> np.uint64:
-    """Return which of 64 boxes or hulls may hold an event, by their slots from begin to end.
+    """Return which of 64 boxes or hulls may contain an event, by their slots from begin to end.
 
     Four slots at a time: a loop's turn costs more than a comparison. The codes of the event begin
     at above[event] and below[event].
@@ -131,7 +131,7 @@ def _sharing(
 def _holding(
     head: Any, attributes: Any, begin: int, end: int, above: Any, below: Any, event: int
 ) -> np.uint64:
-    """Return which boxes of a block of the first band hold an event, by their bounds."""
+    """Return which boxes of a block of the first band contain an event, by their bounds."""
     mask = ~np.uint64(0)
     for slot in range(begin, end):
         j = event + attributes[slot]
@@ -142,7 +142,7 @@ def _holding(
 
 @jit
 def hulls_met(view: LayoutPointers, band: int, query: QueryPointers, event: int) -> np.uint64:
-    """Return which blocks of a band may have a box that holds an event."""
+    """Return which blocks of a band may have a box that contains an event."""
     met: np.uint64 = bits_up_to(view.bands[band + 1] - view.bands[band]) & _meeting(
         view.hull_codes,
         view.hull_attributes,
@@ -159,7 +159,7 @@ def hulls_met(view: LayoutPointers, band: int, query: QueryPointers, event: int)
 def _search_head(
     view: LayoutPointers, query: QueryPointers, event: int, wanted: int, found: Any
 ) -> tuple[int, int]:
-    """List the ranks of the first band that hold an event, until `wanted`; return the words too."""
+    """List the ranks of the first band that contain an event, until `wanted`; return words, too."""
     filled = words = ZERO
     for block in range(view.bands[1]):
         begin, end = view.first_slot[block], view.first_slot[block + 1]
@@ -175,7 +175,7 @@ def _search_head(
 def _search_band(
     view: LayoutPointers, band: int, query: QueryPointers, event: int, room: Room
 ) -> tuple[int, int, int]:
-    """List the ranks of a band that hold an event, best first; return how many, and the work."""
+    """List the ranks of a band that contain an event, best first; return how many, and the work."""
     one = np.uint64(1)
     above, below = query.above_codes, query.below_codes
     words = view.hull_first[band + 1] - view.hull_first[band]

@@ -224,7 +224,7 @@ def search_exact(
     """Write the best of each event, as many as there is room.
 
     table               of the layout's bundle
-    above, below        (events, d) a box holds an event if lo <= above and below <= hi
+    above, below        (events, d) a box contains an event if lo <= above and below <= hi
     is_span             whether the two differ
     set_rows, died, edit   see `Liveness`
     """

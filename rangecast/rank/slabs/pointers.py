@@ -69,7 +69,7 @@ class LayoutPointers(NamedTuple):
     is_exact: bool
     """Whether codes leave nothing in doubt."""
     is_simple: bool
-    """Whether every box that holds an event counts: all live, and each is of another row."""
+    """Whether every box that contains an event counts: all live, and each is of another row."""
     live: LiveRows
 
 
@@ -159,7 +159,7 @@ def encode(view: LayoutPointers, points: Any, event: int, codes: Any) -> None:
 
 @jit
 def holds(terms: TermPointers, d: int, place: int, above: Any, below: Any, event: int) -> bool:
-    """Whether the box at a place holds an event, by its bounds."""
+    """Whether the box at a place contains an event, by its bounds."""
     held = True
     bounds = terms.bounds
     if terms.are_all:

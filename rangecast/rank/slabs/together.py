@@ -51,7 +51,7 @@ class Lanes(NamedTuple):
     hits: Any
     """LANES * rank + event"""
     lanes: Any
-    """A bit for each event that there is."""
+    """One bit per event."""
 
 
 @jit
@@ -66,8 +66,8 @@ def _pays(
 ) -> tuple[bool, int]:
     """Whether to compare all boxes of a band with these events, by the hulls that some meet.
 
-    Where many boxes hold an event, they are written faster one event at a time. Of the first band
-    that isn't known; if its bounds are there as they are, comparing these is fastest.
+    Where many boxes contain an event, they are written faster one event at a time. Of the first
+    band that isn't known; if its bounds are there as they are, comparing these is fastest.
 
     Returns the words that it took as well.
     """

@@ -43,7 +43,7 @@ class LinkOptions:
     """Options of the links of a server."""
 
     broker: str
-    """Its name among them."""
+    """Name of this server among them."""
     space: str
     """The name of the space that links carry."""
     urls: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ class StopConsumer(Edit, tag="stop-consumer", frozen=True):
 
 
 class AddDeadLetters(Edit, tag="add-dead-letters", frozen=True):
-    """Every attempt to deliver these messages failed: they are skipped, and the consumer continues."""
+    """All attempts to deliver these messages failed: they are skipped; the consumer continues."""
 
     seqs: list[int]
     reason: str

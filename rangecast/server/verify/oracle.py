@@ -138,7 +138,7 @@ class _Set:
         self._free += rows
 
     def holding(self, events: Sequence[object]) -> Iterator[set[str] | None]:
-        """Yield the subscriptions that hold each event; `None`: it can't be used."""
+        """Yield the subscriptions that match each event; `None`: it can't be used."""
         for put in self._unread.values():
             self._read(put)
         self._unread.clear()

@@ -1,4 +1,4 @@
-"""The step `match`: which subscriptions hold each event of a DataFrame.
+"""The step `match`: which subscriptions match each event of a DataFrame.
 
     pairs = match(events, subscriptions, space)          # event, subscription
     rows = match(events, subscriptions, space, output="arrays")   # event, subscriptions
@@ -45,7 +45,7 @@ def match(
     nan: str = "error",
     max_worker_memory: int = MAX_WORKER_MEMORY,
 ) -> DataFrame:
-    """Return which subscriptions hold each event.
+    """Return which subscriptions match each event.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_match` gave
     output          "rows": event, subscription; "arrays": event, subscriptions, one row per event

@@ -120,7 +120,7 @@ class AnswerStep(ABC):
 
 @dataclass
 class MatchStep(AnswerStep):
-    """Which subscriptions hold each event."""
+    """Which subscriptions match each event."""
 
     output: str = "rows"
     """pairs: a row for each event and subscription; arrays: a row for each event."""

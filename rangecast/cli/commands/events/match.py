@@ -1,4 +1,4 @@
-"""`rangecast match`: all subscriptions that hold each event."""
+"""`rangecast match`: all subscriptions that match each event."""
 
 from __future__ import annotations
 

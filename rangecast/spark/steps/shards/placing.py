@@ -125,7 +125,7 @@ def place(sample: Boxes, wanted: int) -> Placing:
 def _cut(ranks: _Ranks, wanted: int, number: int, *, mixed: bool) -> tuple[_Part, int]:
     """Cut a part into this many shards; return it, and the number of the next shard.
 
-    mixed   whether its subscriptions may be dealt out by attribute
+    mixed whether its subscriptions may be distributed by attribute
     """
     rows = len(ranks.first)
     if wanted < 2 or rows < 2:

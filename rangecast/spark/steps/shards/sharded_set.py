@@ -47,7 +47,7 @@ class Shard:
     """Bytes of its structure."""
     lo: F64
     hi: F64
-    """The hull of its boxes: none of them holds an event outside it."""
+    """The hull of its boxes: none of them contains an event outside it."""
     choice: Choice
     gone: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     """When the subscriptions arrived that answer no more, ascending."""

@@ -61,7 +61,7 @@ class Step(Table, kw_only=True, tag_field="type"):
 
 
 class MatchStep(Step, tag="match"):
-    """Which subscriptions hold each event."""
+    """Which subscriptions match each event."""
 
     input: Named = None
     subscriptions: Named = None
