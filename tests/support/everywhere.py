@@ -159,7 +159,7 @@ def check_functions(session):
     ids = match_ids(prepared, space())
     assert arrays(events.select("id", ids())) == lists
     assert arrays(events.select("id", ids("price", "name", "size"))) == lists
-    register_match(session, prepared, space(), name="alerts")
+    register_match(session, prepared, space(), name="alerts", ignore_unknown=True)
     events.createOrReplaceTempView("events")
     exploded = "select id as event, explode(alerts_match(price, name, size)) as subscription"
     pairs = {event: sorted(ids) for event, ids in lists.items()}
@@ -171,7 +171,7 @@ def check_functions(session):
 def check_ranking_in_sql(session):
     events, subscriptions = frames(session)
     events.createOrReplaceTempView("events")
-    register_rank(session, subscriptions, space(), k=3, name="top")
+    register_rank(session, subscriptions, space(), k=3, name="top", ignore_unknown=True)
     best = [list(some) for some in _engine().rank_many(_points(), k=3)]
     expected = dict(zip((event[0] for event in EVENTS), best, strict=True))
     columns = session.sql("select id, top_rank(price, name, size) as best from events").collect()

@@ -49,6 +49,11 @@ class SourceTable(Table, kw_only=True, tag_field="type"):
     """Whether events may have columns that are neither attributes nor kept by a step."""
     columns: Columns = field(default_factory=dict)
 
+    @property
+    def names_columns(self) -> bool:
+        """Whether the file of the pipeline names the columns, so that all of them are meant."""
+        return False
+
 
 class ReadRows(SourceTable, kw_only=True):
     """Settings of reading rows, of files or of messages."""
@@ -61,6 +66,10 @@ class ReadRows(SourceTable, kw_only=True):
         default_factory=dict
     )
     """Such as maxFilesPerTrigger."""
+
+    @property
+    def names_columns(self) -> bool:
+        return self.schema is not None
 
 
 class Files(ReadRows, tag="files"):

@@ -224,6 +224,8 @@ class Growing:
     """A source with one more event each time that it is read, every second one bad."""
 
     is_replayable = False
+    names_columns = False
+    ignore_unknown = False
     nan = "error"
 
     def __init__(self, file):

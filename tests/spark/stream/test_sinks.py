@@ -64,7 +64,7 @@ def run(spark, folder, sink, step=MatchStep, **options):
     reader = spark.readStream.schema(spark.read.parquet(str(folder / "events")).schema)
     events = reader.option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
     steps = [step(subscriptions(), [sink], **options)]
-    run_stream(events, steps, checkpoint=folder / "checkpoint")
+    run_stream(events, steps, checkpoint=folder / "checkpoint", ignore_unknown=True)
 
 
 @contextmanager
@@ -222,7 +222,7 @@ def test_rows_are_partitioned_and_small_files_are_joined(spark, tmp_path, kind):
     def go(sink):
         events = reader.parquet(str(tmp_path / "events")).repartition(4)
         steps = [MatchStep(subscriptions(), [sink], keep=["kind"])]
-        run_stream(events, steps, checkpoint=tmp_path / "checkpoint")
+        run_stream(events, steps, checkpoint=tmp_path / "checkpoint", ignore_unknown=True)
 
     go(SINKS[kind](path, **by))
     expected = sorted((n, "low", KINDS[n % 3] or "") for n in range(9))
@@ -418,5 +418,11 @@ def test_matches_that_two_steps_write_are_counted_once(spark, tmp_path):
     ]
     events = spark.readStream.schema(spark.read.parquet(str(tmp_path / "events")).schema)
     events = events.parquet(str(tmp_path / "events"))
-    run_stream(events, steps, checkpoint=tmp_path / "checkpoint", report=done.append)
+    run_stream(
+        events,
+        steps,
+        checkpoint=tmp_path / "checkpoint",
+        report=done.append,
+        ignore_unknown=True,
+    )
     assert [(one.matches, one.steps) for one in done] == [(3, {"pairs": 3, "arrays": 3, "best": 2})]

@@ -425,6 +425,7 @@ def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
         tmp_path,
         events=events,
         rejected=rejected,
+        ignore_unknown=True,
         how={"keep": ["odd name"]},
     )
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()

@@ -151,7 +151,8 @@ class Pipeline:
             return NotifyRunner(first, space, names[0], sinks, rejected, report)
         steps = [build.step(name) for name in names]
         table = self.graph.sources[source]
-        return BatchRunner(steps, rejected, table.nan, report, ignore_unknown=table.ignore_unknown)
+        may_have_more = table.ignore_unknown or table.names_columns
+        return BatchRunner(steps, rejected, table.nan, report, ignore_unknown=may_have_more)
 
     def _answer_once(self, build: _Build, source: str, runner: Runner) -> None:
         """Answer a source as a batch job."""
