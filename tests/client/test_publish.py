@@ -16,7 +16,7 @@ from rangecast import Space
 from rangecast.client import AsyncClient, Client, PublishError, ServerError
 from rangecast.client.operations import parts
 from rangecast.errors import FileError, RejectedRow
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 pytestmark = pytest.mark.xdist_group("client_publish")
 SPACE = Space.from_toml("""

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from rangecast.client import AsyncClient, Client, ServerError
 from rangecast.errors import UsageError
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 pytestmark = pytest.mark.xdist_group("client_tls")
 

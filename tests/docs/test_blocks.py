@@ -20,7 +20,7 @@ import rangecast
 from rangecast.model.space import Space
 from tests import ROOT
 from tests.docs.pages import DOCS, PAGES, all_blocks, blocks, relative
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 EXTRAS = set(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
-import httpx
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from rangecast import AsyncClient, Client, Engine, Filter, Number, Space, String
-from rangecast.client import AsyncClientBoard, ClientBoard
+from rangecast import Filter
 from rangecast.errors import (
     DuplicateIdError,
     FileError,
@@ -28,24 +23,21 @@ from rangecast.errors import (
     UnknownIdError,
     UsageError,
 )
-from rangecast.model.boxes import Boxes
 from rangecast.model.sets.base import Subscription, UpsertResult
-from rangecast.notify import Board
-from tests.server.http.test_http import Served
-
-
-def space() -> Space:
-    """Return a space of its own: a string attribute learns words."""
-    return Space([Number("price"), String("sector"), Number("size")])
-
+from tests.support.parity import (
+    KINDS,
+    ROWS,
+    ByAsyncClient,
+    ByClient,
+    ByEngine,
+    ByHttp,
+    _as_json,
+    plain,
+    space,
+)
+from tests.support.server.served import Served
 
 NAN = float("nan")
-ROWS = [
-    {"id": "b", "filter": "price < 10", "score": 1.0},
-    {"id": "a", "filter": "price < 20 and sector = 'tech'", "score": 5.0, "weight_price": 2.0},
-    {"id": "c", "filter": "price < 5 or size > 100", "score": 3.0},
-]
-"""Not in the order of their ids; each case begins with these."""
 EVENT = {"price": 4.0, "sector": "tech"}
 MANY = [EVENT, {"price": 15.0, "sector": "tech"}, {"size": 200.0}, {"price": 50.0}]
 TABLE = pa.table({name: [one.get(name) for one in MANY] for name in ("price", "sector", "size")})
@@ -295,197 +287,6 @@ CASES = {
     ),
     "why_not of no value": case("why_not", {"price": "x"}, result=InvalidValueError),
 }
-
-
-# ---- the interfaces
-
-
-class ByEngine:
-    """The library."""
-
-    def __init__(self) -> None:
-        self.set: Any = Engine(space())
-
-    def call(self, method: str, *args: Any, **options: Any) -> Any:
-        special = {
-            "get": lambda one: self.set[one],
-            "contains": lambda one: one in self.set,
-            "count": lambda: len(self.set),
-        }
-        return special.get(method, getattr(self.set, method, None))(*args, **options)
-
-    def members(self) -> list[Subscription]:
-        return [self.call("get", one) for one in self.set]
-
-
-class ByClient(ByEngine):
-    """A client, which has the same names."""
-
-    def __init__(self, url: str, name: str):
-        self.set = Client(url, space=name)
-        self.set.put_space(name, space())
-
-    def close(self) -> None:
-        self.set.close()
-
-
-class ByAsyncClient:
-    """A client that is awaited."""
-
-    def __init__(self, url: str, name: str):
-        self._loop = asyncio.Runner()
-        self.set = AsyncClient(url, space=name)
-        self.call("put_space", name, space())
-
-    def call(self, method: str, *args: Any, **options: Any) -> Any:
-        return self._loop.run(getattr(self.set, method)(*args, **options))
-
-    def members(self) -> list[Subscription]:
-        async def work() -> list[Subscription]:
-            return [await self.set.get(one) async for one in self.set]
-
-        return self._loop.run(work())
-
-    def close(self) -> None:
-        self._loop.run(self.set.close())
-        self._loop.close()
-
-
-class ByHttp:
-    """Requests as a program in another language makes them."""
-
-    def __init__(self, url: str, name: str):
-        self._http = httpx.Client(trust_env=False)
-        self._url = f"{url}/v1/spaces/{name}"
-        self._ask("PUT", "", space().definition())
-
-    def close(self) -> None:
-        self._http.close()
-
-    def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        answer = self._http.request(method, self._url + path, json=body, **more)
-        found = answer.json()
-        if answer.is_success:
-            return found
-        code = found["code"] if "code" in found else found["rejected"][0]["code"]
-        code = RejectedRowError.code if "rejected" in found and code == FilterError.code else code
-        raise next(one for one in KINDS if one.code == code)(found.get("detail", ""))
-
-    def call(self, method: str, *args: Any, **options: Any) -> Any:
-        return getattr(self, method)(*args, **options)
-
-    def members(self) -> list[Subscription]:
-        return [_shown(one) for one in self._ask("GET", "/subscriptions")["items"]]
-
-    @staticmethod
-    def _path(one: Any) -> str:
-        return f"/subscriptions/{quote(str(one), safe='')}"
-
-    def subscribe(self, one: Any, text: Any, **more: Any) -> None:
-        new = {"If-None-Match": "*"}
-        self._ask("PUT", self._path(one), {"filter": str(text), **more}, headers=new)
-
-    def upsert(self, one: Any, text: str) -> bool:
-        return bool(self._ask("PUT", self._path(one), {"filter": text})["created"])
-
-    def replace(self, one: Any, text: str, **more: Any) -> None:
-        self._ask("PATCH", self._path(one), {"filter": text, **more})
-
-    def rescore(self, one: Any, score: Any = None, **more: Any) -> None:
-        self._ask("PATCH", self._path(one), {"score": score, **more})
-
-    def unsubscribe(self, one: Any) -> None:
-        self._ask("DELETE", self._path(one))
-
-    def subscribe_many(self, rows: Any) -> int:
-        path, new = "/subscriptions:bulk?strict=true", {"If-None-Match": "*"}
-        return int(self._ask("POST", path, rows, headers=new)["accepted"])
-
-    def replace_many(self, rows: Any) -> int:
-        return int(self._ask("PATCH", "/subscriptions:bulk?strict=true", rows)["accepted"])
-
-    def upsert_many(self, rows: Any) -> UpsertResult:
-        found = self._ask("POST", "/subscriptions:bulk?strict=true", rows)
-        return UpsertResult(found["inserted"], found["accepted"] - found["inserted"])
-
-    def unsubscribe_many(self, ids: Any) -> int:
-        return int(self._ask("POST", "/subscriptions:delete", {"ids": ids})["deleted"])
-
-    def get(self, one: Any) -> Subscription:
-        return _shown(self._ask("GET", self._path(one)))
-
-    def contains(self, one: Any) -> bool:
-        return self._http.get(self._url + self._path(one)).is_success
-
-    def count(self) -> int:
-        return int(self._ask("GET", "/subscriptions?limit=1")["count"])
-
-    def select(self, ids: Any) -> tuple[list[Any], list[int]]:
-        items = self._ask("POST", "/subscriptions:select", {"ids": ids})["items"]
-        return [one["id"] for one in items], [one["arrival"] for one in items]
-
-    def match(self, event: Any, **more: Any) -> Any:
-        found = self._ask("POST", "/events:match", [event], params=_params(more))
-        _raise_rejected(found, is_row=False)
-        return found["matches"][0]
-
-    def match_many(self, events: Any, **more: Any) -> Any:
-        found = self._ask("POST", "/events:match", events, params=_params(more))
-        _raise_rejected(found, is_row=True)
-        return found["matches"]
-
-    def match_each(self, events: Any) -> Any:
-        found = self._ask("POST", "/events:match", events)
-        wrong = {one["row"]: one["code"] for one in found["rejected"]}
-        matches = iter(found["matches"])
-        kinds = {one.code: one for one in KINDS}
-        return [kinds[wrong[at]] if at in wrong else next(matches) for at in range(len(events))]
-
-    def rank(self, event: Any, k: Any = 10, **more: Any) -> Any:
-        return self.rank_many([event], k, **more)[0]
-
-    def rank_many(self, events: Any, k: Any = 10, **more: Any) -> Any:
-        found = self._ask("POST", "/events:rank", events, params=_params({"k": k, **more}))
-        _raise_rejected(found, is_row=True)
-        return [[(one["subscription"], one["score"]) for one in best] for best in found["best"]]
-
-    def why(self, event: Any, one: Any) -> str:
-        asked = {"event": event, "subscription": one, "boxes": True}
-        return str(self._ask("POST", "/why", asked)["verdict"])
-
-    def why_not(self, event: Any, k: int = 5) -> list[str]:
-        found = self._ask("POST", "/why-not", {"event": event, "k": k, "boxes": True})
-        return [one["verdict"] for one in found["nearest"]]
-
-
-KINDS: tuple[Any, ...] = (
-    FileError,
-    InvalidValueError,
-    DuplicateIdError,
-    FilterError,
-    SpaceError,
-    UnknownIdError,
-    UsageError,
-    type("AnyRejectedRowError", (RejectedRowError,), {"__init__": RangecastError.__init__}),
-)
-
-
-def _params(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(value).lower() for name, value in given.items()}
-
-
-def _raise_rejected(found: Any, *, is_row: bool) -> None:
-    if found["rejected"]:
-        code = found["rejected"][0]["code"]
-        code = RejectedRowError.code if is_row and code == InvalidValueError.code else code
-        raise next(one for one in KINDS if one.code == code)("")
-
-
-def _shown(one: Any) -> Subscription:
-    weights = {name: weight for name, weight in one["weights"].items() if weight != 1}
-    return Subscription(one["id"], one["filter"], one["score"], weights)
-
-
 PYTHON_ALONE: dict[str, str] = {
     "subscribe no filter": "JSON has a text",
     "subscribe a float": "a path has a text",
@@ -556,12 +357,6 @@ def fresh(server: str) -> Iterator[Callable[[], dict[str, Any]]]:
         one.close()
 
 
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    weights = {name[7:]: value for name, value in row.items() if name.startswith("weight_")}
-    rest = {name: value for name, value in row.items() if not name.startswith("weight_")}
-    return rest | ({"weights": weights} if weights else {})
-
-
 def outcome(one: Any, given: Case) -> tuple[Any, Any]:
     """Return the type and the value of a result; of an error its class."""
     try:
@@ -571,19 +366,6 @@ def outcome(one: Any, given: Case) -> tuple[Any, Any]:
         kind = RejectedRowError if isinstance(error, RejectedRowError) else type(error)
         return ("error", kind) if kinds or isinstance(error, RejectedRowError) else ("other", error)
     return type(found), plain(found)
-
-
-def plain(found: Any) -> Any:
-    if isinstance(found, tuple) and isinstance(found[0], list | Boxes):
-        boxes, places = found
-        return (boxes.ids.to_pylist() if isinstance(boxes, Boxes) else boxes), list(places)
-    if isinstance(found, RangecastError):
-        return type(found)
-    if isinstance(found, list):
-        return [plain(one) for one in found]
-    if hasattr(found, "verdict"):
-        return found.verdict
-    return list(found) if hasattr(found, "table") else found
 
 
 @pytest.fixture(scope="module")
@@ -694,95 +476,3 @@ def test_an_error_of_a_filter_is_whole(unchanged: dict[str, Any]) -> None:
         texts.append((str(error), error.reason, error.hint, error.span))
     assert texts[0] == texts[1] == texts[2]
     assert "^^^^^" in texts[0][0]
-
-
-# ---- the members of the classes
-
-NOT_REMOTE = {
-    "index": "the server chooses its structures",
-    "rank_index": "the server chooses its structures",
-    "space": "the argument `space` names it; `put_space` makes it",
-    "match_points": "coordinates are numbers of words in one process",
-    "rank_points": "coordinates are numbers of words in one process",
-    "boxes": "a set may be larger than a client's memory; `select` has some",
-    "id_type": "a server may have ids of both kinds",
-    "memory": "`explain` and `status` have it",
-    "rebuild_count": "the server's own",
-    "wait_for_rebuild": "the server's own",
-    "save": "the server keeps it",
-    "open": "a client is opened by a URL",
-}
-"""Public members of `Engine` that make no sense remotely, each with the reason."""
-NOT_REMOTE_OPTIONS = {
-    "threads": "the server's own",
-    "span": "a request has plain events",
-    "score_factors": "a function can't be sent",
-    "factor_bounds": "goes with `score_factors`",
-    "probabilities": "a request has plain events",
-    "max_per_second": "a consumer has it",
-    "time_attribute": "goes with `max_per_second`",
-}
-"""Options of methods that make no sense remotely, or have another name there."""
-SPOKEN = {
-    "__len__": "count",
-    "__contains__": "contains",
-    "__iter__": "__aiter__",
-    "__getitem__": "get",
-}
-"""What isn't awaited in Python, and its name in `AsyncClient`."""
-
-
-def test_what_an_engine_has_a_client_has() -> None:
-    public = {name for name in dir(Engine(space())) if name[0] != "_"} | SPOKEN.keys()
-    assert NOT_REMOTE.keys() <= public
-    for kind in (Client, AsyncClient):
-        names = {
-            SPOKEN.get(name, name) if kind is AsyncClient else name
-            for name in public - {*NOT_REMOTE}
-        }
-        missing = {name for name in names if not hasattr(kind, name)}
-        assert not missing, f"{kind.__name__} lacks {missing}: add it, or say why in NOT_REMOTE"
-    options = set()
-    for name in public - NOT_REMOTE.keys() - SPOKEN.keys():
-        own = inspect.signature(getattr(Engine, name)).parameters
-        for kind in (Client, AsyncClient):
-            there = inspect.signature(getattr(kind, name)).parameters
-            lacks = {one for one in own if one != "self"} - there.keys()
-            assert lacks <= NOT_REMOTE_OPTIONS.keys(), (kind.__name__, name, lacks)
-            shared = [one for one in own if one in there]
-            assert [there[one].default for one in shared] == [own[one].default for one in shared]
-            options |= lacks
-    assert options == NOT_REMOTE_OPTIONS.keys()
-    same = {name for name in dir(Client) if name[0] != "_"} - {"watch"}
-    assert {name for name in dir(AsyncClient) if name[0] != "_"} - {*SPOKEN.values()} == same
-
-
-BOARD_NOT_REMOTE = {
-    **dict.fromkeys(
-        ("k", "space", "upper_bound_attribute", "descending"), "`put_board` has it, GET returns it"
-    ),
-    **dict.fromkeys(
-        ("algorithm", "epsilon", "sketch", "plan", "work", "memory", "engine"), "the server's"
-    ),
-    **dict.fromkeys(
-        ("seq", "affected_interests"), "consumers get lists, not messages with numbers"
-    ),
-    **dict.fromkeys(("bounds", "region"), "coordinates are of one process"),
-    **dict.fromkeys(
-        ("lists", "mismatches", "list_table"), "to check a board; `board[id]` has a list"
-    ),
-    **dict.fromkeys(("objects", "table"), "a board may be larger than a client's memory; `best`"),
-    **dict.fromkeys(("save", "open"), "the server keeps it"),
-}
-"""Public members of `Board` that make no sense remotely, each with the reason."""
-
-
-def test_what_a_board_has_a_board_of_a_client_has() -> None:
-    public = {name for name in dir(Board(1)) if name[0] != "_"} | SPOKEN.keys()
-    public -= {"index", "line", "tree"}  # structures inside
-    assert BOARD_NOT_REMOTE.keys() <= public
-    for kind in (ClientBoard, AsyncClientBoard):
-        names = public - BOARD_NOT_REMOTE.keys()
-        if kind is AsyncClientBoard:
-            names = {SPOKEN.get(name, name) for name in names}
-        assert not {name for name in names if not hasattr(kind, name)}

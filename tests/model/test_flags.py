@@ -32,7 +32,7 @@ from rangecast.model.validation.flags import flag
 from rangecast.notify import Board, BoxInterest, Interest, Servers
 from rangecast.overlay import ZoneBroker, ZoneSimulation
 from rangecast.overlay.zones.geometry import Box
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 SPACE = Space([Number("a"), Number("b")])
 FRAME = Box((0.0, 0.0), (1.0, 1.0))

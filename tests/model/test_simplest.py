@@ -15,9 +15,9 @@ from rangecast.cover import CoverSet
 from rangecast.model.attributes.numbers import MAX
 from rangecast.model.boxes import Boxes
 from rangecast.model.simplest import simplest
-from tests.server.http.test_http import Served
 from tests.support import strategies
 from tests.support.examples import examples
+from tests.support.server.served import Served
 
 INF = np.inf
 SPACE = Space([Number("a"), Number("b")])

@@ -14,7 +14,7 @@ from rangecast import Number, Space
 from rangecast.client import AsyncClient, Client
 from rangecast.errors import RangecastError
 from rangecast.notify import Board
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 SPACE = Space([Number("a"), Number("b")])
 BEFORE: dict[str, Any] = {"a": 1.0, "b": 2.0, "value": 5.0}

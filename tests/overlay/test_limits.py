@@ -13,7 +13,7 @@ from rangecast.overlay.interest.items import EVERYTHING, Batch, name_of, underst
 from rangecast.overlay.interest.routing_table import Table
 from rangecast.overlay.wire import frames
 from rangecast.overlay.wire.packing import pack
-from tests.overlay.test_overlay import QUIET, SPACE, Net
+from tests.support.overlay import QUIET, SPACE, Net
 
 
 def test_a_link_that_can_not_take_all_sheds_the_lowest_first():

@@ -12,7 +12,7 @@ from rangecast.overlay.interest.items import EVERYTHING, name_of
 from rangecast.overlay.wire import frames
 from rangecast.overlay.wire.packing import pack
 from tests.overlay.test_limits import ALL, greeted, numbers_sent, sent_by, two_of_three
-from tests.overlay.test_overlay import SPACE
+from tests.support.overlay import SPACE
 
 
 def item(low):

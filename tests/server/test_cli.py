@@ -20,7 +20,7 @@ import typer
 
 from rangecast.cli.main import app
 from rangecast.client import Client
-from tests.server.http.test_http import EVENTS, MADE, SUBSCRIPTIONS
+from tests.support.server.served import EVENTS, MADE, SUBSCRIPTIONS
 from tests.support.server.servers import ROOT
 
 Cli = Callable[..., Any]

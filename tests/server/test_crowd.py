@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 
 from rangecast.server import process as server_run
 from rangecast.server.delivery.hub import WINDOW, WINDOW_BYTES
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 from tests.support.server.server_crowd import Crowd
 
 SILENT = 100

@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from rangecast.client import Client
 from rangecast.server.http.openapi.operation import TAGS
 from rangecast.server.http.openapi.operations import OPERATIONS
-from tests.server.http.test_http import Served
 from tests.server.test_page import browser as browser
 from tests.server.test_page import loaded
+from tests.support.server.served import Served
 
 pytestmark = [
     pytest.mark.process,

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from rangecast.server.log_tools import dumped
-from tests.server.http.test_http import MADE
+from tests.support.server.served import MADE
 from tests.support.server.servers import ROOT, need_namespaces, server
 
 SERVE = [sys.executable, "-m", "rangecast", "serve", "--space", "market.toml", "--port", "0"]

@@ -15,7 +15,7 @@ import pytest
 
 from rangecast import Space
 from rangecast.client import Client, ServerError
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 pytestmark = pytest.mark.xdist_group("server_shell")
 SPACE = Space.from_toml('attribute = [{ name = "price", type = "number" }]')

@@ -20,8 +20,8 @@ from websockets.sync.client import connect
 from rangecast.server.http import stalled
 from rangecast.server.http.routes.websocket import Session
 from rangecast.server.log_tools import dumped
-from tests.server.http.test_http import MADE, Served
 from tests.server.test_process import HERE, SERVE, address, certify
+from tests.support.server.served import MADE, Served
 from tests.support.server.servers import server
 from tests.support.server.silent_peers import dial, request, send_frame, upgrade
 

@@ -11,7 +11,7 @@ from shapely.geometry import Point as ShapelyPoint
 from rangecast import Client, Engine, Location, Number, Point, Space
 from rangecast.errors import UsageError
 from rangecast.server.http.page import tile_origin
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 SPACE = Space(
     [

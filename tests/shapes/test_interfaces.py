@@ -13,7 +13,7 @@ from rangecast.cover import CoverSet
 from rangecast.errors import UsageError
 from rangecast.merge import ExactSummary, Summary
 from rangecast.notify import Board
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 FILES = ("events.csv", "subscriptions.csv", "--space", "space.toml", "-q")
 

@@ -205,7 +205,7 @@ def _target(path: str, params: dict[str, str]) -> bytes:
 
 def main() -> None:
     """Start a server and fuzz it."""
-    from tests.server.http.test_http import Served
+    from tests.support.server.served import Served
 
     parser = argparse.ArgumentParser(prog="python -m tests.soak.server_fuzz", description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000)

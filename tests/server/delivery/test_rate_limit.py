@@ -17,7 +17,7 @@ from rangecast.server.log.base import Unit
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
 from rangecast.server.verify.deliveries import verify_deliveries
-from tests.server.test_service import T, edit, publish, run, taken
+from tests.support.server.service import T, edit, publish, run, taken
 from tests.support.server.set_clock import SetClock, clock
 
 __all__ = ["clock"]

@@ -12,8 +12,8 @@ import pytest
 from rangecast.server.delivery import resolver
 from rangecast.server.delivery.resolver import MAX_LOOKUPS, Resolver
 from rangecast.server.delivery.url_guard import AddressError
-from tests.server.delivery.test_webhook import receiver
 from tests.support.server.serving import Client, run, serving
+from tests.support.server.webhook import receiver
 
 PUBLIC = "93.184.215.14"
 

@@ -18,7 +18,7 @@ from rangecast.server.http.auth import SCOPES, digest_of
 from rangecast.server.http.routes.websocket import _HANDLERS
 from rangecast.server.http.tickets import MOST, SECONDS, Tickets
 from rangecast.server.state.registry import RequestError
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 SPACE = Space.from_toml("""
 attribute = [{ name = "price", type = "number" }, { name = "word", type = "string" }]

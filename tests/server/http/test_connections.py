@@ -18,7 +18,7 @@ import pytest
 from websockets.sync.client import connect
 
 from rangecast.server.http.connections import MAX_HEAD, ConnectionLimits
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 from tests.support.server.serving import SPACE, run, serving
 from tests.support.spoken import Spoken
 

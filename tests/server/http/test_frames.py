@@ -19,7 +19,7 @@ from rangecast.server.http.routes.websocket import MAX_STRANGER
 from rangecast.server.links.broker_runner import KIND
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 LONG = 90.0
 

@@ -20,7 +20,7 @@ from rangecast.server.pipeline.futures import result_of
 from rangecast.server.security.hosts import Peer
 from rangecast.server.state.edits import DeleteToken, PutToken
 from rangecast.server.state.registry import RequestError
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 from tests.support.server.serving import run, serving
 from tests.support.server.silent_peers import dial, request
 

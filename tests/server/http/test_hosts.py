@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from rangecast.server.security.hosts import Hosts, Peer
 from tests.server.http.test_auth import ANYBODY, ROUTES, filled, names_of
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 EVENT = {"price": 1}
 PAGE = "http://evil.example"

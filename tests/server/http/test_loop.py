@@ -19,7 +19,7 @@ from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import PutSpace, PutSubscription
 from rangecast.server.state.quotas import DEFAULTS, INLINE_LENGTH, Quotas
 from rangecast.server.state.registry import Registry
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 from tests.support.server.serving import SPACE, T, run, serving
 from tests.support.spoken import Spoken
 

@@ -23,7 +23,7 @@ from rangecast.model.encoding.subscriptions import read_subscriptions
 from rangecast.server.http.bodies.parquet import batches_of_parquet
 from rangecast.server.http.bodies.tables import MAX_ROWS, MAX_TABLE_BYTES
 from rangecast.server.state.registry import RequestError
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 pytestmark = pytest.mark.xdist_group("server_tables")
 SPACE = Space.from_toml("""

@@ -20,7 +20,7 @@ from rangecast.server.http import stalled
 from rangecast.server.http.connections import MAX_HEAD, ConnectionLimits
 from rangecast.server.process import Server, Settings
 from tests.client.test_tls import Authority
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 from tests.support.server.silent_peers import dial, request
 
 LONG = 90.0

@@ -24,7 +24,6 @@ from rangecast.server.log import sqlite
 from rangecast.server.log_tools import dumped
 from rangecast.server.maintenance import Retention
 from rangecast.server.state import lineage as lineage_module
-from tests.server.http.test_http import Served
 from tests.server.links.test_manager import (
     HTTP,
     LONGEST,
@@ -37,6 +36,7 @@ from tests.server.links.test_manager import (
     until,
 )
 from tests.server.replication.test_follower import wait_for
+from tests.support.server.served import Served
 
 
 def prepare(url: str) -> None:

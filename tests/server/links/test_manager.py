@@ -37,8 +37,8 @@ from rangecast.server.process import Settings, serve
 from rangecast.server.state.edits import EventsHead, PutBroker, edits_draft, events_draft
 from rangecast.server.state.lineage import Lineage
 from rangecast.server.state.registry import Registry, SpaceEntry
-from tests.server.http.test_http import Served
 from tests.soak.link_kills import LONGEST, free_port
+from tests.support.server.served import Served
 
 SPACE = Space.from_toml(
     'attribute = [{ name = "x", type = "number" }, { name = "who", type = "string" }]'

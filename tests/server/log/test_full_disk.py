@@ -22,8 +22,8 @@ from rangecast.server.pipeline.futures import result_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer
 from rangecast.server.state.registry import Consumer
-from tests.server.http.test_http import MADE
 from tests.server.test_process import HERE, SERVE, address
+from tests.support.server.served import MADE
 from tests.support.server.serving import T, publish, run, serving, until
 
 EVENTS = "/v1/spaces/market/events"

@@ -19,7 +19,7 @@ from rangecast.server.maintenance import Retention
 from rangecast.server.service import Service
 from rangecast.server.state.edits import PutConsumer, PutSpace, PutSubscription
 from rangecast.server.state.lineage import LostPositionError
-from tests.server.test_service import EVENTS, SPACE, T, all_of, edit, prepared, publish, put, run
+from tests.support.server.service import EVENTS, SPACE, T, all_of, edit, prepared, publish, put, run
 
 
 def filled(log: Log, units: int = 12) -> list[Unit]:

@@ -12,7 +12,7 @@ from rangecast.errors import RangecastError
 from rangecast.server.log_tools import dumped
 from rangecast.server.replication.follower import Leader
 from rangecast.server.service import Service
-from tests.server.http.test_http import EVENTS, SUBSCRIPTIONS, Served
+from tests.support.server.served import EVENTS, SUBSCRIPTIONS, Served
 
 
 def wait_for(follower: Client, seq: int) -> None:

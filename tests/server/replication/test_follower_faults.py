@@ -29,7 +29,7 @@ from rangecast.server.replication import follower as follow
 from rangecast.server.replication.follower import Follower, Leader, Piece, piece_of
 from rangecast.server.service import Service
 from rangecast.server.state.edits import AnyEdit, PutSpace, PutSubscription, edits_draft
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 from tests.support.server.serving import SPACE, Client, T, run
 
 Reply = tuple[int, dict[str, str], bytes]

@@ -13,7 +13,7 @@ from rangecast import Engine, Number, Space
 from rangecast.client import Client
 from rangecast.errors import RejectedRowError, UnknownIdError, UsageError
 from rangecast.notify import Board
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 
 def filled(board: Any) -> list[Any]:

@@ -16,8 +16,8 @@ from rangecast.server.delivery.messages import PositionError
 from rangecast.server.state.edits import BeginEpoch
 from rangecast.server.state.lineage import Lineage, LostPositionError
 from rangecast.server.state.registry import MAX_EPOCHS, Registry
-from tests.server.http.test_http import Served
 from tests.server.replication.test_follower import wait_for
+from tests.support.server.served import Served
 
 LONGEST = 90.0
 SPACE = {"attribute": [{"name": "price", "type": "number"}]}

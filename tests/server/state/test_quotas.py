@@ -19,7 +19,7 @@ from rangecast.server.state.edits import EDITS, EVENTS, DeleteConsumer, PutConsu
 from rangecast.server.state.quotas import LIMITS, Quotas
 from rangecast.server.state.registry import Registry, RequestError
 from rangecast.server.state.retained import COARSE, Retained
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 from tests.support.server.serving import SPACE, Client, T, publish, run, serving
 
 

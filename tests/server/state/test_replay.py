@@ -13,7 +13,7 @@ from rangecast.server.delivery.log_reader import MAX_BATCH_BYTES, Reader
 from rangecast.server.log_tools import dumped
 from rangecast.server.service import Service
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer
-from tests.server.test_service import (
+from tests.support.server.service import (
     EVENTS,
     SPACE,
     SUBSCRIPTIONS,

@@ -419,15 +419,8 @@ def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
     (tmp_path / "events" / "0.csv").write_text("\n".join(lines))
     columns = {"price": "try_cast(cents as int) / 100", "name": "`odd name`"}
     events = stream(spark, tmp_path, columns=columns, ids="integer")
-    rejected = Folder(tmp_path / "bad")
-    go(
-        spark,
-        tmp_path,
-        events=events,
-        rejected=rejected,
-        ignore_unknown=True,
-        how={"keep": ["odd name"]},
-    )
+    how = {"events": events, "rejected": Folder(tmp_path / "bad"), "ignore_unknown": True}
+    go(spark, tmp_path, how={"keep": ["odd name"]}, **how)
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
     found = sorted((row["event"], row["subscription"], row["odd name"]) for row in rows)
     assert found == [
