@@ -231,8 +231,10 @@ def test_columns_are_checked_before_anything_runs(spark, tmp_path):
     with pytest.raises(FileError, match="without files from which to learn the columns"):
         go(spark, tmp_path)
     (tmp_path / "events" / "0.csv").write_text("id,prize,name\na,1,x\n")
-    with pytest.raises(UsageError, match="lack the columns 'price'"):
+    with pytest.raises(UsageError, match="unknown column 'prize': did you mean 'price'"):
         go(spark, tmp_path)
+    with pytest.raises(UsageError, match="lack the columns 'price'"):
+        go(spark, tmp_path, ignore_unknown=True)
     given = "id string, price boolean, name string"
     with pytest.raises(UsageError, match="'price' of events has the type boolean"):
         go(spark, tmp_path, events=stream(spark, tmp_path, schema=given))
