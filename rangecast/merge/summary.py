@@ -186,7 +186,7 @@ class Summary(SubscriptionSet):
         return RangeForwards(_nothing(len(rows)), lost)
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> RangeForwards:
-        """Give subscriptions other filters, one after the other; see `replace`."""
+        """Replace the filters of subscriptions, one after the other; see `replace`."""
         boxes = without_places(as_boxes(subscriptions, self.space, rejected))
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         return self._replaced(rows, boxes)

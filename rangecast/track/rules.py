@@ -94,7 +94,7 @@ def second_condition(rule: Rule, space: Space, boxes: Boxes) -> Filter:
 
 
 def check_rule(rule: Rule, space: Space) -> None:
-    """Refuse a margin that isn't one of numbers, and a filter that can't be read."""
+    """Reject a margin that isn't one of numbers, and a filter that can't be read."""
     for name, margin in (rule.margin or {}).items():
         attribute = space.attributes[space.axis(name)]
         if not isinstance(attribute, Number | Integer):

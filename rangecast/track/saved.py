@@ -51,7 +51,7 @@ class Saved(NamedTuple):
 
 
 def save_tracker(path: str | Path, saved: Saved, *, overwrite: bool) -> None:
-    """Write a snapshot; one that already exists is refused, or replaced with `overwrite`."""
+    """Write a snapshot; one that already exists is rejected, or replaced with `overwrite`."""
     content, waiting = saved.content, saved.waiting
     known = waiting.ids.is_valid()
     fill: Id = 0 if pa.types.is_integer(waiting.ids.type) else ""

@@ -141,7 +141,7 @@ def test_the_index_is_selective():
     assert hi[1] < 5
 
 
-def test_what_always_holds_needs_no_test_and_what_never_does_is_refused():
+def test_what_always_holds_needs_no_test_and_what_never_does_is_rejected():
     space = Space([Number("x"), Number("y"), Arithmetic()])
     always = Filter.parse("x + y <= 10 and x <= 5 and y between -1e300 and 5", space)
     axis, number, full = always.boxes[0][-1]

@@ -14,7 +14,7 @@ from rangecast.errors import UsageError
 from rangecast.interop import vespa
 from rangecast.merge import ExactSummary, Summary
 from rangecast.notify import Board
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 FILES = ("events.csv", "subscriptions.csv", "--space", "space.toml", "-q")
 

@@ -11,7 +11,7 @@ from rangecast import Engine, Number, Space
 from rangecast.client import Client
 from rangecast.server.pipeline import apply
 from rangecast.server.state import space_index
-from tests.server.http.test_http import Served
+from tests.support.server.served import Served
 
 SUBSCRIPTIONS = 300
 EVENTS = 2_000

@@ -20,9 +20,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from rangecast import Client, Location, Point, Space, String
 from rangecast.server.demo.city import City
-from tests.server.http.test_http import Served
 from tests.server.test_page import HOSTILE, LONG, loaded, started
 from tests.server.test_page import browser as browser
+from tests.support.server.served import Served
 
 pytestmark = [
     pytest.mark.process,

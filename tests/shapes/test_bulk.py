@@ -95,16 +95,16 @@ def _texts(r: random.Random, scale: float, count: int) -> list[str]:
 def test_texts_mean_what_the_parser_says(space, scale, seed):
     texts = _texts(random.Random(seed), scale, 400)
     together, alone = space(), space()
-    refused: dict[int, str] = {}
+    rejected: dict[int, str] = {}
     # Once by the kernel, which is compiled by now, once by the parser alone.
     read_texts(texts[:1], space())
     lo, hi, sizes = boxes_of_texts(
-        texts, together, lambda at, error: refused.__setitem__(at, str(error))
+        texts, together, lambda at, error: rejected.__setitem__(at, str(error))
     )
     box, order = 0, iter(sizes)
     for at, text in enumerate(texts):
-        if at in refused:
-            with pytest.raises(FilterError, match=re.escape(refused[at])):
+        if at in rejected:
+            with pytest.raises(FilterError, match=re.escape(rejected[at])):
                 Filter.parse(text, alone)
             continue
         expected = Filter.parse(text, alone)

@@ -143,7 +143,7 @@ def test_near_corners_are_told():
     assert {fault.subscriptions for fault in report.faults} == {("2-0", "2-1")}
 
 
-def test_what_can_t_be_checked_is_refused():
+def test_what_can_t_be_checked_is_rejected():
     engine = Engine(Space([Point("place")]))
     engine.subscribe("a", "within(place, circle(0, 0, 1))")
     with pytest.raises(UsageError, match="no subscription has a polygon of 'place'"):

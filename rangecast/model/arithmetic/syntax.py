@@ -6,7 +6,7 @@
     factor     name | value | - factor | ( sum ) | function ( sum {, sum} )
 
 Most filters have none, so a text is read by the plain parser first, and by this one if that fails.
-A text that neither can read is refused with the message of the plain parser, unless the other one
+A text that neither can read is rejected with the message of the plain parser, unless the other one
 got further.
 """
 
@@ -189,7 +189,7 @@ class _Parser(Parser):
 
 
 def _noted(words: Iterator[Word], noted: list[Word]) -> Iterator[Word]:
-    """Yield words after all of them were noted; what can't be read is refused in its turn."""
+    """Yield words after all of them were noted; what can't be read is rejected in its turn."""
     error = None
     try:
         noted.extend(words)

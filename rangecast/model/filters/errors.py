@@ -66,7 +66,7 @@ def misplaced(
     unclosed: bool,
     is_empty: bool,
 ) -> FilterError:
-    """Return the error about the word that the parser could not go on with.
+    """Return the error about the token at which the parser failed.
 
     unclosed   whether a parenthesis is open there
     is_empty   whether no word comes before it

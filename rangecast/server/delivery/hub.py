@@ -67,7 +67,7 @@ class Hub:
         pipeline.reread = self._reread_soon
 
     def dispatch(self, batch: int, messages: Mailboxes, matched: int) -> None:
-        """Take what the matcher found; called by its thread."""
+        """Receive what the matcher found; called by its thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._dispatch, batch, messages, matched)
 
@@ -183,7 +183,7 @@ class Listener:
         self._wakeup = asyncio.Event()
 
     def dispatch(self, mailbox: Mailbox) -> None:
-        """Take messages into the window."""
+        """Add messages to the window."""
         if self.consumer.max_per_second:
             return  # it reads when a second is over
         self._look_at_batch()
