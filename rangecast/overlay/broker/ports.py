@@ -143,7 +143,7 @@ class Append(Struct, frozen=True):
 
 
 class Timer(Struct, frozen=True):
-    """Say `Tick` at this time. It takes the place of a timer that was set before."""
+    """Say `Tick` at this time. It replaces a timer that was set before."""
 
     at: float
 

@@ -83,7 +83,7 @@ class Filled(Struct, frozen=True):
 
 
 class Adopt(Struct, frozen=True):
-    """No broker answers for a box: the one that gets stuck beside it takes what is free."""
+    """No broker owns a box: the one that gets stuck next to it takes over what is free."""
 
     box: Box
     around: tuple[int, ...]
