@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from websockets.sync.client import connect
 
 from rangecast import Client, Engine, Location, Number, Space
 from rangecast.errors import FilterError
-from tests.server.http.test_http import Served
 from tests.server.links.test_manager import until
 from tests.soak.link_kills import LONGEST
+from tests.support.server.served import Served
 
 SPACE = Space([Location("position", longitude="lon", latitude="lat"), Number("speed")])
 HOLED = (
@@ -86,7 +87,7 @@ def test_a_follower_and_a_restored_log_match_the_same(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def url():
+def url() -> Iterator[str]:
     served = Served(spaces={"s": SPACE})
     yield served.url
     served.stop()
