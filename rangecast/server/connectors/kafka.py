@@ -16,14 +16,7 @@ from typing import Any
 
 from rangecast.errors import RangecastError, abbreviate
 from rangecast.server.calls import CLOSE_SECONDS, Caller, StuckError, close_within
-from rangecast.server.connectors.base import (
-    AGAIN,
-    TAKEN,
-    BusError,
-    Source,
-    places,
-    published,
-)
+from rangecast.server.connectors.base import AGAIN, TAKEN, BusError, Source, places, published
 from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event
 from rangecast.server.delivery.messages import Message

@@ -10,15 +10,7 @@ from typing import Any
 
 from rangecast.errors import RangecastError, abbreviate
 from rangecast.server.calls import CLOSE_SECONDS
-from rangecast.server.connectors.base import (
-    AGAIN,
-    TAKEN,
-    BusError,
-    Source,
-    places,
-    published,
-    said,
-)
+from rangecast.server.connectors.base import AGAIN, TAKEN, BusError, Source, places, published, said
 from rangecast.server.core import Core
 from rangecast.server.delivery.cloudevents import ONE, match_event, name_of
 from rangecast.server.delivery.messages import Message

@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 
 from rangecast.errors import RangecastError, UsageError
 from rangecast.server.calls import Caller, StuckError, close_within
-from rangecast.server.log.kafka import (
-    LIMIT,
-    arrived,
-    connecting,
-    is_fence,
-    patiently,
-    quiet,
-)
+from rangecast.server.log.kafka import LIMIT, arrived, connecting, is_fence, patiently, quiet
 from rangecast.server.workers.matcher import Event
 
 logger = logging.getLogger("rangecast.server")

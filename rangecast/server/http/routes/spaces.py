@@ -28,12 +28,7 @@ from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.commands import Outcome
 from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
-from rangecast.server.state.edits import (
-    DeleteSubscription,
-    PutConsumer,
-    PutSpace,
-    PutSubscription,
-)
+from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSpace, PutSubscription
 from rangecast.server.state.registry import RequestError, SpaceEntry, Version
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
