@@ -1,10 +1,11 @@
 """Rules of other systems as subscriptions, and back; one module per system.
 
 Each has `read`, which returns subscriptions, the space that they need and the rejected
-rules, and `write`, the reverse. A rule is imported exactly, or rejected with the reason.
+rules, and `write`, the reverse (but for `tile38`). A rule is imported exactly, or rejected with
+the reason.
 """
 
-from rangecast.interop import eventbridge, geojson, percolator, postgres, sns, vespa
+from rangecast.interop import eventbridge, geojson, percolator, postgres, sns, tile38, vespa
 from rangecast.interop.export import ExportResult
 from rangecast.interop.flattening import flatten
 from rangecast.interop.result import ImportResult, Rejection
@@ -19,5 +20,6 @@ __all__ = [
     "percolator",
     "postgres",
     "sns",
+    "tile38",
     "vespa",
 ]

@@ -1,11 +1,13 @@
 """Shapes of GeoJSON as subscriptions: `read` and `write`.
 
 Polygons are exact, as `within(position, ...)`; their borders belong to them, unless the location
-says otherwise. A point is the place itself.
+says otherwise. A point is the place itself, unless it is a circle as Azure Maps writes it: with the
+properties `subType` and `radius`, in metres.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,30 +31,43 @@ from rangecast.model.shapes.words import literals_of
 from rangecast.model.space import Space
 
 _KINDS = ("Point", "MultiPoint", "Polygon", "MultiPolygon", "LineString", "MultiLineString")
+_TIMES = ("validityTime", "expiredTime", "businessTime")
+"""Properties of Azure Maps that limit a fence in time."""
 _EXPECTED = "give a FeatureCollection, whose features have ids"
 
 
-def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
+def read(
+    given: str | Path | Mapping[str, Any],
+    space: Space | None = None,
+    *,
+    id_property: str | None = None,
+) -> ImportResult:
     """Import the features of a collection.
 
     given    a GeoJSON file or its data: a FeatureCollection
     space    a space with a location; without, it is one called `position`, whose coordinates are
              `longitude` and `latitude`
+    id_property  the property that is the id; a feature without it is rejected
 
-    A subscription's id is the `id` of its feature, else the `id` or the `name` of its properties,
-    else the position in the list. Features that share a name get the name and the position,
-    `park (3)`; of features with the same id only the first is imported.
+    A subscription's id is the `id` of its feature, else the `id`, the `geometryId` or the `name` of
+    its properties, else the position in the list. Features that share a name get the name and the
+    position, `park (3)`; of features with the same id only the first is imported.
     """
     space = space or Space([Location("position")])
-    location = _location(space)
+    location = location_of(space)
     data = load_json(given, "a FeatureCollection")
     features = data.get("features") if isinstance(data, Mapping) else None
     if not isinstance(features, list):
         raise unknown_shape(data, _EXPECTED)
-    ids, shared = _ids(features)
+    ids, shared = _ids(features) if id_property is None else (_given(features, id_property), [])
     named = iter(ids)
     rules = rules_listed(features, lambda one: _identified(one, next(named)), _EXPECTED, "features")
-    imported = import_rules(rules, lambda geometry: _rule(geometry, location), space)
+    imported = import_rules(rules, lambda feature: _rule(feature, location), space)
+    if swapped := sum(_may_be_swapped(feature) for feature in features):
+        imported.notes.append(
+            f"{swapped:,} feature{'s'[: swapped != 1]} with a latitude beyond 90: longitude and "
+            "latitude may be swapped; GeoJSON has the longitude first"
+        )
     if shared:
         listed = ", ".join(shared[:10]) + (", ..." if len(shared) > 10 else "")
         imported.notes.append(
@@ -62,7 +77,34 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> I
     return imported
 
 
-def _location(space: Space) -> Location:
+def _given(features: Sequence[Any], name: str) -> list[Any]:
+    """Return the property of each feature that is its id, `None` if it has none."""
+    found = []
+    for feature in features:
+        properties = feature.get("properties") if isinstance(feature, Mapping) else None
+        value = properties.get(name) if isinstance(properties, Mapping) else None
+        is_id = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+        found.append(value if is_id else None)
+    return found
+
+
+def _may_be_swapped(feature: Any) -> bool:
+    """Whether a feature has a position that only fits the earth with its numbers exchanged."""
+    geometry = feature.get("geometry") if isinstance(feature, Mapping) else None
+    pending = [geometry.get("coordinates")] if isinstance(geometry, Mapping) else []
+    while pending:
+        one = pending.pop()
+        if not isinstance(one, list):
+            continue
+        if len(one) >= 2 and all(type(number) in (int, float) for number in one[:2]):
+            if abs(one[0]) <= 90 < abs(one[1]) <= 180:
+                return True
+        else:
+            pending += one
+    return False
+
+
+def location_of(space: Space) -> Location:
     """Return the location of a space."""
     for attribute in space:
         if isinstance(attribute, Location):
@@ -99,7 +141,7 @@ def _label(feature: Any) -> tuple[Any, bool]:
         return feature["id"], False
     properties = feature.get("properties")
     if isinstance(properties, Mapping):
-        for key in ("id", "name"):
+        for key in ("id", "geometryId", "name"):
             value = properties.get(key)
             if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
                 return value, key == "name"
@@ -107,8 +149,13 @@ def _label(feature: Any) -> tuple[Any, bool]:
 
 
 def _identified(feature: Any, id_: Any) -> tuple[Any, Any] | None:
-    """Return the id and the geometry of a feature."""
-    return (id_, feature.get("geometry")) if isinstance(feature, Mapping) else None
+    """Return the id of a feature, and what of it has a meaning."""
+    if not isinstance(feature, Mapping):
+        return None
+    properties = feature.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    used = {key: known[key] for key in ("subType", "radius", *_TIMES) if key in known}
+    return id_, {"geometry": feature.get("geometry"), "properties": used}
 
 
 def _shapes(geometry: Any) -> Iterator[Mapping[str, Any]]:
@@ -125,7 +172,36 @@ def _shapes(geometry: Any) -> Iterator[Mapping[str, Any]]:
         )
 
 
-def _rule(geometry: Any, location: Location) -> Rule:
+def _rule(feature: Mapping[str, Any], location: Location) -> Rule:
+    geometry, properties = feature["geometry"], feature["properties"]
+    for key in _TIMES:
+        if properties.get(key):
+            reason = "a fence for some time; add a timestamp to the space and its range"
+            raise UnsupportedRuleError(key, reason)
+    if isinstance(properties.get("subType"), str):
+        return _circle(geometry, properties, location)
+    return rule_of_geometry(geometry, location)
+
+
+def _circle(geometry: Any, properties: Mapping[str, Any], location: Location) -> Rule:
+    """Return the circle of a feature of Azure Maps: a point with a radius in metres."""
+    is_point = isinstance(geometry, Mapping) and geometry.get("type") == "Point"
+    if properties["subType"].lower() != "circle" or not is_point:
+        raise UnsupportedRuleError("subType", "is Circle, of a Point with a radius")
+    radius = properties.get("radius")
+    if (
+        isinstance(radius, bool)
+        or not isinstance(radius, int | float)
+        or not 0 <= radius < math.inf
+    ):
+        raise UnsupportedRuleError("radius", f"not a length in metres: {abbreviate(radius)}")
+    x, y = _position(geometry.get("coordinates"))
+    size = number_text(float(radius))
+    return Written(f"within({name_text(location.name)}, circle({x}, {y}, {size} m))")
+
+
+def rule_of_geometry(geometry: Any, location: Location) -> Rule:
+    """Return the rule of a geometry."""
     parts: list[Rule] = []
     for shape in _shapes(geometry):
         if "Point" in shape["type"]:
@@ -141,7 +217,8 @@ def _rule(geometry: Any, location: Location) -> Rule:
     return Either(tuple(parts))
 
 
-def _point(value: Any, location: Location) -> Rule:
+def _position(value: Any) -> tuple[str, str]:
+    """Return longitude and latitude as filters write them."""
     good = isinstance(value, list) and len(value) >= 2
     for number, limit in zip(value[:2] if good else [None], (180, 90), strict=False):
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -149,8 +226,12 @@ def _point(value: Any, location: Location) -> Rule:
         if not abs(number) <= limit:  # nor is it NaN
             reason = f"not a longitude and a latitude in degrees: {abbreviate(value)}"
             raise UnsupportedRuleError("geometry", reason)
+    return number_text(float(value[0])), number_text(float(value[1]))
+
+
+def _point(value: Any, location: Location) -> Rule:
+    x, y = _position(value)
     longitude, latitude = (name_text(axis.name) for axis in location.coordinates)
-    x, y = (number_text(float(number)) for number in value[:2])
     return Written(f"{longitude} = {x} and {latitude} = {y}")
 
 
@@ -174,7 +255,7 @@ def write(subscriptions: Any, space: Space) -> ExportResult:
     Their filters are polygons of a location, or ranges of its two coordinates with bounds that
     belong to them, and nothing else.
     """
-    location = _location(space)
+    location = location_of(space)
 
     def feature(alternatives: list[list[Term]]) -> dict[str, Any]:
         return _feature(alternatives, location)

@@ -15,7 +15,16 @@ import pytest
 
 from rangecast import Engine, Space
 from rangecast.errors import RangecastError
-from rangecast.interop import ImportResult, eventbridge, geojson, percolator, postgres, sns, vespa
+from rangecast.interop import (
+    ImportResult,
+    eventbridge,
+    geojson,
+    percolator,
+    postgres,
+    sns,
+    tile38,
+    vespa,
+)
 from tests import ROOT
 
 PATTERNS = json.loads((ROOT / "examples" / "eventbridge.json").read_text())
@@ -65,6 +74,25 @@ SHAPES = {
         },
     ],
 }
+FENCES = f"""SETHOOK shop http://127.0.0.1:9 META a b NEARBY fleet FENCE POINT 52.5 13.4 500
+SETCHAN area WITHIN fleet WHERE speed 5 (80 FENCE DETECT enter BOUNDS 52 13 53 14
+SETCHAN park INTERSECTS fleet FENCE OBJECT {{"type":"Polygon","coordinates":[{SQUARE}]}}
+"""
+AZURE = {
+    "type": "FeatureCollection",
+    "features": [
+        {
+            "type": "Feature",
+            "properties": {"geometryId": "1", "subType": "Circle", "radius": 500},
+            "geometry": {"type": "Point", "coordinates": [13.4, 52.5]},
+        },
+        {
+            "type": "Feature",
+            "properties": {"geometryId": "2"},
+            "geometry": {"type": "Polygon", "coordinates": [SQUARE]},
+        },
+    ],
+}
 LISTED = {
     "Rules": [{"Name": name, "EventPattern": json.dumps(one)} for name, one in PATTERNS.items()]
 }
@@ -74,7 +102,7 @@ POLICIES = [
 ]
 HITS = {"hits": {"hits": [{"_id": n, "_source": {"query": q}} for n, q in QUERIES.items()]}}
 FED = [{"put": f"id:x::{n}", "fields": {"predicate": p}} for n, p in PREDICATES.items()]
-ENVELOPE = {"eventbridge-listed": 2, "percolator-hits": 3, "geojson": 2}
+ENVELOPE = {"eventbridge-listed": 2, "percolator-hits": 3, "geojson": 2, "azure": 2}
 """How deep rules lie in their file; 1, if it has nothing around them."""
 FILES: dict[str, tuple[ModuleType, str]] = {
     "eventbridge": (eventbridge, json.dumps(PATTERNS)),
@@ -87,7 +115,11 @@ FILES: dict[str, tuple[ModuleType, str]] = {
     "vespa-fed": (vespa, json.dumps(FED)),
     "postgres": (postgres, ROWS),
     "geojson": (geojson, json.dumps(SHAPES)),
+    "azure": (geojson, json.dumps(AZURE)),
+    "tile38": (tile38, FENCES),
 }
+TEXTS = ("postgres", "tile38")
+"""Files that aren't JSON."""
 HOSTILE: list[Any] = [
     *(None, True, 0, -1, 10**30, 1.5, float("inf"), "", "x", "\x00", "'", "é\n", "\ud800"),
     *([], {}, [None], [[]], {"": {}}, [{}], {"type": ["Point"]}, ["a"] * 3, {"a": [1]}),
@@ -180,7 +212,7 @@ def test_a_damaged_value_is_rejected_with_its_rule_and_the_others_stay(name, tmp
     rng = random.Random(f"{name} 1")
     reached = 0
     for _ in range(60):
-        if name == "postgres":
+        if name in TEXTS:
             damaged = damaged_text(text, rng)
         else:
             damaged = damaged_json(text, rng, ENVELOPE.get(name, 1))
@@ -191,7 +223,7 @@ def test_a_damaged_value_is_rejected_with_its_rule_and_the_others_stay(name, tmp
             check(found)
             reached += 1
             now = {one["id"]: one["filter"] for one in found.subscriptions}
-            if name != "postgres":  # there a quote may take several rows with it
+            if name not in TEXTS:  # there a quote may take several rows with it
                 assert len(now) + len(found.rejected) >= rules - 1
                 same = sum(right.get(one) == said for one, said in now.items())
                 assert same >= len(right) - 1 or space is None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rangecast.interop import Rejection
 
 
-System = Literal["eventbridge", "sns", "percolator", "postgres", "vespa", "geojson"]
+System = Literal["eventbridge", "sns", "percolator", "postgres", "vespa", "geojson", "tile38"]
 """The modules of `rangecast.interop`."""
 
 
@@ -54,6 +54,10 @@ def import_(
     ] = None,
     overwrite: Overwrite = False,
     rejected: RejectedRulesFile = None,
+    id_property: Annotated[
+        str | None,
+        typer.Option("--id-property", help="geojson: the property of features that is the id."),
+    ] = None,
 ) -> None:
     """Make subscriptions of the rules of another system.
 
@@ -69,13 +73,17 @@ def import_(
 
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run, check_new
+    from rangecast.errors import UsageError
 
+    if id_property is not None and kind != "geojson":
+        raise UsageError(f"--id-property is an option of geojson; given: {kind}")
+    named = {} if id_property is None else {"id_property": id_property}
     check_new(space_out, overwrite=overwrite)
     with Run.started(
         output, reads=[rules, space], tables=[rejected], texts=[space_out], options=options
     ) as run:
         where = None if space is None else run.space(space)
-        done = import_module(f"rangecast.interop.{kind}").read(run.file(rules), where)
+        done = import_module(f"rangecast.interop.{kind}").read(run.file(rules), where, **named)
         run.warnings.extend(done.notes)
         _write_rejections(run, done.rejected, rejected, "rule", "--rejected")
         columns = {"id": pa.string(), "filter": pa.string()}
@@ -113,9 +121,12 @@ def export(
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
     from rangecast.cli.shared.stdin import is_pipe
+    from rangecast.errors import UsageError
     from rangecast.model.io.atomic import write_whole
     from rangecast.model.io.writer import unwritable
 
+    if kind == "tile38":
+        raise UsageError("fences of tile38 can only be imported; export geojson instead")
     with Run.started(
         reads=[subscriptions, space], tables=[unsupported], texts=[output], options=options
     ) as run:
