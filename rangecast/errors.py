@@ -1,7 +1,7 @@
 """All errors that rangecast raises on purpose.
 
-Each says what was given, what was expected and what to do. A `RangecastError` is the user's to
-mend (the shell exits with 2 and shows no traceback); any other exception is an internal error.
+Each says what was given, what was expected and what to do. A `RangecastError` can be fixed by
+the user (the shell exits with 2 and shows no traceback); any other exception is an internal error.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RejectedRow:
 
     source: str
     row: int | None
-    """`None` where rows have no order; the source then tells which one it is."""
+    """`None` where rows have no order; the source then identifies it."""
     column: str
     value: str
     reason: str

@@ -58,13 +58,13 @@ from rangecast.rank.live import RankedPart, ranked_part
 
 _log = logging.getLogger(__name__)
 RECENT = 512
-"""New rows that are compared one by one; more become a part."""
+"""Maximum number of new rows that are compared one by one; beyond it they become a part."""
 FAN = 4
 """Small parts of about one size that become one."""
 SMALL = 1 << 18
 """A part beyond this is joined with others only in the background."""
 _DICT_PIECE = 10_000
-"""Ids that the background thread binds at a time: others may run in between."""
+"""Ids that the background thread binds at a time, so that other threads can run in between."""
 
 View = LiveView[Index, RankedPart]
 Part = IndexPart[Index, RankedPart]
@@ -296,7 +296,7 @@ class LiveSet(SubscriptionSet):
         score: float | None,
         weights: Mapping[str, float] | None,
     ) -> None:
-        """Put another row in place of a subscription's; what is `None` stays."""
+        """Replace the row of a subscription; what is `None` stays."""
         with self._edits:
             old, view = self._members.row(subscription), self._view
             rows = view.rows

@@ -124,8 +124,8 @@ def _root(
 def main(application: Callable[[], Any] = app) -> None:
     """Run a command of an application; errors become one line and an exit code.
 
-    Exit codes: 0 fine; 2 what a user can mend; 1 an internal error, or what `verify` found; 130 and
-    143 ended by Ctrl-C and by SIGTERM.
+    Exit codes: 0 fine; 2 an error that a user can fix; 1 an internal error, or what `verify` found;
+    130 and 143 ended by Ctrl-C and by SIGTERM.
     """
     try:
         with ending_on_sigterm():

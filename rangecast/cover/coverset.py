@@ -151,7 +151,7 @@ class CoverSet(SubscriptionSet):
         return self._run(words, ids, self._new_rows(boxes).tolist())
 
     def update_many(self, commands: Any) -> Forwards:
-        """Do a table of commands in its order, all of them or none.
+        """Apply a table of commands in its order, all or none.
 
         Or a file of them. Its columns: `command` is subscribe, unsubscribe or replace; `id`; and
         what subscriptions have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come
@@ -263,7 +263,7 @@ class CoverSet(SubscriptionSet):
         return self._live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
 
     def _run(self, words: Sequence[str], ids: Sequence[Id], fresh: Sequence[int]) -> Forwards:
-        """Do checked commands in order; what comes has the rows `fresh`, stored by now."""
+        """Apply checked commands in order; new subscriptions are stored in the rows `fresh`."""
         both = [*zip(words, ids, strict=True)]
         self._name(fresh, [one for word, one in both if word != "unsubscribe"])
         store, new_rows = self._live.store.arrays, iter(fresh)

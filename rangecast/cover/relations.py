@@ -295,7 +295,7 @@ def _run(
     late: bool,
     log: Log,
 ) -> tuple[int, int, int, int]:
-    """Do the commands from `start` on, and log the messages.
+    """Apply the commands from `start` on, and log the messages.
 
     Stops before a command that there is no room for. Returns where, the messages logged, why it
     stopped, and how much is lacking.
@@ -345,9 +345,9 @@ class Kernels(NamedTuple):
     """The kernels for one kind of index. They take the tables of bundles (`kernels.bundle`)."""
 
     run: Callable[..., tuple[int, int, int, int]]
-    """Do many commands; see `_run`."""
+    """Apply many commands; see `_run`."""
     run_one: Callable[..., tuple[int, int, int, int]]
-    """Do one command; see `_run`."""
+    """Apply one command; see `_run`."""
     earliest_above: Callable[[I64, I64, I32, I32], None]
     """Write for each row the held one above it that arrived first, NONE if there is none."""
 

@@ -81,12 +81,12 @@ def absent(name: str, place: str) -> Test:
 
 
 def negated_test(test: Test) -> Test:
-    """Return the test that holds where this one doesn't."""
+    """Return the negation of this test."""
     return replace(test, inverse=not test.inverse, missing=not test.missing)
 
 
 def negated(rule: Rule) -> Rule:
-    """Return the rule that holds where this one doesn't."""
+    """Return the negation of this rule."""
     if isinstance(rule, Test):
         return negated_test(rule)
     if isinstance(rule, Written):

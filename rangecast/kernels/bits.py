@@ -241,7 +241,7 @@ def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
 
 @intrinsic
 def prefetch(_typing: Any, items: Any, at: Any) -> Any:
-    """Have the cache line of items[at], a pointer's, brought near; it need not be there at all."""
+    """Prefetch the cache line of items[at], a pointer's; the address may be invalid."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = signature.args[0]

@@ -95,7 +95,7 @@ def starts_cell(edges: F64, lo: float) -> bool:
 
 @jit
 def ends_cell(edges: F64, hi: float) -> bool:
-    """Whether a range that ends at `hi` holds all of its last cell."""
+    """Return whether a range that ends at `hi` contains all of its last cell."""
     cell = cell_of(edges, hi)
     if cell >= len(edges):
         return hi >= MAX

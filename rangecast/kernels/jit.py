@@ -155,7 +155,7 @@ class Compiling(event.Listener):  # type: ignore[misc]
         self._began = 0.0
 
     def on_start(self, _event: event.Event) -> None:
-        """Begin a kernel, perhaps within another one: numba compiles one at a time."""
+        """Start timing a kernel, perhaps within another one: numba compiles one at a time."""
         if not self._depth:
             self._began = time.perf_counter()
         self._depth += 1
@@ -195,7 +195,7 @@ def cache_folder() -> Path | None:
 
 @cache
 def sources_digest(module: str) -> str:
-    """Return a hash of the sources of a module and of all modules of ours that it imports."""
+    """Return a hash of the sources of a module and of the modules of rangecast it imports."""
     source = _file_of(module)
     if source is None:
         raise FileNotFoundError(f"no source of {module}: the package isn't a folder of files")

@@ -30,7 +30,7 @@ class MatchAnswerer:
     is_part: bool = False
     """Whether answers say when their subscriptions arrived, so that they can be merged."""
     dead: Bool | None = None
-    """Subscriptions that answer no more."""
+    """Subscriptions that no longer answer."""
 
     @classmethod
     def of(

@@ -100,7 +100,7 @@ def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
             unsettled.append(index)
     if newest is not ALONE[1] or not calls:
         calls.append(single_event(match_recent, numbers, newest))
-    # The first part is by far the largest: last, its rows are copied no more.
+    # The first part is by far the largest: as the last one, its rows aren't copied again.
     calls.reverse()
     return calls[0] if len(calls) == 1 else partial(_match_by_all, calls), unsettled
 
@@ -156,7 +156,7 @@ def _match_boxes(view: View, points: F64) -> MatchRows:
 
 
 def _match_joined(view: View, points: F64) -> MatchRows:
-    """Do the same, some events at a time: only the answer itself takes new memory."""
+    """Match some events at a time: only the answer itself takes new memory."""
     base, index = view.parts[0], _living(view)[0]
     offsets = np.zeros(len(points) + 1, np.int64)
     rows = np.empty(0, np.int32)

@@ -1,6 +1,6 @@
 """The oracle: compare every event with every box, in plain NumPy.
 
-Nothing else in the package is called from here, so that it can judge everything else. Events
+Nothing else in the package is called from here, so that it can verify everything else. Events
 are taken a block at a time, which bounds the memory; time is events x boxes x attributes.
 """
 

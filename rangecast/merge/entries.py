@@ -5,7 +5,7 @@ entry. All entries together hold exactly what all rows hold. Other rows aren't
 advertised:
 
 * one that lies inside the union of entries has a list of these. When one of them goes or shrinks,
-  it is judged again;
+  it is checked again;
 * with merging, rows that are one box together are the *members* of one entry, known under one of
   them, its *host*. The entry is exactly what its members hold: when one leaves, and the others
   don't hold its part, the entry dissolves, and the others are judged again.
@@ -62,7 +62,7 @@ class Entries:
         self._inside: dict[int, I64] = {}
         """Rows that lie inside entries, with these."""
         self._over: dict[int, set[int]] = {}
-        """The other way round: rows to judge again if an entry goes."""
+        """The inverse: rows to check again if an entry goes."""
         self._merged: dict[int, Bounds] = {}
         """The box of a merged entry, (1, d), by its host."""
         self._members: dict[int, set[int]] = {}

@@ -46,7 +46,7 @@ _KIND = "exact summary"
 
 
 class ExactSummary(SubscriptionSet):
-    """Live subscriptions, of which neighbours know enough; exact in all attributes.
+    """Live subscriptions, advertised as far as necessary; exact in all attributes.
 
     Every command returns what to advertise to neighbours, a `Forward`; a command on many returns
     one per subscription. One thread at a time.

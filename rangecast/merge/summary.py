@@ -199,7 +199,7 @@ class Summary(SubscriptionSet):
         return self._done(Commands(words, boxes.ids, boxes, None))
 
     def update_many(self, commands: Any) -> RangeForwards:
-        """Do a table or file of commands in its order, all of them or none.
+        """Apply a table or file of commands in its order, all or none.
 
         Its columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions
         have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come again after it left.
@@ -211,7 +211,7 @@ class Summary(SubscriptionSet):
         return self._done(todo)
 
     def _done(self, todo: Commands) -> RangeForwards:
-        """Do checked commands in order."""
+        """Apply checked commands in order."""
         act = {"subscribe": self.subscribe_many, "replace": self.replace_many}
         done, brought = [], 0
         for word, first, count in todo.runs():

@@ -35,7 +35,7 @@ from rangecast.model.io.tables import batches_of
 CATEGORY_VALUES, LEAVES = 64, 1000
 """The most values of a category, and leaves of a hierarchy, that are listed."""
 _ROWS_PER_VALUE = 10
-"""A list of values is complete, we guess, if each of them was seen this often on average."""
+"""A list of values is assumed complete if each was seen this often on average."""
 _MARKS = (" > ", " / ", " | ", "::", "/", ">", "|", "\\")
 """Separators of the parts of a path."""
 _TRIED = (Boolean, Integer, Number, Timestamp, String)

@@ -274,7 +274,7 @@ _ELSEWHERE = {
     "enum": "category",
     "tree": "hierarchy",
 }
-"""Names of our types in other systems."""
+"""Names of the types of attributes in other systems."""
 
 
 def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) -> Attribute:

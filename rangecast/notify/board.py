@@ -322,7 +322,7 @@ class Board(InterestSet):
 
     @property
     def plan(self) -> tuple[str, str]:
-        """The way in which changes become messages, and the reason."""
+        """The method by which changes become messages, and the reason."""
         return self.engine.plan(list(self._objects.rows()))
 
     @property

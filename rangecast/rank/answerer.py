@@ -70,7 +70,7 @@ class RankAnswerer:
     is_part: bool = False
     """Whether answers say when their subscriptions arrived, so that they can be merged."""
     liveness: Liveness = ALL
-    """Subscriptions that answer no more."""
+    """Subscriptions that no longer answer."""
 
     @classmethod
     def of(

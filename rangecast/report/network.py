@@ -19,7 +19,7 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Way:
-    """The way of one message: its rectangle, and the zones that it went over, link by link."""
+    """The path of one message: its rectangle, and the zones that it went over, link by link."""
 
     lo: Sequence[float]
     hi: Sequence[float]

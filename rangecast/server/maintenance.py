@@ -41,7 +41,7 @@ class Maintenance:
         self._thread = threading.Thread(target=self._run, name="rangecast-maintenance", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def stop(self) -> None:

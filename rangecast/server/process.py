@@ -400,7 +400,7 @@ _later: set[asyncio.Task[None]] = set()
 
 
 async def _prepare_later(service: Service, settings: Settings) -> None:
-    """Do what a full disk has put off, when there is space again."""
+    """Resume what a full disk has postponed, when there is space again."""
     while True:
         await asyncio.sleep(_RETRY)
         with contextlib.suppress(LogFullError):

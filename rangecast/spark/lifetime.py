@@ -43,7 +43,7 @@ class _Watched(NamedTuple):
 
 
 class _Cleaner:
-    """Releases what has no users any more."""
+    """Releases what has no more users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -117,5 +117,5 @@ def release_with_functions(
 
 
 def sweep() -> int:
-    """Release what nothing uses any more; return how many snapshots are still used."""
+    """Release what is no longer used; return how many snapshots are still used."""
     return _cleaner.sweep()

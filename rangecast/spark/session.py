@@ -68,7 +68,7 @@ logger.writer.level = off
 def get_session(
     master: str | None = None, *, app: str = "rangecast", conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """Return the running session, or start one on `master` with our defaults and `conf`.
+    """Return the running session, or start one on `master` with rangecast's defaults and `conf`.
 
     `master` may be the URL of a Spark Connect server, such as `sc://host:15002`.
     """
@@ -197,7 +197,7 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _quarter_of_memory() -> int:
-    """Return a quarter of the memory we may use in whole GB, at least one and at most eight."""
+    """Return a quarter of the available memory in whole GB, at least one and at most eight."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # a container may be given less than the machine has
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))

@@ -1,8 +1,8 @@
 """Errors of rangecast that happen in a worker, raised in the driver as what they are.
 
 Spark hands over the text of a worker's traceback, within an exception of its own. Where PySpark
-turns an answer of the JVM, or of a Connect server, into that exception, this module looks for an
-error of ours in the text and raises it, with Spark's exception as its `__cause__`. All other
+turns an answer of the JVM, or of a Connect server, into that exception, this module looks for a
+rangecast error in the text and raises it, with Spark's exception as its `__cause__`. All other
 exceptions stay as they are. PySpark hooks itself into py4j in the same way and at the same place.
 """
 
@@ -26,7 +26,7 @@ _OURS = re.compile(
     r"(?m)^rangecast\.errors\.(\w+): "
     r"(.*(?:\n(?!\tat | SQLSTATE: |Driver stacktrace|JVM stacktrace).*\S.*)*)"
 )
-"""An error of ours in a traceback, with all lines of its text."""
+"""A rangecast error in a traceback, with all lines of its text."""
 _REJECTED_ROW = re.compile(
     r"(?s)(.*?), column (['\"])(.*?)\2: (.*)\n  given: (.*)\n  hint: (.*)",
 )
@@ -73,7 +73,7 @@ def raise_worker_errors(session: SparkSession) -> None:
 
 
 def _raising(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that raises errors of ours in the place of Spark's; once is enough."""
+    """Return a function that raises rangecast errors instead of Spark's; wrap it only once."""
     if hasattr(call, _DONE):
         return call
 

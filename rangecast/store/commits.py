@@ -80,7 +80,7 @@ class CommittedFolder:
         self._lock.close()
 
     def is_committed(self, batch: int) -> bool:
-        """Whether a batch is in place."""
+        """Return whether a batch is committed."""
         return self._notes is None and (self.folder / _name(batch)).exists()
 
     def stage(self, batch: int) -> Path:

@@ -70,7 +70,7 @@ class Layer(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> Layer:
-        """Map one into memory."""
+        """Map a layer into memory."""
         arrays, meta = load_arrays(folder, _KIND)
         gone, arrival = arrays["gone"], arrays["arrival"]
         return cls(boxes_of_arrays(arrays, None), arrival, gone, meta["words"], meta["edits"])

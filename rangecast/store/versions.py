@@ -206,7 +206,7 @@ class Versions:
     def _add(
         self, unseen: Path, edits: Sequence[str], rejected: Sequence[Mapping[str, Any]]
     ) -> int:
-        """Put a version in place, unless it is the newest one already; return its number."""
+        """Commit a version, unless it is the newest one already; return its number."""
         newest = max(self.all(), default=0)
         if newest and not edits and _same(unseen, self.path(newest)):
             self._clear()
@@ -216,7 +216,7 @@ class Versions:
         return self._put(unseen, rejected)
 
     def _put(self, unseen: Path, rejected: Sequence[Mapping[str, Any]]) -> int:
-        """Put a version in place; return its number."""
+        """Commit a version; return its number."""
         lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in rejected]
         write_bytes(unseen / _REJECTED, "".join(lines).encode())
         sync_folder(unseen)
@@ -287,7 +287,7 @@ class Versions:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep out other processes and threads; a lock of a process that died is free."""
+        """Exclude other processes and threads; a dead process releases its lock."""
         with self._thread:
             if self._holds:
                 yield

@@ -60,7 +60,7 @@ class Transitions(Results[Transition]):
         events: list[Id | None],
         columns: tuple[I64, I64, I64, I64, I64],
     ):
-        """Take columns; the last five are kind, reason, at, since and number."""
+        """Set the columns; the last five are kind, reason, at, since and number."""
         self._keys, self._subjects, self._events = keys, subscriptions, events
         self._kinds, self._reasons, self._at, self._since, self._numbers = columns
 

@@ -1,4 +1,4 @@
-"""Our own benchmark: few attributes, and about as many matches per event as asked for.
+"""Benchmark: few attributes, and about as many matches per event as asked for.
 
 An interval of width s lies anywhere in [0, 1], so that a uniform event falls into it with
 probability s, and the expected number of matches is exact at any size.

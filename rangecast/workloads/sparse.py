@@ -1,4 +1,4 @@
-"""Our own benchmark: many attributes, of which each subscription mentions a few."""
+"""Benchmark: many attributes, of which each subscription mentions a few."""
 
 from __future__ import annotations
 

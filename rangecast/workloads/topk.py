@@ -12,7 +12,8 @@ Positions and values lie in [0, 1]. The space holds the attributes of interests.
 settings: 10,000 objects, 2 million interests, 50,000 updates where it counts them.
 
 Where the paper is silent:
-- First values are uniform. The values of lambda and c stand in its figures only; ours are a guess.
+- First values are uniform. The values of lambda and c stand in its figures only; the ones here are
+  a guess.
 - "Increased or decreased, then uniform over the possible range": U(0, y) or U(y, 1).
 - A Gaussian change that leaves [0, 1] is reflected at the end.
 - The clustered interests' density is Gaussian (the square of the norm is missing in print) on the

@@ -1,4 +1,4 @@
-"""Our own benchmark: wide boxes on many attributes."""
+"""Benchmark: wide boxes on many attributes."""
 
 from __future__ import annotations
 

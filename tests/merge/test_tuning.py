@@ -15,8 +15,8 @@ from rangecast.merge.ranges import union_of_boxes
 from rangecast.merge.tuning import Sample, Setting, outcome, recommend, recommended
 from rangecast.merge.tuning import settings as to_try
 from rangecast.model.boxes import Boxes
-from tests.merge.test_summary import matched
 from tests.support.merge_options import zipf_and_uniform
+from tests.support.summaries import matched
 
 # ---- the trade
 

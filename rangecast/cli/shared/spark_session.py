@@ -23,7 +23,7 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start Spark, and stop it at the end if this command started it.
 
-    An error of ours that happened in a worker is raised again as what it is; others of Spark are
+    A rangecast error in a worker is raised again with its own type; others of Spark are
     reported by their reason.
     """
     from rangecast.spark import current_session, get_session  # without PySpark, this says so

@@ -51,7 +51,7 @@ def read_both(
 def cover_commands(
     run: Run, cover: CoverSet, given: tuple[Boxes | None, Commands], uncovered: Path | None
 ) -> None:
-    """Do commands; write what is sent and withdrawn, and at the end what is uncovered."""
+    """Apply commands; write what is sent and withdrawn, and at the end what is uncovered."""
     boxes, todo = given
     if boxes is not None:
         cover.subscribe_many(boxes)
@@ -98,7 +98,7 @@ def merge_commands(
     save: Path | None,
     overwrite: bool,
 ) -> None:
-    """Do commands; write the ranges to add and to drop, and at the end the summary."""
+    """Apply commands; write the ranges to add and to drop, and at the end the summary."""
     with run.task("doing commands"):
         table = summary.update_many(todo).table()
     run.write(table, run.output)

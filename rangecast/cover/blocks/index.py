@@ -171,7 +171,7 @@ register(BlockState, insert, drop, _search, _room)
 
 
 class Blocks:
-    """Our own structure: byte codes in blocks of 64."""
+    """The default structure: byte codes in blocks of 64."""
 
     name = "blocks"
 

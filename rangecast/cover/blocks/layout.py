@@ -140,7 +140,7 @@ def _take_top(index: BlockState, tile: int) -> None:
 
 @jit
 def _seat(index: BlockState, leaf: int, tile: int, seat: int) -> None:
-    """Put a leaf into a tile at this place; those from there on make room."""
+    """Insert a leaf into a tile at this place; those from there on move up."""
     width = index.notes[COLUMNS]
     last = index.leaves[tile]
     for at in range(last, seat, -1):

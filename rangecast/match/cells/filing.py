@@ -24,7 +24,7 @@ class Filed(NamedTuple):
     earlier: I32
     """See `earlier_boxes`."""
     dead: U32
-    """A bit for each box, whole blocks: it doesn't count any more. Empty if all do."""
+    """A bit for each box, whole blocks: it no longer counts. Empty if all do."""
     holes: U64
     """A bit for each entry: its box is dead. Empty if none is marked."""
     loose: I64

@@ -19,7 +19,7 @@ hulls exclude nothing, and up to as many to tell the sure from the doubtful; if 
 n k / 64^2 words for the hulls and what is left of the blocks. Plus the matches. `Work.visited`
 counts words of 64 comparisons, `Work.tested` boxes compared exactly.
 
-The structure is our own; what is common with bitmap indexes of the literature is the AND over
+The structure is new; what is common with bitmap indexes of the literature is the AND over
 attributes and the check of the doubtful ones.
 """
 

@@ -59,7 +59,7 @@ class Layout(NamedTuple):
     earlier: I32
     """(boxes,) the box before it of the same subscription, or -1; empty if none has several."""
     dead: U64
-    """(blocks,) bit i says that box i of a block doesn't count any more."""
+    """(blocks,) bit i says that box i of a block no longer counts."""
 
 
 @jit

@@ -138,7 +138,7 @@ def _narrowed(maps: U64, words: int, slabs: int, shift: int, codes: U8, d: int, 
 
 
 class Left(NamedTuple):
-    """The boxes that are left of a tile, and what is needed to judge them: pointers."""
+    """The boxes that are left of a tile, and what is needed to check them: pointers."""
 
     boxes: Any
     blocks: Any

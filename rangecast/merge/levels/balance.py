@@ -145,7 +145,7 @@ def _spread_leaves(tree: Tree, node: int, i: int) -> None:
 
 @jit
 def _spread_inners(tree: Tree, node: int, i: int) -> None:
-    """Do the same with two inner nodes."""
+    """Join or balance two inner nodes in the same way."""
     inner, key = tree.inner, tree.key
     keys, levels, lows, children = tree.spare_key, tree.spare[0], tree.spare[1], tree.spare[2]
     total = 0

@@ -183,7 +183,7 @@ class Links(SubscriptionSet):
     # ---- inside
 
     def _changed(self, link: Link, change: Callable[[Summary], Any]) -> dict[Link, RangeForward]:
-        """Do many commands; return what they come to together."""
+        """Apply many commands; return their net effect."""
         summary = self[link]
         before = summary.ranges()
         change(summary)

@@ -1,4 +1,5 @@
-"""Whole Arrow columns to doubles, integers and moments, where Arrow casts as we read.
+"""Whole Arrow columns to doubles, integers and moments, where Arrow casts exactly as attributes
+parse.
 
 A cast gives `None` where it can't speak for every value of a column: one isn't what is asked for,
 or Arrow reads it more generously than `attributes` does. Nulls become 0.
@@ -81,7 +82,9 @@ def _has_numbers(texts: pa.Array) -> bool:
 
 
 def _has_hexadecimal(texts: pa.Array) -> bool:
-    """Whether a text might be such as `0x1F`, which Arrow takes for an integer and we don't."""
+    """Whether a text might be such as `0x1F`, which Arrow takes for an integer and attributes
+    don't.
+    """
     _, offsets, data = texts.buffers()
     if data is None:
         return False

@@ -78,7 +78,7 @@ def _line_blocks(raw: pa.NativeFile) -> Iterator[list[bytes]]:
 def _read_fast(
     lines: list[bytes], exact: Collection[str], only: str | None
 ) -> pa.RecordBatch | None:
-    """Read lines with Arrow; `None` if it can't, or might read a value otherwise than we do."""
+    """Read lines with Arrow; `None` if it can't, or might read a value differently."""
     packed = b"\n".join(lines)
     if not _is_safe(lines, packed):
         return None

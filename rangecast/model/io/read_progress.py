@@ -19,7 +19,7 @@ class Reading:
         self._share = 0.0
 
     def begin(self, files: Sequence[Path]) -> None:
-        """Begin with the first of these files."""
+        """Start with the first of these files."""
         self.total = sum(file.stat().st_size for file in files if file.is_file())
         self._before = self._size = 0
         self._share = 0.0

@@ -145,7 +145,7 @@ def words_mentioned(space: Space, lo: F64, hi: F64) -> dict[str, int]:
 
 
 def _stranger(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
-    """Return an attribute whose texts this space numbers otherwise than an equal one, if any.
+    """Return an attribute whose texts this space numbers differently from an equal one, if any.
 
     Only the words that the bounds speak of count. Those that this space lacks are learned.
     """

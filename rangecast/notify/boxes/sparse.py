@@ -1,4 +1,4 @@
-"""Paint-Sparse over boxes: the interests that a change affects, in as few tiles as we find.
+"""Paint-Sparse over boxes: the interests that a change affects, in as few tiles as it finds.
 
 The tree of interests is walked from its root. A node whose interests all agree (see `regions.py`)
 becomes a tile, or is left; only where they don't its children are looked at. So only regions that

@@ -19,7 +19,7 @@ Two lines of objects are kept, one that lags a batch behind, so that both states
 
 Cost: one sweep for each object that got worse, at most six first_k for each object sent, and
 nothing that grows with the number of objects (Theorem 6) but the logarithms of the line.
-Section IV-A of paper 001, corrected by our reading notes.
+Section IV-A of paper 001, corrected by the reading notes.
 """
 
 from __future__ import annotations

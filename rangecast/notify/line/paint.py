@@ -14,7 +14,7 @@ at most k, and goes on from `cursor`: change, whether its sweep has begun, ordin
 message, arrival of the key swept to; and `sweep`, its y.
 
 Cost: two first_k, one next_best for each object passed and one more; O(k) for each object sent.
-Section III-A of paper 001, Algorithms 3 to 5 as corrected by our reading notes.
+Section III-A of paper 001, Algorithms 3 to 5 as corrected by the reading notes.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ a staircase with its apex at (x, x), at most k steps, r falling to the west.
 Steps of the same apex have unions and intersections, which are steps again (up to k + 2 of them
 where batches need them), and differences, which are tiled strip by strip.
 
-Sections II-C and III of paper 001, with the corrections of our reading notes: equal right ends make
+Sections II-C and III of paper 001, with the corrections of the reading notes: equal right ends make
 one step, and what an object gains is cut at its own place.
 """
 

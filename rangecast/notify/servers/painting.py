@@ -213,7 +213,7 @@ class Painting:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is to be asked or awaited any more."""
+        """Whether no question or answer is outstanding."""
         return not self._awaited
 
     def take(self, answer: Nearest | Lowest) -> None:

@@ -246,8 +246,8 @@ def _ask_as_the_paper(s: Sweep, tree: KdTree, axis: int, k: int, is_first: bool,
     """Widen what `_reach` says to what the paper asks, to count its calls.
 
     It asks each interval before it looks at interests there, and keeps what it found as long as it
-    lies between the lists; then it asks as far as interests reach, once if there are none. No tile
-    of such an interval is snapped any more.
+    lies between the lists; then it asks as far as interests reach, once if there are none. Tiles of
+    such an interval are no longer snapped.
     """
     for z in range(s.used[COUNT]):
         slot = s.order[z]

@@ -27,7 +27,7 @@ All bounds are included. Coordinates may be +inf, for a missing value, so lists 
 padding. Where k better objects lie at x itself no interest has the object in its list, nor above:
 there the last interval ends.
 
-Appendix D of paper 001, Algorithms 6 to 11, with the corrections of our reading notes.
+Appendix D of paper 001, Algorithms 6 to 11, with the corrections of the reading notes.
 """
 
 from __future__ import annotations

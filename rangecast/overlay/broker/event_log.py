@@ -222,7 +222,7 @@ class Journal(Protocol):
 
     def mark_of(self, number: int) -> bytes | None:
         """Return the checksum of the log up to an event that was published here, by its number;
-        `None`: this log has given no such number. Empty: that isn't known any more.
+        `None`: this log has given no such number. Empty: that is no longer known.
         """
 
     def drop(self, before: int) -> None:

@@ -21,7 +21,7 @@ class LinkUp(Struct, frozen=True):
 
 
 class LinkDown(Struct, frozen=True):
-    """A link can't be used any more; `forget` it, and what came over it, if it won't come back."""
+    """A link can no longer be used; `forget` it, and what came over it, if it won't come back."""
 
     link: str
     forget: bool = False

@@ -118,7 +118,7 @@ class BrokerState:
         self._out: list[ports.Output] = []
 
     def _say(self, now: float, link: Link) -> None:
-        """Tell a link what is new, and send the events that it waits for."""
+        """Advertise to a link what is new, and send the events that it waits for."""
         if link.is_clogged:
             return
         if link.parts or not link.new or now >= link.tell_at:
@@ -138,7 +138,7 @@ class BrokerState:
             self._send(link, events)
 
     def _tell(self, now: float, link: Link) -> None:
-        """Tell a link what is new, or the rest of a snapshot; not too much at a time."""
+        """Advertise to a link what is new, or the rest of a snapshot, in bounded steps."""
         room = self.settings.max_burst_bytes if link.is_ready else None
         while link.parts:
             part = link.parts.popleft()

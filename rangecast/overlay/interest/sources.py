@@ -46,7 +46,7 @@ class Sources:
         return come, []
 
     def unsubscribed(self, ids: Iterable[Id]) -> Changes:
-        """Remove subscriptions of clients; return the items that none of them wants any more."""
+        """Remove subscriptions of clients; return the items that none of them wants."""
         return [], self._left(self._item_of.pop(id_) for id_ in ids)
 
     def replaced(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:

@@ -6,7 +6,7 @@ the largest first; then come the nodes of degree one; what degree is left is mat
 link from a node to itself, or a second one between two nodes, is dropped.
 
 INET places nodes on a plane and weighs links by distance. The paper counts links only, so that is
-left out. Its parameters aren't printed; ours are the defaults below.
+left out. Its parameters aren't printed; the defaults are below.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class ZoneBroker(Territory):
     # ---- time
 
     def _tick(self) -> None:
-        """Ask again for what didn't come, step in for others, and say that we are here."""
+        """Request missing messages again, take over for failed brokers, and send heartbeats."""
         for broker in self._vacant:
             self._waited[broker] = self._waited.get(broker, 0) + 1
         self._claim()

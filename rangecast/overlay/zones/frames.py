@@ -102,7 +102,7 @@ class Subscribe(Struct, frozen=True):
 
 
 class Unsubscribe(Struct, frozen=True):
-    """A subscriber wants an interest no more."""
+    """A subscriber cancels an interest."""
 
     interest: Id
 

@@ -204,7 +204,7 @@ def middle_cut(box: Box, frame: Box) -> tuple[int, float] | None:
 def median_cut(box: Box, frame: Box, points: F64) -> tuple[int, float] | None:
     """Return axis and place of the cut that halves the points of a box; None: there is none.
 
-    It crosses the longest side that leaves at least a quarter of the points on either hand.
+    It crosses the longest side that leaves at least a quarter of the points on either side.
     """
     best: tuple[int, int, float] | None = None
     for axis in _sides(box, frame):

@@ -205,7 +205,7 @@ class Territory:
         self._claim()
 
     def _mine(self) -> list[Box]:
-        """Return our zones; those that are being given away are ours until they were taken."""
+        """Return this broker's zones, with those that are being handed over."""
         given = [zone.box for handover in self._giving.values() for zone in handover.zones]
         return [zone.box for zone in self.zones] + given
 
@@ -359,7 +359,7 @@ class Territory:
         ]
 
     def _meet(self, announced: Announce) -> None:
-        """Make ourselves known to neighbours of a neighbour that are ours too."""
+        """Announce this broker to neighbours of a neighbour that adjoin its zones."""
         mine = self._mine()
         for other, zones in announced.around:
             if other in self.around or other in self.dead or other == self.id:

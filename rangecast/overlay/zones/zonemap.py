@@ -104,7 +104,7 @@ def _route(zones: Layout, zone: int, target: F64) -> tuple[int, int, int]:
 
 @jit
 def _routes(zones: Layout, start: int, points: F64, links: I64, ip: I64, home: I64) -> None:
-    """Fill the way from a zone to each of some points."""
+    """Fill the path from a zone to each of some points."""
     for i in range(len(points)):
         home[i], links[i], ip[i] = _route(zones, start, points[i])
 

@@ -3,7 +3,7 @@
 Round by round, the walk of each attribute yields its next box that contains the event, by weight.
 Of a subscription that is seen for the first time the whole score is looked up. What hasn't been
 seen yet can't score more than the weights at which the walks now stand, combined; when the k-th
-best so far scores more than that, nothing can change any more. A walk that has ended stands at 0.
+best so far scores more than that, nothing can change. A walk that has ended stands at 0.
 
 No box mentions more than `most` attributes, so the `most` largest of those weights are enough for
 the bound. With hundreds of attributes, of which a box mentions a few, this is what makes it stop.

@@ -14,7 +14,7 @@ must overlap begins before its end and ends after its beginning; one that must c
 way round.
 
 Layout: see `layout`. Work: `words` of 64 comparisons, boxes `tested` exactly.
-The structure is our own.
+The structure is new.
 """
 
 from __future__ import annotations

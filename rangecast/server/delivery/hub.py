@@ -53,7 +53,7 @@ class Hub:
         self.overflows: Counter[str] = Counter()
         """Times that a listener fell behind, by tenant."""
         self.is_ended = False
-        """Whether the server stops: there are no listeners any more."""
+        """Whether the server stops: there are no more listeners."""
         self.batch = 0
         """The number of the last batch that was handed out."""
         self.pipeline: CommitPipeline
@@ -61,7 +61,7 @@ class Hub:
         self._readers: OrderedDict[int, Reader | BoardReader] = OrderedDict()
 
     def start(self, pipeline: CommitPipeline) -> None:
-        """Begin; call it on the event loop."""
+        """Start; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
         self.pipeline, self.matched = pipeline, pipeline.matched
         pipeline.reread = self._reread_soon
@@ -127,7 +127,7 @@ class Hub:
         return found
 
     def close(self, listener: Listener) -> None:
-        """Listen no more."""
+        """Stop listening."""
         listeners = self.listeners.get(listener.consumer.number, [])
         if listener in listeners:
             listeners.remove(listener)
@@ -176,7 +176,7 @@ class Listener:
         self._window: deque[Message] = deque()
         self._window_bytes = 0
         self._joined = hub.pipeline.batches
-        """Batches after this one surely saw that we listen."""
+        """Batches after this one are certain to have seen the listener."""
         self._whole_after: int | None = None
         """The window has all messages after this seq; not known before that batch came."""
         self._look_at_batch()

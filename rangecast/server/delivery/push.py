@@ -112,7 +112,7 @@ class PushDelivery:
         raise NotImplementedError
 
     async def tell_gap(self, gap: Gap) -> None:
-        """Tell that events are gone from the log before this consumer got them."""
+        """Report that events are gone from the log before this consumer got them."""
         text = "missed seqs %s to %s"
         logger.warning(text, gap.after + 1, gap.upto, extra=about(self.consumer))
 
@@ -145,7 +145,7 @@ class Deliveries:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Begin; call it on the event loop."""
+        """Start; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
         for name in list(self._core.registry.consumers):
             self.refresh(name)

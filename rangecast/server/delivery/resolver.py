@@ -3,7 +3,7 @@
 The system's resolver can't be interrupted, and a lookup may take half a minute. So each runs in a
 thread of its own, a tenant has `MAX_LOOKUPS` of them at a time, and a request waits `TIMEOUT`
 seconds at most. Meanwhile the same name is looked up once. Answers are kept for a short time, those
-that there is no address as well; whether an address may be called is judged anew at each attempt.
+that there is no address as well; whether an address may be called is checked at each attempt.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The creator of a webhook chooses an address that the server connects to. So a name is resolved once
 per attempt, every address that it has must be global, and the connection goes to the very address
-that was judged: a name that means another address a moment later gains nothing. Nor are ports of
+that was checked: a name that means another address a moment later gains nothing. Nor are ports of
 other protocols called: a request there could mean something to a mail server or a database.
 """
 

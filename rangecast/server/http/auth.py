@@ -5,7 +5,7 @@ tenant `default`, unless a page of another site sent it (`hosts`). From the firs
 needed.
 
 A `Grant` is what a connection may do. It is looked up again when tokens change or expire, so that a
-connection may do what its token may now. `Grants` ends those that wait when they may no more.
+connection may do what its token may now. `Grants` ends those that wait when their grant ends.
 """
 
 from __future__ import annotations

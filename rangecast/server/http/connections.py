@@ -89,7 +89,7 @@ class BoundedProtocol(BatchingProtocol):
     # ---- the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve a connection, unless there are too many."""
+        """Start to serve a connection, unless there are too many."""
         super().connection_made(transport)
         over = len(self.connections) - self._limits.max_connections
         if over > _SLACK:
@@ -125,7 +125,7 @@ class BoundedProtocol(BatchingProtocol):
     # ---- the parser; those that override these call them
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request."""
         super().on_message_begin()
         self._phase, self._since = _HEAD, 0.0
         self._head = 0 if self._is_fresh else -self._chunk

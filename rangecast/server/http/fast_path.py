@@ -89,7 +89,7 @@ class FastPathProtocol(BoundedProtocol):
     # ---- what the parser finds
 
     def on_headers_complete(self) -> None:
-        """Choose the way of a request."""
+        """Choose the path of a request."""
         self.end_head()
         self._work = self._short_way()
         if self._work is None:

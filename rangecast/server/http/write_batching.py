@@ -20,7 +20,7 @@ class BatchingProtocol(HttpToolsProtocol):
     """HTTP over connections that send by turns; a WebSocket takes them over as they are."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve a connection."""
+        """Start to serve a connection."""
         super().connection_made(cast(Any, BatchingTransport(transport, self.loop)))
 
 
@@ -48,7 +48,7 @@ class BatchingTransport:
             self.flush()
 
     def write_eof(self) -> None:
-        """Send what waits, and then no more."""
+        """Flush what waits, and stop."""
         self.flush()
         self._transport.write_eof()
 

@@ -128,7 +128,7 @@ class BrokerRunner:
     # ---- what happens here
 
     def advance(self, written: Sequence[Written], upto: int, *, is_whole: bool) -> None:
-        """Tell the broker what is in the log by now."""
+        """Pass to the broker what is in the log by now."""
         wanted: dict[str, str | None] = {}
         for one in written:
             for change in one.changes:

@@ -94,7 +94,7 @@ class Links:
     # ---- starting and stopping
 
     def start(self) -> None:
-        """Begin; the space is there. Call it on the event loop."""
+        """Start; the space must exist. Call it on the event loop."""
         self._entry = self._core.registry.space(TENANT, self._options.space)
         self._core.pipeline.links = self._carried_out
         self._thread.start()
@@ -233,7 +233,7 @@ class Links:
         return bool(self._calls or has_written or has_asked or self._ending or self._failed)
 
     def _begin(self) -> None:
-        """Begin from what the log says; try until that works."""
+        """Start from the state of the log; retry until that works."""
         core = self._core
         before = core.registry.broker
         incarnation = max(time.time_ns() // 1000, 0 if before is None else before.incarnation + 1)

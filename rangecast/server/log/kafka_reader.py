@@ -68,7 +68,7 @@ class KafkaTail:
         self._go_to(low)
 
     def begin(self, after: int) -> None:
-        """Begin after a seq."""
+        """Start after a seq."""
         with self._place.said("can't be read"):
             self._go_to(offset_after(self._place, after))
 

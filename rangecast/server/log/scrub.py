@@ -28,7 +28,7 @@ class Scrub:
         self._thread = threading.Thread(target=self._run, name="rangecast-scrub", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         if self._log.first <= self._upto:
             self._thread.start()
 

@@ -284,7 +284,7 @@ class SqliteLog:
         self._note(end)
 
     def _begin_segment(self) -> None:
-        """Begin a file for the units to come."""
+        """Start a new file for the following units."""
         first = self.last + 1
         path = self._path(first)
         # Made under another name: a segment is there with its head, or not at all.

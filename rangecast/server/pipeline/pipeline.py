@@ -121,7 +121,7 @@ class CommitPipeline:
         return self._failure is not None
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
@@ -229,7 +229,7 @@ class CommitPipeline:
             self.fail(error)
 
     def fail(self, error: BaseException, requests: Iterable[Request] = ()) -> None:
-        """Stop by an error that can't be mended here. `requests`: the requests it has met.
+        """Stop because of an unrecoverable error. `requests`: the requests it has met.
 
         They are answered last: a client that retries then is rejected.
         """

@@ -154,7 +154,7 @@ class Follower:
         """Whether the last answer was of another history."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:

@@ -1,4 +1,4 @@
-"""Edits that are about to be written, judged one after another: against what there is, and against
+"""Edits that are about to be written, checked one after another: against the state, and against
 those before them in the same group.
 """
 

@@ -286,7 +286,7 @@ def judged(
 def carried_out(
     objects: dict[str, Placed], change: ObjectChange, seq: int, space: Space | None
 ) -> None:
-    """Make a change that was judged."""
+    """Apply a change that was checked."""
     if change.value is None:
         del objects[change.name]
         return

@@ -43,7 +43,7 @@ class Deduplicator:
         self._new_ids: set[str] = set()
 
     def begin(self) -> None:
-        """Begin a group; the one before is written, so the oldest make room for it."""
+        """Start a group; the previous one is written, so the oldest entries are evicted."""
         self._old_offsets.clear()
         self._new_requests.clear()
         self._new_ids.clear()

@@ -1,6 +1,6 @@
 """The registry of spaces, boards, subscriptions, consumers, tokens, tenants: follows from the log.
 
-`Registry.apply` applies what was written (`admission` has judged it before); it can't fail, and
+`Registry.apply` applies what was written (`admission` has checked it before); it can't fail, and
 gives the same on every machine. What it means for the index of a space comes back as a `Change`,
 which the matcher applies before it matches an event with a larger seq.
 
@@ -472,7 +472,7 @@ class Registry:
         self.numbered.append(made)
 
     def forget(self, first: int) -> None:
-        """Drop what is about the log before this seq: versions that no event can match any more."""
+        """Drop what is about the log before this seq: versions that no event can match."""
         self.retained.forget(first)
         self.epochs = self.epochs[sum(epoch.first < first for epoch in self.epochs[1:]) :]
         for consumer in list(self.consumers.values()):

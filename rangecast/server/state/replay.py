@@ -45,7 +45,7 @@ class Replay:
         first: int,
         chain_at: Callable[[int], bytes | None] = lambda _seq: None,
     ) -> None:
-        """Begin with the newest whole snapshot in a folder, or with nothing; reject a log that
+        """Start with the newest whole snapshot in a folder, or with nothing; reject a log that
         begins later than that ends. `chain_at`: the checksum of the log at a seq, if it is known.
         """
         unread: list[str] = []

@@ -168,7 +168,7 @@ def _compare(
 
 
 def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> Iterator[BatchRecord]:
-    """Yield batches in the order of their places in the log, each when the judge is there."""
+    """Yield batches in the order of the log, each when the oracle has reached it."""
     tail = KafkaTail(url)
     try:
         if tail.first > 1:

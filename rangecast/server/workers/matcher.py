@@ -68,7 +68,7 @@ class Matcher:
         self._told: set[str] = set()
 
     def begin(self, folder: Path | None, epoch: str, first: int) -> int:
-        """Begin with the newest snapshot of a folder, if there is one; return its seq."""
+        """Start with the newest snapshot of a folder, if there is one; return its seq."""
         self._epoch = epoch
         self._replay.begin(folder, epoch, first)
         return self._replay.seq

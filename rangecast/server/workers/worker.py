@@ -205,7 +205,7 @@ class Worker:
         return self._ends is not None and self._member.has_reached(self._ends)
 
     def _turn(self, is_over: Callable[[], bool]) -> None:
-        """Do a batch, if events have come; note how things are."""
+        """Process a batch, if events have come; record the state."""
         member, totals = self._member, self.totals
         assert member is not None
         self._turned = time.monotonic()

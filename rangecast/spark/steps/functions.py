@@ -72,8 +72,8 @@ def match_ids(
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_match` gave
     rejected        "error": a row that can't be used fails the job; "column": the function gives a
-                    struct of `subscriptions` and `error`, which tells what is wrong with the row
-                    and is null for all others
+                    struct of `subscriptions` and `error`, the reason for a rejected row and null
+                    for all others
     nan             "error": NaN in events is rejected; "missing": it is a missing value
     """
     _need_functions()

@@ -89,7 +89,7 @@ def rank(
     keep            columns of the events that travel along
     event_id        the column that names an event
     rejected        "error": an event that can't be used fails the job; "column": one more column
-                    `error` tells what is wrong with it, and is null for all others
+                    `error` has the reason, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     ignore_unknown  whether events may have columns that are neither attributes nor kept
     nan             "error": NaN in events is rejected; "missing": it is a missing value

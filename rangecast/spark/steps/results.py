@@ -28,7 +28,7 @@ class Form(NamedTuple):
     kept: StructType
     """Columns that travel along."""
     errors: bool
-    """Whether a column tells what is wrong with an event."""
+    """Whether a column has the reasons of rejected events."""
 
     @property
     def keep(self) -> list[str]:

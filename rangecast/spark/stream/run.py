@@ -7,8 +7,8 @@
         rejected=Folder("rejected/"),
     )
 
-Spark cuts the stream into batches, numbers them and repeats the last one after a crash; what we
-do with a batch is in `batch`. Stop it anywhere, any way, and start it again with the same
+Spark cuts the stream into batches, numbers them and repeats the last one after a crash; `batch`
+has what is done with a batch. Stop it anywhere, any way, and start it again with the same
 checkpoint: nothing is lost and, in sinks that promise it, nothing is there twice.
 """
 

@@ -88,7 +88,7 @@ class AnswerStep(ABC):
         ]
 
     def release(self) -> None:
-        """Release what was built for batches: there are no more."""
+        """Release what was built for batches."""
         for filter_ in self.filters:
             filter_.release()
         if hasattr(self, "_ready"):

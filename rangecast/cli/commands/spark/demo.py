@@ -155,7 +155,7 @@ class _Demo:
         self.run.say(f"   {self.stages[-1].seconds:.1f} s")
 
     def all(self, session: SparkSession, beside: Executor) -> None:
-        """Do every step; `beside` verifies and counts in another thread while Spark works."""
+        """Run every step; `beside` verifies and counts in another thread while Spark works."""
         from rangecast.cli.commands.spark.demo_ahead import Searches
         from rangecast.cli.commands.spark.demo_rank import K, rank_batch, some_best, verify_ranks
         from rangecast.cli.commands.spark.demo_verify import prove_matches

@@ -49,7 +49,7 @@ async def list_dead(request: Request, name: str, after: str = "", limit: int = 1
 async def redrive(request: Request, name: str) -> Any:
     """Retry dead letters, oldest first, up to 100 or the first failure.
 
-    Those that arrive, and those whose events are gone from the log, are dead letters no more.
+    Those that arrive, and those whose events are gone from the log, are no longer dead letters.
     """
     core, consumer = _asked(request, "subscribe", name)
     webhook = _webhook(request, consumer)

@@ -99,7 +99,7 @@ def _upserts(rows: pa.Table) -> pa.Table:
 
 
 def _edits(changes: pa.Table, columns: list[str]) -> pa.Table:
-    """Return the edits that a change feed tells of, in the order of the table's versions."""
+    """Return the edits of a change feed, in the order of the table's versions."""
     parts = []
     for version in sorted(set(changes["_commit_version"].to_pylist())):
         of_version = changes.filter(pc.equal(changes["_commit_version"], version))

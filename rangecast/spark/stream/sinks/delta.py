@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _LOOKED_AT = 100
-"""Commits of a table that tell which streams write to it."""
+"""Commits of a table that show which streams write to it."""
 
 
 class StoredTable(NamedTuple):
@@ -243,7 +243,7 @@ class Delta(FileSink):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise what delta-rs says as an error of ours."""
+        """Raise an error of delta-rs as a rangecast error."""
         from deltalake.exceptions import DeltaError
 
         try:
