@@ -18,6 +18,7 @@ from rangecast.errors import FilterError, FrameError
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
+from rangecast.model.shapes.verify import places_of, without_places
 from rangecast.model.space import Space
 from rangecast.overlay.interest.range_line import Curve
 from rangecast.overlay.wire.frames import (
@@ -108,7 +109,8 @@ def range_item(first: int, last: int) -> RangeItem:
 
 
 def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
-    """Return a filter as an item."""
+    """Return a filter as an item: of its shapes, the boxes that cover them."""
+    filter = _cover_of(filter)  # noqa: A001
     packed, strings = pack(filter.boxes), strings_of(filter.space)
     for box in filter.boxes:
         for axis, lo, hi in box:
@@ -118,8 +120,19 @@ def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
     return Wanted(BoxItem(name_of(packed), packed), packed)
 
 
+def _cover_of(filter: Filter) -> Filter:  # noqa: A002
+    """Return a filter without words of places, which no event has: they are verified at home."""
+    places = places_of(filter.space)
+    if places is None:
+        return filter
+    lo, hi = filter.arrays()
+    lo[:, places.axes], hi[:, places.axes] = -np.inf, np.inf
+    return Filter.from_boxes(filter.space, lo, hi)
+
+
 def wanted_of_boxes(boxes: Boxes, space: Space) -> list[Wanted]:
-    """Return subscriptions as items."""
+    """Return subscriptions as items: of their shapes, the boxes that cover them."""
+    boxes = without_places(boxes)
     is_text = boxes.mentions & ~(np.isfinite(boxes.lo) & np.isfinite(boxes.hi))
     for axis in strings_of(space):
         is_text[:, axis] = boxes.mentions[:, axis]
