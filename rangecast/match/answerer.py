@@ -46,10 +46,10 @@ class MatchAnswerer:
         choice = choose(boxes, index)
         return cls(build(boxes, choice.name), boxes.ids, choice, threads)
 
-    def as_part(self, gone: I64) -> MatchAnswerer:
+    def as_part(self, gone: I64, *, is_merged: bool = True) -> MatchAnswerer:
         """Return it as a part of a set that lacks the subscriptions that arrived at these times."""
         dead = dead_rows(self.arrival, len(self.ids), gone)
-        return replace(self, is_part=True, dead=dead)
+        return replace(self, is_part=is_merged, dead=dead)
 
     @property
     def best(self) -> None:

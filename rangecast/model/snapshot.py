@@ -163,7 +163,7 @@ def id_buffers(ids: pa.Array) -> Arrays:
     """Return an array of ids as plain arrays."""
     if pa.types.is_integer(ids.type):
         return {"ids": ids.to_numpy()}
-    packed = pa.concat_arrays([ids])  # so that the offsets begin at 0
+    packed = pa.concat_arrays([ids.cast(pa.large_string())])  # so that the offsets begin at 0
     _, offsets, text = packed.buffers()
     ends = np.frombuffer(offsets, np.int64)[: len(ids) + 1] if len(ids) else np.zeros(1, np.int64)
     ends = ends[packed.offset : packed.offset + len(ids) + 1]

@@ -113,12 +113,12 @@ class RankAnswerer:
         if asked.columns.spans and not isinstance(self.index, Slabs):
             raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: take 'auto'")
 
-    def as_part(self, gone: I64) -> RankAnswerer:
+    def as_part(self, gone: I64, *, is_merged: bool = True) -> RankAnswerer:
         """Return it as a part of a set that lacks the subscriptions that arrived at these times."""
         dead = dead_rows(self.arrival, len(self.ids), gone)
         died = None if dead is None else np.where(dead, 0, _NEVER)
         liveness = ALL if died is None else Liveness(ALL.set_rows, readonly(died), 0)
-        return replace(self, is_part=True, liveness=liveness)
+        return replace(self, is_part=is_merged, liveness=liveness)
 
     @property
     def best(self) -> int:

@@ -22,6 +22,7 @@ from .stream.sets import FixedSet as FixedSet
 from .stream.sets import MergedSet as MergedSet
 from .stream.sets import VersionedSet as VersionedSet
 from .stream.sinks.base import Callback as Callback
+from .stream.sinks.base import CatalogTable as CatalogTable
 from .stream.sinks.base import Console as Console
 from .stream.sinks.base import Folder as Folder
 from .stream.sinks.base import JsonFolder as JsonFolder

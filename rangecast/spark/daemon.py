@@ -14,7 +14,7 @@ import pyarrow  # noqa: F401
 from pyspark import daemon
 
 import rangecast.match.choose
-import rangecast.model.encoding.events  # noqa: F401
+import rangecast.spark.steps.query  # noqa: F401
 
 if __name__ == "__main__":
     daemon.manager()

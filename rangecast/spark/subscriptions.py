@@ -4,6 +4,8 @@
 
     id, seq (double or null), score, weights (binary or null), boxes (binary), error
 
+It gives them as rows of Spark, or many together in packs (`packs`).
+
 A string attribute numbers the words that the whole set mentions. So with one the workers first
 report all words; then all number them alike. Texts are parsed once nevertheless, and numbered
 afterwards (`model.filters.unnumbered`). Order of arrival is `seq`, or else the id.
@@ -45,9 +47,10 @@ from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import REMEDY, Rows
 from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
+from rangecast.spark import packs
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array
-from rangecast.spark.packed_boxes import binary_of, counts_of, floats_of, pack, unpack
+from rangecast.spark.packed_boxes import binary_of, floats_of, pack, unpack
 from rangecast.spark.shipped import ship
 from rangecast.spark.worker_errors import raise_worker_errors
 
@@ -61,9 +64,11 @@ class EncodedSet(NamedTuple):
     """Subscriptions of a DataFrame as boxes."""
 
     rows: DataFrame
+    packs: DataFrame
+    """The same rows, as `packs` says."""
     space: Space
     """With every word that they mention."""
-    parsed: DataFrame | None
+    parsed: DataFrame | None = None
     """Boxes kept on the workers' disks meanwhile, so that texts are parsed once."""
 
     def release(self) -> None:
@@ -93,8 +98,12 @@ def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
         for batch in batches:
             yield _encoded(known, batch, kind)
 
+    def pack_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return packs.pack(encode_all(batches))
+
     rows = subscriptions if parsed is None else parsed.drop("new")
-    return EncodedSet(rows.mapInArrow(encode_all, _schema(kind)), known, parsed)
+    encoded = rows.mapInArrow(encode_all, _schema(kind))
+    return EncodedSet(encoded, rows.mapInArrow(pack_all, packs.SCHEMA), known, parsed)
 
 
 def _parsed(subscriptions: DataFrame, space: Space) -> DataFrame:
@@ -138,11 +147,19 @@ def _schema(kind: DataType) -> StructType:
     return schema.add("weights", BinaryType()).add("boxes", BinaryType()).add("error", ERROR)
 
 
-def encoded_boxes(session: SparkSession, boxes: Boxes) -> tuple[DataFrame, Callable[[], None]]:
+class EncodedBoxes(NamedTuple):
+    """Boxes that are on the driver, as `encode` gives those of a DataFrame."""
+
+    rows: DataFrame
+    packs: DataFrame
+    release: Callable[[], None]
+    """Removes what the workers map."""
+
+
+def encoded_boxes(session: SparkSession, boxes: Boxes) -> EncodedBoxes:
     """Return boxes that are on the driver as `encode` gives them; their order is that of rows.
 
-    The workers map them and hand over their share, so that the JVM never holds all. Call what
-    comes with them when the rows are no longer used.
+    The workers map them and hand over their share, so that the JVM never holds all.
     """
     shipped = ship(session, boxes)
     whole = pa.types.is_integer(boxes.ids.type)
@@ -164,18 +181,23 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> tuple[DataFrame, Calla
                     }
                 )
 
-    schema = _schema(LongType() if whole else StringType())
-    rows = session.range(-(-boxes.rows // _SLICE)).mapInArrow(hand_over, schema)
-    return rows, shipped.release
+    def pack_all(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return packs.pack(hand_over(numbers))
+
+    slices = session.range(-(-boxes.rows // _SLICE))
+    rows = slices.mapInArrow(hand_over, _schema(LongType() if whole else StringType()))
+    packed = slices.mapInArrow(pack_all, packs.SCHEMA)
+    return EncodedBoxes(rows, packed, shipped.release)
 
 
-def gather(encoded: DataFrame, space: Space, rejected: RejectedRows | None = None) -> Boxes:
+def gather(encoded: EncodedSet, rejected: RejectedRows | None = None) -> Boxes:
     """Collect encoded subscriptions on the driver, in order of arrival."""
-    table = encoded.toArrow()
+    table = packs.collect(encoded.packs, encoded.rows.schema)
     bad = rejected or RejectedRows()
-    report_errors(table, bad)
-    good = table.filter(pc.is_null(table.column("error")))
-    return boxes_of_table(good, len(space), bad)
+    if table.column("error").null_count < table.num_rows:
+        report_errors(table, bad)
+        table = table.filter(pc.is_null(table.column("error")))
+    return boxes_of_table(table, len(encoded.space), bad)
 
 
 def report_errors(table: pa.Table, bad: RejectedRows) -> None:
@@ -190,9 +212,18 @@ def report_errors(table: pa.Table, bad: RejectedRows) -> None:
 
 def boxes_of_table(table: pa.Table, dimensions: int, bad: RejectedRows | None = None) -> Boxes:
     """Return encoded subscriptions, none with an error, in order of arrival; duplicates are bad."""
-    order = [("seq", "ascending"), ("id", "ascending")]
-    table = table.sort_by(order)
-    return boxes_in_order(table if bad is None else _without_duplicates(table, bad), dimensions)
+    if not _is_in_order(table):
+        table = table.sort_by([("seq", "ascending"), ("id", "ascending")])
+        table = table if bad is None else _without_duplicates(table, bad)
+    return boxes_in_order(table, dimensions)
+
+
+def _is_in_order(table: pa.Table) -> bool:
+    """Whether rows are in order of arrival by their ids alone, and no two of them are equal."""
+    ids = table.column("id")
+    if table.column("seq").null_count < table.num_rows:
+        return False
+    return bool(pc.all(pc.less(ids[:-1], ids[1:])).as_py()) if len(ids) > 1 else True
 
 
 def boxes_in_order(table: pa.Table, dimensions: int) -> Boxes:
@@ -240,31 +271,29 @@ class SetSize(NamedTuple):
     mentions: int
     """Attributes that the boxes mention, one by one."""
     dimensions: int
+    seqs: int = 0
+    """Rows whose order of arrival is given."""
+    errors: int = 0
+    """Rows that can't be used."""
 
 
 def size_of(given: EncodedSet | Boxes) -> SetSize:
     """Return how large a set is; of a DataFrame, by a job of its own."""
     if isinstance(given, Boxes):
         return SetSize(given.rows, len(given.lo), int(given.mentions.sum()), given.dimensions)
-
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            boxes, mentions = counts_of(batch.column("boxes"))
-            found = {"rows": [batch.num_rows], "boxes": [boxes], "mentions": [mentions]}
-            yield pa.record_batch(found)
-
-    counted = given.rows.select("boxes").mapInArrow(count, "rows long, boxes long, mentions long")
-    sums = counted.groupBy().sum("rows", "boxes", "mentions").collect()[0]
-    rows, boxes, mentions = (int(one or 0) for one in sums)
-    return SetSize(rows, boxes, mentions, len(given.space))
+    return SetSize(dimensions=len(given.space), **packs.count(given.packs))
 
 
-def without_duplicates(encoded: DataFrame, bad: RejectedRows) -> DataFrame:
+def without_duplicates(
+    encoded: DataFrame, bad: RejectedRows, ids: DataFrame | None = None
+) -> DataFrame:
     """Return the first subscription of each id; hand the others to `bad`, or raise.
 
-    As `boxes_of_table` does, for a set that the driver doesn't hold; a job of its own.
+    As `boxes_of_table` does, for a set that the driver doesn't hold; a job of its own. `ids` are
+    those of all rows, if they can be read for less than the rows.
     """
-    if encoded.groupBy("id").count().filter("count > 1").isEmpty():
+    every = encoded if ids is None else ids
+    if every.groupBy("id").count().filter("count > 1").isEmpty():
         return encoded
     in_order = Window.partitionBy("id").orderBy(F.asc_nulls_last("seq"))
     numbered = encoded.withColumn("_copy", F.row_number().over(in_order))

@@ -1,7 +1,9 @@
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
 
@@ -173,3 +175,11 @@ def test_take_gives_those_rows_in_that_order(boxes):
     assert some.ids.to_pylist() == [boxes.ids[int(row)].as_py() for row in rows]
     for place, row in enumerate(rows.tolist()):
         np.testing.assert_array_equal(some.lo[some.owner == place], boxes.lo[boxes.owner == row])
+
+
+def test_ids_of_either_kind_of_text_are_read_back(tmp_path):
+    for kind in (pa.string(), pa.large_string()):
+        ids = pa.array(["x", "a", "ü", "b"], kind)[1:]
+        boxes = replace(Boxes.of(np.zeros((3, 1)), np.ones((3, 1))), ids=ids)
+        save_boxes(tmp_path / str(kind), boxes, Space([Number("price")]))
+        assert load_boxes(tmp_path / str(kind))[0].ids.to_pylist() == ["a", "ü", "b"]

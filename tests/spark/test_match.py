@@ -212,7 +212,7 @@ def test_the_boxes_of_filters_are_those_of_words_in_order(spark):
     for rows, known in ((table, words), (ranges, ["b", "x"])):
         encoded = encode(spark.createDataFrame(rows).repartition(3), Space.from_toml(SPACE))
         assert encoded.space.vocabularies == {"symbol": known}
-        found = gather(encoded.rows, encoded.space)
+        found = gather(encoded)
         encoded.release()
         space = Space.from_definition(tomllib.loads(SPACE), {"symbol": known})
         expected = encode_subscriptions(rows, space)

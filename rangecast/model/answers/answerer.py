@@ -64,10 +64,10 @@ class Answerer(Protocol):
     def schema(self) -> pa.Schema:
         """The columns of its answers."""
 
-    def as_part(self, gone: I64) -> Answerer:
+    def as_part(self, gone: I64, *, is_merged: bool = True) -> Answerer:
         """Return it as a part of a set that lacks the subscriptions that arrived at these times.
 
-        Its answers can be merged with those of other parts (`model.merged`).
+        is_merged   whether its answers are merged with those of other parts (`merge_parts`)
         """
 
     def answers(self, points: F64) -> Iterator[Answers]:

@@ -85,13 +85,13 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
 
 def covered_rows(session: SparkSession, boxes: Boxes, group_bytes: int = GROUP_BYTES) -> I32:
     """Return `cover.batch.covered_by` of boxes that are on the driver, found by the workers."""
-    encoded, release = encoded_boxes(session, named_by_row(boxes))
+    encoded = encoded_boxes(session, named_by_row(boxes))
     try:
-        found = _covered(encoded, boxes.dimensions, group_bytes)
+        found = _covered(encoded.rows, boxes.dimensions, group_bytes)
         with _held(found):
             table = found.toArrow()
     finally:
-        release()
+        encoded.release()
     above = np.full(boxes.rows, -1, np.int32)
     above[table["subscription"].to_numpy()] = table["covered_by"].fill_null(-1).to_numpy()
     return above

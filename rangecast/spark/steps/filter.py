@@ -23,6 +23,7 @@ from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import Ranges
 from rangecast.merge.summary import Summary
 from rangecast.model.answers.answerer import Answers
+from rangecast.model.answers.merge_parts import PartAnswers
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.model.validation.flags import flag
@@ -56,6 +57,10 @@ class AsTheyAre:
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield a row for each event."""
         yield Answers(0, np.arange(len(points) + 1), {})
+
+    def rows(self, points: F64) -> Iterator[PartAnswers]:
+        """Yield a row for each event."""
+        yield PartAnswers(np.arange(len(points)), {})
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def union_by_workers(
     session: SparkSession, boxes: Boxes, max_ranges_per_subscription: int
 ) -> Callable[[Cells], Ranges]:
     """Return what sums up boxes that are on the driver, by the workers."""
-    encoded, release = encoded_boxes(session, boxes)
+    rows, _, release = encoded_boxes(session, boxes)
 
     def union(grid: Cells) -> Ranges:
         if len(grid.axes) * grid.bits > _MAX_BITS:
@@ -85,7 +85,7 @@ def union_by_workers(
                 boxes.owner,
                 max_ranges_per_subscription=max_ranges_per_subscription,
             )
-        table = _union(encoded, grid, boxes.dimensions, max_ranges_per_subscription, 0).toArrow()
+        table = _union(rows, grid, boxes.dimensions, max_ranges_per_subscription, 0).toArrow()
         return Ranges(*(table[name].to_numpy().astype(np.uint64) for name in ("start", "end")))
 
     weakref.finalize(union, release)

@@ -27,6 +27,7 @@ from rangecast.model.validation.inputs import as_boxes
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.scores.combine import check_combine
+from rangecast.spark import packs
 from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ShippedObject, ship
@@ -34,6 +35,7 @@ from rangecast.spark.steps.shards.build import Make, build_shards, hull_of, in_s
 from rangecast.spark.steps.shards.explain import explain_shards
 from rangecast.spark.steps.shards.sharded_set import Shard, ShardedSet
 from rangecast.spark.subscriptions import (
+    EncodedBoxes,
     EncodedSet,
     SetSize,
     encode,
@@ -217,18 +219,19 @@ def prepare_answers(
         wanted = _shards_wanted(size, max_worker_memory)
         make = in_space(make, known)
         if wanted == 1:
-            boxes = gathered(given, known, rejected)
+            boxes = gathered(given, rejected)
             empty = _empty(make, boxes.ids.type, len(known))
             shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
         else:
             by_row = isinstance(given, Boxes)
             with ExitStack() as held:
+                encoded: EncodedBoxes | EncodedSet
                 if isinstance(given, Boxes):
-                    encoded, release = encoded_boxes(session, given)
-                    held.callback(release)
+                    encoded = encoded_boxes(session, given)
+                    held.callback(encoded.release)
                 else:
-                    encoded = _usable(given.rows, rejected)
-                empty = _empty(make, arrow_ids(encoded.schema["id"].dataType), len(known))
+                    encoded = _usable(given, size, rejected)
+                empty = _empty(make, arrow_ids(encoded.rows.schema["id"].dataType), len(known))
                 shards = build_shards(session, encoded, make, size, wanted, by_row=by_row)
     width = len(known) if width is None else width
     if shards[0].shipped.folder is not None:
@@ -280,35 +283,40 @@ def _encoded_once(
         yield replace(boxes, ids=as_spark_ids(boxes.ids)), known
         return
     encoded = encode(subscriptions, space)
-    encoded.rows.persist(StorageLevel.DISK_ONLY)
+    encoded.packs.persist(StorageLevel.DISK_ONLY)
     try:
-        yield encoded, encoded.space
+        rows = packs.unpack(encoded.packs, encoded.rows.schema)
+        yield encoded._replace(rows=rows), encoded.space
     finally:
-        encoded.rows.unpersist()
+        encoded.packs.unpersist()
         encoded.release()
 
 
-def gathered(
-    given: EncodedSet | Boxes, space: Space, rejected: RejectedRows | None = None
-) -> Boxes:
+def gathered(given: EncodedSet | Boxes, rejected: RejectedRows | None = None) -> Boxes:
     """Return subscriptions on the driver, with ids that Spark takes."""
     if isinstance(given, Boxes):
         return given
-    boxes = gather(given.rows, space, rejected)
+    boxes = gather(given, rejected)
     return replace(boxes, ids=as_spark_ids(boxes.ids))
 
 
 def gathered_set(subscriptions: DataFrame, space: Space) -> tuple[Boxes, Space]:
     """Return the subscriptions of a DataFrame on the driver, and the space with their words."""
     with _encoded_once(subscriptions, space) as (given, known):
-        return gathered(given, known), known
+        return gathered(given), known
 
 
-def _usable(encoded: DataFrame, rejected: RejectedRows | None) -> DataFrame:
+def _usable(encoded: EncodedSet, size: SetSize, rejected: RejectedRows | None) -> EncodedSet:
     """Return the subscriptions that can be used; hand the others to `rejected`, or raise."""
     bad = rejected or RejectedRows()
-    report_errors(encoded.filter("error is not null").toArrow(), bad)
-    return without_duplicates(encoded.filter("error is null"), bad)
+    rows = encoded.rows
+    if size.errors:
+        report_errors(rows.filter("error is not null").toArrow(), bad)
+        rows = rows.filter("error is null")
+    usable = without_duplicates(rows, bad, packs.unpack(encoded.packs, rows.schema, ["id"]))
+    if usable is encoded.rows:
+        return encoded
+    return encoded._replace(rows=usable, packs=usable.mapInArrow(packs.pack, packs.SCHEMA))
 
 
 def loaded(subscriptions: Boxes | str | Path, space: Space) -> tuple[Boxes, Space]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from rangecast.kernels.arrays import I64
-from rangecast.model.answers.answerer import Answerer
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.answers.answerer import Answers
+from rangecast.model.answers.merge_parts import PartAnswers
 from rangecast.spark.columns import ERROR, ERROR_TYPE
 from rangecast.spark.events import Encoded
-from rangecast.spark.steps.shards.sharded_set import ShardedSet
 
 
 class Form(NamedTuple):
@@ -50,24 +50,39 @@ def result_schema(form: Form, answers: pa.Schema) -> StructType:
     return StructType([*fields, *([StructField("error", ERROR)] if form.errors else [])])
 
 
+class EventAnswerer(Protocol):
+    """Answers the events of a task."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answers."""
+
+    def answers(self, points: F64) -> Iterator[Answers]:
+        """Yield the answers to events (n, d) in pieces, all of an event in one and in order."""
+
+    def rows(self, points: F64) -> Iterator[PartAnswers]:
+        """Yield the answers to events (n, d) in pieces, in no order."""
+
+
 def answer(
-    answerer: Answerer | ShardedSet, batch: pa.RecordBatch, encoded: Encoded, form: Form
+    answerer: EventAnswerer, batch: pa.RecordBatch, encoded: Encoded, form: Form
 ) -> Iterator[pa.RecordBatch]:
     """Yield the answers to one batch of events in pieces of bounded size, bad events last.
 
-    `batch` has the event's id and the kept columns. An event is answered in one piece.
+    `batch` has the event's id and the kept columns.
     """
-    for found in answerer.answers(encoded.points):
-        if form.arrays:
+    if form.arrays:
+        for found in answerer.answers(encoded.points):
             places = encoded.places[found.first : found.first + len(found.offsets) - 1]
             ends = pa.array(found.offsets.astype(np.int32))
             columns = {
                 form.name(name): pa.ListArray.from_arrays(ends, column)
                 for name, column in found.columns.items()
             }
-        else:
-            places, columns = encoded.places[found.events], found.columns
-        yield _made(batch, places, columns, None, form)
+            yield _made(batch, places, columns, None, form)
+    else:
+        for events, columns in answerer.rows(encoded.points):
+            yield _made(batch, encoded.places[events], columns, None, form)
     bad = len(encoded.bad_places)
     if bad:
         columns = {}

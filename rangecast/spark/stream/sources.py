@@ -134,12 +134,15 @@ class Rate(SourceTable, tag="rate"):
 
 
 class TableSource(SourceTable, tag="table"):
-    """A table that Spark has a reader for: Delta, Iceberg, JDBC and so on."""
+    """A table that Spark has a reader for, or one of its catalogs: Delta, Iceberg, JDBC."""
 
     is_replayable: ClassVar[bool] = False
 
-    format: Annotated[str, takes("a format that Spark reads, such as 'delta' or 'iceberg'")]
+    format: Annotated[
+        str | None, takes("a format that Spark reads, such as 'delta' or 'iceberg'")
+    ] = None
     path: Annotated[Location | None, takes("where the table is")] = None
+    catalog: Annotated[str | None, takes("a name in Spark's catalog: 'main.market.quotes'")] = None
     options: Annotated[Options, takes("a table of texts and numbers, for Spark's reader")] = field(
         default_factory=dict
     )
@@ -148,25 +151,32 @@ class TableSource(SourceTable, tag="table"):
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
     ) -> DataFrame:
         """Return the events."""
-        frame = read_table(session, self.format, self.path, self.options, stream=stream)
-        return with_columns(frame, self.columns)
+        given = (self.format, self.path, self.catalog)
+        return with_columns(read_table(session, *given, self.options, stream=stream), self.columns)
 
 
 def read_table(
     session: SparkSession,
-    form: str,
+    form: str | None,
     path: str | None,
+    name: str | None,
     options: Mapping[str, Any],
     *,
     stream: bool = False,
 ) -> DataFrame:
-    """Return a table by Spark's reader of its format, or say what is missing to read it."""
+    """Return a table by Spark's reader of its format, or by its name in the catalog.
+
+    If it can't be read, say what is missing.
+    """
     reader = session.readStream if stream else session.read
+    if form is not None and name is None:
+        reader = reader.format(form)
     try:
-        return reader.format(form).options(**options).load(path)
+        reader = reader.options(**options)
+        return reader.load(path) if name is None else reader.table(name)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
-            raise UsageError(f"{path or form}: can't be read by Spark: {error}") from None
+            raise UsageError(f"{name or path or form}: can't be read by Spark: {error}") from None
         raise UsageError(
             f"Spark has no reader for {form!r} on its class path\n"
             "  hint: add the format's runtime for your Spark by spark.jars.packages or spark.jars"

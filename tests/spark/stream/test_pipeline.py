@@ -140,6 +140,18 @@ MISTAKES = [
     (GOOD.replace('file = "subs.csv"', ""), r"subscriptions\[0\].file: give either"),
     (STREAM.replace('file = "subs.csv"', ""), r"subscriptions\[0\].file: give a file, a table, a"),
     (
+        STREAM.replace('file = "subs.csv"', 'file = "subs.csv"\nserver = "http://a:1"'),
+        r"subscriptions\[0\].server: it has the whole set",
+    ),
+    (
+        STREAM.replace('file = "subs.csv"', 'server = "http://a:1"'),
+        r"subscriptions\[0\].server_space: a server and its space go together",
+    ),
+    (
+        STREAM.replace('file = "subs.csv"', 'server = "a:1"\nserver_space = "s"'),
+        r"subscriptions\[0\].server: can't be used\n  given: 'a:1'\n  expected: the URL of a ser",
+    ),
+    (
         GOOD.replace("[[step]]", 'edits = "e"\n[[step]]'),
         r"subscriptions\[0\].edits: is for streams",
     ),

@@ -21,9 +21,10 @@ from rangecast.spark.stream.sets import FixedSet
 from rangecast.spark.stream.sinks.base import Folder, JsonFolder
 from rangecast.spark.stream.sinks.delta import Delta
 from rangecast.spark.stream.sinks.join_files import join_parquet
-from rangecast.spark.stream.sinks.written import LocalFolder, WrittenFile
+from rangecast.spark.stream.sinks.written import LocalFolder, WrittenFile, encodings
 from rangecast.spark.stream.steps import MatchStep, RankStep
 from rangecast.store.commits import read_committed
+from tests.support.delta_log import delta_rows
 
 SPACE = Space([Number("price")])
 MOMENT = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
@@ -80,7 +81,7 @@ def zone(spark, name):
 def moments(kind, path):
     """Return the moments that a sink's readers see, by the event's id."""
     if kind == "delta":
-        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+        rows = delta_rows(path)
     elif kind == "parquet":
         rows = read_committed(path).to_table().to_pylist()
     else:
@@ -150,9 +151,7 @@ def table(path, partition_by=None, configuration=None, **columns):
 
 
 def rows_of(path):
-    return sorted(
-        map(tuple, (row.values() for row in DeltaTable(path).to_pyarrow_table().to_pylist()))
-    )
+    return sorted(map(tuple, (row.values() for row in delta_rows(path))))
 
 
 def test_partitions_of_a_table_are_obeyed(spark, tmp_path):
@@ -164,7 +163,7 @@ def test_partitions_of_a_table_are_obeyed(spark, tmp_path):
     expected = {(5, "low", "a/b c=%"), (15, "low", "a/b c=%"), (15, "high", "a/b c=%")}
     expected |= {(15, "low", None), (15, "high", None), (16, "low", None), (16, "high", None)}
     expected |= {(25, "high", None)}
-    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    found = delta_rows(path)
     assert {(row["event"], row["subscription"], row["kind"]) for row in found} == expected
     assert len(found) == 8
     actions = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()
@@ -203,7 +202,7 @@ KINDS = ["a", "b/ü=1", None]
 def partitioned_rows(spark, kind, path):
     """Return the rows that the usual readers of a sink see."""
     if kind == "delta":
-        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+        rows = delta_rows(path)
     else:
         schema = "event long, subscription string, kind string"
         read = spark.read if kind == "parquet" else spark.read.schema(schema)
@@ -255,21 +254,46 @@ def test_columns_that_rows_cant_be_partitioned_by_are_rejected(spark, tmp_path):
         Folder(tmp_path, partition_by="kind")
 
 
-def test_files_are_joined_up_to_the_target_and_within_a_partition(tmp_path):
+def test_small_files_are_joined_up_to_the_target_and_within_a_partition(tmp_path):
     place = LocalFolder(str(tmp_path))
     files = []
-    for number in range(6):
-        name = f"part-{number}.parquet"
+    for number in range(12):
+        name = f"part-{number:02}.parquet"
         pq.write_table(pa.table({"n": [number]}), tmp_path / name)
         size = (tmp_path / name).stat().st_size
-        files.append(WrittenFile(name, 1, size, ("a" if number < 4 else "b",)))
-    for target, sizes in ((0, [1] * 6), (files[0].size * 3, [3, 1, 2]), (1 << 20, [4, 2])):
-        files = join_parquet(place, files, target)
-        assert [file.rows for file in files] == sizes
+        files.append(WrittenFile(name, 1, size, ("a" if number < 10 else "b",)))
+    size = files[-1].size
+    for target, rows in ((0, [1] * 12), (size * 7, [1] * 12), (size * 8, [8, 2, 2])):
+        files = join_parquet(place, files, target)  # those above an eighth of it aren't small
+        assert [file.rows for file in files] == rows
         found = {pq.read_table(tmp_path / file.name)["n"][0].as_py() for file in files}
         assert len(list(tmp_path.iterdir())) == len(files) == len(found)
-    assert sorted(place.read(files[0].name)["n"].to_pylist()) == [0, 1, 2, 3]
+    assert place.read(files[0].name)["n"].to_pylist() == list(range(8))
     assert all(place.has(file.name) and file.size for file in files)
+
+
+def test_integers_are_written_as_differences_whatever_columns_are_kept(tmp_path):
+    table = pa.table(
+        {
+            "event": [1, 2],
+            "subscription": ["a", "b"],
+            "lists": pa.array([[[1]], []], pa.list_(pa.list_(pa.int32()))),
+            "fields": [{"a": 1, "b": [{"c": 2}]}] * 2,
+            "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int32())),
+            "flag": [True, None],
+            "nothing": pa.nulls(2),
+        }
+    )
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, **encodings(table.schema))
+    assert pq.read_table(path).equals(table)
+    group = pq.read_metadata(path).row_group(0)
+    columns = map(group.column, range(group.num_columns))
+    used = {one.path_in_schema: one.encodings for one in columns}
+    integers = {name for name, some in used.items() if "DELTA_BINARY_PACKED" in some}
+    nested = {"lists.list.element.list.element", "fields.a", "fields.b.list.element.c"}
+    assert integers == {"event", "map.key_value.value", *nested}
+    assert "RLE_DICTIONARY" in used["subscription"]
 
 
 def changed(path, change):

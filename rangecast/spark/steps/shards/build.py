@@ -1,10 +1,10 @@
 """Shards built by the workers: subscriptions go to the task of their shard, which builds it.
 
 A sample of the boxes says where shards lie (`placing`). Every row gets the number of its shard and
-of its arrival; one shuffle brings the rows of a shard together; a task reads them, builds the
-structure, and saves it as a snapshot. On a local master that is all: the workers map what one of
-them wrote. On a cluster the snapshot stays on the host that built it and travels once through the
-driver, which hands it to Spark and never holds more than one shard.
+of its arrival; one shuffle brings the rows of a shard together, many in one value (`packs`). A task
+reads them, builds the structure, and saves it as a snapshot. On a local master that is all: the
+workers map what one of them wrote. On a cluster the snapshot stays on the host that built it and
+travels once through the driver, which hands it to Spark and never holds more than one shard.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import IntegerType, LongType, StructType
+from pyspark.sql.types import LongType, StructType
 
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.verify import places_of, without_places
 from rangecast.model.space import Space
+from rangecast.spark import packs
 from rangecast.spark.columns import as_spark_ids
 from rangecast.spark.session import is_local
 from rangecast.spark.shipped import (
@@ -38,7 +39,13 @@ from rangecast.spark.shipped import (
 )
 from rangecast.spark.steps.shards.placing import Placing, hulls, place
 from rangecast.spark.steps.shards.sharded_set import Shard
-from rangecast.spark.subscriptions import SetSize, boxes_in_order, boxes_of_table
+from rangecast.spark.subscriptions import (
+    EncodedBoxes,
+    EncodedSet,
+    SetSize,
+    boxes_in_order,
+    boxes_of_table,
+)
 
 SAMPLE = 20_000
 """Subscriptions that space is cut by."""
@@ -49,6 +56,7 @@ _BUILT = (
     "data binary"
 )
 _COLUMNS = ("id", "seq", "score", "weights", "boxes")
+_ARRIVAL = "arrival"
 
 Make = Callable[[Boxes], Any]
 """Builds an answerer over some subscriptions."""
@@ -73,7 +81,7 @@ def in_space(make: Make, space: Space) -> Make:
 
 def build_shards(
     session: SparkSession,
-    encoded: DataFrame,
+    encoded: EncodedSet | EncodedBoxes,
     make: Make,
     size: SetSize,
     wanted: int,
@@ -84,20 +92,21 @@ def build_shards(
 
     by_row   their `seq` are the rows of one set: these are the numbers of their arrival
     """
-    dimensions = size.dimensions
-    some = encoded.select("id", "seq", "boxes")
-    if size.rows > SAMPLE:
-        some = some.sample(fraction=SAMPLE / size.rows, seed=1)
-    placing = place(boxes_of_table(some.toArrow(), dimensions), wanted)
-    by_seq = F.col("seq").cast("long").alias("arrival")
-    numbered = encoded.select(*_COLUMNS, by_seq) if by_row else _numbered(encoded)
-    placed = _placed(numbered, dimensions, placing)
+    dimensions, schema = size.dimensions, encoded.rows.schema
+    some = packs.sample(encoded.packs, schema, SAMPLE / max(1, size.rows))
+    placing = place(boxes_of_table(some, dimensions), wanted)
+    by_id = not size.seqs and isinstance(schema["id"].dataType, LongType)
+    if by_row or by_id:
+        given, name = encoded.packs, "seq" if by_row else "id"
+    else:
+        given, name = _in_order(encoded.rows), _ARRIVAL
+    placed = _placed(given, name, dimensions, placing)
     ordered = placed.repartition(placing.shards, "shard").sortWithinPartitions("shard")
     folder = build_folder() if is_local(session) else None
 
     def build_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in _by_shard(batches):
-            yield from _built(table, dimensions, make, folder)
+        for streams in _by_shard(batches):
+            yield from _built(streams, dimensions, make, folder)
 
     built = ordered.mapInArrow(build_all, _BUILT).persist(StorageLevel.DISK_ONLY)
     try:
@@ -111,68 +120,93 @@ def build_shards(
         built.unpersist()
 
 
-def _numbered(encoded: DataFrame) -> DataFrame:
+def _in_order(encoded: DataFrame) -> DataFrame:
     """Return the subscriptions with a number each that says which of two arrived first."""
-    whole = isinstance(encoded.schema["id"].dataType, LongType)
-    if whole and encoded.filter("seq is not null").isEmpty():
-        return encoded.select(*_COLUMNS, F.col("id").alias("arrival"))
     order = [F.asc_nulls_last("seq"), F.asc("id")]
     tasks = encoded.sparkSession.conf.get("spark.sql.shuffle.partitions")
     ordered = encoded.repartitionByRange(int(tasks or 2), *order).sortWithinPartitions(*order)
-    return ordered.select(*_COLUMNS, F.monotonically_increasing_id().alias("arrival"))
+    return ordered.select(*_COLUMNS, F.monotonically_increasing_id().alias(_ARRIVAL))
 
 
-def _placed(numbered: DataFrame, dimensions: int, placing: Placing) -> DataFrame:
-    """Return the subscriptions with the number of their shard."""
+def _placed(given: DataFrame, by: str, dimensions: int, placing: Placing) -> DataFrame:
+    """Return the subscriptions as streams of rows that go to one shard each.
+
+    given   packs, or rows
+    by      the column that says when they arrived
+    """
+    in_packs = "data" in given.columns
 
     def place_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            deal = batch.column("arrival").to_numpy()
-            boxes = boxes_in_order(pa.Table.from_batches([batch]), dimensions)
-            shard = placing.shards_of(*hulls(boxes), deal).astype(np.int32)
-            yield batch.append_column("shard", pa.array(shard))
+        tables = packs.opened(batches) if in_packs else map(_table, batches)
+        for table in tables:
+            arrival = table.column(by).to_numpy().astype(np.int64)
+            shard = placing.shards_of(*hulls(boxes_in_order(table, dimensions)), arrival)
+            order = np.argsort(shard, kind="stable")
+            sorted_rows = table.select([*_COLUMNS]).append_column(_ARRIVAL, pa.array(arrival))
+            sorted_rows = sorted_rows.take(pa.array(order)).combine_chunks()
+            ends = np.flatnonzero(np.diff(shard[order], append=-1)) + 1
+            begins = [0, *ends[:-1].tolist()] if len(ends) else []
+            yield pa.record_batch(
+                {
+                    "shard": pa.array(shard[order][begins].astype(np.int32)),
+                    "data": pa.array(
+                        [
+                            packs.stream_of(sorted_rows.slice(begin, end - begin))
+                            for begin, end in zip(begins, ends.tolist(), strict=True)
+                        ],
+                        pa.binary(),
+                    ),
+                }
+            )
 
-    schema = StructType([*numbered.schema.fields]).add("shard", IntegerType())
-    return numbered.mapInArrow(place_all, schema)
+    rows = given.select("data") if in_packs else given
+    return rows.mapInArrow(place_all, "shard int, data binary")
 
 
-def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of one shard after the other; they are sorted by shard."""
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Buffer]]:
+    """Yield the streams of one shard after the other; they are sorted by shard."""
     number: int | None = None
-    held: list[pa.RecordBatch] = []
+    held: list[pa.Buffer] = []
     for batch in batches:
-        shard = batch.column("shard").to_numpy()
-        ends = [*np.flatnonzero(np.diff(shard)) + 1, len(shard)] if len(shard) else []
-        begin = 0
-        for end in ends:
-            if shard[begin] != number and held:
-                yield pa.Table.from_batches(held)
+        for shard, data in zip(
+            batch.column("shard").to_pylist(), batch.column("data"), strict=True
+        ):
+            if shard != number and held:
+                yield held
                 held = []
-            number = shard[begin]
-            held.append(batch.slice(begin, end - begin))
-            begin = end
+            number = shard
+            held.append(data.as_buffer())
     if held:
-        yield pa.Table.from_batches(held)
+        yield held
 
 
 def _built(
-    table: pa.Table, dimensions: int, make: Make, folder: Path | None
+    streams: list[pa.Buffer], dimensions: int, make: Make, folder: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Build and save one shard; yield what is known of it, and its bytes if they must travel."""
-    table = table.sort_by("arrival")
-    arrival = table.column("arrival").to_numpy()
+    table = packs.rows_of(streams, StructType())
+    streams.clear()  # what isn't needed any more goes at once: the structure needs the room
+    table = table.sort_by(_ARRIVAL)
+    arrival = table.column(_ARRIVAL).to_numpy()
     boxes = boxes_in_order(table, dimensions)
+    del table
     space = make.space if isinstance(make, _InSpace) else None
     boxes = replace(boxes, ids=as_spark_ids(boxes.ids), space=space)
     lo, hi = hull_of(boxes)
     answerer = replace(make(boxes), arrival=arrival)
+    rows = boxes.rows
+    del boxes
     saved = save(folder or hosts_folder(), answerer)
     data = b"" if folder else packed(saved)
     for begin in range(0, max(1, len(data)), _PIECE):
         yield pa.record_batch(
             {
                 "digest": [saved.name],
-                "rows": [boxes.rows],
+                "rows": [rows],
                 "memory": [answerer.memory],
                 "lo": [lo.tobytes()],
                 "hi": [hi.tobytes()],

@@ -107,12 +107,29 @@ class ShardedSet:
             rows += int(merged.offsets[-1])
             take = max(_LEAST, _ROWS * first // max(1, rows))
 
-    def _parts(self, shard: Shard, points: F64, *, everywhere: bool) -> Iterator[PartAnswers]:
+    def rows(self, points: F64) -> Iterator[PartAnswers]:
+        """Yield the answers to events (n, d) in pieces of bounded size, in no order.
+
+        Where all answers count, those of one shard come after those of another: nothing is merged.
+        """
+        fitted = self.settings(self.empty)
+        if len(self.shards) > 1 and fitted.best is None:
+            everywhere = not fitted.only_holders
+            for shard in self.shards:
+                yield from self._parts(shard, points, everywhere=everywhere, is_merged=False)
+        else:
+            for found in self.answers(points):
+                yield PartAnswers(found.events, found.columns)
+
+    def _parts(
+        self, shard: Shard, points: F64, *, everywhere: bool, is_merged: bool = True
+    ) -> Iterator[PartAnswers]:
         """Yield what a shard finds; `everywhere`: also for events outside its hull."""
         events = np.arange(len(points)) if everywhere else shard.met_by(points)
         if len(events):
             some = points if len(events) == len(points) else points[events]
-            for found in self._open(shard).as_part(shard.gone).answers(some):
+            part = self._open(shard).as_part(shard.gone, is_merged=is_merged)
+            for found in part.answers(some):
                 yield PartAnswers(events[found.events], found.columns)
 
     def _open(self, shard: Shard) -> Answerer:

@@ -1,1 +1,1 @@
-"""Edits of a set of subscriptions that arrive as a stream: files, Delta tables."""
+"""Edits of a set of subscriptions that arrive as a stream: files, Delta tables, servers."""

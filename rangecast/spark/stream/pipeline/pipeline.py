@@ -35,6 +35,7 @@ from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
 from rangecast.spark.stream.edits.delta import DeltaEdits
 from rangecast.spark.stream.edits.files import EDITS, EditsRunner
+from rangecast.spark.stream.edits.server import ServerEdits
 from rangecast.spark.stream.kafka import KafkaSource
 from rangecast.spark.stream.lists import NotifyRunner
 from rangecast.spark.stream.pipeline.graph import Graph, graph_of
@@ -174,8 +175,8 @@ class _Build:
         self._session = session
         self._sets: dict[str, Subscriptions] = {}
         self._merged: dict[tuple[str, str], MergedSet] = {}
-        self.followed: list[DeltaEdits] = []
-        """Tables of subscriptions that are looked at before each batch."""
+        self.followed: list[DeltaEdits | ServerEdits] = []
+        """Tables and servers whose subscriptions are looked at before each batch."""
 
     def events(self, source: str, *, stream: bool) -> DataFrame:
         """Return the events of a source, with the columns that steps ask for."""
@@ -259,8 +260,11 @@ class _Build:
         edits = None if folder is None else Edits(folder, versions, space)
         if table.delta is not None and folder is not None:
             self.followed.append(DeltaEdits(table.delta, folder))
+        elif table.server is not None and table.server_space is not None and folder is not None:
+            self.followed.append(ServerEdits(table.server, table.server_space, folder))
+        if table.delta is not None or table.server is not None:
             self.followed[-1]()
-        if (table.file or table.table) and (edits is None or not versions.all()):
+        if (table.file or table.table or table.catalog) and (edits is None or not versions.all()):
             versions.commit_file(*self._read(table))
         elif table.edits_source is not None and not versions.all():
             none = np.zeros((0, len(space)))  # the first edits come by a stream that isn't started
@@ -269,7 +273,7 @@ class _Build:
 
     def edits_folder(self, table: SetTable) -> Path | None:
         """Return the folder of a set's edits; those of a source are put there."""
-        if table.edits is not None or (table.edits_source is None and table.delta is None):
+        if table.edits is not None or not any((table.edits_source, table.delta, table.server)):
             return table.edits
         stream = self._pipeline.settings.stream
         assert stream is not None
@@ -278,7 +282,7 @@ class _Build:
     def _fixed(self, table: SetTable) -> FixedSet:
         """Return a set of a batch job."""
         space = self._pipeline.space
-        if table.table is not None:
+        if table.table is not None or table.catalog is not None:
             return FixedSet(self._table(table), space)
         if table.file is not None:
             return FixedSet(*self._read(table))
@@ -295,7 +299,7 @@ class _Build:
         return gathered_set(self._table(table), space)
 
     def _table(self, table: SetTable) -> DataFrame:
-        return read_table(self._session, table.format, table.table, {})
+        return read_table(self._session, table.format, table.table, table.catalog, {})
 
 
 def _need_columns(source: Files, events: DataFrame, space: Space) -> None:

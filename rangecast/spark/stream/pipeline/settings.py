@@ -14,7 +14,14 @@ from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 from rangecast.spark.stream.run import AVAILABLE_NOW
-from rangecast.spark.stream.sinks.base import Console, FileSink, Folder, JsonFolder, SinkTable
+from rangecast.spark.stream.sinks.base import (
+    CatalogTable,
+    Console,
+    FileSink,
+    Folder,
+    JsonFolder,
+    SinkTable,
+)
 from rangecast.spark.stream.sinks.delta import Delta
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES
 from rangecast.spark.stream.sources import Files, Options, Rate, TableSource
@@ -31,6 +38,7 @@ Keep = Annotated[tuple[Column, ...], takes("a list of columns")]
 Named = Annotated[str | None, takes("the name of a source, a set or a step")]
 Index = Annotated[str, takes("the name of an index, such as 'auto'")]
 Bytes = Annotated[Count, takes("a number of bytes")]
+Url = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Replace = Annotated[bool, takes("true or false")]
 """Whether a batch job replaces what an earlier run wrote."""
 
@@ -42,10 +50,13 @@ class Subscriptions(Table):
     file: Annotated[Path | None, takes("a file of subscriptions")] = None
     table: Annotated[Location | None, takes("a table of subscriptions that Spark reads")] = None
     format: Annotated[str, takes("the format of the table, as Spark names it")] = "parquet"
+    catalog: Annotated[str | None, takes("a table by its name in Spark's catalog")] = None
     versions: Annotated[Path | None, takes("a folder of versions")] = None
     edits: Annotated[Path | None, takes("a folder of files of edits")] = None
     edits_source: Annotated[str | None, takes("the name of a source of edits")] = None
     delta: Annotated[Location | None, takes("a Delta table whose changes are followed")] = None
+    server: Annotated[Url | None, takes("the URL of a server")] = None
+    server_space: Annotated[str | None, takes("the space of the server that is followed")] = None
     keep_versions: Annotated[Count | None, takes("how many versions to keep")] = None
 
 
@@ -166,6 +177,15 @@ class DeltaSink(SinkTable, tag="delta"):
     target_file_bytes: FileBytes = TARGET_FILE_BYTES
 
 
+class CatalogSink(SinkTable, tag="table"):
+    """A table of a catalog of Spark's."""
+
+    made = CatalogTable
+    catalog: Annotated[str, takes("a name in Spark's catalog: 'main.market.matches'")]
+    format: Annotated[str | None, takes("the format of a new table, such as 'iceberg'")] = None
+    replace: Replace = False
+
+
 class ConsoleSink(SinkTable, tag="console"):
     """The standard output."""
 
@@ -173,7 +193,7 @@ class ConsoleSink(SinkTable, tag="console"):
     rows: Annotated[Count, takes("how many rows to show")] = 20
 
 
-AnySink = ParquetSink | JsonSink | DeltaSink | ConsoleSink | KafkaSink
+AnySink = ParquetSink | JsonSink | DeltaSink | CatalogSink | ConsoleSink | KafkaSink
 
 
 class RejectedSettings(Table):
@@ -233,6 +253,11 @@ class Settings(Table):
         """Return what is wrong with keys that are of the right type, one by one or together."""
         if self.rejected and self.rejected.type != "delta" and "://" in self.rejected.path:
             return "rejected.type: a URL takes a table\n  expected: type = 'delta'"
+        for place, source in enumerate(self.source):
+            if isinstance(source, TableSource) and (source.format is None) == (
+                source.catalog is None
+            ):
+                return f"source[{place}].format: give either a format or a name in the catalog"
         problems = self._stream_problems() if self.mode == "stream" else self._batch_problems()
         return next(problems, None)
 
@@ -245,10 +270,11 @@ class Settings(Table):
             yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
         for place, given in enumerate(self.subscriptions):
             at = f"subscriptions[{place}]"
-            for key in ("edits", "edits_source", "delta", "keep_versions"):
+            for key in ("edits", "edits_source", "delta", "server", "keep_versions"):
                 if getattr(given, key) is not None:
                     yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
-            if sum(one is not None for one in (given.file, given.table, given.versions)) != 1:
+            places = (given.file, given.table, given.catalog, given.versions)
+            if sum(one is not None for one in places) != 1:
                 yield f"{at}.file: give either a file, a table or a folder of versions"
 
     def _stream_problems(self) -> Iterator[str]:
@@ -257,12 +283,17 @@ class Settings(Table):
             return
         for place, given in enumerate(self.subscriptions):
             at = f"subscriptions[{place}]"
-            if given.file is not None and given.table is not None:
+            whole = (given.file, given.table, given.catalog)
+            if sum(one is not None for one in whole) > 1:
                 yield f"{at}.table: give either a file or a table"
-            others = (given.file, given.table, given.edits, given.edits_source)
-            if given.delta is not None and any(others):
+            others = (*whole, given.edits, given.edits_source)
+            if given.delta is not None and any((*others, given.server)):
                 yield f"{at}.delta: the table has the whole set; leave out the other places of it"
-            if not any((*others, given.versions, given.delta)):
+            if given.server is not None and any(others):
+                yield f"{at}.server: it has the whole set; leave out the other places of it"
+            if (given.server is None) != (given.server_space is None):
+                yield f"{at}.server_space: a server and its space go together"
+            if not any((*others, given.versions, given.delta, given.server)):
                 yield f"{at}.file: give a file, a table, a folder of versions, or a folder of edits"
             if "://" in self.stream.checkpoint:
                 needed = "a folder on a file system, as the checkpoint is none"
@@ -270,8 +301,9 @@ class Settings(Table):
                     yield f"{at}.versions: is missing\n  expected: {needed}"
                 if given.edits_source is not None and given.edits is None:
                     yield f"{at}.edits: is missing\n  expected: {needed}"
-                if given.delta is not None:
-                    yield f"{at}.delta: the checkpoint is a URL\n  expected: {needed}"
+                for key in ("delta", "server"):
+                    if getattr(given, key) is not None:
+                        yield f"{at}.{key}: the checkpoint is a URL\n  expected: {needed}"
         for place, sink in enumerate(self.sink):
             if getattr(sink, "replace", False):
                 yield f"sink[{place}].replace: is for batch jobs\n  expected: mode = 'batch'"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
 
 import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
@@ -298,6 +299,29 @@ def _parquet_rows(path: Path) -> int:
 def _lines(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+class CatalogTable(Sink):
+    """A table of a catalog of Spark's, by its name; Spark appends to it.
+
+    Spark makes a table that isn't there, of `format` if that is given. A batch that is run again is
+    appended again.
+    """
+
+    def __init__(self, catalog: str, *, format: str | None = None, replace: bool = False):  # noqa: A002
+        self.name = catalog
+        self._format = format
+        self._mode = "overwrite" if flag("replace", replace) else "append"
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        writer = rows.write.mode(self._mode)
+        if self._format is not None:
+            writer = writer.format(self._format)
+        try:
+            writer.saveAsTable(self.name)
+        except AnalysisException as error:
+            raise UsageError(f"{self.name}: Spark can't write to it: {error}") from None
+        return no_commit
 
 
 class Console(Sink):

@@ -1,9 +1,9 @@
 """Small files of a batch, joined by the driver before the commit.
 
 Each task writes a file of its own for each sink and partition. Many of them are small in a stream;
-readers and file systems prefer few large ones. Files below a target size are joined up to it, so
-that a batch has at most one small file per partition. Larger ones are left as they are: the driver
-never reads more than the target at a time.
+readers and file systems prefer few large ones. Files below an eighth of the target size are joined
+up to it, so that a batch has at most one small file per partition. Larger ones are left as they
+are: to write them once more would cost more than it brings.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rangecast.spark.stream.sinks.written import Place, WrittenFile
+from rangecast.spark.stream.sinks.written import Place, WrittenFile, encodings
 
 TARGET_FILE_BYTES = 32 << 20
 """Bytes up to which small files are joined, by default."""
 
+_SMALL = 8
+"""Factor by which a file must be below the target to be joined with others."""
 T = TypeVar("T")
 
 
@@ -37,7 +39,8 @@ def join_parquet(
         folder = group[0].name.rpartition("/")
         name = f"{folder[0]}{folder[1]}part-{uuid4().hex}.parquet"
         with place.create(name) as sink:
-            pq.write_table(table, sink, row_group_size=max(1, table.num_rows))
+            options = encodings(table.schema)
+            pq.write_table(table, sink, row_group_size=max(1, table.num_rows), **options)
             size = sink.tell()
         found.append(WrittenFile(name, table.num_rows, size, group[0].partition))
         for file in group:
@@ -63,11 +66,14 @@ def join_lines(folder: Path, target_bytes: int) -> None:
 def _groups(
     files: Sequence[T], target_bytes: int, facts: Callable[[T], tuple[int, object]]
 ) -> list[list[T]]:
-    """Return files in groups of at most the target size, all of a group of the same partition."""
+    """Return files in groups: small ones of a partition together, up to the target size."""
     groups: list[list[T]] = []
     open_groups: dict[object, tuple[int, list[T]]] = {}
     for file in files:
         size, partition = facts(file)
+        if size * _SMALL > target_bytes:
+            groups.append([file])
+            continue
         held, group = open_groups.get(partition, (0, []))
         if not group or held + size > target_bytes:
             held, group = 0, []

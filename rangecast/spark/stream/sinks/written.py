@@ -134,7 +134,10 @@ class AnswerWriter:
             for batch in batches:
                 counts["events"] += batch.num_rows
                 for found in answer(batch):
-                    good = found.filter(pc.is_null(found.column("error")))
+                    errors = found.column("error")
+                    good = found
+                    if errors.null_count < len(errors):  # to filter all rows takes a copy
+                        good = found.filter(pc.is_null(errors))
                     counts["rejected"] += found.num_rows - good.num_rows
                     counts["matches"] += _matches(good)
                     counts["rows"] += good.num_rows
@@ -266,6 +269,33 @@ def _check_nulls(columns: dict[str, pa.Array], target: Target) -> None:
             )
 
 
+def encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Return the options of a Parquet writer: integers as differences, all else by dictionary.
+
+    Ids ascend, or nearly: differences take less room than a dictionary, and less time.
+    """
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    integers = [path for path, kind in leaves if pa.types.is_integer(kind)]
+    return {
+        "use_dictionary": [path for path, _ in leaves if path not in integers] or False,
+        "column_encoding": dict.fromkeys(integers, "DELTA_BINARY_PACKED") or None,
+    }
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the columns that Parquet makes of one, by their paths."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
 class _File:
     """A file that is begun with the first rows, and has large row groups."""
 
@@ -301,7 +331,8 @@ class _File:
                 names = self._target.partition_by
                 name = f"{partition_folder(names, self.written.partition)}{name}"
             self._sink = self._target.place.create(name)
-            self._writer = pq.ParquetWriter(self._sink, self._held[0].schema)
+            schema = self._held[0].schema
+            self._writer = pq.ParquetWriter(self._sink, schema, **encodings(schema))
             self.written = self.written._replace(name=name)
         table = pa.Table.from_batches(self._held)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))

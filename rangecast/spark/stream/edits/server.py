@@ -1,0 +1,108 @@
+"""A space of a server as the source of edits: before each batch, what changed since the one before.
+
+A call lists the subscriptions of the space, each with the position of the edit that made it what it
+is. What is new, changed or gone becomes a file of edits, put in place by a rename; then the
+positions are kept beside it. After a crash between the two, the same edits come once more, which
+changes nothing. All edits that the server had acknowledged before the call are in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.io.atomic import atomic_file
+
+_PREFIX = "server-"
+_POSITIONS = "_positions.json"
+_TIMEOUT = 60.0
+"""Seconds that a server may take for a page."""
+_EDITS = pa.schema(
+    [("id", pa.string()), ("op", pa.string()), ("filter", pa.string()), ("score", pa.float64())]
+)
+
+
+class ServerEdits:
+    """Follows a space of a server; a call brings what is new into a folder of edits.
+
+    Ids are texts. The variable RANGECAST_TOKEN has the token, if the server asks for one.
+    """
+
+    def __init__(self, url: str, space: str, folder: Path):
+        self._url = f"{url.rstrip('/')}/v1/spaces/{quote(space, safe='')}/subscriptions"
+        token = os.environ.get("RANGECAST_TOKEN")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self) -> None:
+        """Put what changed since the last call into the folder."""
+        before = self._positions()
+        found = {str(one["id"]): one for one in self._listed()}
+        positions = {name: one["position"] for name, one in found.items()}
+        if positions == before:
+            return
+        known = before or {}
+        gone = [_edit(name, "remove") for name in known if name not in found]
+        new = [
+            _edit(name, "upsert", one["filter"], one["score"])
+            for name, one in found.items()
+            if known.get(name) != one["position"]
+        ]
+        names = sorted(path.stem for path in self._folder.glob(f"{_PREFIX}*.parquet"))
+        number = int(names[-1].removeprefix(_PREFIX)) + 1 if names else 0
+        with atomic_file(self._folder / f"{_PREFIX}{number:012}.parquet") as file:
+            pq.write_table(pa.Table.from_pylist([*gone, *new], _EDITS), file)
+        with atomic_file(self._folder / _POSITIONS) as kept:
+            kept.write(json.dumps(positions).encode())
+
+    def _positions(self) -> dict[str, str] | None:
+        """Return the position of each subscription at the last call; `None`: there was none."""
+        try:
+            known: dict[str, str] = json.loads((self._folder / _POSITIONS).read_bytes())
+        except FileNotFoundError:
+            return None
+        return known
+
+    def _listed(self) -> Iterator[dict[str, Any]]:
+        """Yield all subscriptions in order of arrival."""
+        after = ""
+        while True:
+            page = self._page(after)
+            for one in page["items"]:
+                if one["weights"]:
+                    raise UsageError(
+                        f"{self._url}: subscription {one['id']!r} has weights, which edits of a "
+                        "stream don't carry\n  hint: use a file of subscriptions with weights"
+                    )
+                yield one
+            if page["next"] is None:
+                return
+            after = page["next"]
+
+    def _page(self, after: str) -> Any:
+        request = Request(f"{self._url}?{urlencode({'after': after})}", headers=self._headers)
+        try:
+            with urlopen(request, timeout=_TIMEOUT) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            text = error.read(200).decode("utf-8", "replace")
+            raise FileError(f"{self._url}: {error.code} {text}".rstrip()) from None
+        except (URLError, OSError, ValueError) as error:
+            raise FileError(f"{self._url}: can't be read: {error}") from None
+
+
+def _edit(
+    name: str, op: str, text: str | None = None, score: float | None = None
+) -> dict[str, Any]:
+    return {"id": name, "op": op, "filter": text, "score": score}
