@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from rangecast.interop import Rejection
 
 
-System = Literal["eventbridge", "sns", "percolator", "postgres", "vespa", "geojson", "tile38"]
+System = Literal[
+    "eventbridge", "sns", "percolator", "postgres", "vespa", "geojson", "geoparquet", "tile38"
+]
 """The modules of `rangecast.interop`."""
 
 
@@ -56,7 +58,7 @@ def import_(
     rejected: RejectedRulesFile = None,
     id_property: Annotated[
         str | None,
-        typer.Option("--id-property", help="geojson: the property of features that is the id."),
+        typer.Option("--id-property", help="geojson, geoparquet: the property that is the id."),
     ] = None,
 ) -> None:
     """Make subscriptions of the rules of another system.
@@ -75,8 +77,8 @@ def import_(
     from rangecast.cli.shared.run import Run, check_new
     from rangecast.errors import UsageError
 
-    if id_property is not None and kind != "geojson":
-        raise UsageError(f"--id-property is an option of geojson; given: {kind}")
+    if id_property is not None and kind not in ("geojson", "geoparquet"):
+        raise UsageError(f"--id-property is an option of geojson and geoparquet; given: {kind}")
     named = {} if id_property is None else {"id_property": id_property}
     check_new(space_out, overwrite=overwrite)
     with Run.started(
@@ -125,8 +127,8 @@ def export(
     from rangecast.model.io.atomic import write_whole
     from rangecast.model.io.writer import unwritable
 
-    if kind == "tile38":
-        raise UsageError("fences of tile38 can only be imported; export geojson instead")
+    if kind in ("geoparquet", "tile38"):
+        raise UsageError(f"{kind} can only be imported; export geojson instead")
     with Run.started(
         reads=[subscriptions, space], tables=[unsupported], texts=[output], options=options
     ) as run:
