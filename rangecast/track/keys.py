@@ -129,10 +129,10 @@ def _copied(start: I64, length: I32, text: U8, slots: I64, out: U8) -> None:
 
 
 def roomy(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
-    """Return an array with room for `size` items: itself, or a copy a quarter larger than that."""
+    """Return an array with room for `size` items: itself, or a copy an eighth larger than that."""
     if size <= len(array):
         return array
-    larger = np.full(max(size + (size >> 2), 64), fill, array.dtype)
+    larger = np.full(max(size + (size >> 3), 64), fill, array.dtype)
     larger[: len(array)] = array
     return larger
 

@@ -37,10 +37,10 @@ AS_ENTER, AS_SILENT, AS_INSIDE = 0, 1, 2
 NEVER = np.iinfo(np.int64).min
 """The last event of an object that hasn't had any."""
 FAR = np.iinfo(np.int64).max
-STAYS, FREE, OUT, LATE, REPEATED, LIVE, NEXT = 0, 1, 2, 3, 4, 5, 6
+STAYS, FREE, OUT, LATE, REPEATED, LIVE, NEXT, FULL = 0, 1, 2, 3, 4, 5, 6, 7
 """Places in the totals: stays ever used, first free one, rows of the output, late and repeated
-events, stays there are, when the next timer is due."""
-TOTALS = 7
+events, stays there are, when the next timer is due, whether it is the stays that have no room."""
+TOTALS = 8
 
 
 class Rules(NamedTuple):
@@ -401,7 +401,11 @@ def apply_events(
     after: int,
     report_inside: bool,
 ) -> int:
-    """Apply events in their order; return the first one for which the output has no room."""
+    """Apply events in their order; return the first one for which there is no room.
+
+    Functions are called only where there is something to do: each call counts references.
+    """
+    has_timers = after >= 0 or rules.confirm.any() or rules.dwell.any()
     for event in range(begin, len(slots)):
         slot, at = slots[event], times[event]
         last = objects.last[slot]
@@ -409,22 +413,34 @@ def apply_events(
             totals[REPEATED if at == last else LATE] += 1
             continue
         new = matched.offsets[event + 1] - matched.offsets[event]
-        if len(out.slot) - totals[OUT] < room_for(objects, stays, slot) + 3 * new:
-            return event
-        _run_before(objects, stays, rules, out, totals, slot, at, after)
+        has_stays = objects.stay[slot] >= 0
+        if has_stays or new:
+            if len(out.slot) - totals[OUT] < room_for(objects, stays, slot) + 3 * new:
+                return event
+            totals[FULL] = totals[STAYS] + new > len(stays.next)
+            if totals[FULL]:
+                return event
+        if has_stays and has_timers:
+            _run_before(objects, stays, rules, out, totals, slot, at, after)
         is_first = last == NEVER or (after >= 0 and at - last > after)
-        _stamp(objects, slot, at)
-        objects.last[slot] = at
+        objects.last[slot] = objects.stamp[slot] = at
+        objects.number[slot] = 0
         first_row = totals[OUT]
-        _move_stays(
-            objects, stays, rules, out, totals, slot, at, event, matched, known, report_inside
-        )
-        _begin_stays(objects, stays, rules, out, totals, slot, at, event, matched, known, is_first)
-        moment, is_silence = _next_moment(objects, stays, rules, slot, after)
-        while moment <= at:
-            _run_timers(objects, stays, rules, out, totals, slot, moment, is_silence)
+        if objects.stay[slot] >= 0:
+            _move_stays(
+                objects, stays, rules, out, totals, slot, at, event, matched, known, report_inside
+            )
+        if new:
+            _begin_stays(
+                objects, stays, rules, out, totals, slot, at, event, matched, known, is_first
+            )
+        if has_timers and objects.stay[slot] >= 0:
             moment, is_silence = _next_moment(objects, stays, rules, slot, after)
-        _close(objects, out, slot, first_row, totals[OUT])
+            while moment <= at:
+                _run_timers(objects, stays, rules, out, totals, slot, moment, is_silence)
+                moment, is_silence = _next_moment(objects, stays, rules, slot, after)
+        if totals[OUT] > first_row:
+            _close(objects, out, slot, first_row, totals[OUT])
     return len(slots)
 
 

@@ -92,7 +92,7 @@ class Subscriptions:
         """Let rules and second conditions be those of the subscriptions as they are now."""
         arrival = self._view.rows.arrival
         ruled = {int(arrival[row]): (one, row) for one, row in rows.items()}
-        if ruled == self._ruled:
+        if ruled == self._ruled and len(ruled) == len(self.rules.subscriptions):
             return
         for number in list(self._second):
             if ruled.get(int(number)) != self._ruled.get(int(number)):
@@ -113,7 +113,7 @@ class Subscriptions:
             self.by_id[subscription] = rule
         for number, (one, _) in list(self._ruled.items()):
             if one == subscription:
-                del self._ruled[number]
+                self._ruled[number] = one, -1  # to be looked at again
                 if number in self._second:
                     self._second.unsubscribe(number)
         self._rebuilds = None

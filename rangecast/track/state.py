@@ -17,6 +17,7 @@ from rangecast.track.keys import Keys, roomy
 from rangecast.track.machine import (
     FAR,
     FREE,
+    FULL,
     LATE,
     LIVE,
     NEVER,
@@ -148,26 +149,16 @@ class State:
         self, slots: I64, times: I64, matched: Matched, rules: Rules, after: int, *, inside: bool
     ) -> Output:
         """Apply events in their order."""
-        most = int(self._totals[STAYS]) + len(matched.subscription)
-        self._stays = Stays(*(roomy(column, most) for column in self._stays))
         known = np.zeros(len(matched.subscription), np.uint8)
-        return self._filled(
-            len(slots),
-            lambda out, begin: apply_events(
-                self._objects,
-                self._stays,
-                rules,
-                out,
-                self._totals,
-                slots,
-                times,
-                matched,
-                known,
-                begin,
-                after,
-                inside,
-            ),
-        )
+
+        def run(out: Output, begin: int) -> int:
+            new = int(matched.offsets[begin + 1] - matched.offsets[begin])
+            size = int(self._totals[STAYS]) + new
+            self._stays = Stays(*(roomy(column, size) for column in self._stays))
+            parts = self._objects, self._stays, rules, out, self._totals
+            return apply_events(*parts, slots, times, matched, known, begin, after, inside)
+
+        return self._filled(len(slots), run)
 
     def run_timers(self, limit: int, rules: Rules, after: int) -> tuple[Output, int]:
         """Let timers take effect that are due before a moment; return when the next one is."""
@@ -192,23 +183,25 @@ class State:
 
     def _filled(self, end: int, run: Callable[[Output, int], int]) -> Output:
         """Run a kernel to its end, with as much room for its output as it needs."""
-        self._totals[OUT] = 0
+        self._totals[OUT] = begin = 0
         out = _output(_MIN_ROWS)
-        begin = run(out, 0)
         while begin < end:
-            larger = _output(4 * len(out.slot))
-            for new, old in zip(larger, out, strict=True):
-                new[: len(old)] = old
-            out = larger
+            self._totals[FULL] = 0
             begin = run(out, begin)
+            if begin < end and not self._totals[FULL]:
+                larger = _output(4 * len(out.slot))
+                for new, old in zip(larger, out, strict=True):
+                    new[: len(old)] = old
+                out = larger
         return Output(*(column[: self._totals[OUT]] for column in out))
 
     def forget(self, before: int, slots: I64 | None = None) -> None:
         """Forget objects without a stay whose last event was before a moment: of all, or some."""
-        slots = self.keys.live() if slots is None else np.unique(slots)
+        slots = self.keys.live() if slots is None else slots
         gone = slots[(self._objects.stay[slots] < 0) & (self._objects.last[slots] < before)]
         if not len(gone):
             return
+        gone = np.unique(gone)
         self.keys.forget(gone)
         objects = self._objects
         objects.last[gone] = objects.stamp[gone] = NEVER
