@@ -226,7 +226,7 @@ def _moment_bound(key: str, text: str) -> tuple[str, str]:
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Say subscriptions as percolator queries, by id, as JSON.
+    """Write subscriptions as percolator queries, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
     """

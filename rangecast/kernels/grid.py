@@ -86,7 +86,7 @@ def write_cells(edges: F64, values: F64, out: I32) -> None:
 
 @jit
 def starts_cell(edges: F64, lo: float) -> bool:
-    """Whether a range that begins at `lo` holds all of its first cell."""
+    """Return whether a range that begins at `lo` contains all of its first cell."""
     cell = cell_of(edges, lo)
     if cell == 0:
         return lo <= -MAX

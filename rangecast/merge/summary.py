@@ -452,8 +452,8 @@ class Summary(SubscriptionSet):
 
 
 def _net(gained: Ranges, lost: Ranges) -> RangeForward:
-    """Return what remains of what was gained first and lost then: a gap that was closed in the
-    meantime isn't worth a word.
+    """Return the net change of ranges that were first gained and then lost: a gap that was
+    closed in the meantime isn't reported.
     """
     if not len(gained) or not len(lost):
         return RangeForward(gained, lost)

@@ -188,7 +188,7 @@ class _Folder:
         self._handle = handle
 
     def was_replaced(self) -> bool:
-        """Return whether another folder has the name by now, or none."""
+        """Return whether the name belongs to another folder by now, or to none."""
         try:
             return not os.path.samestat(self.path.stat(), os.fstat(self._handle))
         except OSError:

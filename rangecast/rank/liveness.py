@@ -17,7 +17,7 @@ from rangecast.model.boxes import frozen
 
 
 class Liveness(NamedTuple):
-    """The set's numbers of rows, the edits at which they died, and the edit that is asked about."""
+    """The set's numbers of rows, the edits at which they died, and the edit of the query."""
 
     set_rows: I32
     died: I64

@@ -53,7 +53,9 @@ class Edits:
         self._set: _EditedSet | None = None
 
     def apply(self) -> int | None:
-        """Publish the version that the new files make, and return its number; `None`: no news."""
+        """Publish the version that the new files make, and return its number; `None`: there are no
+        new files.
+        """
         while True:
             base = max(self.versions.all(), default=0)
             known = set(self.versions.edit_files(base)) if base else set()

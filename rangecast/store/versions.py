@@ -323,7 +323,7 @@ def load_set(path: str | Path) -> tuple[Boxes, Space]:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two snapshots hold the same: a manifest has the digest of every array."""
+    """Return whether two snapshots are equal: a manifest has the digest of every array."""
     return (one / MANIFEST).read_bytes() == (other / MANIFEST).read_bytes()
 
 

@@ -104,7 +104,7 @@ def _calm(rng: np.random.Generator, count: int) -> list[str]:
 
 
 def _sectors(rng: np.random.Generator, count: int, listing: Listing) -> list[str]:
-    """Return a concept of the tree each: a leaf more often than a whole sector."""
+    """Return one concept of the tree for each: a leaf more often than a whole sector."""
     leaf = rng.integers(0, len(listing.leaves), count).tolist()
     branch = rng.integers(0, len(listing.tree), count).tolist()
     concepts = list(listing.tree)

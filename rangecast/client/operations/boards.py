@@ -224,7 +224,7 @@ def _put_many(
 
 
 def get(board: BoardCalls, interest: Id) -> Call[ListedInterest]:
-    """Return an interest with its list as it is now."""
+    """Return an interest with its current list."""
     return board._get(interest)._replace(read=_listed)
 
 

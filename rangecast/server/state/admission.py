@@ -316,7 +316,7 @@ class Admission:
         return object_changes, rejected
 
     def _consumer_space(self, name: Name) -> str | None:
-        """Return the label of what a consumer is of; `None`: there is no such consumer."""
+        """Return the label of a consumer's space or board; `None`: there is no such consumer."""
         if name in self._consumers:
             return self._consumers[name]
         consumer = self._registry.consumers.get(name)

@@ -122,7 +122,7 @@ def with_larger_pool(lists: Bundle[Lists]) -> Bundle[Lists]:
 
 
 def with_more_slots(lists: Bundle[Lists]) -> Bundle[Lists]:
-    """Return hashed lists with room for more keys; those of empty lists go."""
+    """Return hashed lists with room for more keys; keys of empty lists are dropped."""
     old = lists.arrays
     in_use = int(np.count_nonzero(old.length))
     larger = hashed(max((2 if 2 * in_use > old.used[SLOTS_USED] else 1) * len(old.keys), 16))

@@ -114,7 +114,7 @@ async def list_interests(request: Request, board: str, after: str = "", limit: i
 
 @router.get("/{board}/interests/{name:path}")
 async def get_interest(request: Request, board: str, name: str) -> Response:
-    """Return an interest with its list as it is now."""
+    """Return an interest with its current list."""
     caller, core, entry = _board(request, board, "read")
     interest = core.registry.interest(caller.tenant, board, name)
     k = interest.k or entry.made.k
