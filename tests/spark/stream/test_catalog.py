@@ -8,6 +8,7 @@ from rangecast.model.space import Space
 from tests.spark.stream.test_pipeline_graph import CHECKPOINT, SPACE, load, step
 
 EVENTS = [(1, 10.0, "bob"), (2, 45.0, "ann"), (3, 80.0, "bob"), (4, 59.0, None)]
+MORE = [(5, 30.0, "bob"), (6, 99.5, "eve")]
 SEARCHES = [("wide", "price < 60"), ("bob", "name = 'bob' and price < 50"), ("none", "price > 99")]
 
 
@@ -40,7 +41,7 @@ def pairs(session, name):
 
 
 def follow(session, folder, names, form):
-    """Answer the events of a table as a batch, and as a stream."""
+    """Answer the events of a table as a batch, and as a stream while it grows."""
     (folder / "space.toml").write_text(SPACE)
     columns = "id long, price double, name string"
     searches = session.createDataFrame(SEARCHES, "id string, filter string")
@@ -55,6 +56,10 @@ def follow(session, folder, names, form):
     assert pairs(session, f"{names}.batch") == expected(EVENTS)
     load(folder, pipeline("stream", names)).run(session)
     assert pairs(session, f"{names}.stream") == expected(EVENTS)
+    more = session.createDataFrame(MORE, columns).write.format(form).mode("append")
+    more.saveAsTable(f"{names}.quotes")
+    load(folder, pipeline("stream", names)).run(session)
+    assert pairs(session, f"{names}.stream") == expected(EVENTS + MORE)
 
 
 def test_tables_of_sparks_own_catalog(spark, tmp_path):
