@@ -403,7 +403,7 @@ def apply_events(
 ) -> int:
     """Apply events in their order; return the first one for which there is no room.
 
-    Functions are called only where there is something to do: each call counts references.
+    Functions are called only where something happens: each call counts references.
     """
     has_timers = after >= 0 or rules.confirm.any() or rules.dwell.any()
     for event in range(begin, len(slots)):
