@@ -251,7 +251,7 @@ def _none(kind: type) -> AnyArray:
 
 
 _EMPTY = Content(
-    pa.array([], pa.large_string()),
+    pa.nulls(0, pa.large_string()),
     *(_none(np.int64), _none(np.int64), _none(np.int32), _none(np.int64)),
     *(_none(np.int64), _none(np.int64), _none(np.int64), _none(np.uint8)),
 )

@@ -47,6 +47,11 @@ EVENTS = "id,price,time\na,5,2026-01-01\nb,7,2026-01-01\nc,60,2026-01-02\n"
 MATCHES = "event,subscription\na,cheap\nb,cheap\nc,dear\n"
 FILES = ("events.csv", "subscriptions.csv", "--space", "space.toml")
 
+ZONES = """id,filter
+west,"within(place, 'POLYGON ((0 0, 1 0, 1 1, 0 1, 0 0))')"
+east,"within(place, 'POLYGON ((1 0, 2 0, 2 1, 1 1, 1 0))')"
+"""
+
 
 @pytest.fixture
 def data(tmp_path):
@@ -64,6 +69,8 @@ def data(tmp_path):
         ("trades.csv", "id,stock,price,time\n7,A,5,2026-01-01\n8,A,50,2026-01-02\n"),
         ("quotes.csv", "quote_id,price,venue\nq,5,XETRA\n"),
         ("rules.json", '{"cheap": {"price": [{"numeric": ["<", 10]}]}}'),
+        ("city.toml", '[[attribute]]\nname = "place"\ntype = "point"\n'),
+        ("zones.csv", ZONES),
         ("wishes.csv", "id,filter\n0,price < 6\n"),
     ):
         (tmp_path / name).write_text(text)

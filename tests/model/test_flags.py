@@ -22,6 +22,8 @@ from rangecast import (
     Filter,
     Number,
     Space,
+    Timestamp,
+    Tracker,
     encode_events,
     read_subscriptions,
 )
@@ -36,6 +38,8 @@ from tests.support.server.served import Served
 
 SPACE = Space([Number("a"), Number("b")])
 FRAME = Box((0.0, 0.0), (1.0, 1.0))
+TRACKED = Engine(Space([Number("a"), Timestamp("at")]))
+MOVED = {"key": "k", "a": 1, "at": "2026-01-31T09:00Z"}
 OBJECTS = {"id": [1], "position": [1.0], "value": [1.0]}
 
 
@@ -43,6 +47,10 @@ def engine() -> Engine:
     made = Engine(SPACE)
     made.subscribe("s", "a < 5")
     return made
+
+
+def tracker() -> Tracker:
+    return Tracker(TRACKED, key="key", time="at")
 
 
 def awaited(url: str, call: Callable[[AsyncClient], Any]) -> Any:
@@ -92,6 +100,12 @@ LOCAL: dict[str, Callable[[Any, Path], Any]] = {
     ),
     "Interest.__init__ descending": lambda f, _: Interest(0, 1, 1, descending=f),
     "Servers.__init__ descending": lambda f, _: Servers(1, 1, objects=OBJECTS, descending=f),
+    "Tracker.__init__ inside": lambda f, _: Tracker(TRACKED, key="key", time="at", inside=f),
+    "Tracker.update ignore_unknown": lambda f, _: tracker().update(MOVED, ignore_unknown=f),
+    "Tracker.update_many ignore_unknown": lambda f, _: tracker().update_many(
+        [MOVED], ignore_unknown=f
+    ),
+    "Tracker.save overwrite": lambda f, path: tracker().save(path, overwrite=f),
     "ZoneBroker.__init__ by_load": lambda f, _: ZoneBroker(1, FRAME, by_load=f),
     "ZoneSimulation.__init__ by_load": lambda f, _: ZoneSimulation(Board(1), FRAME, by_load=f),
 }
@@ -116,7 +130,7 @@ REMOTE: dict[str, Callable[[Any, Any], Any]] = {
 DATA = {
     *("BoxMessages", "Messages", "LinkDown", "Settings", "Broker"),  # what brokers and boards say
     *("Boolean", "Category", "Hierarchy", "Integer", "Location", "Number", "Point", "String"),
-    "Timestamp",
+    *("Arithmetic", "Timestamp"),
 }
 """Classes whose boolean arguments are fields of their data, or of coordinates."""
 MODULES = ("rangecast", *(f"rangecast.{one}" for one in ("cover", "merge", "notify", "overlay")))

@@ -89,6 +89,11 @@ def misplaced(
     return fault(text, found.start, found.end, problem, hint)
 
 
+_FUNCTIONS = "functions are abs, min and max; or write a value, such as 5 or 'tech'"
+_CALLED = re.compile(r"(?<!\w)(?!and\b|or\b|not\b|in\b)[^\W\d]\w*\s*$", re.IGNORECASE)
+"""A name right before a parenthesis."""
+
+
 def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) -> str:
     """Return what to do about a misplaced word, where the mistake can be guessed."""
     word = clipped(str(found))
@@ -97,11 +102,13 @@ def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) 
             if split.start() < found.start < split.end():
                 shown = quoted(split[0]) if pattern is _DATE else split[0].replace(",", "")
                 return f"{advice}: {shown}"
+    if found.kind == "LPAR" and _CALLED.search(text, 0, found.start):
+        return _FUNCTIONS
     if "VALUE" in accepted and "NAME" not in accepted:
         if found in names:
             return "compare an attribute with a value, or with numbers and attributes of numbers"
         if found.kind == "NAME" and text[found.end :].lstrip().startswith("("):
-            return "functions are abs, min and max; or write a value, such as 5 or 'tech'"
+            return _FUNCTIONS
         if found.kind == "NULL":
             return "write `is null` or `is not null`"
         return f"put a text in quotes: {quoted(word)}" if found.kind == "NAME" else ""

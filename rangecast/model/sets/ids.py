@@ -61,8 +61,8 @@ def _cast(ids: pa.Array, kind: pa.DataType) -> pa.Array:
     elif is_text(ids.type):
         if pa.types.is_integer(kind):
             ids = pc.if_else(pc.match_substring_regex(ids, _WHOLE), ids, None)
-        elif pc.any(is_empty := pc.equal(ids, "")).as_py():
-            ids = pc.if_else(is_empty, None, ids)
+        elif pc.any(is_empty := pc.equal(ids, pa.scalar("", ids.type))).as_py():  # "" loads pandas
+            ids = pc.if_else(is_empty, pa.scalar(None, ids.type), ids)
     elif not pa.types.is_integer(ids.type):
         return pa.nulls(len(ids), kind)
     return ids.cast(kind)

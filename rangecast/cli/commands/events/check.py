@@ -56,7 +56,7 @@ def check(
     Examples:
       rangecast check "price < 10 or price > 500" --space space.toml
       rangecast check "price < 10" --space space.toml --events events.csv
-      rangecast check --partition zones.csv --space space.toml --plot zones.svg
+      rangecast check --partition zones.csv --space city.toml --plot zones.svg
     """
     from rangecast.errors import UsageError
 
