@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
@@ -121,6 +123,10 @@ def _root(
     pass
 
 
+_SIGNALLED = (130, 143)
+"""Exit codes of commands that Ctrl-C and SIGTERM have ended."""
+
+
 def main(application: Callable[[], Any] = app) -> None:
     """Run a command of an application; errors become one line and an exit code.
 
@@ -130,6 +136,12 @@ def main(application: Callable[[], Any] = app) -> None:
     try:
         with ending_on_sigterm():
             application()
+    except SystemExit as end:
+        if end.code in _SIGNALLED:
+            _leave(end.code)
+        raise
+    except KeyboardInterrupt:
+        _leave(_SIGNALLED[0])
     except RangecastError as error:
         _fail(for_interface(str(error), "shell"), 2)
     except MemoryError:
@@ -141,6 +153,18 @@ def main(application: Callable[[], Any] = app) -> None:
         _fail(f"{where}{error.strerror}; free some space, or use another disk", 2)
     except Exception as error:
         _internal(error)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit after a signal, without the end of the interpreter.
+
+    Arrow's threads may run Python code at this moment, which aborts a process that is ending.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _internal(error: Exception) -> NoReturn:
