@@ -70,7 +70,7 @@ class _Steps:
         """The values that changes before gave."""
 
     def add(self, change: Change) -> None:
-        """Append the step that a change comes to, or reject it."""
+        """Append the step of a change, or reject the change."""
         members, places = self._members, self._places
         one = as_id(change.id, "object")
         if one not in self._place:

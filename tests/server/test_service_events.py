@@ -299,7 +299,7 @@ def test_an_acknowledgement_from_before_does_not_win_over_a_move(
             await edit(service, back)
         else:
             await edit(service, DeleteConsumer(T, "one"), back)
-            service.core.acknowledge(consumer, first + 9)  # by somebody who doesn't know yet
+            service.core.acknowledge(consumer, first + 9)  # by a client that doesn't know yet
         await publish(service, EVENTS[:1])  # the next group takes acknowledgements along
         assert service.core.registry.consumer(T, "one").cursor == first
         service.core.pipeline.stop()

@@ -31,7 +31,7 @@ from rangecast.server.state.replay import Replay
 SPACE = Space.from_toml('attribute = [{ name = "x", type = "number" }]')
 NAMES = ("a", "b", "c")
 LINKS = (("b", "a"), ("c", "b"))
-"""Who dials whom."""
+"""Which server connects to which."""
 WANTED = {"a": (0, 6), "b": (3, 9), "c": (0, 9)}
 PADDING = "." * 2_000
 """In every event, so that what is sent again and again shows."""

@@ -37,7 +37,7 @@ class Net:
         for name, others in ways.items():
             for other in others:
                 self.do(name, ports.LinkUp(other))
-        for name, others in ways.items():  # those that came up first were heard by nobody
+        for name, others in ways.items():  # no neighbour heard those that came up first
             for other in others:
                 self.do(name, ports.LinkUp(other))
 

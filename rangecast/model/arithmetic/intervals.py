@@ -167,7 +167,7 @@ def _backward(operation: int, low: F64, high: F64, at: int, x: int, y: int) -> N
 
 @jit
 def _decided(comparison: int, a: float, b: float, c: float, d: float) -> int:
-    """Return what a comparison of values from a to b with values from c to d comes to."""
+    """Return the outcome of comparing an interval from a to b with one from c to d."""
     if comparison in (GREATER, AT_LEAST):
         a, b, c, d = c, d, a, b
         comparison = LESS if comparison == GREATER else AT_MOST
@@ -212,7 +212,7 @@ def _narrow(
     high: F64,
     child: I64,
 ) -> int:
-    """Narrow a box, lo and hi, by one program; return what the program comes to in it.
+    """Narrow a box, lo and hi, by one program; return the outcome of the program in it.
 
     whole, domains   (d,), (d, 2) which attributes are whole numbers, and their domains
     low, high, child scratch: the range of each step, and its operands, (steps, 2)

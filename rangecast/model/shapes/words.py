@@ -14,6 +14,7 @@ from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.cover import Cell, cover_earth, cover_plane
+from rangecast.model.shapes.distances import distance_to_border
 from rangecast.model.shapes.earth import cover_geodesic, on_earth
 from rangecast.model.shapes.geometry import (
     Circle,
@@ -38,7 +39,6 @@ from rangecast.model.shapes.programs import (
     SPHERE_CIRCLE,
     STRAIGHT_POLYGON,
     Literal,
-    distance_to_border,
 )
 from rangecast.model.shapes.syntax import Call, Length, read_call, read_length, shape_text
 

@@ -39,7 +39,7 @@ def test_a_log_on_kafka(kafka: str) -> None:
             found += some
             at = some[-1].last
         assert found == [unit for unit in units if unit.last > after]
-    # a second writer takes over: what the first tries comes to nothing
+    # a second writer takes over: the first can't write any more
     other = KafkaLog(url)
     for _ in range(2):
         with pytest.raises(LogError, match="another server writes this log now"):
