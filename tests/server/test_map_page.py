@@ -7,8 +7,10 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -368,9 +370,24 @@ def test_tiles_come_from_one_address_and_only_if_it_is_given(
     browser: Browser, tmp_path, url: str
 ) -> None:
     assert "img-src 'self'" in policy(url)
-    tiles = ThreadingHTTPServer(("127.0.0.1", 0), _Tiles)
-    threading.Thread(target=tiles.serve_forever, daemon=True).start()
-    origin = f"http://127.0.0.1:{tiles.server_port}"
+    with _served_tiles() as origin:
+        _tiles_are_drawn(browser, tmp_path, origin)
+
+
+@contextmanager
+def _served_tiles() -> Iterator[str]:
+    """Serve tiles; yield their origin."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Tiles) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def _tiles_are_drawn(browser: Browser, tmp_path: Path, origin: str) -> None:
     address = f"{origin}/tiles/{{z}}/{{x}}/{{y}}.svg"
     with started(tmp_path, "--demo", "fleet", "--map-tiles", address) as found:
         assert f"img-src 'self' {origin}" in policy(found)
@@ -394,7 +411,6 @@ def test_tiles_come_from_one_address_and_only_if_it_is_given(
         assert abs(north - (0.5 - math.log((1 + sine) / (1 - sine)) / 4 / math.pi)) < 2 / 2**zoom
         assert wrong == []
         page.close()
-    tiles.shutdown()
 
 
 def test_the_subscription_of_a_page_is_not_drawn(browser: Browser, other: str) -> None:
