@@ -73,8 +73,8 @@ format: setup  ## let ruff format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: setup  ## generate the references of Python, HTTP and the shell into out/reference
-	$(BIN)/python -m docs.make_reference out/reference
+reference: setup  ## generate the references of Python, HTTP and the shell into build/reference
+	$(BIN)/python -m docs.make_reference build/reference
 
 kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
 	KILLS=$(KILLS) $(BIN)/python -m pytest -m soak tests/spark/stream/test_crashes.py
@@ -129,7 +129,7 @@ lower-bounds:  ## a short part of the suite with the oldest dependencies that py
 dist: setup  ## build the wheel and the sdist, and try them in an empty environment of each of PYTHONS
 	$(BIN)/python tests/tools/wheel_check.py $(PYTHONS)
 
-site: reference $(SITE)/.ready  ## the pages as a site, out/site: nothing in it is loaded from elsewhere
+site: reference $(SITE)/.ready  ## the pages as a site, build/site: nothing in it is loaded from elsewhere
 	$(SITE)/bin/python docs/make_site.py
 
 $(SITE)/.ready: docs/site.lock
@@ -138,4 +138,4 @@ $(SITE)/.ready: docs/site.lock
 	@touch $@
 
 clean:  ## remove .venv and everything generated
-	rm -rf $(VENV) $(OLDEST) $(SITE) out dist .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(SITE) out build dist .hypothesis .mypy_cache .ruff_cache .import_linter_cache

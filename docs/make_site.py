@@ -1,7 +1,7 @@
-"""Build the pages as a site into out/site, and check that it needs nothing from elsewhere.
+"""Build the pages as a site into build/site, and check that it needs nothing from elsewhere.
 
 `make site` runs it in an environment of its own, `.venv-site`, made from docs/site.lock, after
-`make reference` has written the generated pages into out/reference.
+`make reference` has written the generated pages into build/reference.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES, SITE = ROOT / "out" / "pages", ROOT / "out" / "site"
-GENERATED = ROOT / "out" / "reference"
+PAGES, SITE = ROOT / "build" / "pages", ROOT / "build" / "site"
+GENERATED = ROOT / "build" / "reference"
 SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "examples", "deploy")
 LOADS = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 """The elements that make a browser fetch something, and where they say what."""
