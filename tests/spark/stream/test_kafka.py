@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
@@ -19,6 +20,8 @@ from rangecast.spark.stream.kafka import (
 from rangecast.spark.stream.sinks.base import Batch
 from rangecast.spark.stream.sources import text_schema
 from tests.support.server.kafka_driver import EVENTS
+from tests.support.server.kafka_edits_driver import EVENTS as EDITED_EVENTS
+from tests.support.server.kafka_edits_driver import ROUNDS, edits, events
 from tests.support.server.servers import CONNECTOR, ROOT, environment, jars
 
 
@@ -63,6 +66,22 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         messages_of_rows(answers, "subscription", batch)
 
 
+def drive(module, folder, servers, *arguments, code):
+    """Run a driver of `tests.support.server` in a process of its own, to its end or death."""
+    connector = ",".join(map(str, jars("connector", *CONNECTOR)))
+    command = ["-m", f"tests.support.server.{module}", folder, servers, connector, *arguments]
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=environment(),
+        cwd=ROOT,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == code, done.stderr[-3000:]
+
+
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.xdist_group("kafka")
@@ -70,26 +89,8 @@ def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be
     tmp_path, kafka
 ):
     """The events are older than the stream. A batch is sent, and its process dies."""
-    connector = ",".join(map(str, jars("connector", *CONNECTOR)))
     for code, deadly in ((-signal.SIGKILL, ["staged", "2"]), (0, [])):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tests.support.server.kafka_driver",
-                tmp_path,
-                kafka,
-                connector,
-                *deadly,
-            ],
-            env=environment(),
-            cwd=ROOT,
-            start_new_session=True,
-            capture_output=True,
-            text=True,
-            timeout=1800,
-        )
-        assert done.returncode == code, done.stderr[-3000:]
+        drive("kafka_driver", tmp_path, kafka, *deadly, code=code)
     expected = {
         (one, name)
         for one, price in EVENTS.items()
@@ -109,3 +110,33 @@ def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be
     assert len({row["rangecast.stream"] for row in messages}) == 1
     again = {one[3] for one, times in told.items() if times > 1}
     assert again == {"1"}, "one batch was sent twice"
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.xdist_group("kafka")
+def test_events_are_answered_with_all_edits_that_a_topic_had_when_their_batch_began(
+    tmp_path, kafka
+):
+    """From an empty set; killed after a batch; each start has a backlog of events and of edits."""
+    drive("kafka_edits_driver", tmp_path, kafka, "0", code=-signal.SIGKILL)
+    drive("kafka_edits_driver", tmp_path, kafka, "1", code=0)
+    first = pq.read_table(tmp_path / "matches" / f"batch={0:09}")["event"].to_pylist()
+    assert first
+    left = {name: price for name, price in events(0).items() if name not in first}
+    assert left, "nothing is left to the second start"
+    expected, ranges = {}, {}
+    for number in range(ROUNDS):
+        for name, range_ in edits(number):
+            ranges.pop(name, None)
+            if range_ is not None:
+                ranges[name] = range_
+        answered = events(number) | (left if number == 1 else {})
+        expected |= {name: _holding(ranges, price) for name, price in answered.items()}
+    rows = pq.read_table(tmp_path / "matches", columns=["event", "subscriptions"]).to_pylist()
+    assert len(rows) == len(expected) == ROUNDS * EDITED_EVENTS
+    assert {row["event"]: sorted(row["subscriptions"]) for row in rows} == expected
+
+
+def _holding(ranges, price):
+    return sorted(name for name, (low, high) in ranges.items() if low <= price <= high)
