@@ -108,10 +108,10 @@ class Subscriptions:
 
     def set_rule(self, subscription: Id, rule: Rule | None) -> None:
         """Give a subscription another rule, or that of all."""
-        self.by_id.pop(subscription, None)
+        had = self.by_id.pop(subscription, None)
         if rule is not None:
             self.by_id[subscription] = rule
-        for number, (one, _) in list(self._ruled.items()):
+        for number, (one, _) in list(self._ruled.items()) if had is not None else ():
             if one == subscription:
                 self._ruled[number] = one, -1  # to be looked at again
                 if number in self._second:

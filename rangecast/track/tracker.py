@@ -195,6 +195,15 @@ class Tracker:
         """
         return self._advance(micros_of(moment))
 
+    def is_due(self, moment: Any) -> bool:
+        """Whether `advance` to a moment may apply an event or run a timer."""
+        micros = micros_of(moment)
+        if micros <= self._watermark:
+            return False
+        return bool((self._waiting.times < micros).any()) or (
+            self._state.stays > 0 and micros > self._next_timer
+        )
+
     def flush(self) -> Transitions:
         """Let event time pass to the newest event, that one included: nothing waits any more."""
         return self._advance(self._newest + 1 if self._newest > NEVER else NEVER)
@@ -327,6 +336,10 @@ class Tracker:
 
         It is there whole or not at all. The subscriptions are the engine's own: save it, too.
         """
+        save_tracker(path, self.saved(), overwrite=overwrite)
+
+    def saved(self) -> Saved:
+        """Return the state, the waiting events and all settings, apart from what is done next."""
         content = self._state.content()
         numbers = np.unique(
             np.concatenate([content.subscription, self._waiting.matched.subscription])
@@ -351,8 +364,7 @@ class Tracker:
         gone, edited = self._set.pending(numbers)
         content.flags[np.isin(content.subscription, edited)] |= EDITED
         ids = self._set.ids(numbers)
-        saved = Saved(content, self._waiting, numbers, ids, gone, settings, progress)
-        save_tracker(path, saved, overwrite=overwrite)
+        return Saved(content, self._waiting, numbers, ids, gone, settings, progress)
 
     @classmethod
     def open(cls, path: str | Path, engine: Engine) -> Tracker:
@@ -360,7 +372,11 @@ class Tracker:
 
         engine   a live set with the subscriptions by the same ids; what it lacks was removed
         """
-        saved = load_tracker(path)
+        return cls.restored(load_tracker(path), engine)
+
+    @classmethod
+    def restored(cls, saved: Saved, engine: Engine) -> Tracker:
+        """Return a tracker that goes on where a saved one was, as `open` does."""
         settings, progress = dict(saved.settings), saved.progress
         settings["rule"] = Rule(**settings["rule"])
         settings["rules"] = {one: Rule(**rule) for one, rule in settings["rules"]}
