@@ -86,8 +86,8 @@ class AsyncClient(Calls):
         after: str | None = ""
         while after is not None:
             page = await self._send(self._page(after))
-            for one in page["items"]:
-                yield one["id"]
+            for item in page["items"]:
+                yield item["id"]
             after = page["next"]
 
     # ---- as a server
@@ -135,8 +135,8 @@ class AsyncClient(Calls):
         """Yield messages indefinitely; each is acknowledged when the next one is requested."""
         while True:
             page = await self.messages(consumer, wait=30.0)
-            for one in page.items:
-                yield one
-                await self.acknowledge(consumer, one.position)
+            for item in page.items:
+                yield item
+                await self.acknowledge(consumer, item.position)
             if not page.items:
                 await self.acknowledge(consumer, page.position)

@@ -46,7 +46,7 @@ class ClientBoard(BoardCalls):
         after: str | None = ""
         while after is not None:
             page = self._send(self._page(after))
-            yield from (one["id"] for one in page["items"])
+            yield from (item["id"] for item in page["items"])
             after = page["next"]
 
 
@@ -82,6 +82,6 @@ class AsyncClientBoard(BoardCalls):
         after: str | None = ""
         while after is not None:
             page = await self._send(self._page(after))
-            for one in page["items"]:
-                yield one["id"]
+            for item in page["items"]:
+                yield item["id"]
             after = page["next"]

@@ -95,7 +95,7 @@ class Client(Calls):
         after: str | None = ""
         while after is not None:
             page = self._send(self._page(after))
-            yield from (one["id"] for one in page["items"])
+            yield from (item["id"] for item in page["items"])
             after = page["next"]
 
     # ---- as a server
@@ -143,9 +143,9 @@ class Client(Calls):
         """Yield messages indefinitely; each is acknowledged when the next one is requested."""
         while True:
             page = self.messages(consumer, wait=30.0)
-            for one in page.items:
-                yield one
-                self.acknowledge(consumer, one.position)
+            for item in page.items:
+                yield item
+                self.acknowledge(consumer, item.position)
             if not page.items:
                 self.acknowledge(consumer, page.position)
 

@@ -167,11 +167,11 @@ def _rows(ids: list[Id]) -> RowArrays:
 def selected(space: Space, items: Sequence[Mapping[str, Any]]) -> tuple[Boxes, I64]:
     """Return subscriptions as the server shows them as boxes, and their places by arrival."""
     rows = [
-        {"id": one["id"], "filter": one["filter"], "score": one["score"]}
-        | {f"weight_{name}": weight for name, weight in one["weights"].items()}
-        for one in items
+        {"id": item["id"], "filter": item["filter"], "score": item["score"]}
+        | {f"weight_{name}": weight for name, weight in item["weights"].items()}
+        for item in items
     ]
-    places = np.array([one["arrival"] for one in items], np.int64)
+    places = np.array([item["arrival"] for item in items], np.int64)
     return encode_subscriptions(rows or {"id": [], "filter": []}, space), places
 
 

@@ -102,10 +102,12 @@ def _flat(path: Fields, values: Values) -> Iterator[tuple[Fields, Values]]:
         if pa.types.is_struct(values.type):
             names = [field.name for field in values.type]
             fields = {name: pc.struct_field(values, at) for at, name in enumerate(names)}
-    elif all(one is None or isinstance(one, dict) for one in values):
-        names = list(dict.fromkeys(name for one in values if one is not None for name in one))
+    elif all(value is None or isinstance(value, dict) for value in values):
+        names = list(dict.fromkeys(name for value in values if value is not None for name in value))
         for name in names if all(isinstance(name, str) for name in names) else ():
-            fields[name] = as_values([None if one is None else one.get(name) for one in values])
+            fields[name] = as_values(
+                [None if value is None else value.get(name) for value in values]
+            )
     if not fields:
         yield path, values
     for name, below in fields.items():
@@ -321,13 +323,13 @@ def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
 
 
 def _nulls(values: Values) -> int:
-    return sum(one is None for one in values) if isinstance(values, list) else values.null_count
+    return sum(value is None for value in values) if isinstance(values, list) else values.null_count
 
 
 def _types(values: Values) -> Iterator[str]:
     """Yield what types the values of a column have, in a user's words."""
     if isinstance(values, list):
-        for one in {type(each): each for each in values if each is not None}.values():
+        for one in {type(value): value for value in values if value is not None}.values():
             if not _is_nan(one):  # which is a missing value among values of any type
                 own = type(one).__name__
                 yield next((name for name, of in _NAMED.items() if isinstance(one, of)), own)
@@ -346,7 +348,7 @@ def _types(values: Values) -> Iterator[str]:
 def _oddly_written(kind: type[Attribute], values: Values) -> Any:
     """Return which values can be read as a kind, but aren't written like one."""
     if isinstance(values, list):
-        return np.array([not _as_expected(kind, one) for one in values], np.bool_)
+        return np.array([not _as_expected(kind, value) for value in values], np.bool_)
     odd = np.zeros(len(values), np.bool_)
     given = values.type
     if is_text(given):

@@ -40,20 +40,25 @@ class Space:
         if isinstance(attributes, str | Mapping) or not isinstance(attributes, Iterable):
             raise SpaceError(_NOT_ATTRIBUTES.format(given=abbreviate(attributes)))
         self.attributes = tuple(attributes)
-        for one in self.attributes:
-            if not isinstance(one, Attribute):
-                raise SpaceError(_NOT_ATTRIBUTES.format(given=f"a list with {abbreviate(one)}"))
+        for attribute in self.attributes:
+            if not isinstance(attribute, Attribute):
+                raise SpaceError(
+                    _NOT_ATTRIBUTES.format(given=f"a list with {abbreviate(attribute)}")
+                )
         if not self.attributes:
             raise SpaceError("a space needs at least one attribute")
         self.attributes, self._implied = _with_coordinates(self.attributes)
         self.names = tuple(a.name for a in self.attributes)
         self.axes = {name: axis for axis, name in enumerate(self.names)}
         self.paths: dict[int, Fields] = {
-            axis: one.path for axis, one in enumerate(self.attributes) if one.path is not None
+            axis: attribute.path
+            for axis, attribute in enumerate(self.attributes)
+            if attribute.path is not None
         }
         """Where events have the values of attributes with a source, by axis."""
         self.fields = frozenset(
-            one.name if one.path is None else one.path[0] for one in self.attributes
+            attribute.name if attribute.path is None else attribute.path[0]
+            for attribute in self.attributes
         )
         """The fields of events that speak of attributes."""
         self.guesses: dict[str, str] = {}
@@ -61,7 +66,9 @@ class Space:
         self._check_names()
 
     def _check_names(self) -> None:
-        arithmetic = [one.name for one in self.attributes if isinstance(one, Arithmetic)]
+        arithmetic = [
+            attribute.name for attribute in self.attributes if isinstance(attribute, Arithmetic)
+        ]
         if len(arithmetic) > 1:
             raise SpaceError(
                 f"a space has one attribute of type 'arithmetic'; given: {', '.join(arithmetic)}"
@@ -112,7 +119,9 @@ class Space:
     @property
     def valued(self) -> tuple[Attribute, ...]:
         """The attributes that events have values of: all but locations and arithmetic."""
-        return tuple(one for one in self.attributes if not isinstance(one, Residual))
+        return tuple(
+            attribute for attribute in self.attributes if not isinstance(attribute, Residual)
+        )
 
     def axis(self, name: str) -> int:
         """Return the place of an attribute."""
@@ -165,8 +174,8 @@ class Space:
     def without_sources(self) -> Space:
         """Return the space of events whose values are under the names of attributes."""
         plain = [
-            {key: value for key, value in one.definition().items() if key != "source"}
-            for one in self.attributes
+            {key: value for key, value in attribute.definition().items() if key != "source"}
+            for attribute in self.attributes
         ]
         for table, one in zip(plain, self.attributes, strict=True):
             if isinstance(one, Place):
@@ -177,7 +186,7 @@ class Space:
         """Return the space as TOML; guesses are comments."""
         left_out = [name for name in self.guesses if name not in self.axes]
         head = "".join(map(self._comment, left_out))
-        given = [each for each in self.attributes if each.name not in self._implied]
+        given = [attribute for attribute in self.attributes if attribute.name not in self._implied]
         tables = [self._comment(each.name) + _toml_of(each) for each in given]
         return "\n".join([head, *tables] if head else tables)
 

@@ -147,7 +147,7 @@ def tally(
 
 def _named(space: Space, kinds: tuple[type[Any], ...]) -> str | None:
     """Return the first attribute of these kinds."""
-    return next((each.name for each in space if isinstance(each, kinds)), None)
+    return next((attribute.name for attribute in space if isinstance(attribute, kinds)), None)
 
 
 def _edges(values: F64) -> F64:

@@ -213,7 +213,7 @@ def _numbers(
     attribute: Number | Integer, values: Sequence[Any], *, are_all_given: bool
 ) -> F64 | None:
     """Return a column of numbers; `None` if one of them can't be taken as it is."""
-    given = values if are_all_given else [one for one in values if one is not None]
+    given = values if are_all_given else [value for value in values if value is not None]
     some = np.array(given, np.float64) + 0.0
     lo, hi = attribute.domain
     if not ((some >= lo) & (some <= hi)).all():  # so is NaN rejected
@@ -226,13 +226,13 @@ def _numbers(
     if are_all_given:
         return some
     column = np.full(len(values), np.inf)
-    column[[one is not None for one in values]] = some
+    column[[value is not None for value in values]] = some
     return column
 
 
 def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
     """Return a column of moments as texts; `None` if one of them can't be taken as it is."""
-    texts = [one for one in values if one is not None]
+    texts = [value for value in values if value is not None]
     if FINER_THAN_MICROSECONDS.search(" ".join(texts)) or any(map(str.isdecimal, texts)):
         return None
     lo, hi = attribute.domain
@@ -252,10 +252,10 @@ def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
 def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
     """Return a column, with every distinct value looked at once."""
     # True equals 1 and 1.0, so values of several types would share a place.
-    if len({type(one) for one in values} - {type(None)}) > 1:
+    if len({type(value) for value in values} - {type(None)}) > 1:
         raise TypeError("mixed")
-    found = {one: coordinate(attribute, one) for one in set(values)}
-    return np.array([found[one] for one in values], np.float64)
+    found = {value: coordinate(attribute, value) for value in set(values)}
+    return np.array([found[value] for value in values], np.float64)
 
 
 def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:

@@ -53,9 +53,9 @@ def link_metrics(links: Links) -> Iterator[Metric]:
         "Events sent to a neighbour that are not on its disk yet.",
         labels=["broker"],
     )
-    for one in told["links"]:
-        up.add_metric([one["broker"]], int(one["state"] == "up"))
-        flying.add_metric([one["broker"]], one["in_flight"])
+    for link in told["links"]:
+        up.add_metric([link["broker"]], int(link["state"] == "up"))
+        flying.add_metric([link["broker"]], link["in_flight"])
     yield from (up, flying)
     counts = told["counts"]
     rejected = sum(counts.get(name, 0) for name in REJECTIONS)

@@ -70,13 +70,13 @@ def shapes_of(
 
 
 def _place(space: Space, name: str) -> Place | None:
-    places = [one for one in space if isinstance(one, Place)]
+    places = [attribute for attribute in space if isinstance(attribute, Place)]
     if not name:
         return places[0] if places else None
-    for one in places:
-        if one.name == name:
-            return one
-    raise UsageError(f"no place {name!r}: {did_you_mean(name, [one.name for one in places])}")
+    for place in places:
+        if place.name == name:
+            return place
+    raise UsageError(f"no place {name!r}: {did_you_mean(name, [place.name for place in places])}")
 
 
 def _described(place: Place) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _joined(kind: str, parts: list[Any]) -> dict[str, Any]:
 
 
 def _lists(arrays: tuple[F64, ...]) -> list[Any]:
-    return [one.tolist() for one in arrays]
+    return [array.tolist() for array in arrays]
 
 
 def _corners(shape: Shape) -> int:

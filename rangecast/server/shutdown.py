@@ -24,7 +24,7 @@ def exit_after(seconds: float, what: str = "the server") -> None:
 
     def end() -> None:
         time.sleep(seconds)
-        names = sorted(one.name for one in threading.enumerate() if one is not here)
+        names = sorted(thread.name for thread in threading.enumerate() if thread is not here)
         text = "%s ends after %g seconds without waiting for: %s"
         logger.warning(text, what, seconds, ", ".join(names))
         os._exit(0)

@@ -104,7 +104,7 @@ def need_attributes(
     """Return the columns of events that speak of attributes; reject absent ones and wrong types."""
     if not flag("allow_missing", allow_missing):
         present = {*data.columns}
-        names = [columns.names(one) for one in space.valued]
+        names = [columns.names(attribute) for attribute in space.valued]
         absent = [some[0] for some in names if not {*some} & present]
         need(data, absent, "events")
     found = [name for name in columns.all_names(space) if name in data.columns]

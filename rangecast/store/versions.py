@@ -217,7 +217,7 @@ class Versions:
 
     def _put(self, unseen: Path, rejected: Sequence[Mapping[str, Any]]) -> int:
         """Commit a version; return its number."""
-        lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in rejected]
+        lines = [json.dumps(rejection, ensure_ascii=False) + "\n" for rejection in rejected]
         write_bytes(unseen / _REJECTED, "".join(lines).encode())
         sync_folder(unseen)
         unseen.rename(self.folder / unseen.name)

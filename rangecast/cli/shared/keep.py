@@ -38,7 +38,7 @@ class Kept(NamedTuple):
                 is_taken = one.name in answers.names or one.name in other.names
                 name = f"{side}_{one.name}" if is_taken else one.name
                 fields.append(pa.field(name, one.type))
-        names = [one.name for one in fields]
+        names = [field.name for field in fields]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise UsageError(

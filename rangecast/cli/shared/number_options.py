@@ -29,7 +29,7 @@ def _declared(hint: Any) -> tuple[type | None, Any]:
     given = get_args(hint)
     if not hasattr(hint, "__metadata__"):
         return (hint if hint in _WORDS else None), None
-    kinds = [one for one in _WORDS if one is given[0] or one in get_args(given[0])]
+    kinds = [word for word in _WORDS if word is given[0] or word in get_args(given[0])]
     return (kinds[0] if kinds else None), given[1]
 
 

@@ -124,7 +124,7 @@ class TrackOptions:
         taken   other options and their values, which don't go with `--track`
         """
         if self.track is None:
-            given = [one.name for one in fields(self) if getattr(self, one.name)]
+            given = [field.name for field in fields(self) if getattr(self, field.name)]
             if given:
                 raise UsageError(
                     f"--{given[0].rstrip('_')} is for --track\n"
@@ -181,7 +181,7 @@ def _group(hint: Any) -> tuple[Any, list[inspect.Parameter]] | None:
     hints = get_type_hints(group, include_extras=True)
     by_name = inspect.Parameter.KEYWORD_ONLY
     return group, [
-        inspect.Parameter(one.name, by_name, default=one.default, annotation=hints[one.name])
-        for one in fields(group)
-        if not offered or one.name in offered
+        inspect.Parameter(field.name, by_name, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+        if not offered or field.name in offered
     ]

@@ -122,5 +122,5 @@ def answer_events(
 def _here(answerer: Answerer, batches: Iterator[Events]) -> Pieces:
     """Answer events in this process."""
     for ids, points in batches:
-        for found in answerer.answers(points):
-            yield {"event": ids.take(pa.array(found.events)), **found.columns}
+        for answer in answerer.answers(points):
+            yield {"event": ids.take(pa.array(answer.events)), **answer.columns}

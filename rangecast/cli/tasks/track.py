@@ -78,7 +78,7 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
 
 def _time(space: Space, given: str | None) -> str:
     """Return the timestamp that orders events: the one that is given, or the only one."""
-    known = [one.name for one in space if isinstance(one, Timestamp)]
+    known = [attribute.name for attribute in space if isinstance(attribute, Timestamp)]
     if given is not None:
         if given not in known:
             raise UsageError(

@@ -85,7 +85,7 @@ class BoardCalls:
     def _update(
         self, changes: Iterable[Any], *, is_batch: bool = False, only: str = ""
     ) -> Call[str]:
-        body = encode([_change(one) for one in changes])
+        body = encode([_change(change) for change in changes])
         params = {"batch": is_batch, "strict": True, "only": only}
         return Call("POST", self._path("/updates"), body, _last, params=params, repeatable=False)
 
@@ -166,7 +166,7 @@ def replace_many(board: BoardCalls, interests: Any) -> Operation[int]:
     after: str | None = ""
     while after is not None:
         page = yield board._page(after)
-        before |= {str(one["id"]): one for one in page["items"]}
+        before |= {str(item["id"]): item for item in page["items"]}
         after = page["next"]
     rows = []
     for row in _rows(interests):
@@ -216,8 +216,10 @@ def _put_many(
     saved = inserted = done = 0
     for part in split_rows(rows, BULK):
         answer = yield board._bulk([body for _, body in part], condition)
-        for one in answer["rejected"]:
-            raise row_error("interests", one, done + one["row"], part[one["row"]][0])
+        for rejection in answer["rejected"]:
+            raise row_error(
+                "interests", rejection, done + rejection["row"], part[rejection["row"]][0]
+            )
         saved, inserted = saved + answer["accepted"], inserted + answer["inserted"]
         done += len(part)
     return UpsertResult(inserted, saved - inserted)
@@ -300,9 +302,9 @@ def update_batch(board: BoardCalls, changes: Iterable[Any]) -> Call[str]:
 
 def _last(answer: Any) -> str:
     """Return the position of the last change; raise the error of one that was rejected."""
-    for one in answer["rejected"]:
-        problem = {"code": "usage", "detail": f"row {one['row']}: {one['reason']}"}
-        raise error_of(problem | ({"code": one["code"]} if "code" in one else {}), 422)
+    for rejection in answer["rejected"]:
+        problem = {"code": "usage", "detail": f"row {rejection['row']}: {rejection['reason']}"}
+        raise error_of(problem | ({"code": rejection["code"]} if "code" in rejection else {}), 422)
     last: str = answer["last"]
     return last
 

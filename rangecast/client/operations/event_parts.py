@@ -119,7 +119,7 @@ class EventParts:
 
         is_strict   raise the first error, as for a row of a table
         """
-        wrong = {one["row"]: one for one in answer["rejected"]}
+        wrong = {rejection["row"]: rejection for rejection in answer["rejected"]}
         found = iter(answer[name])
         results: list[Any] = []
         sent = 0
@@ -154,7 +154,7 @@ class EventParts:
         absent = [
             name
             for name, values in zip(self._keep, self._kept, strict=True)
-            if all(one is None for one in values)
+            if all(value is None for value in values)
         ]
         if absent and self._ids:
             raise UsageError(f"events have no column {absent[0]!r} to keep")

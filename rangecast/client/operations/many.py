@@ -77,8 +77,8 @@ class Publishing:
 
     def add(self, answer: Mapping[str, Any]) -> None:
         """Process the answer to the last request."""
-        for one in answer["rejected"]:
-            error = row_error("events", one, self._answered + one["row"], None)
+        for rejection in answer["rejected"]:
+            error = row_error("events", rejection, self._answered + rejection["row"], None)
             self._rejected.append(error.rejected)
         self._accepted += answer["accepted"]
         self._ends = self._ends[0] or answer["first"], answer["last"] or self._ends[1]
@@ -248,8 +248,8 @@ class Subscribing:
         self.accepted += answer["accepted"]
         self._inserted += answer["inserted"]
         found = [
-            row_error(self._source, one, int(self._rows[one["row"]]), None).rejected
-            for one in rejected
+            row_error(self._source, rejection, int(self._rows[rejection["row"]]), None).rejected
+            for rejection in rejected
         ]
         self.rejected += found
         if self._is_strict and found:

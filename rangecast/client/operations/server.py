@@ -106,7 +106,7 @@ def messages(
     """
 
     def read(answer: Any) -> Messages:
-        items = [message(one) for one in answer["items"]]
+        items = [message(item) for item in answer["items"]]
         return Messages(items, answer["position"], answer.get("gap"))
 
     params = {"wait": wait, "limit": limit}

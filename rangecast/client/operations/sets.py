@@ -446,7 +446,9 @@ def why_not(
     """
     asked = {"event": _one(event, nan), "k": check_integer("k", k, 1, 100)}
     call = client._why("/why-not", asked, ignore_unknown)
-    return call._replace(read=lambda answer: [explanation(one) for one in answer["nearest"]])
+    return call._replace(
+        read=lambda answer: [explanation(neighbour) for neighbour in answer["nearest"]]
+    )
 
 
 def _one(event: Mapping[str, Any], nan: str) -> Mapping[str, Any]:

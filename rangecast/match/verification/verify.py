@@ -105,7 +105,7 @@ def verify(
     """
     if not sets:
         raise UsageError("there is no set of subscriptions to compare with")
-    batches = [each.ids for each in events(next(iter(sets.values()))[1])]
+    batches = [event.ids for event in events(next(iter(sets.values()))[1])]
     ids = pa.concat_arrays(batches) if batches else pa.array([], pa.int64())
     names, numbers = _numbered([boxes.ids for boxes, _ in sets.values()])
     with tempfile.TemporaryDirectory(prefix="rangecast-verify-") as folder:
@@ -130,11 +130,11 @@ def verify(
 
 def _numbered(ids: list[pa.Array]) -> tuple[pa.Array, list[I64]]:
     """Return the ids of all versions, each once, and where each version's own ids stand there."""
-    whole = all(pa.types.is_integer(each.type) for each in ids if len(each))
-    ids = [each.cast(pa.int64() if whole else pa.large_string()) for each in ids]
+    whole = all(pa.types.is_integer(id_.type) for id_ in ids if len(id_))
+    ids = [id_.cast(pa.int64() if whole else pa.large_string()) for id_ in ids]
     names = pa.chunked_array(ids).unique()
     places = Places(names)
-    return names, [places.find(each) for each in ids]
+    return names, [places.find(id_) for id_ in ids]
 
 
 def _blocks(events: Iterable[Events]) -> Iterator[tuple[int, F64]]:

@@ -120,14 +120,14 @@ class SplitSummary(SubscriptionSet):
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids, old = self._members.known_many(boxes.ids.to_pylist())
         new = self._homes(_mentioned_by_all(boxes)).tolist()
-        for row, one in enumerate(ids):
+        for row, id_ in enumerate(ids):
             some = boxes.take([row])
             for summary in self._in(new[row]):
                 change = summary.replace_many if new[row] == old[row] else summary.subscribe_many
                 change(some)
             if new[row] != old[row]:
                 for summary in self._in(old[row]):
-                    summary.unsubscribe(one)
+                    summary.unsubscribe(id_)
         self._members.bind_many(ids, new)
         self._unbounded += new.count(_NONE) - old.count(_NONE)
         return len(ids)

@@ -56,9 +56,9 @@ def literals_of(space: Space, text: str, node: Condition, *, negated: bool) -> l
 
 def arithmetic_of(space: Space, text: str, node: Condition) -> Arithmetic:
     """Return the attribute whose words comparisons are."""
-    for one in space:
-        if isinstance(one, Arithmetic):
-            return one
+    for attribute in space:
+        if isinstance(attribute, Arithmetic):
+            return attribute
     problem = "this condition needs arithmetic, which the space doesn't have"
     hint = "add an attribute to the space: name = 'arithmetic', type = 'arithmetic'"
     raise fault(text, *node.span, problem, hint)
@@ -149,7 +149,7 @@ def mirrored(comparison: Comparison) -> Comparison:
 def values_of(space: Space, comparison: Comparison, point: F64) -> list[float]:
     """Return the coordinates that a comparison reads."""
     words = [*leaves_of(comparison[0]), *leaves_of(comparison[2])]
-    return [float(point[space.axes[name_of(str(one))]]) for one in words if _is_name(one)]
+    return [float(point[space.axes[name_of(str(word))]]) for word in words if _is_name(word)]
 
 
 def operand_text(operand: Operand, least: int = 0) -> str:

@@ -48,7 +48,7 @@ class Operation:
         self.operator = operator
         self.operands = operands
         self.first, self.last = first, last
-        self.size = sum(size_of(one) for one in operands) + (len(operands) == 1)
+        self.size = sum(size_of(operand) for operand in operands) + (len(operands) == 1)
         """Numbers, names and signs in it."""
 
 

@@ -21,13 +21,15 @@ from rangecast.model.space import Space
 
 def grids_of(space: Space) -> tuple[Bool, F64]:
     """Return which attributes have whole numbers for coordinates, (d,), and the domains, (d, 2)."""
-    whole = [not isinstance(one, Number) for one in space]
-    return np.array(whole), np.array([one.domain for one in space])
+    whole = [not isinstance(attribute, Number) for attribute in space]
+    return np.array(whole), np.array([attribute.domain for attribute in space])
 
 
 def arithmetic_axis(space: Space) -> int:
     """Return the axis of a space's arithmetic, -1 if it has none."""
-    return next((axis for axis, one in enumerate(space) if isinstance(one, Arithmetic)), -1)
+    return next(
+        (axis for axis, attribute in enumerate(space) if isinstance(attribute, Arithmetic)), -1
+    )
 
 
 def joined_programs(found: Sequence[F64]) -> tuple[F64, I64]:

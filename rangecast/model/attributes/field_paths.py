@@ -39,7 +39,7 @@ def source_of(path: Fields) -> str | None:
     steps = []
     for name in path:
         ways = (f".{name}", f"['{name}']", f'["{name}"]')
-        step = next((one for one in ways if _STEP.fullmatch(one)), None)
+        step = next((way for way in ways if _STEP.fullmatch(way)), None)
         if step is None:
             return None
         steps.append(step)

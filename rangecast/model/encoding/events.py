@@ -136,7 +136,9 @@ class EventFile:
             points = self.columns.points_of(self.space, rows, self._nan)
             yield rows, points if rows.good.all() else points[rows.good]
         valued = self.space.valued
-        absent = [one.name for one in valued if seen.isdisjoint(self.columns.names(one))]
+        absent = [
+            attribute.name for attribute in valued if seen.isdisjoint(self.columns.names(attribute))
+        ]
         if seen and absent:
             self.warnings.append(
                 f"{self.path} has no column for {', '.join(map(repr, absent))}: "

@@ -148,7 +148,7 @@ class _Reading:
         except ShapeError as error:
             start = at + (error.at or 0)
             raise fault(self.text, start, start + 1, error.reason, error.hint) from None
-        x, y = (self.space.axis(one.name) for one in place.coordinates)
+        x, y = (self.space.axis(coordinate.name) for coordinate in place.coordinates)
         number = place.number(literal.text)
         place.read[literal.text] = literal
         axis = self.space.axis(place.name)

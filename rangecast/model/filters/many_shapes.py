@@ -29,7 +29,7 @@ def read_polygons(
     for axis, place in enumerate(space):
         if not isinstance(place, Place):
             continue
-        sides = [space.axis(one.name) for one in place.coordinates]
+        sides = [space.axis(coordinate.name) for coordinate in place.coordinates]
         for read in read_rings(text, ends, np.flatnonzero(~good), place):
             words = _words(read, raw, ends, name_text(place.name))
             numbers = np.array([place.number(word) for word in words])
@@ -66,7 +66,7 @@ def _words(read: RingsRead, raw: bytes, ends: I64, name: str) -> list[str]:
 def _product(space: Space, place: Place, axis: int, word: str, number: float) -> Filter:
     """Return the filter of a polygon that has several boxes."""
     (literal,) = literals_of(place, word)
-    x, y = (space.axis(one.name) for one in place.coordinates)
+    x, y = (space.axis(coordinate.name) for coordinate in place.coordinates)
     region: Region = []
     for cell in literal.cover():
         bounds = (x, ((cell.x0, cell.x1),)), (y, ((cell.y0, cell.y1),))

@@ -46,8 +46,8 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
     axes = space.axes
     single: dict[int, Interval] = {}
     several: dict[int, list[Ranges]] = {}
-    for given in conditions:
-        before, _, name, sign, value, *_ = given
+    for condition in conditions:
+        before, _, name, sign, value, *_ = condition
         axis = axes.get(name)
         if axis is None or name.lower() in KEYWORDS:
             return None
@@ -57,7 +57,7 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
                 one = range_of(attribute, sign, value)
                 ranges: Ranges = () if one is None else (one,)
             else:
-                ranges = _ranges(attribute, given)
+                ranges = _ranges(attribute, condition)
         except (InvalidValueError, ValueError):
             return None
         if len(ranges) == 1:
@@ -114,7 +114,7 @@ def _ranges(attribute: Attribute, given: tuple[str, ...]) -> Ranges:
         ends.append(range_of(attribute, sign, value))
     if first:
         ends += range_of(attribute, ">=", first), range_of(attribute, "<=", last)
-    found = [one for one in ends if one is not None]
+    found = [end for end in ends if end is not None]
     if len(found) != len(ends) or not found:
         return ()
     return ((max([lo for lo, _ in found]), min([hi for _, hi in found])),)

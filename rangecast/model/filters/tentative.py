@@ -80,14 +80,14 @@ class TentativeSpace(Space):
     @property
     def has_news(self) -> bool:
         """Whether filters mention words that the space doesn't know."""
-        return any(one.vocabulary for one in self._words)
+        return any(word.vocabulary for word in self._words)
 
     def is_settled_in(self, space: Space) -> bool:
         """Learn the new words, if this is the space; return whether the boxes mean them there."""
         if self.host is not space:
             return False
         if self._is_settled is None:
-            self._is_settled = all(one.settle() for one in self._words)
+            self._is_settled = all(word.settle() for word in self._words)
         return self._is_settled
 
 
@@ -103,7 +103,9 @@ class BoxesRead(NamedTuple):
 
 def parse_unless_rejected(text: str, space: Space) -> Filter:
     """Return the filter of a text; the words of one that is rejected aren't learned."""
-    if isinstance(space, TentativeSpace) or not any(isinstance(one, String) for one in space):
+    if isinstance(space, TentativeSpace) or not any(
+        isinstance(attribute, String) for attribute in space
+    ):
         return Filter.parse(text, space)
     own = TentativeSpace(space)
     found = Filter.parse(text, own)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -> str:
     """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention."""
     products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
-    if any(isinstance(one, Place) for one in space):
+    if any(isinstance(attribute, Place) for attribute in space):
         products = without_covers(space, products)
     alternatives = []
     for product in joined(space.attributes, products):
@@ -57,7 +57,7 @@ def without_covers(space: Space, products: list[Product]) -> list[Product]:
             place = space.attributes[axis]
             if not isinstance(place, Place) or product not in left:
                 continue
-            sides = [space.axis(one.name) for one in place.coordinates]
+            sides = [space.axis(coordinate.name) for coordinate in place.coordinates]
             rest = tuple(part for part in product if part[0] not in (*sides, axis))
             for cells in _implied(space, place, ranges, sides):
                 number = ranges[0][0]

@@ -111,9 +111,13 @@ class FirstReading:
 
     def __init__(self, space: Space):
         self._words = {
-            axis: _first_words(one) for axis, one in enumerate(space) if isinstance(one, String)
+            axis: _first_words(attribute)
+            for axis, attribute in enumerate(space)
+            if isinstance(attribute, String)
         }
-        self._space = Space([self._words.get(axis, one) for axis, one in enumerate(space)])
+        self._space = Space(
+            [self._words.get(axis, attribute) for axis, attribute in enumerate(space)]
+        )
         self._seen: set[tuple[int, str]] = set()
         self.new: list[tuple[int, str]] = []
         """Words that no earlier text mentioned, with their attributes' axes; the caller clears."""

@@ -120,6 +120,6 @@ def _shown_at(values: Values, place: int) -> Any:
 
 
 def _texts(values: list[Any]) -> pa.Array:
-    texts = (None if one is None else str(one) for one in values)
+    texts = (None if value is None else str(value) for value in values)
     safe = (None if text is None else text.encode(errors="replace").decode() for text in texts)
     return pa.array(safe, pa.large_string())

@@ -87,7 +87,7 @@ def kept_schema(source: Source, names: Iterable[str]) -> pa.Schema:
 def kept_columns(batch: Batch, schema: pa.Schema) -> list[pa.Array]:
     """Return the kept columns of a batch; one that it lacks is null."""
     nulls = pa.nulls(len(batch.rows))
-    return [_as_type(batch.columns.get(one.name, nulls), one.type) for one in schema]
+    return [_as_type(batch.columns.get(field.name, nulls), field.type) for field in schema]
 
 
 def kept_rows(source: Source, ids: pa.Array, schema: pa.Schema) -> pa.Table:

@@ -34,7 +34,7 @@ _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 def as_ids(values: Values, kind: pa.DataType) -> tuple[pa.Array, Bool]:
     """Return ids as one type, and which of them are none: missing, a fraction, true or false."""
     if isinstance(values, list):
-        ids = pa.array([_as_kind(_as_id(one), kind) for one in values], kind)
+        ids = pa.array([_as_kind(_as_id(value), kind) for value in values], kind)
     else:
         ids = _cast(values, kind)
     return ids, np.asarray(ids.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)

@@ -52,10 +52,12 @@ class Places:
     """The places of a space, and the programs of their words."""
 
     def __init__(self, space: Space):
-        self.axes = [axis for axis, one in enumerate(space) if isinstance(one, Residual)]
-        self._places = [one for one in space if isinstance(one, Residual)]
+        self.axes = [
+            axis for axis, attribute in enumerate(space) if isinstance(attribute, Residual)
+        ]
+        self._places = [attribute for attribute in space if isinstance(attribute, Residual)]
         self.coordinates = [
-            tuple(space.axis(axis.name) for axis in one.coordinates) for one in self._places
+            tuple(space.axis(axis.name) for axis in place.coordinates) for place in self._places
         ]
         self._space = space
         self._known = [0 for _ in self.axes]
@@ -136,7 +138,7 @@ def places_of(space: Space) -> Places | None:
     if "_places" not in kept:
         with _MAKING:
             if "_places" not in kept:
-                some = any(isinstance(one, Residual) for one in space)
+                some = any(isinstance(attribute, Residual) for attribute in space)
                 kept["_places"] = Places(space) if some else None
     found: Places | None = kept["_places"]
     return found

@@ -167,9 +167,9 @@ def distance_text(literals: list[Asked], axes: tuple[int, int], point: F64) -> s
     """Return how far a point is from the border of the first shape that it fails, or is inside."""
     x, y = float(point[axes[0]]), float(point[axes[1]])
     shown = []
-    for one in literals:
-        apart = distance_to_border(one.literal(*axes), x, y)
-        shown.append(_length_text(apart, earth=one.kind not in _PLANE))
+    for literal in literals:
+        apart = distance_to_border(literal.literal(*axes), x, y)
+        shown.append(_length_text(apart, earth=literal.kind not in _PLANE))
     return ", ".join(f"{text} from the border" for text in shown)
 
 

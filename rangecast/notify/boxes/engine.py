@@ -90,7 +90,7 @@ class BoxEngine(BoardEngine):
 
     def regions(self, rows: list[int]) -> Regions:
         boxes = [self.bounds(row) for row in rows]
-        sizes = np.array([len(each) for each in boxes], np.int64)
+        sizes = np.array([len(box) for box in boxes], np.int64)
         return Regions(np.concatenate([np.zeros((0, 2 * self._d)), *boxes]), sizes)
 
     def rows_reached(self, messages: Messages) -> list[int]:

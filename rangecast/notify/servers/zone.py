@@ -23,10 +23,10 @@ class Zone:
 
     def __init__(self, lo: float, hi: float, things: Sequence[Thing]):
         self.lo, self.hi = lo, hi
-        columns = zip(*((one.x, one.y, one.arrival) for one in things), strict=True)
+        columns = zip(*((thing.x, thing.y, thing.arrival) for thing in things), strict=True)
         self._objects = Objects(*columns) if things else Objects()
-        self._names: dict[int, Id] = {slot: one.object for slot, one in enumerate(things)}
-        self._slots: dict[Id, int] = {one.object: slot for slot, one in enumerate(things)}
+        self._names: dict[int, Id] = {slot: thing.object for slot, thing in enumerate(things)}
+        self._slots: dict[Id, int] = {thing.object: slot for slot, thing in enumerate(things)}
         self.index = Interests()
         self._ids: dict[int, Id] = {}
         self._rows: dict[Id, int] = {}

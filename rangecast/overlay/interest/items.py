@@ -155,10 +155,10 @@ def strings_of(space: Space) -> frozenset[int]:
 
 def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[Wanted]:
     """Return items as this broker understands them; reject what can't be of this space."""
-    if any(item_size(one) > MAX_CONTENT for one in items):
+    if any(item_size(item) > MAX_CONTENT for item in items):
         raise FrameError(f"an item has at most {MAX_CONTENT:,} bytes")
-    _check_boxes([one.boxes for one in items if isinstance(one, BoxItem)], space)
-    return [_understood(one, space, curve) for one in items]
+    _check_boxes([item.boxes for item in items if isinstance(item, BoxItem)], space)
+    return [_understood(item, space, curve) for item in items]
 
 
 def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:

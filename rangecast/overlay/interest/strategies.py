@@ -211,8 +211,8 @@ class Merging:
             return items, Batch(self._space, [])
         are = iter(borne.tolist())
         kinds: tuple[list[Wanted], list[Wanted]] = [], []
-        for one in items:
-            kinds[one.boxes is not None and not next(are)].append(one)
+        for item in items:
+            kinds[item.boxes is not None and not next(are)].append(item)
         return Batch(self._space, kinds[0]), Batch(self._space, kinds[1])
 
     def _merged(self, come: Batch, go: Batch) -> Change:

@@ -123,7 +123,7 @@ class Scenario:
             chosen=chosen,
             max_ranges=max_ranges,
         )
-        at = np.array([self.broker_of[one] for one in given.boxes.ids.to_pylist()], np.int64)
+        at = np.array([self.broker_of[id_] for id_ in given.boxes.ids.to_pylist()], np.int64)
         for first in range(0, len(at), batch_size):
             here = at[first : first + batch_size]
             network.do_all(

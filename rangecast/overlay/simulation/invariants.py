@@ -62,9 +62,9 @@ def wrong_tables(world: World) -> list[str]:
             link = broker.links[edge.other(end)]
             behind = world.behind(edge.other(end), end)
             items = [
-                wanted_of(as_filter(given, broker.space)).item
+                wanted_of(as_filter(subscription, broker.space)).item
                 for name in behind
-                for given in world.disks[name].subscriptions.values()
+                for subscription in world.disks[name].subscriptions.values()
             ]
             live = {item.name for item in items}
             where = f"{end}'s table of {link.name}"

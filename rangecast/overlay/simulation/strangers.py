@@ -114,7 +114,7 @@ def hostile_frame(rng: Random, space: str, names: list[str]) -> Frame:
     wrong = msgspec.structs.replace(EVERYTHING, name=5)
     some: list[Item] = [EVERYTHING, range_item(0, 3), wrong]
     items = rng.sample(some, rng.randrange(2))
-    digest = rng.choice([0, sum(one.name for one in items) & ((1 << 63) - 1)])
+    digest = rng.choice([0, sum(item.name for item in items) & ((1 << 63) - 1)])
     kinds: list[Frame] = [
         Hello(
             broker=EVIL,

@@ -265,7 +265,7 @@ class ZoneSimulation:
         if not outputs:
             return
         homes = [broker for broker in self.brokers.values() if broker.zones]
-        at_centre = (one for one in homes if any(z.box.holds(one.centre) for z in one.zones))
+        at_centre = (home for home in homes if any(z.box.holds(home.centre) for z in home.zones))
         host = next(at_centre, homes[0] if homes else None)
         if host is not None:
             for output in outputs:

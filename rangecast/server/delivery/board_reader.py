@@ -92,7 +92,11 @@ class BoardReader:
                             objects.pop(change.name, None)
                         else:
                             objects[change.name] = was
-        mine = [one for one in list(self._consumer.interests) if one.born <= after < one.died]
+        mine = [
+            interest
+            for interest in list(self._consumer.interests)
+            if interest.born <= after < interest.died
+        ]
         self._index = BoardIndex(self._entry, objects, mine)
         self._at = after
         self._found.clear()

@@ -110,7 +110,7 @@ class City:
 
     def advance(self, seconds: float) -> list[dict[str, Any]]:
         """Let all vehicles drive; return an event for each."""
-        return [self._drive(one, seconds) for one in self._vehicles]
+        return [self._drive(vehicle, seconds) for vehicle in self._vehicles]
 
     def _drive(self, vehicle: Vehicle, seconds: float) -> dict[str, Any]:
         left = seconds
@@ -145,7 +145,9 @@ class City:
             at = vehicle.route.index(vehicle.target)
             step = at - vehicle.route.index(vehicle.origin)
             return vehicle.route[at + step if 0 <= at + step < len(vehicle.route) else at - step]
-        others = [one for one in _neighbours(vehicle.target) if one != vehicle.origin]
+        others = [
+            neighbour for neighbour in _neighbours(vehicle.target) if neighbour != vehicle.origin
+        ]
         return self._random.choice(others or [vehicle.origin])
 
     def _vehicle(self, number: int) -> Vehicle:
@@ -171,7 +173,7 @@ class City:
         return far * math.cos(angle), far * math.sin(angle)
 
     def _corridor(self, junctions: Iterable[Junction], width: int) -> str:
-        corners = ", ".join(_corner(self._places[one]) for one in junctions)
+        corners = ", ".join(_corner(self._places[junction]) for junction in junctions)
         return f"buffer('LINESTRING ({corners})', {width} m)"
 
 

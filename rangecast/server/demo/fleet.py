@@ -36,7 +36,7 @@ def demo(vehicles: int = 40, seed: int = 1) -> Callable[[Core], Awaitable[None]]
         entry = core.registry.space(DEFAULT, SPACE)
         while True:
             events = city.advance(FASTER)
-            await result_of(core.publish(entry, [_encode(one) for one in events]))
+            await result_of(core.publish(entry, [_encode(event) for event in events]))
             await asyncio.sleep(1.0)
 
     return run

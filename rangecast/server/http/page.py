@@ -13,7 +13,9 @@ from rangecast.server.state.registry import RequestError
 
 router = APIRouter(include_in_schema=False)
 FOLDER = Path(__file__).parents[1] / "page"
-FILES = frozenset(one.relative_to(FOLDER).as_posix() for one in FOLDER.rglob("*") if one.is_file())
+FILES = frozenset(
+    path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()
+)
 POLICY = {
     "default-src": "'none'",
     "script-src": "'self'",

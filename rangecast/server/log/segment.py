@@ -83,7 +83,7 @@ def wal_of(path: Path) -> Path:
 
 def segments(folder: Path) -> list[int]:
     """Return the first seq of each segment of a folder, ascending."""
-    found = (_NAME.fullmatch(one.name) for one in folder.iterdir())
+    found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
     return sorted(int(match[1]) for match in found if match)
 
 

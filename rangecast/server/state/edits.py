@@ -319,9 +319,9 @@ def as_run(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
     if not puts or len(puts) < len(edits):
         return edits
     if len(puts) > 1 and (
-        len({one.name for one in puts}) < len(puts)
-        or len({one.space for one in puts}) > 1
-        or len({one.tenant for one in puts}) > 1
+        len({put.name for put in puts}) < len(puts)
+        or len({put.space for put in puts}) > 1
+        or len({put.tenant for put in puts}) > 1
     ):
         return edits
     return PutRun(puts)

@@ -134,29 +134,31 @@ class SnapshotState:
             seq,
             chain.hex(),
             [
-                _Space(*_fields(one), live=[msgspec.structs.replace(v) for v in one.live.values()])
-                for one in registry.spaces.values()
+                _Space(
+                    *_fields(space), live=[msgspec.structs.replace(v) for v in space.live.values()]
+                )
+                for space in registry.spaces.values()
             ],
             [
                 _Consumer(
-                    one.tenant,
-                    one.name,
-                    one.number,
-                    (one.source.tenant, one.source.label),
-                    one.since,
-                    one.cursor,
-                    one.delivery,
-                    one.on_gap,
-                    one.max_per_event,
-                    one.now_from,
-                    [msgspec.structs.replace(v) for v in one.versions if v.died != NEVER],
-                    one.stopped,
-                    list(one.dead_letters.values()),
-                    one.moved,
-                    [msgspec.structs.replace(v) for v in one.interests if v.died != NEVER],
-                    one.max_per_second,
+                    consumer.tenant,
+                    consumer.name,
+                    consumer.number,
+                    (consumer.source.tenant, consumer.source.label),
+                    consumer.since,
+                    consumer.cursor,
+                    consumer.delivery,
+                    consumer.on_gap,
+                    consumer.max_per_event,
+                    consumer.now_from,
+                    [msgspec.structs.replace(v) for v in consumer.versions if v.died != NEVER],
+                    consumer.stopped,
+                    list(consumer.dead_letters.values()),
+                    consumer.moved,
+                    [msgspec.structs.replace(v) for v in consumer.interests if v.died != NEVER],
+                    consumer.max_per_second,
                 )
-                for one in registry.consumers.values()
+                for consumer in registry.consumers.values()
             ],
             len(registry.numbered),
             list(registry.tokens.values()),
@@ -165,14 +167,15 @@ class SnapshotState:
             dict(deduplicator.requests),
             list(deduplicator.ids),
             dict(deduplicator.offsets),
-            [_board(one) for one in registry.boards.values()],
+            [_board(board) for board in registry.boards.values()],
             registry.broker,
             {tenant: list(parts) for tenant, parts in registry.retained.parts.items()},
             list(registry.epochs),
             dict(deduplicator.marks),
         )
         self._boxes = [
-            (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
+            (index.entry.number, index.engine.boxes(), index.engine.space)
+            for index in indexes.values()
         ]
 
     def write(self, folder: Path) -> None:
@@ -223,7 +226,7 @@ def _board_entry(board: _Board) -> BoardEntry:
 
 def snapshots(folder: Path) -> list[int]:
     """Return the seqs of the snapshots in a folder, ascending."""
-    found = (_NAME.fullmatch(one.name) for one in folder.iterdir())
+    found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
     return sorted(int(match[1]) for match in found if match)
 
 
@@ -326,7 +329,7 @@ def _built(state: State, loaded: Mapping[str, _Loaded]) -> Opened:
             given.now_from,
             sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
             given.stopped,
-            {one.seq: one for one in given.dead_letters},
+            {dead_letter.seq: dead_letter for dead_letter in given.dead_letters},
             given.moved,
             sorted(given.ended + interests.get(given.number, []), key=lambda one: one.born),
             given.max_per_second,

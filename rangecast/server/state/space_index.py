@@ -141,15 +141,15 @@ class SpaceIndex:
         """Record the consumers, scores and names of subscriptions."""
         if not versions:
             return
-        numbers = [one.number for one in versions]
+        numbers = [version.number for version in versions]
         size, least = len(self.owners), max(numbers) + 1
         if least > size:
             more = max(2 * size, least) - size
             self.owners = np.append(self.owners, np.full(more, -1, np.int32))
             self.scores = np.append(self.scores, np.zeros(more))
-        self.owners[numbers] = [one.consumer for one in versions]
-        self.scores[numbers] = [one.score for one in versions]
-        names = [_encode(one.id) for one in versions]
+        self.owners[numbers] = [version.consumer for version in versions]
+        self.scores[numbers] = [version.score for version in versions]
+        names = [_encode(version.id) for version in versions]
         if numbers == list(range(len(self.names), least)):  # all are new
             self.names += names
             return
@@ -225,7 +225,7 @@ class History:
 
     def learn(self, versions: Sequence[Version]) -> None:
         """Add new versions, in order of birth."""
-        fresh = [one for one in versions if one.born > self._last]
+        fresh = [version for version in versions if version.born > self._last]
         if not fresh:
             return
         space, begin = self.engine.space, len(self._versions)
@@ -234,9 +234,9 @@ class History:
         self.engine.subscribe_many(version_boxes(space, fresh, bounds, numbers))
         self._versions += fresh
         self._names += [_encode(one.id) for one in fresh]
-        self._numbers = np.array([one.number for one in self._versions], np.int64)
-        self._scores = np.array([one.score for one in self._versions])
-        self._born = np.array([one.born for one in self._versions], np.int64)
+        self._numbers = np.array([version.number for version in self._versions], np.int64)
+        self._scores = np.array([version.score for version in self._versions])
+        self._born = np.array([version.born for version in self._versions], np.int64)
         self._last = fresh[-1].born
 
     def match(
@@ -257,7 +257,7 @@ class History:
         self, matches: Matches, seqs: I64, now_from: int, best: int
     ) -> Iterator[tuple[int, bytes, float]]:
         events, rows = Found.of(matches)
-        died = np.array([one.died for one in self._versions], np.int64)
+        died = np.array([version.died for version in self._versions], np.int64)
         at = np.maximum(seqs[events], now_from)
         alive = (self._born[rows] < at) & (at < died[rows])
         rows, events = rows[alive], events[alive]

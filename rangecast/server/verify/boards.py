@@ -102,7 +102,7 @@ class BoardOracle:
             boxes = [([-inf if lo is None else lo], [inf if hi is None else hi])]
         else:
             bounds = Filter.parse(interest.filter, entry.space).arrays()
-            boxes = [*zip(*(one.tolist() for one in bounds), strict=True)]
+            boxes = [*zip(*(bound.tolist() for bound in bounds), strict=True)]
         sign = -1 if entry.made.descending else 1
         inside = [
             (sign * object_.value, object_.arrival, name, object_)

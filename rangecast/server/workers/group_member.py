@@ -104,8 +104,8 @@ class Member:
         places = self._all()
         if self._is_new(places):
             # All partitions at once: one that is added later begins at its start.
-            for one in places:
-                one.offset = self._consumer.get_watermark_offsets(one, LIMIT)[not from_start]
+            for place in places:
+                place.offset = self._consumer.get_watermark_offsets(place, LIMIT)[not from_start]
             patiently(lambda: self._begin_at(places))
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone

@@ -126,7 +126,9 @@ class Matcher:
             consumer = registry.numbered[number]
             assert consumer is not None
             self._warn_of_rate_limit(consumer)
-            answer.matches += [self._match(used[one.seq], one, consumer) for one in some.messages]
+            answer.matches += [
+                self._match(used[message.seq], message, consumer) for message in some.messages
+            ]
         return answer
 
     def _match(self, event: Event, message: Message, consumer: Consumer) -> Match:

@@ -85,7 +85,7 @@ def match_ids(
         prepared = prepare_match(session, subscriptions, space)
         made = _column_function(prepared, prepared.answerer, rejected, nan)
         _release_with(session, [made._unwrapped], prepared)
-    names = [one.name for one in space.valued]
+    names = [attribute.name for attribute in space.valued]
 
     def ids(*columns: Column | str) -> Column:
         if columns and len(columns) != len(names):
@@ -93,7 +93,9 @@ def match_ids(
                 f"the space has {len(names)} attributes: {', '.join(map(repr, names))}; given: "
                 f"{len(columns)} columns\n  hint: give a column for each, in this order"
             )
-        named: Any = columns or [F.col(_quoted(one.path or (one.name,))) for one in space.valued]
+        named: Any = columns or [
+            F.col(_quoted(attribute.path or (attribute.name,))) for attribute in space.valued
+        ]
         column: Column = made(*named)
         return column
 

@@ -51,7 +51,7 @@ def _command(generator: Generator) -> Any:
     signature = inspect.signature(_write, eval_str=True, locals={"Generator": object})
     declared = signature.parameters.values()
     where = [one for one in declared if one.kind is one.KEYWORD_ONLY]
-    what = [_option(one) for one in generator.parameters.values()]
+    what = [_option(parameter) for parameter in generator.parameters.values()]
     run.__signature__ = inspect.Signature([*what, *where])  # type: ignore[attr-defined]
     made = App(add_completion=False, no_args_is_help=False)
     example = f"rangecast generate {generator.name} --seed 1 -o data"

@@ -109,7 +109,7 @@ def _two(space: Space, names: str | None) -> tuple[str, str] | None:
     if names is None:
         return None
     given = [name.strip() for name in names.split(",")]
-    fit = [each.name for each in space if isinstance(each, Number | Integer)]
+    fit = [attribute.name for attribute in space if isinstance(attribute, Number | Integer)]
     for name in given:
         if name not in fit:
             raise UsageError(

@@ -77,7 +77,7 @@ def verify(
             run, events, subscriptions, result, where, version=version, index=index, show=show
         )
         facts = {"holds": verdict.holds, **asdict(verdict)}
-        facts["samples"] = [each._asdict() for each in verdict.samples]
+        facts["samples"] = [sample._asdict() for sample in verdict.samples]
         text = f"{counted(verdict.events, 'event')} verified"
         details = [in_words(verdict, str(result))]
         run.done(text, verdict.events, facts, details, is_loud=not verdict.holds)

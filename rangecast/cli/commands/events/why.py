@@ -105,7 +105,7 @@ _ALTERNATIVES = 5
 def _row_of(ids: pa.Array, wanted: str) -> int:
     from rangecast.errors import UnknownIdError, did_you_mean
 
-    known = [str(one) for one in ids.to_pylist()]
+    known = [str(id_) for id_ in ids.to_pylist()]
     if wanted not in known:
         raise UnknownIdError(f"no subscription {wanted!r}: {did_you_mean(wanted, known)}")
     return known.index(wanted)

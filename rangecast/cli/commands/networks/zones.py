@@ -145,7 +145,7 @@ def zones(
         rows = found.rows()
         with run.writer(schema) as writer:
             columns = [list(rows), *zip(*rows.values(), strict=True)]
-            writer.write(pa.record_batch([pa.array(one) for one in columns], schema=schema))
+            writer.write(pa.record_batch([pa.array(column) for column in columns], schema=schema))
         if plot is not None:
             _draw(plot, net, points, found, rows)
         if output != "-":

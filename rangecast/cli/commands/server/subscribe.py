@@ -219,12 +219,12 @@ def unsubscribe(
     ended: list[str] = []
     unknown: list[str] = []
     with at.client_in(space) as client:
-        for one in ids:
+        for id_ in ids:
             try:
-                client.unsubscribe(one)
-                ended.append(one)
+                client.unsubscribe(id_)
+                ended.append(id_)
             except UnknownIdError as error:
-                unknown.append(one)
+                unknown.append(id_)
                 print(str(error), file=sys.stderr)
     if as_json:
         print(json.dumps({"ended": ended, "unknown": unknown}))

@@ -132,8 +132,8 @@ def cover(
             "redundant": found.redundant,
             "equal": found.equal,
             "saved": round(found.saved, 4),
-            "coverers": [one._asdict() for one in found.coverers],
-            "by_attributes": [one._asdict() for one in found.by_attributes],
+            "coverers": [coverer._asdict() for coverer in found.coverers],
+            "by_attributes": [by_attribute._asdict() for by_attribute in found.by_attributes],
             "uncovered_file": uncovered,
             "plot": plot,
             "index": choice.name,
@@ -163,8 +163,8 @@ def _show(found: Redundancy) -> None:
     table = Table(title="the biggest coverers", title_justify="left")
     for heading in ("subscription", "covers", "filter"):
         table.add_column(heading, justify="right" if heading == "covers" else "left")
-    for one in found.coverers:
-        table.add_row(str(one.subscription), f"{one.covers:,}", one.filter)
+    for coverer in found.coverers:
+        table.add_row(str(coverer.subscription), f"{coverer.covers:,}", coverer.filter)
     console.print(table, markup=False)
     table = Table(title="by attributes mentioned", title_justify="left")
     for heading in ("attributes", "subscriptions", "redundant", "share"):

@@ -311,7 +311,7 @@ def _verdict(found: Recommendation, *, has_more: bool) -> str:
         asked_for = best.matched / best.events
         return f"{text}; subscriptions match {asked_for:.1%} of them, and must get them"
     remedies = []
-    if any(one.all_ranges > one.ranges for one in found.outcomes):
+    if any(outcome.all_ranges > outcome.ranges for outcome in found.outcomes):
         remedies.append("a larger --max-ranges")
     if has_more:
         remedies.append("a larger --max-attributes")

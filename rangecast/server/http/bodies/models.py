@@ -54,7 +54,7 @@ class ModelRoute(APIRoute):
         async def handle_read(request: Request) -> Response:
             scope, kind = request.scope, request.headers.get("content-type", "")
             if kind.partition(";")[0].strip().lower() == _FORM:
-                named = [one for one in scope["headers"] if one[0] != b"content-type"]
+                named = [header for header in scope["headers"] if header[0] != b"content-type"]
                 scope = {**scope, "headers": named}
             return await handle(_ModelRequest(scope, request.receive))
 

@@ -157,7 +157,7 @@ def _is_whole(line: bytes) -> bool:
 def _listed(body: bytes) -> list[bytes]:
     try:
         raws = decode(body, _raws, max_depth=MAX_DEPTH + 1)  # the list around them counts
-        return [bytes(one) for one in raws]
+        return [bytes(raw) for raw in raws]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(400, f"the body isn't a JSON list: {error}") from None
 

@@ -238,7 +238,7 @@ def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -
     """Return the edit that makes an interest."""
     is_integer = is_integer_id(name, given.get("id"), "interest")
     ends = [given.get(one) for one in ("position_lo", "position_hi")]
-    lo, hi = (None if one is None else check_finite("position", one) for one in ends)
+    lo, hi = (None if end is None else check_finite("position", end) for end in ends)
     text, consumer = given.get("filter") or "", given.get("consumer") or ""
     if not isinstance(text, str) or not isinstance(consumer, str):
         raise UsageError("'filter' and 'consumer' are texts")

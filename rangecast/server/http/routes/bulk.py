@@ -144,7 +144,7 @@ def bulk_answer(
     answer = {
         "accepted": count,
         "inserted": outcome.inserted,
-        "rejected": [one._asdict() for one in rejected],
+        "rejected": [rejection._asdict() for rejection in rejected],
         "position": position(core.epoch, seq + count - 1) if count else None,
     }
     return JSONResponse(answer, 200 if count or not rejected else 422)
@@ -298,14 +298,14 @@ def _edits_of_batches(
     given: list[Mapping[str, Any]] = []
     rejected: list[Rejection] = []
     for batch in batches:
-        for one in subscription_rows(batch, space, bad, "subscriptions"):
-            values = one._asdict()
+        for subscription_row in subscription_rows(batch, space, bad, "subscriptions"):
+            values = subscription_row._asdict()
             try:
-                edits.append(edit_of(caller, entry, str(one.id), values, clock))
-                places.append(one.row)
+                edits.append(edit_of(caller, entry, str(subscription_row.id), values, clock))
+                places.append(subscription_row.row)
                 given.append(values)
             except RangecastError as error:
-                rejected.append(Rejection.of(one.row, error))
+                rejected.append(Rejection.of(subscription_row.row, error))
     for row, _ in bad.kept:
         text = f"{row.column!r}: {row.reason}\n  given: {row.value}\n  hint: {row.remedy}"
         rejected.append(Rejection(row.row or 0, text, RejectedRowError.code))

@@ -118,7 +118,7 @@ async def list_subscriptions(
 
     def work() -> bytes:
         # A subscription that is replaced keeps its number, and its place in the dict.
-        tails = {one.number for one in list(consumers.values()) if one.is_session}
+        tails = {consumer.number for consumer in list(consumers.values()) if consumer.is_session}
         wanted = [one for one in list(entry.live.values()) if one.consumer not in tails]
         count = len(wanted)
         wanted = [one for one in wanted if one.number >= first]

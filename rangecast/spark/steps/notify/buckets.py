@@ -125,7 +125,7 @@ def committed_state(folder: Path) -> State | None:
     except FileNotFoundError:
         return None
     try:
-        buckets = [Bucket.of(one) for one in found["buckets"]]
+        buckets = [Bucket.of(bucket) for bucket in found["buckets"]]
         objects, work = [FilePart(*part) for part in found["objects"]], Work(*found["work"])
         return State(**{**found, "objects": objects, "buckets": buckets, "work": work})
     except (KeyError, TypeError):

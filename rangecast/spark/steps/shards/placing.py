@@ -116,7 +116,7 @@ def place(sample: Boxes, wanted: int) -> Placing:
     """Return a placing into about this many shards, by a sample of the subscriptions."""
     lo, hi = hulls(sample)
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
-    bounds = tuple(_some(np.sort(each[np.isfinite(each)])) for each in values)
+    bounds = tuple(_some(np.sort(value[np.isfinite(value)])) for value in values)
     ranks = _ranks(bounds, lo, hi)
     whole, shards = _cut(ranks, max(1, wanted), 0, mixed=True)
     return Placing(bounds, whole, shards)

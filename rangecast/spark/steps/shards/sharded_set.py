@@ -118,8 +118,8 @@ class ShardedSet:
             for shard in self.shards:
                 yield from self._parts(shard, points, everywhere=everywhere, is_merged=False)
         else:
-            for found in self.answers(points):
-                yield PartAnswers(found.events, found.columns)
+            for answer in self.answers(points):
+                yield PartAnswers(answer.events, answer.columns)
 
     def _parts(
         self, shard: Shard, points: F64, *, everywhere: bool, is_merged: bool = True
@@ -129,8 +129,8 @@ class ShardedSet:
         if len(events):
             some = points if len(events) == len(points) else points[events]
             part = self._open(shard).as_part(shard.gone, is_merged=is_merged)
-            for found in part.answers(some):
-                yield PartAnswers(events[found.events], found.columns)
+            for answer in part.answers(some):
+                yield PartAnswers(events[answer.events], answer.columns)
 
     def _open(self, shard: Shard) -> Answerer:
         return self.settings(shard.shipped.open(self.room))

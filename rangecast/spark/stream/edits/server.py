@@ -79,13 +79,13 @@ class ServerEdits:
         after = ""
         while True:
             page = self._page(after)
-            for one in page["items"]:
-                if one["weights"]:
+            for item in page["items"]:
+                if item["weights"]:
                     raise UsageError(
-                        f"{self._url}: subscription {one['id']!r} has weights, which edits of a "
+                        f"{self._url}: subscription {item['id']!r} has weights, which edits of a "
                         "stream don't carry\n  hint: use a file of subscriptions with weights"
                     )
-                yield one
+                yield item
             if page["next"] is None:
                 return
             after = page["next"]

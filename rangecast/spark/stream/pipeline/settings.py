@@ -268,12 +268,17 @@ class Settings(Table):
                 yield f"{at}: the rate source has no end\n  expected: mode = 'stream'"
         if self.stream is not None:
             yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
-        for place, given in enumerate(self.subscriptions):
+        for place, subscription in enumerate(self.subscriptions):
             at = f"subscriptions[{place}]"
             for key in ("edits", "edits_source", "delta", "server", "keep_versions"):
-                if getattr(given, key) is not None:
+                if getattr(subscription, key) is not None:
                     yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
-            places = (given.file, given.table, given.catalog, given.versions)
+            places = (
+                subscription.file,
+                subscription.table,
+                subscription.catalog,
+                subscription.versions,
+            )
             if sum(one is not None for one in places) != 1:
                 yield f"{at}.file: give either a file, a table or a folder of versions"
 
@@ -281,28 +286,28 @@ class Settings(Table):
         if self.stream is None:
             yield "stream: is missing\n  expected: a table with a checkpoint"
             return
-        for place, given in enumerate(self.subscriptions):
+        for place, subscription in enumerate(self.subscriptions):
             at = f"subscriptions[{place}]"
-            whole = (given.file, given.table, given.catalog)
+            whole = (subscription.file, subscription.table, subscription.catalog)
             if sum(one is not None for one in whole) > 1:
                 yield f"{at}.table: give either a file or a table"
-            others = (*whole, given.edits, given.edits_source)
-            if given.delta is not None and any((*others, given.server)):
+            others = (*whole, subscription.edits, subscription.edits_source)
+            if subscription.delta is not None and any((*others, subscription.server)):
                 yield f"{at}.delta: the table has the whole set; leave out the other places of it"
-            if given.server is not None and any(others):
+            if subscription.server is not None and any(others):
                 yield f"{at}.server: it has the whole set; leave out the other places of it"
-            if (given.server is None) != (given.server_space is None):
+            if (subscription.server is None) != (subscription.server_space is None):
                 yield f"{at}.server_space: a server and its space go together"
-            if not any((*others, given.versions, given.delta, given.server)):
+            if not any((*others, subscription.versions, subscription.delta, subscription.server)):
                 yield f"{at}.file: give a file, a table, a folder of versions, or a folder of edits"
             if "://" in self.stream.checkpoint:
                 needed = "a folder on a file system, as the checkpoint is none"
-                if given.versions is None:
+                if subscription.versions is None:
                     yield f"{at}.versions: is missing\n  expected: {needed}"
-                if given.edits_source is not None and given.edits is None:
+                if subscription.edits_source is not None and subscription.edits is None:
                     yield f"{at}.edits: is missing\n  expected: {needed}"
                 for key in ("delta", "server"):
-                    if getattr(given, key) is not None:
+                    if getattr(subscription, key) is not None:
                         yield f"{at}.{key}: the checkpoint is a URL\n  expected: {needed}"
         for place, sink in enumerate(self.sink):
             if getattr(sink, "replace", False):

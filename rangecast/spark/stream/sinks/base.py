@@ -214,7 +214,7 @@ class JsonFolder(_Batches):
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         columns = self._settled(rows.schema, batch)
-        rows = rows.select([F.col(f"`{one.name}`").cast(one.dataType) for one in columns])
+        rows = rows.select([F.col(f"`{column.name}`").cast(column.dataType) for column in columns])
         staged = self._batches.stage(batch.number)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer = writer.partitionBy(*self._partition_by).options(**MOMENTS)

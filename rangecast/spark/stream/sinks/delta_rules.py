@@ -48,7 +48,7 @@ class TableRules(NamedTuple):
                 "  hint: write to another table, and copy from there with a writer that supports it"
             )
         definition = json.loads(table.schema().to_json())
-        required = [one["name"] for one in definition["fields"] if not one["nullable"]]
+        required = [field["name"] for field in definition["fields"] if not field["nullable"]]
         columns = StructType.fromJson(definition)
         return cls(columns, tuple(table.metadata().partition_columns), tuple(required))
 
@@ -66,7 +66,7 @@ class TableRules(NamedTuple):
 
 
 def _described(columns: StructType) -> list[str]:
-    return [f"{one.name} {one.dataType.simpleString()}" for one in columns]
+    return [f"{column.name} {column.dataType.simpleString()}" for column in columns]
 
 
 def _unsupported(table: DeltaTable, *, replace: bool) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _unsupported(table: DeltaTable, *, replace: bool) -> Iterator[str]:
         for key, kind in _BY_COLUMN.items():
             if key in metadata:
                 yield f"the {kind} {column!r}"
-    kinds = {one.name: one.dataType.simpleString() for one in StructType.fromJson(definition)}
+    kinds = {field.name: field.dataType.simpleString() for field in StructType.fromJson(definition)}
     for column in table.metadata().partition_columns:
         if kinds[column] not in _PARTITION_TYPES:
             yield f"the partition column {column!r} of the type {kinds[column]}"
