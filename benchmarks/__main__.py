@@ -9,6 +9,7 @@ ABOUT = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
     "threads": "batches on several threads, and what these cost",
+    "shapes": "polygons, circles and corridors beside shapely",
     "rank": "the k best beside the peers, score updates",
     "cover": "covering under every index, live sets of a million, whole sets",
     "spark": "matching on Spark beside its own joins and DuckDB",

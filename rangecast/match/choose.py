@@ -1,12 +1,13 @@
 """Which structure for this set of boxes?
 
-Slabs are the best, or near it, for almost every set: any number of attributes, few or many
-matches, little memory. Cell lists beat them where an answer can be written down beforehand: few
-distinct bounds, all on a few attributes, many matches, and memory for the lists. The R-tree beats
-both where most boxes mention a single attribute out of a few, as it then is a tree over a line for
-each of them. Slabs and cells are weighed by the time that each should take for an event; that of
-cell lists comes from their own plan, that of slabs from the constants below, which were fitted to
-measurements. The other structures are the papers' own, to compare with and to build on.
+Slabs are the best, or near it, for almost every set: any number of attributes, few or many matches,
+little memory. Cell lists beat them where an answer can be written down beforehand: few distinct
+bounds, all on a few attributes, many matches, and memory for the lists. The R-tree beats both where
+most boxes mention a single attribute out of a few, as it then is a tree over a line for each of
+them. Tiles beat all of them for small boxes on two attributes, as those of shapes are. Slabs and
+cells are weighed by the time that each should take for an event; that of cell lists comes from
+their own plan, that of slabs from the constants below, which were fitted to measurements. The other
+structures are the papers' own, to compare with and to build on.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.tiles import Tiles, most_mentioned, plan
 from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
@@ -60,6 +62,7 @@ INDEXES: dict[str, Callable[..., Index]] = {
     "rtree": RTree,
     "slabs": Slabs,
     "cells": Cells,
+    "tiles": Tiles,
 }
 """Every matching structure by its name; built from `Boxes` and its options."""
 OPTIONS: dict[str, Options] = {
@@ -85,6 +88,10 @@ _SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH, _SLABS_DOUBT = 300.0, 0.002, 15.0, 6.0
 """Nanoseconds of slabs: of an event, a box in the set, a match, a box in doubt."""
 _SLABS = 250
 """Slabs of an attribute."""
+_MENTIONED = 0.9
+"""The share of boxes that mention each of the two attributes of tiles."""
+_TILE_MATCHES, _TILE_ENTRIES = 16.0, 48.0
+"""Matches and boxes of a cell up to which tiles are taken."""
 _MARGIN = 1.5
 """Speed-up that cell lists must promise: they take longer to build, and more memory."""
 
@@ -106,6 +113,9 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choi
         return Choice("slabs", f"{facts}, bounded on more attributes than cells can index")
     if len(axes) > 1 and boxes.mentions[sample.boxes].sum(axis=1).mean() < _ONE_EACH:
         return Choice("rtree", f"{facts}, bounded on one attribute each: a tree finds them at once")
+    entries = _tile_entries(boxes, sample)
+    if entries is not None and matches <= _TILE_MATCHES and entries <= _TILE_ENTRIES:
+        return Choice("tiles", f"{facts}, small ones on two attributes: about {entries:.0f} a cell")
     held = boxes.lo.nbytes + boxes.hi.nbytes
     room = (_ROOM + _TIMES * held if memory is None else memory) - held
     alone = np.empty(len(boxes.lo), np.bool_)
@@ -115,6 +125,22 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choi
         return Choice("slabs", f"{facts}; cell lists would be slower or too large")
     size = f"{best.size / 1e6:,.0f} MB"
     return Choice("cells", f"{facts}; all of them can be written down in {size} of lists")
+
+
+def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
+    """Return how many boxes a cell of tiles would have; `None` if there aren't two attributes."""
+    mentioned = boxes.mentions[sample.boxes].mean(axis=0)
+    if np.count_nonzero(mentioned > _MENTIONED) != 2 or np.count_nonzero(mentioned) != 2:
+        return None
+    axes = most_mentioned(boxes)
+    grid = plan(boxes, axes)
+    met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
+    for side, axis in enumerate(axes):
+        first, last, cell = (
+            grid.cells(each[:, axis], side) for each in (sample.lo, sample.hi, sample.events)
+        )
+        met &= (first <= cell[:, None]) & (cell[:, None] <= last)
+    return np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
 
 
 def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:

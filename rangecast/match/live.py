@@ -30,6 +30,7 @@ from rangecast.match.single_event import (
     single_event,
 )
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.tiles import Tiles
 from rangecast.match.warmup import Starting
 from rangecast.model.sets.live_view import IndexPart, LiveView
 
@@ -90,7 +91,7 @@ def _prepared(view: View, dimensions: int) -> tuple[SingleEvent, list[Index]]:
         newest = _recent(view, dimensions).columns
     for part, some in zip(view.parts, _living(view), strict=True):
         index = settled(some)
-        if isinstance(index, Cells | Slabs):
+        if isinstance(index, Cells | Slabs | Tiles):
             own = numbers if part.is_whole else Bundle(Numbers(part.set_rows))
             calls.append(index.single_event(own, newest))
             _, newest = ALONE

@@ -1,0 +1,250 @@
+"""Shapes beside shapely and tg: batches, single events, subscribing, memory, and growth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frame import Report
+from benchmarks.harness import expected
+from experiments.timing import DisagreementError
+from rangecast import Engine, Number, Point, Space
+from rangecast.kernels.arrays import F64
+from rangecast.match.live import match_live
+from rangecast.report.markdown import Table
+
+SIDE = 1000.0
+ROUNDS = 5
+CANDIDATES = 2.0
+"""Bounds of polygons that hold an event, about."""
+ABOUT = f"""
+Star-shaped polygons at random places of a square, sized so that about {CANDIDATES:g} of their
+bounds hold an event. *shapely* is its best form for batches: a tree of the batch's points, which
+prepared polygons ask (`covers`). One by one, shapely asks a tree of the polygons for the bounds
+that hold the point, and prepared polygons whether they cover it. tg (by `togo`, if it is installed)
+is given these candidates for nothing. Processor time, the least of {ROUNDS}, turn by turn; answers
+are compared.
+"""
+
+
+def stars(count: int, corners: int, seed: int = 1) -> F64:
+    """Return the closed rings of random stars, (count, corners + 1, 2)."""
+    rng = np.random.default_rng(seed)
+    centre = rng.uniform(0, SIDE, (count, 1, 2))
+    angle = (np.arange(corners) + 0.9 * rng.random((count, corners))) / corners * 2 * np.pi
+    radius = np.sqrt(CANDIDATES / count) * SIDE / 1.9 * rng.uniform(0.5, 1.5, (count, 1))
+    radius = radius * rng.uniform(0.7, 1.0, (count, corners))
+    ring = centre + radius[..., None] * np.stack([np.cos(angle), np.sin(angle)], axis=2)
+    return np.concatenate([ring, ring[:, :1]], axis=1)
+
+
+def polygon_filters(rings: F64) -> list[str]:
+    """Return the filters of rings, with all digits."""
+    return [
+        f"within(place, 'POLYGON (({', '.join(f'{x!r} {y!r}' for x, y in ring)}))')"
+        for ring in rings.tolist()
+    ]
+
+
+def _least(works: Sequence[Callable[[], object]], rounds: int = ROUNDS) -> list[float]:
+    """Return the least processor seconds of each, turn by turn."""
+    took = [np.inf] * len(works)
+    for _ in range(rounds):
+        for place, work in enumerate(works):
+            began = time.process_time()
+            work()
+            took[place] = min(took[place], time.process_time() - began)
+    return took
+
+
+def _engine(filters: list[str], space: Space | None = None) -> tuple[Engine, float]:
+    """Return a set, and the processor seconds that subscribing took."""
+    engine = Engine(space or Space([Point("place")]))
+    began = time.process_time()
+    engine.subscribe_many({"id": list(range(len(filters))), "filter": filters})
+    engine.match_points(np.full((1, len(engine.space)), np.inf))
+    return engine, time.process_time() - began
+
+
+class _Shapely:
+    """Prepared polygons, and trees."""
+
+    def __init__(self, rings: F64):
+        import shapely
+
+        self.module: Any = shapely
+        self.polygons = shapely.polygons(rings)
+        shapely.prepare(self.polygons)
+        self.tree = shapely.STRtree(self.polygons)
+
+    def batch(self, points: F64) -> Any:
+        tree = self.module.STRtree(self.module.points(points))
+        return tree.query(self.polygons, predicate="covers")
+
+    def one(self, x: float, y: float) -> Any:
+        return self.tree.query(self.module.Point(x, y), predicate="covered_by")
+
+
+class _Tg:
+    """Polygons of tg, which is asked about candidates that are known."""
+
+    def __init__(self, rings: F64, given: F64, peer: _Shapely):
+        self.module: Any = import_module("togo")
+        candidates = peer.tree.query(peer.module.points(given))
+        made: dict[int, Any] = {}
+        for polygon in candidates[1].tolist():
+            if polygon not in made:
+                corners = [tuple(corner) for corner in rings[polygon].tolist()]
+                made[polygon] = self.module.Poly(self.module.Ring(corners)).as_geometry()
+        self.asked: list[tuple[float, float, list[Any]]] = [(x, y, []) for x, y in given.tolist()]
+        for event, polygon in candidates.T.tolist():
+            self.asked[event][2].append(made[polygon])
+
+    def all(self) -> None:
+        for x, y, polygons in self.asked:
+            point = self.module.Point(x, y).as_geometry()
+            for polygon in polygons:
+                polygon.covers(point)
+
+
+def _against_shapely(count: int, corners: int, events: int) -> list[Any]:
+    rings = stars(count, corners)
+    filters = polygon_filters(rings)
+    _engine(filters[:200])
+    engine, build = _engine(filters)
+    peer = _Shapely(rings)
+    rng = np.random.default_rng(5)
+    given = rng.uniform(0, SIDE, (events, 2))
+    points = np.column_stack([given, np.full(events, np.inf)])
+    polygon, point = peer.batch(given)
+    found = engine.match_points(points)
+    pairs = {(event, one) for event in range(len(given)) for one in found[event]}
+    if pairs != set(zip(point.tolist(), polygon.tolist(), strict=True)):
+        raise DisagreementError("shapely covers other points")
+    ours, theirs = _least([lambda: engine.match_points(points), lambda: peer.batch(given)])
+    few = given[: min(events, 2000)].tolist()
+
+    def alone() -> None:
+        for x, y in few:
+            engine.match({"x": x, "y": y})
+
+    def alone_shapely() -> None:
+        for x, y in few:
+            peer.one(x, y)
+
+    singles = [alone, alone_shapely]
+    if find_spec("togo") is not None:
+        singles.append(_Tg(rings, given[: len(few)], peer).all)
+    our_one, their_one, *tg = _least(singles, 3)
+    tested = match_live(engine._view, points).work.tested / events
+    return [
+        f"{count:,} of {corners:,} corners",
+        len(pairs) / events,
+        tested,
+        ours / events * 1e6,
+        theirs / ours,
+        our_one / len(few) * 1e6,
+        their_one / our_one,
+        tg[0] / our_one if tg else "",
+        build,
+        engine.memory / count,
+    ]
+
+
+def _kinds(count: int, events: int) -> list[list[Any]]:
+    """Other shapes beside small polygons, in one run: times per candidate."""
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(0, SIDE, (2, count)).tolist()
+    size = float(np.sqrt(CANDIDATES / count) * SIDE / 2)
+    circles = [f"within(place, circle({a!r}, {b!r}, {size!r}))" for a, b in zip(x, y, strict=True)]
+    corridors = [
+        f"within(place, buffer('LINESTRING ({a!r} {b!r}, {a + size!r} {b + size!r}, "
+        f"{a + 2 * size!r} {b!r})', {size / 4!r}))"
+        for a, b in zip(x, y, strict=True)
+    ]
+    sets = {
+        "polygons of 10 corners": polygon_filters(stars(count, 10)),
+        "polygons of 20 corners": polygon_filters(stars(count, 20)),
+        "polygons of 100 corners": polygon_filters(stars(count, 100)),
+        "circles": circles,
+        "corridors of two segments": corridors,
+    }
+    given = rng.uniform(0, SIDE, (events, 2))
+    points = np.column_stack([given, np.full(events, np.inf)])
+    rows = []
+    for name, filters in sets.items():
+        engine, _ = _engine(filters)
+        took = _least([partial(engine.match_points, points)])[0]
+        found = engine.match_points(points)
+        rows.append([name, len(found.ids) / events, took / events * 1e6])
+    return rows
+
+
+def _growth(events: int, *, quick: bool) -> list[list[Any]]:
+    """Corners of polygons in sets of the same size: a large one is cut into stripes."""
+    rows: list[list[Any]] = []
+    given = np.random.default_rng(7).uniform(0, SIDE, (events, 2))
+    points = np.column_stack([given, np.full(events, np.inf)])
+    for corners in (20, 100, 1000, *(() if quick else (10_000,))):
+        engine, build = _engine(polygon_filters(stars(100, corners)))
+        took = _least([partial(engine.match_points, points)])[0] / events * 1e6
+        base = rows[0][1] if rows else took
+        rows.append([f"{corners:,}", took, took / base, build / 100 / corners * 1e6])
+    return rows
+
+
+def _without_shapes(count: int, events: int) -> list[list[Any]]:
+    """Boxes in a space with a place that no subscription uses, beside the space without it."""
+    rng = np.random.default_rng(9)
+    low = rng.uniform(0, SIDE, (count, 3))
+    high = low + rng.uniform(0, SIDE / 20, (count, 3))
+    filters = [
+        f"a between {lo[0]!r} and {hi[0]!r} and x between {lo[1]!r} and {hi[1]!r} "
+        f"and y between {lo[2]!r} and {hi[2]!r}"
+        for lo, hi in zip(low.tolist(), high.tolist(), strict=True)
+    ]
+    plain, _ = _engine(filters, Space([Number("a"), Number("x"), Number("y")]))
+    placed, _ = _engine(filters, Space([Number("a"), Point("place")]))
+    points = rng.uniform(0, SIDE, (events, 3))
+    with_place = np.column_stack([points, np.full(events, np.inf)])
+    works = [lambda: plain.match_points(points), lambda: placed.match_points(with_place)]
+    first, second = _least(works)
+    memory = plain.memory, placed.memory
+    return [
+        ["no place in the space", first / events * 1e6, memory[0] / count],
+        ["a place that is not used", second / events * 1e6, memory[1] / count],
+    ]
+
+
+def run(report: Report, *, quick: bool) -> None:
+    """Show batches and single events beside shapely, other shapes, growth, and sets without."""
+    report.begin("Shapes", ABOUT, "shapely")
+    count, events = (500, 500) if quick else (100_000, 40_000)
+    rows = [_against_shapely(count, corners, events) for corners in (10, 20)]
+    rows.append(_against_shapely(max(count // 10, 100), 100, events))
+    if not quick:
+        rows.append(_against_shapely(100, 10_000, events))
+    headings = ["polygons", "matches", "verified", "us per event", "shapely / ours"]
+    headings += [
+        "us, one by one",
+        "shapely / ours",
+        "tg / ours",
+        "subscribe s",
+        "bytes per polygon",
+    ]
+    report.table(Table("Beside shapely", headings, rows))
+    aim = expected(rows[1][4], least=12)
+    report.text(f"Aim for {rows[1][0]}, batches: {aim} times shapely.")
+    kinds = _kinds(max(count // 10, 100), events)
+    report.table(Table("Kinds of shapes", ["shapes", "matches", "us per event"], kinds))
+    growth = _growth(events, quick=quick)
+    headings = ["corners", "us per event", "times 20 corners", "us to subscribe a corner"]
+    report.table(Table("100 polygons by their corners", headings, growth))
+    plain = _without_shapes(count, events)
+    report.table(Table("Sets without shapes", ["space", "us per event", "bytes per box"], plain))
