@@ -33,6 +33,7 @@ from rangecast.match.slabs.index import Slabs
 from rangecast.match.tiles import Tiles
 from rangecast.match.warmup import Starting
 from rangecast.model.sets.live_view import IndexPart, LiveView
+from rangecast.model.shapes.candidates import verify_one
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
@@ -72,10 +73,12 @@ def match_one_live(view: View, points: F64) -> I32:
     match, unsettled = view.single_event[0]
     rows: I32 = match(points, NO_ROWS)
     if view.verifier is not None:
-        ends = np.array([0, len(rows)])
-        _, rows = view.verifier.verified(view.rows.bounds, view.count, points, ends, rows)
+        if len(view.single_event) == 1:
+            needed = view.verifier.bundles(view.rows.bounds, view.count)
+            view.single_event.append(single_event(verify_one, *needed))
+        rows = view.single_event[1](points, rows)
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
-        view.single_event[:] = [_prepared(view, points.shape[1])]
+        view.single_event[:1] = [_prepared(view, points.shape[1])]
     return rows
 
 

@@ -68,7 +68,7 @@ class LiveView(Generic[MatchIndex, RankPart]):
     living: list[tuple[MatchIndex, ...]] = field(default_factory=list, init=False)
     """The structures of the parts without the rows that are dead, once an answer needed them."""
     single_event: list[Any] = field(default_factory=list, init=False)
-    """At most one: what answers single events, once one came."""
+    """Calls that answer single events, once one came: the search, and verification of places."""
     ranked: list[Any] = field(default_factory=list, init=False)
     """Arrays for ranking, made when an answer first needs them."""
     is_plain: bool = field(init=False)

@@ -10,14 +10,14 @@ Candidates are taken some at a time, so that their shapes are fetched from memor
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, Bool
-from rangecast.kernels.bits import prefetch
-from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
-from rangecast.kernels.jit import jit
+from rangecast.kernels.bits import ZERO, prefetch
+from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_size
+from rangecast.kernels.jit import jit, jit_single
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds, append, no_rows
 from rangecast.model.shapes.programs import (
@@ -37,8 +37,8 @@ _SEVERAL = -1
 """A row that no single literal decides."""
 _TOGETHER = 32
 """Candidates whose shapes are fetched together."""
-_LINE = 8
-"""Numbers of a cache line."""
+_LINE, _FIRST = 8, 48
+"""Numbers of a cache line, and those of a shape that are fetched before its size is known."""
 
 
 def bounds_of_boxes(boxes: Boxes) -> Bundle[Bounds]:
@@ -168,6 +168,46 @@ def _hold(
                 held[c] = is_held(bounds, row, place_of_axis, word_of, p, at, event * d)
 
 
+class Noted(NamedTuple):
+    """Arrays that `verify_one` needs besides bounds and programs."""
+
+    literals: I64
+    place_of_axis: I64
+    word_of: Annotated[I64, 2]
+
+
+_BOUNDS, _PROGRAMS = table_size(Bounds), table_size(Programs)
+
+
+@jit_single
+def verify_one(table: I64, points: F64, rows: I32) -> I32:
+    """Return the candidates that hold one event, (1, d).
+
+    table   those of `Bounds`, `Programs` and `Noted`, one after the other
+    """
+    bounds = pointers(opened(table, Bounds))
+    p = pointers(opened(table[_BOUNDS:], Programs))
+    noted = opened(table[_BOUNDS + _PROGRAMS :], Noted)
+    kept = np.empty(len(rows), np.int32)
+    filled = 0
+    for c in range(len(rows)):
+        ring = noted.literals[rows[c]]
+        if ring >= 0:
+            for line in range(0, _FIRST, _LINE):
+                prefetch(p.numbers, ring + line)
+    for c in range(len(rows)):
+        kept[filled] = rows[c]
+        number, at = noted.literals[rows[c]], pointer(points, 0)
+        if number >= 0:
+            filled += _ring_holds(p, number, at, ZERO)
+        elif number != _SEVERAL:
+            filled += literal_holds(p, -2 - number, at, ZERO)
+        else:
+            given = noted.place_of_axis, noted.word_of
+            filled += is_held(bounds, rows[c], *given, p, at, ZERO)
+    return kept[:filled]
+
+
 @jit
 def _keep(offsets: I64, rows: I32, held: Bool, kept: I64, out: I32) -> int:
     """Write the candidates that hold their event; return how many there are."""
@@ -231,6 +271,13 @@ class Verifier:
         given = bounds.table, of_axis, word_of, programs.table, points, offsets, rows
         _hold(literals, *given, held)
         return held
+
+    def bundles(self, bounds: Bundle[Bounds], count: int) -> tuple[Bundle[Any], ...]:
+        """Return what `verify_one` needs of the first `count` rows."""
+        literals = self._decisive(bounds, count)
+        of_axis, _, word_of, programs = self.places.tables()
+        noted = Noted(literals.view(), of_axis.view(), word_of.view())
+        return bounds, programs, Bundle(noted)
 
     def verified(
         self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
