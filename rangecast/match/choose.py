@@ -4,10 +4,11 @@ Slabs are the best, or near it, for almost every set: any number of attributes, 
 little memory. Cell lists beat them where an answer can be written down beforehand: few distinct
 bounds, all on a few attributes, many matches, and memory for the lists. The R-tree beats both where
 most boxes mention a single attribute out of a few, as it then is a tree over a line for each of
-them. Tiles beat all of them for small boxes on two attributes, as those of shapes are. Slabs and
-cells are weighed by the time that each should take for an event; that of cell lists comes from
-their own plan, that of slabs from the constants below, which were fitted to measurements. The other
-structures are the papers' own, to compare with and to build on.
+them. Tiles beat all of them for small boxes on two attributes, but take more than twice the memory
+of slabs: only sets of spaces with shapes get them. Slabs and cells are weighed by the time that
+each should take for an event; that of cell lists comes from their own plan, that of slabs from the
+constants below, which were fitted to measurements. The other structures are the papers' own, to
+compare with and to build on.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
-from rangecast.match.tiles import Tiles, most_mentioned, plan
+from rangecast.match.tiles import Tiles, grid_axes, plan
 from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
-from rangecast.model.shapes.verify import without_places
+from rangecast.model.shapes.verify import places_of, without_places
 
 
 class Index(Protocol):
@@ -101,6 +102,7 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choi
     check_index(index)
     if index != "auto":
         return Choice(index, "it was asked for")
+    boxes = without_places(boxes)
     if len(boxes.lo) < _FEW:
         return Choice("slabs", f"{len(boxes.lo):,} boxes: so few that nothing else pays")
     sample = Sample(boxes)
@@ -128,11 +130,13 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choi
 
 
 def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
-    """Return how many boxes a cell of tiles would have; `None` if there aren't two attributes."""
+    """Return how many boxes a cell of tiles would have; `None` if tiles aren't for this set."""
+    if boxes.space is None or places_of(boxes.space) is None:
+        return None
     mentioned = boxes.mentions[sample.boxes].mean(axis=0)
     if np.count_nonzero(mentioned > _MENTIONED) != 2 or np.count_nonzero(mentioned) != 2:
         return None
-    axes = most_mentioned(boxes)
+    axes = grid_axes(boxes)
     grid = plan(boxes, axes)
     met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
     for side, axis in enumerate(axes):

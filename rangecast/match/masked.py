@@ -1,7 +1,7 @@
 """Structures without some of their subscriptions, which are dead or belong to another consumer.
 
-`Slabs` and `Cells` leave them out as they search. Of any other structure they are taken out of what
-it found. Either way the structure itself stays as it is, for views that still use it.
+`Slabs`, `Cells` and `Tiles` leave them out as they search. Of any other structure they are taken
+out of what it found. Either way the structure itself stays as it is, for views that still use it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
 from rangecast.match.result import MatchRows
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.tiles import Tiles
 from rangecast.match.warmup import Starting
 
 
@@ -76,7 +77,7 @@ class Sifted:
 def without(index: Index, rows: I64, count: int) -> Index:
     """Return a structure of `count` subscriptions without some of them, sharing all that it can."""
     index = settled(index)
-    if isinstance(index, Slabs | Cells | Sifted):
+    if isinstance(index, Slabs | Cells | Tiles | Sifted):
         return index.without(rows)
     return Sifted(index, np.zeros(count, np.bool_)).without(rows)
 

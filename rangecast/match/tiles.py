@@ -9,13 +9,14 @@ Steps are computed from ends and from events alike, by operations that are monot
 round: a lower step is a lower value. Values beyond the grid, and infinite ones, are in its first or
 last step, where everything is compared.
 
-    offsets   (cells + 1,)  int64    first entry of each cell
+    offsets   (cells + 1,)  int32    first entry of each cell
     boxes     (entries,)    int32    the box; -1 - box if it is bounded on other attributes, too
     codes     (entries, 4)  uint8    its lower and upper step on the first attribute, on the second:
                                      0 and 129 are beyond the cell
     lo, hi    (boxes, d)    float64
     row       (boxes,)      int32    subscription of each box
     earlier   (boxes,)      int32    see `match.candidates`
+    dead      (rows,)       uint8    subscriptions that are left out; empty: none
 
 Cost: one cell, and 8 bytes for each box that meets it. `Work` counts entries as visited, and boxes
 compared exactly as tested.
@@ -24,6 +25,7 @@ compared exactly as tested.
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -80,13 +82,16 @@ class TileArrays(NamedTuple):
     origin: F64
     scale: F64
     sides: I64
-    offsets: I64
+    offsets: I32
     boxes: I32
     codes: Annotated[U8, 2]
     lo: Annotated[F64, 2]
     hi: Annotated[F64, 2]
     row: I32
     earlier: I32
+    dead: U8
+    masked: int
+    """Whether some subscriptions are left out."""
     several: int
     """Whether some subscription has several boxes; else the box is the row."""
     dimensions: int
@@ -154,8 +159,12 @@ def _search(
         if filled == room:
             return entry - first, filled, tested
         box = at.boxes[entry]
-        if (x0 == x) | (x == x1) | (y0 == y) | (y == y1) | (box < 0):
-            box = -1 - box if box < 0 else box
+        bounded = box < 0
+        box = -1 - box if bounded else box
+        row = at.row[box] if at.several else box
+        if at.masked and at.dead[row] != 0:
+            continue
+        if (x0 == x) | (x == x1) | (y0 == y) | (y == y1) | bounded:
             tested += 1
             if not _holds(at, box, points, event):
                 continue
@@ -169,8 +178,7 @@ def _search(
                 other = at.earlier[other]
             if other >= 0:
                 continue
-            box = at.row[box]
-        rows[filled] = box
+        rows[filled] = row
         filled += 1
     return -1, filled, tested
 
@@ -195,9 +203,11 @@ def _match(
             prefetch(at.codes, 4 * first)
         for e in range(start, last):
             place = cells[e - start], xs[e - start], ys[e - start]
-            visited += at.offsets[place[0] + 1] - at.offsets[place[0]]
             out, room = pointer(rows, filled), len(rows) - filled
+            visited -= cursor
             cursor, found, compared = _search(at, values, e * d, place, cursor, out, room)
+            size = at.offsets[place[0] + 1] - at.offsets[place[0]]
+            visited += size if cursor < 0 else cursor
             filled += found
             counts[e] += found
             tested += compared
@@ -315,14 +325,24 @@ class Tiles(Packed):
 
     def __init__(self, boxes: Boxes, *, axes: tuple[int, int] | None = None):
         """Build from boxes; `axes` are the attributes of the grid, those mentioned most."""
-        super().__init__(Bundle(_build(boxes, axes or most_mentioned(boxes))), boxes.dimensions)
+        super().__init__(Bundle(_build(boxes, axes or grid_axes(boxes))), boxes.dimensions)
+        self._rows = boxes.rows
+
+    def without(self, rows: I64) -> Tiles:
+        """Return the same structure without some subscriptions; all else is shared."""
+        arrays: TileArrays = self.bundle.arrays
+        dead = arrays.dead.copy() if arrays.masked else np.zeros(self._rows, np.uint8)
+        dead[rows] = 1
+        other = copy(self)
+        other.bundle = Bundle(arrays._replace(dead=dead, masked=1))
+        return other
 
     def single_event(self, *beside: Bundle[Any]) -> SingleEvent:
         """Return what answers single events, with the tables of what is put beside its rows."""
         return single_event(_match_single, *beside, self.bundle)
 
 
-def most_mentioned(boxes: Boxes) -> tuple[int, int]:
+def grid_axes(boxes: Boxes) -> tuple[int, int]:
     """Return the two attributes that most boxes mention; the same one twice if there is one."""
     counts = np.count_nonzero(boxes.mentions, axis=0)
     order = np.argsort(-counts, kind="stable")
@@ -361,13 +381,15 @@ def _build(boxes: Boxes, axes: tuple[int, int]) -> TileArrays:
         origin=np.array(grid.origin),
         scale=np.array(grid.scale),
         sides=np.array(grid.sides, np.int64),
-        offsets=offsets,
+        offsets=frozen(offsets, np.int32),
         boxes=found,
         codes=codes,
         lo=frozen(boxes.lo, np.float64),
         hi=frozen(boxes.hi, np.float64),
         row=frozen(boxes.owner, np.int32),
         earlier=frozen(earlier_boxes(boxes, np.arange(len(boxes.lo))), np.int32),
+        dead=np.zeros(0, np.uint8),
+        masked=0,
         several=int(len(boxes.lo) != boxes.rows),
         dimensions=boxes.dimensions,
     )

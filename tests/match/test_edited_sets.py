@@ -17,6 +17,7 @@ from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows, stream
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.tiles import Tiles
 from rangecast.model.attributes.base import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -25,7 +26,8 @@ from tests.support.conformance import as_sets
 BORDERS = [0, 1, 31, 32, 33, 62, 63, 64, 65, 95, 96, 127, 128, 298, 299]
 """Where stretches, words and blocks begin and end, of 300 boxes."""
 MANY = np.full((600, 2), 5.0)
-KINDS = {"slabs": Slabs, "cells": Cells}
+KINDS = {"slabs": Slabs, "cells": Cells, "tiles": Tiles}
+BUNDLES = {"slabs": "layout", "cells": "_filed", "tiles": "bundle"}
 
 
 def equal_boxes(count=300):
@@ -96,7 +98,7 @@ def test_a_structure_without_some_shares_the_rest_and_compares_no_dead_box(kind)
     half = whole.without(np.arange(0, 3_000, 2))
     none = half.without(np.arange(1, 3_000, 2))
     assert half.memory < 1.02 * whole.memory
-    arrays = [index.layout if kind == "slabs" else index._filed for index in (whole, half, none)]
+    arrays = [getattr(index, BUNDLES[kind]) for index in (whole, half, none)]
     assert all(bundle.arrays[0] is arrays[0].arrays[0] for bundle in arrays)
     assert before.work.tested > 0
     assert half.match(points).work.tested < 0.6 * before.work.tested
@@ -163,7 +165,7 @@ def edited(engine, model, rng, boxes, fresh):
         model[fresh + place] = boxes.lo[place], boxes.hi[place]
 
 
-@pytest.mark.parametrize("index", ["cells", "slabs", "rtree"])
+@pytest.mark.parametrize("index", ["cells", "slabs", "tiles", "rtree"])
 @pytest.mark.parametrize("oldest_first", [True, False])
 def test_every_view_keeps_its_own_answer(index, oldest_first):
     rng = np.random.default_rng(4)
@@ -217,7 +219,7 @@ def test_threads_read_old_views_while_edits_go_on():
     assert min(read) > 0
 
 
-@pytest.mark.parametrize("index", ["cells", "slabs", "hilbert"])
+@pytest.mark.parametrize("index", ["cells", "slabs", "tiles", "hilbert"])
 def test_a_set_all_of_whose_rows_died_and_came_back(index):
     engine = Engine(plane(), index=index)
     engine.subscribe_many(equal_boxes())
@@ -227,7 +229,7 @@ def test_a_set_all_of_whose_rows_died_and_came_back(index):
     assert engine.match_points(MANY)[599] == engine.match({"x": 5, "y": 5}) == [*range(300)]
 
 
-@pytest.mark.parametrize("index", ["cells", "slabs"])
+@pytest.mark.parametrize("index", ["cells", "slabs", "tiles"])
 def test_an_edited_set_does_no_more_work_than_its_rows_need(index):
     """What is dead costs nothing, and what is new is compared."""
     boxes, points = real_boxes(5_000), grid(40, 0.9)
@@ -261,7 +263,7 @@ def test_the_next_view_starts_from_what_was_made_for_the_last_one():
     assert part.masked[0][1]._by_owner is first._by_owner
 
 
-@pytest.mark.parametrize("index", ["scan", "rtree", "slabs", "cells"])
+@pytest.mark.parametrize("index", ["scan", "rtree", "slabs", "cells", "tiles"])
 @pytest.mark.parametrize("count", [5, 2_000])
 def test_a_point_that_is_no_number_is_rejected_however_it_is_matched(index, count):
     engine = Engine(plane(), index=index)

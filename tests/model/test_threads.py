@@ -20,7 +20,7 @@ def crowd(n=1500):
     return Boxes.of(lo, hi), rng.random((9000, 2))
 
 
-@pytest.mark.parametrize("index", ["slabs", "cells", "rtree", "scan"])
+@pytest.mark.parametrize("index", ["slabs", "cells", "tiles", "rtree", "scan"])
 @pytest.mark.parametrize("edits", [0, 5])
 def test_any_number_of_threads_gives_the_same_matches(index, edits):
     boxes, points = crowd()

@@ -15,9 +15,24 @@ from websockets.sync.client import connect
 
 from rangecast import Client, Engine, Location, Number, Space
 from rangecast.errors import FilterError
+from rangecast.server.log.base import MemoryLog
+from rangecast.server.pipeline.futures import result_of
+from rangecast.server.state.edits import (
+    AnyEdit,
+    DeleteSubscription,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+    edits_draft,
+)
+from rangecast.server.workers.matcher import Event, Matcher
 from tests.server.links.test_manager import until
 from tests.soak.link_kills import LONGEST
 from tests.support.server.served import Served
+from tests.support.server.serving import Client as Service
+from tests.support.server.serving import T, run, serving
+from tests.support.server.serving import until as eventually
+from tests.support.server.webhook import receiver
 
 SPACE = Space([Location("position", longitude="lon", latitude="lat"), Number("speed")])
 HOLED = (
@@ -155,3 +170,52 @@ def test_too_many_corners_are_refused_and_nothing_is_lost(url: str) -> None:
     with Client(url, space="s") as client:
         client.subscribe("fine", "within(position, circle(13, 52, 5 km))")
         assert "fine" in client.match({"lon": 13.0, "lat": 52.0})
+
+
+def test_a_webhook_gets_what_lies_in_its_shapes(tmp_path: Path) -> None:
+    filters = EAST | WEST
+    events = positions(60, seed=7)
+    wanted = expected(filters, events)
+
+    lines = [json.dumps(event).encode() for event in events]
+
+    async def work() -> None:
+        async with receiver() as there, serving(tmp_path) as service:
+            core = service.core
+            await result_of(core.edit(PutSpace(T, "fleet", SPACE.definition())))
+            there_url = f"http://127.0.0.1:{there.port}/x"
+            out = {"kind": "webhook", "url": there_url, "allow_private": True, "batch": 20}
+            await Service(service)("PUT", "consumers/out", {"space": "fleet", "delivery": out})
+            puts = [PutSubscription(T, name, "fleet", filters[name], "out") for name in filters]
+            await result_of(core.edit(*puts))
+            sent = await result_of(core.publish(core.registry.space(T, "fleet"), lines))
+            last = sent.first + len(lines) - 1
+            await eventually(lambda: core.registry.consumer(T, "out").cursor >= last)
+        bodies = [one["data"] for *_, body in there.got for one in json.loads(body)]
+        got = {one["event"]["id"]: sorted(one["subscriptions"]) for one in bodies}
+        assert got == wanted
+        assert len(bodies) == len(wanted)
+
+    run(work)
+
+
+def test_workers_find_what_the_engine_finds() -> None:
+    """The part of a worker that matches, fed with the log's edits and lines of events."""
+    filters = EAST | WEST
+    log, matcher = MemoryLog(), Matcher("here", T, "s", "in")
+    matcher.begin(None, log.epoch, 1)
+    edits: list[AnyEdit] = [PutSpace(T, "s", SPACE.definition()), PutConsumer(T, "one", "s")]
+    edits += [PutSubscription(T, name, "s", text, "one") for name, text in filters.items()]
+    for number, edit in enumerate([edits, [DeleteSubscription(T, "road", "s")]]):
+        if number:
+            del filters["road"]
+        matcher.take(log.append([edits_draft(edit, 0)]))
+        events = positions(80, seed=8 + number)
+        lines = [json.dumps(event).encode() for event in events]
+        answer = matcher.match([Event(3, at, line) for at, line in enumerate(lines)])
+        assert not answer.rejected
+        got = {
+            one.event.offset: sorted(json.loads(one.body)["data"]["subscriptions"])
+            for one in answer.matches
+        }
+        assert got == expected(filters, events)
