@@ -45,24 +45,32 @@ class Subscriptions:
         """Rebuilds of the live set up to the view; `None`: everything must be looked at again."""
         self._in_use: dict[int, tuple[Id, int]] = {}
         """Number -> id and row of a subscription with stays, or that a waiting event matches."""
-        self._ruled: dict[int, tuple[Id, int]] = {}
-        """The same of those that have a rule of their own."""
+        self._ruled: dict[Id, tuple[int, int]] = {}
+        """Id -> number and row of those that have a rule of their own or a condition."""
+        self._numbered: dict[int, Id] = {}
+        """Number -> id of those that have a condition."""
+        self._new_rules: set[Id] = set()
+        """Subscriptions whose rule has changed since the last look."""
         self.rules: Rules = rule_table(default, {})
         self.refresh()
 
     def __len__(self) -> int:
         return len(self._in_use)
 
+    def rule(self, one: Id) -> Rule:
+        """Return the rule of a subscription."""
+        return self.by_id.get(one, self.default)
+
     def refresh(self) -> Edits | None:
         """Take in the edits since the last call; return what they did, `None` for nothing."""
         engine = self._engine
-        if engine._view is self._view and self._rebuilds is not None:
+        if engine._view is self._view and self._rebuilds is not None and not self._new_rules:
             return None
         with engine._edits:  # the view, the members and the count of rebuilds belong together
             old, view = self._view, engine._view
             changed = {number: self._in_use[number] for number in self._changed(old, view)}
             rows = {one: self._row(one) for one, _ in changed.values()}
-            ruled = {one: row for one in self.by_id if (row := self._row(one)) >= 0}
+            ruled = {one: self._row(one) for one in self._with_rules(old, view)}
             self._view, self._rebuilds = view, engine.rebuild_count
         removed, edited = [], []
         for number, (one, row) in changed.items():
@@ -73,7 +81,7 @@ class Subscriptions:
             if terms_of(old.rows, row) != terms_of(view.rows, new):
                 edited.append(number)
             self._in_use[number] = one, new
-        self._apply_rules(ruled)
+        self._apply_rules(old, ruled)
         if not removed and not edited:
             return None
         return Edits(np.array(sorted(removed), np.int64), np.array(sorted(edited), np.int64))
@@ -88,35 +96,55 @@ class Subscriptions:
         dead = view.rows.arrival[view.rows.deaths[old.dead : view.dead]].tolist()
         return {number for number in dead if number in self._in_use}
 
-    def _apply_rules(self, rows: Mapping[Id, int]) -> None:
+    def _with_rules(self, old: View, view: View) -> set[Id]:
+        """Return the subscriptions with a rule or a condition that an edit may have changed."""
+        everything = bool(self.default.second)
+        if self._engine.rebuild_count != self._rebuilds:
+            return {*self._ruled, *self.by_id, *(self._engine if everything else ())}
+        ids = view.rows.ids
+        dead = ids[view.rows.deaths[old.dead : view.dead]].tolist()
+        touched = {*dead, *ids[old.count : view.count].tolist()}
+        return {one for one in touched if everything or one in self.by_id} | self._new_rules
+
+    def _apply_rules(self, old: View, rows: Mapping[Id, int]) -> None:
         """Let rules and second conditions be those of the subscriptions as they are now."""
-        arrival = self._view.rows.arrival
-        ruled = {int(arrival[row]): (one, row) for one, row in rows.items()}
-        if ruled == self._ruled and len(ruled) == len(self.rules.subscriptions):
-            return
-        for number in list(self._second):
-            if ruled.get(int(number)) != self._ruled.get(int(number)):
-                self._second.unsubscribe(number)
-        for number, (one, _) in ruled.items():
-            rule = self.by_id[one]
-            if rule.second and number not in self._second:
-                boxes, _ = self._engine.select([one])
-                condition = second_condition(rule, self._engine.space, boxes)
-                self._second.subscribe(number, condition)
-        self._ruled = ruled
-        self.rules = rule_table(self.default, {n: self.by_id[one] for n, (one, _) in ruled.items()})
+        view, renewed = self._view, False
+        for one, row in rows.items():
+            known = self._ruled.get(one)
+            number = -1 if row < 0 else int(view.rows.arrival[row])
+            is_same = known is not None and known[0] == number and one not in self._new_rules
+            if row >= 0:
+                self._ruled[one] = number, row
+            else:
+                self._ruled.pop(one, None)
+            if known is not None and is_same:
+                before = terms_of(old.rows, known[1])
+                if known[1] == row or before == terms_of(view.rows, row):
+                    continue
+            if known is not None and known[0] in self._second:
+                self._second.unsubscribe(known[0])
+                del self._numbered[known[0]]
+            rule = self.rule(one)
+            renewed = renewed or (not is_same and (one in self.by_id or one in self._new_rules))
+            if rule.second and row >= 0:
+                terms = terms_of(view.rows, row)
+                self._second.subscribe(number, second_condition(rule, self._engine.space, terms))
+                self._numbered[number] = one
+        self._new_rules.clear()
+        if renewed:
+            own = [
+                (self._ruled[one][0], rule)
+                for one, rule in self.by_id.items()
+                if one in self._ruled
+            ]
+            self.rules = rule_table(self.default, dict(own))
 
     def set_rule(self, subscription: Id, rule: Rule | None) -> None:
         """Give a subscription another rule, or that of all."""
-        had = self.by_id.pop(subscription, None)
+        self.by_id.pop(subscription, None)
         if rule is not None:
             self.by_id[subscription] = rule
-        for number, (one, _) in list(self._ruled.items()) if had is not None else ():
-            if one == subscription:
-                self._ruled[number] = one, -1  # to be looked at again
-                if number in self._second:
-                    self._second.unsubscribe(number)
-        self._rebuilds = None
+        self._new_rules.add(subscription)
 
     def match(self, points: F64) -> Matched:
         """Match events against the set at the last edit that was seen; what matches is in use."""
@@ -129,7 +157,9 @@ class Subscriptions:
             view = self._second._view
             second = match_live(view, points)
             more = view.rows.ids[second.rows].astype(np.int64)
-            self._in_use.update({number: self._ruled[number] for number in set(more.tolist())})
+            for number in set(more.tolist()):
+                one = self._numbered[number]
+                self._in_use[number] = one, self._ruled[one][1]
             events = np.concatenate([events, second.events])
             numbers = np.concatenate([numbers, more])
             flags = np.concatenate([flags, np.full(len(more), SECOND, np.uint8)])

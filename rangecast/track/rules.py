@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rangecast.errors import UsageError, choices_hint
-from rangecast.kernels.arrays import F64
-from rangecast.model.attributes.base import Integer, Number
-from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.regions import Box
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_filter
 from rangecast.track.machine import ENDS, KEEPS, NONE, Rules
+from rangecast.track.margins import Margin, margin_of, widened
 from rangecast.track.moments import Length, length_of, text_of_length
 
 FIRST = ("enter", "silent", "inside")
@@ -30,14 +29,15 @@ class Rule:
     dwell    how long a stay lasts until it is reported as `dwell`
     first    an object that is inside when it is first seen: "enter"; "silent": its stay begins
              unreported; "inside": it is reported as inside, not as a change
-    margin   attribute -> by how much its ranges are wider for an object that is inside
+    margin   attribute -> by how much its ranges or shapes are wider for an object that is inside:
+             a number, for a location a length such as "20 m"
     until    filter that ends a stay; until it matches, an object stays inside
     """
 
     for_: Length | None = None
     dwell: Length | None = None
     first: str = "enter"
-    margin: Mapping[str, float] | None = None
+    margin: Mapping[str, Margin] | None = None
     until: str | None = None
     _confirm: int = field(init=False, repr=False, compare=False)
     _dwell: int = field(init=False, repr=False, compare=False)
@@ -78,32 +78,17 @@ class Rule:
         return {"first": self.first} | {k: v for k, v in given.items() if v is not None}
 
 
-def second_condition(rule: Rule, space: Space, boxes: Boxes) -> Filter:
-    """Return the condition that keeps or ends a stay of the only subscription of `boxes`."""
+def second_condition(rule: Rule, space: Space, boxes: Sequence[Box]) -> Filter:
+    """Return the condition that keeps or ends a stay of a subscription with these boxes."""
     if rule.until is not None:
         return as_filter(rule.until, space)
-    lo: F64 = boxes.lo.copy()
-    hi: F64 = boxes.hi.copy()
-    for name, margin in (rule.margin or {}).items():
-        axis = space.axis(name)
-        known = np.isfinite(lo[:, axis])  # a side without a bound has none to move
-        lo[known, axis] -= margin
-        known = np.isfinite(hi[:, axis])
-        hi[known, axis] += margin
-    return Filter.from_boxes(space, lo, hi)
+    return widened(space, boxes, rule.margin or {})
 
 
 def check_rule(rule: Rule, space: Space) -> None:
-    """Reject a margin that isn't one of numbers, and a filter that can't be read."""
+    """Reject a margin that its attribute can't have, and a filter that can't be read."""
     for name, margin in (rule.margin or {}).items():
-        attribute = space.attributes[space.axis(name)]
-        if not isinstance(attribute, Number | Integer):
-            raise UsageError(
-                f"margin is for numbers; {name!r} is a {attribute.type}\n"
-                "  hint: give an exit condition of its own by until"
-            )
-        if not (isinstance(margin, int | float) and 0 < margin < np.inf):
-            raise UsageError(f"margin of {name!r} takes a positive number; given: {margin!r}")
+        margin_of(space, name, margin)
     if rule.until is not None:
         as_filter(rule.until, space)
 

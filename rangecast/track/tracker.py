@@ -73,12 +73,7 @@ class Tracker:
         self._lateness = length_of("lateness", lateness, min=0)
         self._inside = flag("inside", inside)
         default = rule or Rule()
-        if default.second:
-            raise UsageError(
-                "margin and until belong to one subscription\n"
-                "  hint: give it a rule of its own: rules={'depot': Rule(until=...)}"
-            )
-        for one in (rules or {}).values():
+        for one in (default, *(rules or {}).values()):
             check_rule(one, space)
         self._set = Subscriptions(engine, default, rules or {})
         self._state = State()

@@ -202,10 +202,12 @@ def test_shapes_are_tracked_with_an_exit_condition():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tracker(rule=Rule(until="value < 1")), "belong to one subscription"),
         (lambda: tracker(after="1 fortnight"), "after takes a length of time"),
         (lambda: tracker(lateness=timedelta(seconds=-1)), "lateness takes a length of time"),
-        (lambda: tracker(rules={"high": Rule(margin={"at": 1})}), "margin is for numbers"),
+        (
+            lambda: tracker(rules={"high": Rule(margin={"at": 1})}),
+            "margin is for numbers and places",
+        ),
         (lambda: tracker(rules={"high": Rule(margin={"value": -1})}), "takes a positive number"),
         (lambda: Rule(first="never"), "first is one of 'enter', 'silent', 'inside'"),
         (lambda: Rule(margin={"value": 1}, until="value < 1"), "a margin or an until, not both"),

@@ -8,7 +8,7 @@ written as `<` or `<=`, whichever number is shorter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta, timezone
 from math import inf
 from typing import TYPE_CHECKING
@@ -29,22 +29,35 @@ from rangecast.model.filters.regions import (
     joined,
 )
 from rangecast.model.filters.regions import boxes as disjoint
-from rangecast.model.shapes.words import literals_of
+from rangecast.model.shapes.words import Asked, literals_of
 from rangecast.model.space import Space
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64
 
 
-def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -> str:
-    """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention."""
+Rewrite = Callable[[Place, Asked], str]
+"""(place, one of its literals) -> the text that is written for it."""
+
+
+def text_of(
+    space: Space,
+    boxes: Sequence[Sequence[tuple[int, float, float]]],
+    rewrite: Rewrite | None = None,
+) -> str:
+    """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention.
+
+    rewrite   writes literals of places; default: as they are
+    """
     products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
     if any(isinstance(attribute, Place) for attribute in space):
         products = without_covers(space, products)
     alternatives = []
     for product in joined(space.attributes, products):
         several = len(product) > 1
-        parts = [_condition(space.attributes[axis], ranges, several) for axis, ranges in product]
+        parts = [
+            _condition(space.attributes[axis], ranges, several, rewrite) for axis, ranges in product
+        ]
         alternatives.append(" and ".join(parts) or "true")
     return " or ".join(alternatives)
 
@@ -105,10 +118,15 @@ def text_of_bounds(space: Space, lo: F64, hi: F64) -> str:
     return text_of(space, boxes)
 
 
-def _condition(attribute: Attribute, ranges: Ranges, in_conjunction: bool) -> str:
+def _condition(
+    attribute: Attribute, ranges: Ranges, in_conjunction: bool, rewrite: Rewrite | None
+) -> str:
     """Return the text of a set of ranges, in parentheses where an `or` in it needs them."""
     if isinstance(attribute, Residual):
         words = [attribute.literal(number) for number, _ in ranges]
+        if rewrite is not None and isinstance(attribute, Place):
+            literals = [literals_of(attribute, word) for word in words]
+            words = [" and ".join(rewrite(attribute, one) for one in each) for each in literals]
         text = " or ".join(words)
         return f"({text})" if in_conjunction and len(words) > 1 else text
     name = name_text(attribute.name)

@@ -1,0 +1,176 @@
+"""Margins: the filter of a subscription, wider for objects that are inside.
+
+Ranges of numbers and circles and corridors grow. A polygon, and the outside of one, gets a corridor
+along its border.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rangecast.errors import UsageError, abbreviate
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.places import Place
+from rangecast.model.filters.compile import ANY_BOXES
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.filters.regions import Box, Product, sparse
+from rangecast.model.filters.text import text_of, without_covers
+from rangecast.model.shapes.geometry import (
+    MAX_CORNERS,
+    Circle,
+    Corridor,
+    Lines,
+    Polygons,
+    Shape,
+    ShapeError,
+    number_text,
+)
+from rangecast.model.shapes.programs import STRAIGHT_POLYGON
+from rangecast.model.shapes.sphere import BAND, bounds_of_cap
+from rangecast.model.shapes.syntax import read_length, shape_text
+from rangecast.model.shapes.words import MAX_RADIUS, Asked
+from rangecast.model.space import Space
+
+_EDGE = 0.01
+"""Degrees of an edge that is straight in degrees, up to which it is a great circle to 3 cm."""
+
+Margin = float | str
+"""By how much a range or a shape is wider: a number, or on the earth a length such as "20 m"."""
+
+
+def margin_of(space: Space, name: str, given: Margin) -> float:
+    """Return a margin as a number: metres, if the attribute is a location."""
+    attribute = space.attributes[space.axis(name)]
+    expected = "a positive number"
+    if isinstance(attribute, Place) and attribute.earth:
+        expected = "a length such as '20 m'"
+        if isinstance(given, str):
+            try:
+                length = read_length(given).on(earth=True)
+                if 0 < length < MAX_RADIUS:
+                    return length
+            except ShapeError:
+                pass
+    elif isinstance(attribute, Number | Integer | Place):
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if is_number and 0 < float(given) < np.inf:
+            return float(given)
+    else:
+        raise UsageError(
+            f"margin is for numbers and places; {name!r} is a {attribute.type}\n"
+            "  hint: give an exit condition of its own by until"
+        )
+    raise UsageError(f"margin of {name!r} takes {expected}; given: {abbreviate(given)}")
+
+
+def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -> Filter:
+    """Return the filter of these boxes, wider by some margins."""
+    sizes = {name: margin_of(space, name, given) for name, given in margins.items()}
+    made = Filter(space, tuple(boxes))
+    places = {name for name in sizes if isinstance(space.attributes[space.axis(name)], Place)}
+    if places:
+        wider = [_coordinates(space, box, sizes) for box in _without_covers(space, boxes)]
+        text = text_of(space, wider, lambda place, one: _literal(place, one, sizes.get(place.name)))
+        made = Filter.parse(text, space, max_boxes=ANY_BOXES)
+    if len(places) == len(sizes):
+        return made
+    lo, hi = made.arrays()
+    for name in sizes.keys() - places:
+        axis = space.axis(name)
+        known = np.isfinite(lo[:, axis])  # a side without a bound has none to move
+        lo[known, axis] -= sizes[name]
+        known = np.isfinite(hi[:, axis])
+        hi[known, axis] += sizes[name]
+    return Filter.from_boxes(space, lo, hi)
+
+
+def _without_covers(space: Space, boxes: Sequence[Box]) -> list[Box]:
+    """Return boxes without the bounds that their shapes imply."""
+    products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
+    return [*sparse(without_covers(space, products))]
+
+
+def _coordinates(space: Space, box: Box, sizes: Mapping[str, float]) -> Box:
+    """Return a box with wider ranges of the coordinates of places, where it has any."""
+    bounds = {axis: (lo, hi) for axis, lo, hi in box}
+    for name, size in sizes.items():
+        place = space.attributes[space.axis(name)]
+        if not isinstance(place, Place):
+            continue
+        x, y = (space.axis(one.name) for one in place.coordinates)
+        dx = dy = size
+        if place.earth:
+            low, high = bounds.get(y, (-90.0, 90.0))
+            farthest = max(abs(low), abs(high)) if high < np.inf else 0.0
+            west, east, south, north = bounds_of_cap(0.0, min(farthest, 90.0), size * (1 + BAND))
+            dx, dy = (east - west) / 2, (north - south) / 2
+        for axis, step in ((x, dx), (y, dy)):
+            lo, hi = bounds.get(axis, (-np.inf, np.inf))
+            inside = space.attributes[axis].clip(lo - step, hi + step)
+            if axis in bounds and hi < np.inf and inside is not None:
+                bounds[axis] = inside
+    return tuple((axis, *bounds[axis]) for axis in sorted(bounds))
+
+
+def _literal(place: Place, one: Asked, margin: float | None) -> str:
+    """Return the text of a literal, wider by a margin."""
+    if margin is None:
+        return one.text
+    name, shape = name_text(place.name), one.shape
+    if isinstance(shape, Polygons):
+        border = shape_text(Corridor(_border(one.kind, shape), margin), earth=place.earth)
+        return f"({one.text} or within({name}, {border}))"
+    size = shape.radius if isinstance(shape, Circle) else shape.width
+    size += -margin if one.negated else margin
+    if size <= 0:
+        return _anywhere(place)
+    wider = _sized(shape, min(size, MAX_RADIUS) if place.earth else size)
+    if one.text.startswith("distance("):
+        head, sign, _ = one.text.rsplit(" ", 2) if not place.earth else _parts(one.text)
+        unit = " m" if place.earth else ""
+        return f"{head} {sign} {number_text(size)}{unit}"
+    text = f"within({name}, {shape_text(wider, earth=place.earth)})"
+    return f"not {text}" if one.negated else text
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """Return a distance, its sign and its length, which has a unit."""
+    head, sign, length, _ = text.rsplit(" ", 3)
+    return head, sign, length
+
+
+def _sized(shape: Shape, size: float) -> Circle | Corridor:
+    if isinstance(shape, Circle):
+        return Circle(shape.x, shape.y, size)
+    assert isinstance(shape, Corridor)
+    return Corridor(shape.along, size)
+
+
+def _anywhere(place: Place) -> str:
+    """Return the filter of all events that have a position."""
+    x, y = (name_text(one.name) for one in place.coordinates)
+    return f"({x} is not null and {y} is not null)"
+
+
+def _border(kind: int, shape: Polygons) -> Lines:
+    """Return the rings of a polygon as lines; edges straight in degrees are cut into short ones."""
+    rings = [ring for rings in shape.polygons for ring in rings]
+    if kind != STRAIGHT_POLYGON:
+        return Lines(tuple(rings))
+    longest = [np.abs(np.diff(ring, axis=0)).max(axis=1) for ring in rings]
+    total = sum(float(np.ceil(each / _EDGE).sum()) for each in longest)
+    step = _EDGE * max(1.0, 1.1 * total / MAX_CORNERS)
+    return Lines(tuple(_cut(ring, each, step) for ring, each in zip(rings, longest, strict=True)))
+
+
+def _cut(ring: F64, lengths: F64, step: float) -> F64:
+    parts = [
+        np.linspace(begin, end, max(1, math.ceil(length / step)), endpoint=False)
+        for begin, end, length in zip(ring[:-1], ring[1:], lengths.tolist(), strict=True)
+    ]
+    return np.concatenate([*parts, ring[-1:]])
