@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from geographiclib.geodesic import Geodesic
 
 from rangecast import Engine, FilterError, Location, Number, Space
 from rangecast.model.filters.filter import Filter
+from rangecast.model.shapes.geodesic import side_of_great_circle, vector_of
 from rangecast.model.shapes.sphere import RADIUS, ellipsoid_distance, sphere_distance
 from rangecast.model.shapes.verify import places_of, words_hold
 
@@ -213,3 +215,31 @@ def test_why_says_how_far_away():
     assert line.attribute == "position"
     assert line.distance.endswith("m from the border")
     assert [one.subscription for one in engine.why_not(event)] == ["berlin", "paris"]
+
+
+def test_the_side_of_a_great_circle_is_exact():
+    r = random.Random(12)
+    for _ in range(1500):
+        a, b, c = ((r.uniform(-180, 180), r.uniform(-90, 90)) for _ in range(3))
+        if r.random() < 0.7:  # a hair beside an end, or beside the arc between the ends
+            c = r.choice([a, b, ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2)])
+            for _ in range(r.randrange(4)):
+                c = tuple(math.nextafter(value, r.choice([-400.0, 400.0])) for value in c)
+        if r.random() < 0.3:
+            b = (a[0], b[1])
+        vectors = [vector_of(*place) for place in (a, b, c)]
+        (ax, ay, az), (bx, by, bz), (x, y, z) = ([Fraction(v) for v in one] for one in vectors)
+        exact = (ay * bz - az * by) * x + (az * bx - ax * bz) * y + (ax * by - ay * bx) * z
+        found = side_of_great_circle(*(value for one in vectors for value in one))
+        assert found == (exact > 0) - (exact < 0)
+
+
+def test_a_ring_round_a_pole_at_the_longitudes_of_its_corners():
+    engine = Engine(Space([Location("at", longitude="x", latitude="y", edges="geodesic")]))
+    engine.subscribe("cap", "within(at, 'POLYGON ((0 60, 90 60, 180 60, -90 60, 0 60))')")
+    for x in (-180.0, -90.0, 0.0, 90.0, 180.0, 45.0):
+        assert engine.match({"x": x, "y": 10.0}) == []
+        assert engine.match({"x": x, "y": 89.0}) == ["cap"]
+    for x in (-180.0, -90.0, 0.0, 90.0, 180.0):
+        assert engine.match({"x": x, "y": 60.0}) == ["cap"]
+        assert engine.match({"x": x, "y": 59.999999}) == []

@@ -22,7 +22,7 @@ _CIRCLE_ERROR = 1.5e-15
 
 
 @jit
-def _add_product(a: float, b: float, terms: F64, filled: int) -> int:
+def add_product(a: float, b: float, terms: F64, filled: int) -> int:
     """Append the two doubles whose sum is exactly a * b."""
     product = a * b
     c = _SPLIT * a
@@ -39,7 +39,7 @@ def _add_product(a: float, b: float, terms: F64, filled: int) -> int:
 
 
 @jit
-def _sign_of_sum(terms: F64, count: int) -> int:
+def sign_of_sum(terms: F64, count: int) -> int:
     """Return the sign of the exact sum of doubles, by growing an expansion."""
     expansion = np.zeros(count)
     length = 0
@@ -67,13 +67,13 @@ def _sign_of_sum(terms: F64, count: int) -> int:
 @jit
 def _orientation_exactly(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
     terms = np.empty(12)
-    filled = _add_product(ax, by, terms, 0)
-    filled = _add_product(-ax, cy, terms, filled)
-    filled = _add_product(-cx, by, terms, filled)
-    filled = _add_product(-ay, bx, terms, filled)
-    filled = _add_product(ay, cx, terms, filled)
-    filled = _add_product(cy, bx, terms, filled)
-    return _sign_of_sum(terms, filled)
+    filled = add_product(ax, by, terms, 0)
+    filled = add_product(-ax, cy, terms, filled)
+    filled = add_product(-cx, by, terms, filled)
+    filled = add_product(-ay, bx, terms, filled)
+    filled = add_product(ay, cx, terms, filled)
+    filled = add_product(cy, bx, terms, filled)
+    return sign_of_sum(terms, filled)
 
 
 @jit
@@ -95,14 +95,14 @@ def side_of_circle(x: float, y: float, cx: float, cy: float, radius: float) -> i
     if abs(distance - limit) > _CIRCLE_ERROR * (x * x + y * y + cx * cx + cy * cy + limit):
         return 1 if distance > limit else -1
     terms = np.empty(14)
-    filled = _add_product(x, x, terms, 0)
-    filled = _add_product(-2.0 * x, cx, terms, filled)
-    filled = _add_product(cx, cx, terms, filled)
-    filled = _add_product(y, y, terms, filled)
-    filled = _add_product(-2.0 * y, cy, terms, filled)
-    filled = _add_product(cy, cy, terms, filled)
-    filled = _add_product(-radius, radius, terms, filled)
-    return _sign_of_sum(terms, filled)
+    filled = add_product(x, x, terms, 0)
+    filled = add_product(-2.0 * x, cx, terms, filled)
+    filled = add_product(cx, cx, terms, filled)
+    filled = add_product(y, y, terms, filled)
+    filled = add_product(-2.0 * y, cy, terms, filled)
+    filled = add_product(cy, cy, terms, filled)
+    filled = add_product(-radius, radius, terms, filled)
+    return sign_of_sum(terms, filled)
 
 
 @jit

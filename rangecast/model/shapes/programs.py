@@ -34,6 +34,7 @@ from rangecast.kernels.jit import jit
 from rangecast.model.arithmetic.programs import comparison_holds
 from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.earth import holds_north_pole, unit_vectors
+from rangecast.model.shapes.geodesic import in_geodesic, vectors_of
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
 from rangecast.model.shapes.predicates import (
     BORDER,
@@ -149,49 +150,18 @@ def _in_stripes(p: Any, polygon: int, x: float, y: float) -> int:
 
 
 @jit
-def _in_geodesic(p: Any, polygon: int, x: float, y: float) -> int:
-    """Return the same of a polygon with geodesic edges, by a ray along the meridian to the north.
-
-    The rule is half open in longitude. Neighbours compute the same sides of a shared edge.
-    """
-    parity = p.polygons[_POLYGON * polygon + 2]
-    vectors = p.polygons[_POLYGON * polygon + 3]
-    on_border = False
-    px, py, pz = unit_vector(x, y)
-    first = p.polygons[_POLYGON * polygon]
-    for i in range(p.stripes[first], p.stripes[first + 1]):
-        corner = p.edges[i]
-        c = 2 * corner
-        x1, y1, x2, y2 = p.corners[c], p.corners[c + 1], p.corners[c + 2], p.corners[c + 3]
-        if (x1 == x and y1 == y) or (x2 == x and y2 == y):
-            on_border = True
-        elif (x1 <= x) != (x2 <= x):
-            v = 3 * (vectors + corner)
-            ax, ay, az = p.vectors[v], p.vectors[v + 1], p.vectors[v + 2]
-            bx, by, bz = p.vectors[v + 3], p.vectors[v + 4], p.vectors[v + 5]
-            side = (ay * bz - az * by) * px + (az * bx - ax * bz) * py + (ax * by - ay * bx) * pz
-            if side == 0.0:
-                on_border = True
-            elif (side < 0.0) == (x2 > x1):
-                parity ^= 1
-        elif x1 == x and x2 == x:
-            on_border |= min(y1, y2) <= y <= max(y1, y2)
-    where = BORDER if on_border else INSIDE if parity else OUTSIDE
-    return int(where + 4 * parity)
-
-
-@jit
 def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
     best = OUTSIDE
     for polygon in range(p.literals[literal + 3], p.literals[literal + 4]):
+        if kind == GEODESIC_POLYGON:
+            best |= in_geodesic(p, _POLYGON * polygon, x, y)
+            continue
         hull = _HULL * polygon
         for turn in range(1 if kind == PLANE_POLYGON else 3):
             at = x + (0.0 if turn == 0 else 360.0 if turn == 1 else -360.0)
             if not p.hulls[hull] <= at <= p.hulls[hull + 2]:
                 continue
-            if kind == GEODESIC_POLYGON:
-                best |= _in_geodesic(p, polygon, at, y)
-            elif p.hulls[hull + 1] <= y <= p.hulls[hull + 3]:
+            if p.hulls[hull + 1] <= y <= p.hulls[hull + 3]:
                 best |= _in_stripes(p, polygon, at, y)
     return best
 
@@ -406,9 +376,7 @@ class ProgramStore:
         edges = np.setdiff1d(np.arange(len(corners)), ends - 1)
         count, per_unit = 1, 0.0
         if geodesic:
-            self._append("vectors", unit_vectors(corners))
-            if rings[0][0, 0] != rings[0][-1, 0]:  # round a pole
-                x0, x1 = -180.0, 180.0
+            self._append("vectors", vectors_of(corners))
         elif len(edges) >= _STRIPED and y1 > y0:
             count = _stripes(rings, len(edges))
             per_unit = count / (y1 - y0)
