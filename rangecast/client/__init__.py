@@ -30,6 +30,7 @@ from rangecast.client.results import (
     PublishError,
     Ranked,
     SubscribeError,
+    TransitionMessage,
 )
 from rangecast.client.watch import Watch
 
@@ -47,5 +48,6 @@ __all__ = [
     "Ranked",
     "ServerError",
     "SubscribeError",
+    "TransitionMessage",
     "Watch",
 ]

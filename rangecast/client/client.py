@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import httpx
@@ -11,12 +11,13 @@ import httpx
 from rangecast.client.boards import ClientBoard
 from rangecast.client.operations import server, sets
 from rangecast.client.operations.base import blocking
-from rangecast.client.operations.calls import ATTEMPTS, Calls
+from rangecast.client.operations.calls import ATTEMPTS, Calls, track_of
 from rangecast.client.operations.requests import Call
-from rangecast.client.results import Lists, Message
+from rangecast.client.results import Lists, Message, TransitionMessage
 from rangecast.client.tls import Cert, Verify
 from rangecast.client.watch import Watch
 from rangecast.model.sets.members import Id
+from rangecast.track.rules import Rule
 
 
 class Client(Calls):
@@ -139,7 +140,7 @@ class Client(Calls):
         """Return a board of the server, under the names of `notify.Board`."""
         return ClientBoard(self._send, name)
 
-    def follow(self, consumer: str) -> Iterator[Message | Lists]:
+    def follow(self, consumer: str) -> Iterator[Message | TransitionMessage | Lists]:
         """Yield messages indefinitely; each is acknowledged when the next one is requested."""
         while True:
             page = self.messages(consumer, wait=30.0)
@@ -149,10 +150,18 @@ class Client(Calls):
             if not page.items:
                 self.acknowledge(consumer, page.position)
 
-    def watch(self, filter: Any) -> Watch:  # noqa: A002
+    def watch(
+        self,
+        filter: Any,  # noqa: A002
+        *,
+        track: Rule | Mapping[str, Any] | None = None,
+    ) -> Watch:
         """Return the events that match a filter, from now on, as they come.
+
+        track   the rule of transitions, which come instead
 
         The server keeps nothing of it: `with client.watch("price < 20") as events: ...`. To miss
         nothing over a reconnect, use a consumer.
         """
-        return Watch(self.url, self._headers, self._tls, self._named_space(), str(filter))
+        rule = track_of(track)
+        return Watch(self.url, self._headers, self._tls, self._named_space(), str(filter), rule)

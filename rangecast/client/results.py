@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,30 @@ class Message(NamedTuple):
     """Messages of its second that the consumer's `max_per_second` dropped."""
 
 
+class TransitionMessage(NamedTuple):
+    """A change of an object relative to a subscription that has a track."""
+
+    position: str
+    event: dict[str, Any] | None
+    """The event that caused it; `None`: time or an edit did."""
+    subscriptions: list[Id]
+    """The one subscription."""
+    transition: str
+    """enter, exit, inside or dwell."""
+    key: Id
+    """The object."""
+    at: datetime
+    """When it took effect, in the time of events."""
+    since: datetime
+    """When the stay began."""
+    reason: str
+    """event, time, silent, edited or removed."""
+    id: str
+    """The same whenever the same transition is sent again."""
+    dropped: int = 0
+    """Messages of its second that the consumer's `max_per_second` dropped."""
+
+
 class Ranked(NamedTuple):
     """An object of a list."""
 
@@ -109,15 +134,19 @@ class Messages(NamedTuple):
     """Some messages of a consumer."""
 
     items: list[Any]
-    """`Message`, or `Lists` if the consumer is of a board."""
+    """`Message`; `TransitionMessage`, of subscriptions with a track; `Lists`, of a board."""
     position: str
     """All messages up to here are in `items`, or were before: what to acknowledge."""
     gap: dict[str, str] | None = None
     """Gap: events removed from the log before this consumer got them."""
 
 
-def message(row: Mapping[str, Any]) -> Message | Lists:
+def message(row: Mapping[str, Any]) -> Message | TransitionMessage | Lists:
     """Return a message as the server gives it."""
+    if "transition" in row:
+        fields = {name: row[name] for name in TransitionMessage._fields if name in row}
+        moments = {name: datetime.fromisoformat(row[name]) for name in ("at", "since")}
+        return TransitionMessage(**fields | moments)
     if "lists" in row:
         lists = {
             found["interest"]: [ranked(one) for one in found["best"]] for found in row["lists"]

@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 
 from rangecast.client import tls
 from rangecast.client.errors import ServerError, error_of
-from rangecast.client.results import Lists, Message, message
+from rangecast.client.results import Lists, Message, TransitionMessage, message
 
 _OPENING = 10.0
 
@@ -31,6 +31,7 @@ class Watch:
         secure: ssl.SSLContext | bool,
         space: str,
         filter: str,  # noqa: A002
+        track: Mapping[str, Any] | None = None,
     ):
         self._url = url
         self._open = ExitStack()
@@ -50,7 +51,9 @@ class Watch:
             said = tls.failure(url, error) or f"no WebSocket: {error}"
             raise ServerError(f"{url}: {said}") from None
         try:
-            self._socket.send(json.dumps({"type": "follow", "space": space, "filter": filter}))
+            wanted = {"type": "follow", "space": space, "filter": filter}
+            tracked = {} if track is None else {"track": track}
+            self._socket.send(json.dumps(wanted | tracked))
             while self._received(None)["type"] != "attached":
                 pass
         except BaseException:
@@ -67,14 +70,14 @@ class Watch:
         """End the subscription."""
         self._open.close()
 
-    def __iter__(self) -> Iterator[Message | Lists]:
+    def __iter__(self) -> Iterator[Message | TransitionMessage | Lists]:
         """Yield messages indefinitely."""
         while True:
             found = self.next()
             if found is not None:
                 yield found
 
-    def next(self, wait: float | None = None) -> Message | Lists | None:
+    def next(self, wait: float | None = None) -> Message | TransitionMessage | Lists | None:
         """Return the next message; `None` if none has come after `wait` seconds."""
         try:
             frame = self._received(wait)

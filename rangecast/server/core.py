@@ -121,7 +121,7 @@ class Core:
         self.pipeline = CommitPipeline(
             self.log,
             self.registry,
-            Matching(self.registry, self.indexes, self.board_indexes),
+            Matching(self.registry, self.indexes, self.board_indexes, self.tracks),
             self.deduplicator,
             self.hub.dispatch,
             stopped or self._log_failure,
@@ -135,6 +135,9 @@ class Core:
     def start(self) -> None:
         """Start the commit pipeline; call it on the event loop of the listeners."""
         self.hub.start(self.pipeline)
+        if not self.pipeline.is_copy:
+            for tracks in self.tracks.spaces.values():  # found before, and not yet written
+                self.pipeline.submit_derived(tracks, list(tracks.pending.values()), {})
         self.pipeline.start()
 
     def stop(self) -> None:
@@ -190,10 +193,11 @@ class Core:
         """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
         replay, log = self._replay, self.log
         replay.begin(self.folder, log.epoch, log.first, self._chain_at)
-        self.registry, self.deduplicator, self.indexes = (
+        self.registry, self.deduplicator, self.indexes, self.tracks = (
             replay.registry,
             replay.deduplicator,
             replay.indexes,
+            replay.tracks,
         )
         self.snapshot_seq = replay.seq
         if replay.seq > log.last:
@@ -305,7 +309,7 @@ class Core:
 
     def _snapshot_state(self) -> SnapshotState:
         place = self.log.epoch, self.log.last, self.log.chain
-        return SnapshotState(self.registry, self.indexes, self.deduplicator, place)
+        return SnapshotState(self.registry, self.indexes, self.deduplicator, self.tracks, place)
 
     @staticmethod
     def _log_failure(error: BaseException) -> None:
@@ -399,7 +403,8 @@ class Core:
         self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
     ) -> tuple[Encoded, list[tuple[int, str]]]:
         """Return the events that can be used, and the places and reasons of the others."""
-        found = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form)
+        key = entry.key
+        found = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form, key=key)
         limit = self._max_event_bytes
         return found if limit is None else without_long_events(*found, limit)
 

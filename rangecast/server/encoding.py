@@ -81,9 +81,12 @@ class Encoded:
 
 
 def encoded(
-    lines: Sequence[bytes], space: Space, *, ignore_unknown: bool, form: str = ""
+    lines: Sequence[bytes], space: Space, *, ignore_unknown: bool, form: str = "", key: str = ""
 ) -> tuple[Encoded, list[tuple[int, str]]]:
-    """Return the events that a space takes, and the place and the fault of each other one."""
+    """Return the events that a space takes, and the place and the fault of each other one.
+
+    key   a column that names the object of an event; it needn't be an attribute
+    """
     words = count_words(space)
     rejected: list[tuple[int, str]] = []
     taken: list[bytes] = []
@@ -104,19 +107,23 @@ def encoded(
             )
             continue
         try:
-            rows.append(row_of(row) if form == CLOUDEVENTS else row)
-        except UsageError as error:
+            event = row_of(row) if form == CLOUDEVENTS else row
+            if key:
+                check_key(event, key)
+            rows.append(event)
+        except RangecastError as error:
             rejected.append((place, str(error)))
             continue
         taken.append(_encode(row) if b"\n" in line else bytes(line))
+    known = without_key(rows, key, space) if key and not ignore_unknown else rows
     try:
-        points = points_of(rows, space, ignore_unknown=ignore_unknown)
+        points = points_of(known, space, ignore_unknown=ignore_unknown)
     except (RangecastError, OverflowError):
         wrong = {place for place, _ in rejected}
         places = [at for at in range(len(lines)) if at not in wrong]
         kept: list[int] = []
         found: list[F64] = []
-        for at, row in enumerate(rows):
+        for at, row in enumerate(known):
             try:
                 found.append(encode_event(row, space, ignore_unknown=ignore_unknown))
                 kept.append(at)
@@ -126,6 +133,22 @@ def encoded(
         taken, rows = [taken[at] for at in kept], [rows[at] for at in kept]
         points = np.array(found).reshape(len(kept), len(space))
     return Encoded(taken, rows, points, space, words), rejected
+
+
+def check_key(event: dict[str, Any], key: str) -> None:
+    """Reject an event whose key names no object; one without a key is taken."""
+    given = event.get(key)
+    if given is not None and type(given) not in (int, str):
+        raise InvalidValueError(
+            f"{key!r} names an object: an integer or a text\n  given: {abbreviate(given)}"
+        )
+
+
+def without_key(rows: list[dict[str, Any]], key: str, space: Space) -> list[dict[str, Any]]:
+    """Return events without a column that isn't an attribute."""
+    if key in space.fields:
+        return rows
+    return [{name: value for name, value in row.items() if name != key} for row in rows]
 
 
 def without_long_events(
@@ -145,13 +168,15 @@ def without_long_events(
     return taken.take(short), sorted(rejected + long)
 
 
-def code_of(line: bytes, space: Space, ignore_unknown: bool, form: str) -> str:
+def code_of(line: bytes, space: Space, ignore_unknown: bool, form: str, key: str = "") -> str:
     """Return the code of the error by which an event was rejected: see `errors`."""
     try:
         row = decoder_for([line])(line)
-        encode_event(
-            row_of(row) if form == CLOUDEVENTS else row, space, ignore_unknown=ignore_unknown
-        )
+        event = row_of(row) if form == CLOUDEVENTS else row
+        if key:
+            check_key(event, key)
+            event = without_key([event], key, space)[0]
+        encode_event(event, space, ignore_unknown=ignore_unknown)
     except RangecastError as error:
         return error.code or UsageError.code
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):

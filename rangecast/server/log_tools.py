@@ -34,6 +34,7 @@ from rangecast.server.state.edits import (
     ACKS,
     EDITS,
     EVENTS,
+    TRANSITIONS,
     UPDATES,
     PutConsumer,
     acks_of,
@@ -43,6 +44,7 @@ from rangecast.server.state.edits import (
 )
 from rangecast.server.state.registry import Registry
 from rangecast.server.state.snapshots import opened, snapshots
+from rangecast.server.state.transitions import transitions_head, transitions_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -96,6 +98,12 @@ def _lines(unit: Unit, *, with_secrets: bool) -> Iterator[tuple[int, str]]:
             told = {"seq": unit.first + place, "at": unit.at, "board": top.board}
             told |= {"tenant": top.tenant, "batch": top.is_batch, "update": change}
             yield unit.first + place, _encode(told).decode()
+    elif unit.kind == TRANSITIONS:
+        whose = transitions_head(unit)
+        for place, one in enumerate(transitions_of(unit)):
+            told = {"seq": unit.first + place, "at": unit.at, "space": whose.space}
+            told |= {"tenant": whose.tenant, "transition": one}
+            yield unit.first + place, _encode(told).decode()
     elif unit.kind == ACKS:
         told = {"seq": unit.first, "at": unit.at, "acks": acks_of(unit)}
         yield unit.first, _encode(told).decode()
@@ -110,7 +118,7 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
     have = snapshots(folder)
     units = checked_units(folder)
     if have and have[0] and segments(folder)[0] > 1:
-        _, registry, _, _ = opened(folder, have[0])
+        _, registry, *_ = opened(folder, have[0])
         after = have[0]
     output.mkdir(parents=True)
     count = 0

@@ -11,7 +11,8 @@ from rangecast.errors import SnapshotError
 from rangecast.server.core import Core
 from rangecast.server.log.sqlite import INTERVAL, SqliteLog
 from rangecast.server.pipeline.commands import Edits
-from rangecast.server.state.edits import AnyEdit, DeleteSubscription
+from rangecast.server.state.edits import AdvanceTracks, AnyEdit, DeleteSubscription
+from rangecast.server.state.tracks import clock_of
 
 logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
@@ -63,6 +64,7 @@ class Maintenance:
                 self._look_for_space()
                 core.pipeline.flush_acks()
                 self._expire()
+                self._pass_time()
                 self.run_once()
             except Exception:
                 logger.exception("maintenance failed; retrying")
@@ -87,6 +89,17 @@ class Maintenance:
             ]
             if over:
                 self._core.pipeline.submit(Edits(over))
+
+    def _pass_time(self) -> None:
+        """Let time pass by the clock where tracks ask for it, and something may happen by that."""
+        core = self._core
+        if core.pipeline.is_copy or core.pipeline.is_full:
+            return
+        for tracks in list(core.tracks.spaces.values()):
+            behind = clock_of(tracks.track)
+            if behind is not None and tracks.is_due(core.clock.now() - behind):
+                entry, moment = tracks.entry, core.clock.now() - behind
+                core.pipeline.submit(Edits([AdvanceTracks(entry.tenant, entry.name, moment)]))
 
     def run_once(self) -> None:
         """Write a snapshot when it is due, and drop what retention doesn't keep."""

@@ -100,6 +100,8 @@ class Settings:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     map_tiles: str | None = None
     """The address of tiles, under the map of the page."""
+    tracks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How the objects of spaces are tracked."""
 
     def check(self) -> None:
         """Reject settings that would expose the server to everyone."""
@@ -412,9 +414,10 @@ async def _prepare_later(service: Service, settings: Settings) -> None:
 async def _make_spaces(core: Core, settings: Settings) -> None:
     """Make the spaces that aren't as they were given: an unchanged one needs no place on a disk."""
     for name, space in settings.spaces.items():
-        old = core.registry.spaces.get((DEFAULT, name))
-        if old is None or old.space.definition() != space.definition():
-            await result_of(core.edit(PutSpace(DEFAULT, name, space.definition())))
+        old, track = core.registry.spaces.get((DEFAULT, name)), settings.tracks.get(name)
+        is_known = old is not None and (track is None or old.track == track)
+        if old is None or not is_known or old.space.definition() != space.definition():
+            await result_of(core.edit(PutSpace(DEFAULT, name, space.definition(), track)))
 
 
 async def _end_sessions(core: Core) -> None:

@@ -21,6 +21,7 @@ from rangecast.model.sets.members import Id, as_id
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of
 from rangecast.model.validation.flags import flag
+from rangecast.track.rules import Rule
 
 URL = "http://127.0.0.1:8080"
 """Default address of a server, if neither the caller nor RANGECAST_SERVER names one."""
@@ -105,7 +106,7 @@ class Calls:
 
     def _get_space(self) -> Call[Space]:
         def read(found: Any) -> Space:
-            own = ("name", "subscriptions")
+            own = ("name", "subscriptions", "track", "tracked")
             return Space.from_definition({key: found[key] for key in found if key not in own})
 
         return Call("GET", self._in_space(""), read=read)
@@ -180,6 +181,7 @@ def wanted_of(
     weights: Mapping[str, float] | None,
     consumer: str | None,
     ttl: float | None,
+    track: Rule | Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a subscription, or what changes of it, as the server takes it."""
     return {
@@ -188,7 +190,16 @@ def wanted_of(
         "weights": dict(weights) if isinstance(weights, Mapping) else weights,
         "consumer": consumer,
         "ttl": ttl,
+        "track": track_of(track),
     }
+
+
+def track_of(track: Rule | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a rule as the server takes it."""
+    if track is None:
+        return None
+    fields = track.definition() if isinstance(track, Rule) else track
+    return {name.rstrip("_"): value for name, value in fields.items()}
 
 
 def _present(name: Id, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from rangecast.model.space import Space
 
 _LINES = {"Content-Type": "application/x-ndjson"}
 _ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
-_FIELDS = {"id", "filter", "score", "weights", "consumer", "ttl"}
+_FIELDS = {"id", "filter", "score", "weights", "consumer", "ttl", "track"}
 """Fields of a subscription in a JSON list; a table has others."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
@@ -20,9 +20,16 @@ from rangecast.model.validation.flags import flag
 from rangecast.model.validation.inputs import as_space
 
 
-def put_space(client: Calls, name: str, space: Space) -> Call[None]:
-    """Make a space, or add attributes and categories to it."""
-    body = encode(as_space(space).definition())
+def put_space(
+    client: Calls, name: str, space: Space, *, track: Mapping[str, Any] | None = None
+) -> Call[None]:
+    """Make a space, or add attributes and categories to it.
+
+    track   how its objects are tracked: `key` and `time`, and as in a `Tracker` `after`, `lateness`
+            and `inside`; `clock`: how far behind the server's clock time passes without events
+    """
+    tracked = {} if track is None else {"track": dict(track)}
+    body = encode(as_space(space).definition() | tracked)
     return Call("PUT", f"/v1/spaces/{quote(name, safe='')}", body, no_result)
 
 

@@ -25,6 +25,7 @@ from rangecast.model.validation.flags import flag
 from rangecast.model.validation.inputs import as_filter
 from rangecast.rank.scores.combine import Combine
 from rangecast.results import Matches, Rankings
+from rangecast.track.rules import Rule
 
 _MAX_IDS = 10_000
 """Ids of one request."""
@@ -51,15 +52,18 @@ def subscribe(
     consumer: str | None = None,
     ttl: float | None = None,
     create_consumer: bool = False,
+    track: Rule | Mapping[str, Any] | None = None,
 ) -> Operation[None]:
     """Add a subscription; its id must be new. Every event after this is matched with it.
 
     consumer          gets its matches
     ttl               seconds until it expires
     create_consumer   create the consumer with it, if there is none of this name
+    track             the rule of its transitions, which the consumer gets instead of matches; a
+                      mapping may have `on`, too: which of them
     """
     text = yield from _text(client, filter)
-    wanted = wanted_of(text, score, weights, consumer, ttl)
+    wanted = wanted_of(text, score, weights, consumer, ttl, track)
     yield client._put(subscription, wanted, IS_NEW, create_consumer=create_consumer)
 
 
@@ -73,13 +77,14 @@ def upsert(
     consumer: str | None = None,
     ttl: float | None = None,
     create_consumer: bool = False,
+    track: Rule | Mapping[str, Any] | None = None,
 ) -> Operation[bool]:
     """Add a subscription, or replace all of the one that has its id; return whether it is new.
 
     One that is replaced keeps its place in ties. The options are those of `subscribe`.
     """
     text = yield from _text(client, filter)
-    wanted = wanted_of(text, score, weights, consumer, ttl)
+    wanted = wanted_of(text, score, weights, consumer, ttl, track)
     answer = yield client._put(subscription, wanted, None, create_consumer=create_consumer)
     return bool(answer["created"])
 
@@ -93,13 +98,14 @@ def replace(
     weights: Mapping[str, float] | None = None,
     consumer: str | None = None,
     ttl: float | None = None,
+    track: Rule | Mapping[str, Any] | None = None,
 ) -> Operation[None]:
     """Replace a subscription's filter; it keeps its place in ties.
 
-    Its score, its weights, its consumer and its end stay, except for what is given.
+    Its score, its weights, its consumer, its end and its rule stay, except for what is given.
     """
     text = yield from _text(client, filter)
-    yield client._patch(subscription, wanted_of(text, score, weights, consumer, ttl))
+    yield client._patch(subscription, wanted_of(text, score, weights, consumer, ttl, track))
 
 
 def rescore(

@@ -6,20 +6,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rangecast.server.delivery.messages import BoardMessage, Message
+from rangecast.server.delivery.messages import BoardMessage, Message, TransitionMessage
 from rangecast.server.state.boards import BoardEntry
 from rangecast.server.state.registry import Consumer
 
 ONE = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 MATCH, LISTS, GAP, TEST = "rangecast.match", "rangecast.lists", "rangecast.gap", "rangecast.test"
+TRANSITION = "rangecast.transition"
 _encode = msgspec.json.Encoder().encode
 
 
 def match_event(message: Message, consumer: Consumer, epoch: str) -> bytes:
     """Return a message as a CloudEvent."""
     place = f"{epoch}:{message.seq}"
-    kind = LISTS if isinstance(message, BoardMessage) else MATCH
+    kind = MATCH
+    if isinstance(message, BoardMessage | TransitionMessage):
+        kind = LISTS if isinstance(message, BoardMessage) else TRANSITION
     return cloud_event(kind, place, consumer, message.json(epoch))
 
 

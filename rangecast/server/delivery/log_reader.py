@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,13 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.space import Space
-from rangecast.server.delivery.messages import Batch, Gap, Message
+from rangecast.server.delivery.messages import Batch, Gap, Message, TransitionMessage
 from rangecast.server.encoding import points_of_lines
 from rangecast.server.log.base import Log, Unit
-from rangecast.server.state.edits import EVENTS, events_of, head_of, is_after_loss
+from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of, head_of, is_after_loss
 from rangecast.server.state.registry import Consumer, SpaceEntry
 from rangecast.server.state.space_index import History
+from rangecast.server.state.transitions import with_events
 
 CHUNK = 4 << 20
 """Bytes of the log that are read at a time."""
@@ -34,6 +36,8 @@ class Group:
     forms: list[tuple[str, int]] = field(default_factory=list)
     """Forms of the lines, each with the number of lines that follow one another."""
     seqs: list[I64] = field(default_factory=list)
+    transitions: list[tuple[Message, float]] = field(default_factory=list)
+    """Those of the consumer, each with its score."""
 
     def add(self, lines: list[bytes], form: str, first: int) -> None:
         """Add events of one form, from a seq on."""
@@ -119,6 +123,13 @@ class Reader:
 
     def _matched(self, group: Group) -> Iterator[tuple[Message, float]]:
         """Yield what a group has for this consumer, each with the highest score."""
+        if group.transitions:
+            matches = self._matches(group)
+            yield from heapq.merge(matches, group.transitions, key=lambda one: one[0].seq)
+        else:
+            yield from self._matches(group)
+
+    def _matches(self, group: Group) -> Iterator[tuple[Message, float]]:
         if not group.lines:
             return
         assert self._history is not None
@@ -131,6 +142,11 @@ class Reader:
     def _take(self, group: Group, unit: Unit, after: int) -> None:
         """Add the events of a unit after a seq to a group, if they are of this space."""
         group.upto = unit.last
+        if unit.kind == TRANSITIONS:
+            for seq, one, event in with_events(unit):
+                if one.consumer == self._consumer.number and seq > after:
+                    message = TransitionMessage.of(seq, one, event)
+                    group.transitions.append((message, one.score))
         if unit.kind != EVENTS:
             return
         head, lines = events_of(unit)

@@ -10,6 +10,7 @@ import msgspec
 
 from rangecast.errors import RangecastError
 from rangecast.model.sets.members import Id
+from rangecast.server.state.transitions import Derived
 
 WINDOW = 500
 WINDOW_BYTES = 1 << 20
@@ -38,6 +39,26 @@ class Message(NamedTuple):
     def json(self, epoch: str) -> bytes:
         """Return it as a JSON object."""
         return b'{"position":"%s:%d","seq":%d,"event":%s,"subscriptions":[%s]%s}' % (
+            epoch.encode(),
+            self.seq,
+            self.seq,
+            self.event,
+            self.subscriptions,
+            b',"dropped":%d' % self.dropped if self.dropped else b"",
+        )
+
+
+class TransitionMessage(Message):
+    """A transition for one consumer: its subscription, with the fields that tell about it."""
+
+    @classmethod
+    def of(cls, seq: int, found: Derived, event: bytes) -> Self:
+        """Return a transition; `event` is `null` if none caused it."""
+        return cls(seq, event, b"%s],%s" % (_encode(found.subscription), found.shown()))
+
+    def json(self, epoch: str) -> bytes:
+        """Return it as a JSON object."""
+        return b'{"position":"%s:%d","seq":%d,"event":%s,"subscriptions":[%s%s}' % (
             epoch.encode(),
             self.seq,
             self.seq,

@@ -11,13 +11,15 @@ import numpy as np
 
 from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.sets.members import Id
-from rangecast.server.delivery.messages import Mailbox, Mailboxes, Message
+from rangecast.server.delivery.messages import Mailbox, Mailboxes, Message, TransitionMessage
 from rangecast.server.log.base import Unit
-from rangecast.server.pipeline.commands import Edits, Events, Request, Updates
+from rangecast.server.pipeline.commands import Edits, Events, NewTransitions, Request, Updates
 from rangecast.server.state.board_index import Addressed, BoardIndex, Listened
 from rangecast.server.state.boards import BoardEntry, InterestChange, ObjectChange
 from rangecast.server.state.registry import AnyChange, Change, Consumer, Registry
 from rangecast.server.state.space_index import Found, SpaceIndex, by_event, grouped
+from rangecast.server.state.tracks import SpaceTracks, Tracks
+from rangecast.server.state.transitions import Derived
 
 MAX_PAIRS = 1_000_000
 """Matches, or entries of rankings, in the answer to one request."""
@@ -56,10 +58,13 @@ class Matching:
         registry: Registry,
         indexes: dict[int, SpaceIndex],
         board_indexes: dict[BoardEntry, BoardIndex],
+        tracks: Tracks,
     ):
         self._registry = registry
         self._indexes = indexes
         self._board_indexes = board_indexes
+        self._tracks = tracks
+        self._found: list[tuple[SpaceTracks, list[Derived], dict[int, bytes]]] = []
         self._done: dict[str, Done] = {}
         """By tenant."""
         self.edits = 0
@@ -80,6 +85,11 @@ class Matching:
         if tenant not in self._done:
             self._done[tenant] = Done()
         return self._done[tenant]
+
+    def derived(self) -> list[tuple[SpaceTracks, list[Derived], dict[int, bytes]]]:
+        """Return the transitions found since the last call, with the events at hand, by seq."""
+        found, self._found = self._found, []
+        return found
 
     def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
         """Apply and match units; return the messages of consumers that have a listener."""
@@ -109,6 +119,10 @@ class Matching:
             return 0 <= consumer < len(wanted) and bool(wanted[consumer])
 
         for one in some:
+            for tracks, derived in self._tracks.apply(one.changes):
+                self._found.append((tracks, derived, {}))
+            if isinstance(one.request, NewTransitions):
+                self._hand_out(one.request, one.unit.first, is_wanted, messages)
             for number, message in board_messages(one.changes, self._board_indexes, is_wanted):
                 messages[number].add(message)
             if isinstance(one.request, Updates):
@@ -124,6 +138,16 @@ class Matching:
                 self.edits += one.unit.length
                 self._of(one.request.edits[0].tenant).edits += one.unit.length
                 one.request.answer.set_result(one.unit.first)
+
+    def _hand_out(
+        self, written: NewTransitions, first: int, is_wanted: Listened, messages: Mailboxes
+    ) -> None:
+        """Add messages for transitions that are in the log now."""
+        written.tracks.written(written.derived)
+        for seq, one in enumerate(written.derived, first):
+            if is_wanted(one.consumer):
+                event = written.lines.get(one.seq, b"null")
+                messages[one.consumer].add(TransitionMessage.of(seq, one, event))
 
     def _match_events(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
         requests = [one.request for one in some if isinstance(one.request, Events)]
@@ -145,11 +169,26 @@ class Matching:
             fan_out(found, index, wanted, numbered, some_lines, some_seqs, messages)
             _add_to(answers, found, index, count)
             begin += count
+        if requests[0].entry.number in self._tracks.spaces:
+            self._track(requests, seqs)
         for request, answer in zip(requests, answers, strict=True):
             if request.wants_matches:
                 assert request.accepted is not None
                 request.accepted.matches = answer.matches
                 request.answer.set_result(request.accepted)
+
+    def _track(self, requests: Sequence[Events], seqs: I64) -> None:
+        tracks = self._tracks.spaces[requests[0].entry.number]
+        points = np.concatenate([one.encoded.points_in(tracks.space) for one in requests])
+        rows = [row for one in requests for row in one.encoded.rows]
+        found = tracks.events(rows, points, seqs)
+        if found:
+            lines = [line for one in requests for line in one.encoded.lines]
+            wanted = {one.seq for one in found}
+            at_hand = {
+                seq: line for seq, line in zip(seqs.tolist(), lines, strict=True) if seq in wanted
+            }
+            self._found.append((tracks, found, at_hand))
 
 
 class _Answer:

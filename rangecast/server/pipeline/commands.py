@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rangecast.model.sets.members import Id
 from rangecast.server.encoding import Encoded
+from rangecast.server.log.base import Draft, Log
 from rangecast.server.state.admission import Conditions
 from rangecast.server.state.boards import BoardEntry, ObjectChange
 from rangecast.server.state.edits import AnyEdit, EventsHead, size_of
 from rangecast.server.state.registry import Read, SpaceEntry
+from rangecast.server.state.tracks import SpaceTracks
+from rangecast.server.state.transitions import (
+    MAX_UNIT,
+    Derived,
+    TransitionsHead,
+    event_lines,
+    transitions_draft,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +125,56 @@ class Updates:
         return 256 * len(self.changes) + 256 + self.bytes
 
 
-Request = Edits | Events | Updates
+@dataclass(slots=True, eq=False)
+class NewTransitions:
+    """Transitions that were derived, to write them; the server's own request."""
+
+    tracks: SpaceTracks
+    derived: Sequence[Derived]
+    lines: dict[int, bytes]
+    """Their events, by seq."""
+    answer: Future[Accepted] = field(default_factory=Future)
+
+    @property
+    def tenant(self) -> str:
+        """Whose they are."""
+        return self.tracks.entry.tenant
+
+    def draft(self, at: int) -> Draft:
+        """Return them as a unit."""
+        entry = self.tracks.entry
+        head = TransitionsHead(entry.tenant, entry.name)
+        return transitions_draft(head, self.derived, self.lines, at)
+
+    @property
+    def size(self) -> int:
+        """Approximate size in bytes."""
+        return 256 * len(self.derived) + sum(map(len, self.lines.values()))
+
+
+Request = Edits | Events | Updates | NewTransitions
+
+
+class Resolved(NamedTuple):
+    """The answer to a request that writes nothing."""
+
+    answer: Accepted
+    is_pending: bool
+    """Whether it rests on this group: it holds once the group is written."""
+
+
+def transition_requests(
+    log: Log, tracks: SpaceTracks, derived: Sequence[Derived], lines: dict[int, bytes]
+) -> list[NewTransitions]:
+    """Return requests to write transitions; events that aren't in `lines` are read from the log."""
+    missing = {one.seq for one in derived if one.seq} - lines.keys()
+    lines = {**lines, **event_lines(log, missing)}
+    found = []
+    for begin in range(0, len(derived), MAX_UNIT):
+        some = derived[begin : begin + MAX_UNIT]
+        own = {one.seq: lines[one.seq] for one in some if one.seq in lines}
+        found.append(NewTransitions(tracks, some, own))
+    return found
 
 
 def resolve(request: Request, answer: Accepted | BaseException) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,17 @@ from rangecast.server.delivery.messages import Mailboxes
 from rangecast.server.log.base import Draft, Log, LogFullError, Unit
 from rangecast.server.log.clock import Clock
 from rangecast.server.pipeline.apply import Matching, Written
-from rangecast.server.pipeline.commands import Accepted, Edits, Events, Request, Updates, resolve
+from rangecast.server.pipeline.commands import (
+    Accepted,
+    Edits,
+    Events,
+    NewTransitions,
+    Request,
+    Resolved,
+    Updates,
+    resolve,
+    transition_requests,
+)
 from rangecast.server.state.admission import Admission
 from rangecast.server.state.boards import ObjectChange, UpdatesHead, updates_draft
 from rangecast.server.state.dedup import Deduplicator
@@ -38,23 +48,17 @@ from rangecast.server.state.edits import (
     events_draft,
 )
 from rangecast.server.state.registry import AnyChange, Consumer, Registry, RequestError
+from rangecast.server.state.tracks import SpaceTracks
+from rangecast.server.state.transitions import Derived
 
 MAX_QUEUE_BYTES = 64 << 20
 """Queue limit in bytes; beyond it requests get 503."""
 GROUP = 16 << 20
 """Bytes that are written as one group."""
-_FULL_PAUSE = 0.2
-"""Seconds after which acknowledgements are written again that found the disk full."""
+_PAUSE = 0.2
+"""Seconds after which acknowledgements and transitions that found the disk full are retried."""
 UNMATCHED = 64 << 20
 """Bytes that may be written and not matched yet; then the committer waits."""
-
-
-class Resolved(NamedTuple):
-    """The answer to a request that writes nothing."""
-
-    answer: Accepted
-    is_pending: bool
-    """Whether it rests on this group: it holds once the group is written."""
 
 
 Dispatch = Callable[[int, Mailboxes, int], None]
@@ -169,6 +173,19 @@ class CommitPipeline:
             elif not self._is_wakeup_due:
                 self._is_wakeup_due = True
                 self._soon(self._wake_committer)
+
+    def submit_derived(
+        self, tracks: SpaceTracks, derived: Sequence[Derived], lines: dict[int, bytes]
+    ) -> None:
+        """Queue transitions to be written, whatever waits: they follow from what was accepted.
+
+        lines   events that caused them, by seq; others are read from the log
+        """
+        requests = transition_requests(self.log, tracks, derived, lines)
+        with self._change:
+            self._waiting.extend(requests)
+            self.queue_bytes += sum(one.size for one in requests)
+            self._to_commit.notify()
 
     def coalesce_wakeups(self, soon: Callable[[Callable[[], None]], object]) -> None:
         """Batch what this thread submits in one turn of its event loop: it is written together.
@@ -363,11 +380,16 @@ class CommitPipeline:
         with self._change:
             if not self._ending:  # given up when it ends: what they say is delivered again
                 self._acks = acks | self._acks
-        for request in rejected:
+        own = [one for one in rejected if isinstance(one, NewTransitions)]
+        for request in [one for one in rejected if one not in own]:
             resolve(request, error)
-        if not rejected:  # acknowledgements alone: try again soon
-            with self._change:
-                self._to_commit.wait_for(lambda: self._ending or self._waiting, _FULL_PAUSE)
+        with self._change:
+            if not self._ending:  # otherwise the snapshot has them
+                self._waiting.extendleft(reversed(own))
+                self.queue_bytes += sum(one.size for one in own)
+            if len(own) == len(rejected):  # the server's own writes alone: try again soon
+                count = len(self._waiting)
+                self._to_commit.wait_for(lambda: self._ending or len(self._waiting) > count, _PAUSE)
 
     def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Resolved:
         """Return what is to be written for a request."""
@@ -378,6 +400,9 @@ class CommitPipeline:
             return edits_draft(request.edits, now)
         if isinstance(request, Updates):
             return self._admitted_updates(request, admission, now)
+        if isinstance(request, NewTransitions):
+            admission.seq += len(request.derived)
+            return request.draft(now)
         given, head = request.encoded, request.head
         if head.key:
             before = self.deduplicator.request(head)
@@ -466,6 +491,8 @@ class CommitPipeline:
         number, wanted = self.batches, self.wanted
         messages = self.matching.messages(batch, wanted)
         self.matched = batch[-1].unit.last
+        for found in self.matching.derived():
+            self.submit_derived(*found)
         if self.links is not None:
             self.links(batch)
             for one in batch:

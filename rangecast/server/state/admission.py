@@ -22,6 +22,7 @@ from rangecast.server.state.boards import (
 )
 from rangecast.server.state.edits import (
     AddDeadLetters,
+    AdvanceTracks,
     AnyEdit,
     BeginEpoch,
     DeleteBoard,
@@ -71,6 +72,7 @@ class Admission:
         self._consumers: dict[Name, str | None] = {}
         self._webhooks: dict[Name, bool] = {}
         self._spaces: dict[Name, Space] = {}
+        self._tracks: dict[Name, dict[str, Any]] = {}
         self._boards: dict[Name, PutBoard | None] = {}
         self._objects: dict[tuple[BoardEntry, str], Placed | None] = {}
         self._tokens: dict[str, bool] = {}
@@ -148,7 +150,7 @@ class Admission:
                 self._set(self._tokens, edit.name, False)
             case PutToken():
                 self._set(self._tokens, edit.name, True)
-            case PutTenant() | PutBroker() | BeginEpoch():
+            case PutTenant() | PutBroker() | BeginEpoch() | AdvanceTracks():
                 pass
 
     def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: Conditions) -> None:
@@ -156,7 +158,30 @@ class Admission:
         tenant, space = edits[0].tenant, edits[0].space
         if (tenant, space) not in self._spaces:
             self._registry.space(tenant, space)
+        if any(edit.track is not None for edit in edits):
+            self._check_tracked(tenant, space, edits)
         self._check_puts(space, edits, if_match)
+
+    def _check_tracked(self, tenant: str, space: str, edits: Sequence[PutSubscription]) -> None:
+        """Reject tracked subscriptions of a space without tracks, or without a consumer."""
+        if self._track(tenant, space) is None:
+            raise RequestError(
+                409,
+                f"the space {abbreviate(space)} has no track: its objects have no key\n"
+                '  hint: put it with "track": {"key": ..., "time": ...}',
+            )
+        for edit in edits:
+            if edit.track is not None and not edit.consumer:
+                raise RequestError(
+                    422,
+                    f"the subscription {abbreviate(edit.name)} has a track, and no consumer\n"
+                    "  hint: give it a consumer, which gets its transitions",
+                )
+
+    def _track(self, tenant: str, space: str) -> dict[str, Any] | None:
+        """Return how the objects of a space are tracked."""
+        entry = self._registry.spaces.get((tenant, space))
+        return self._tracks.get((tenant, space), None if entry is None else entry.track)
 
     def _check_puts(
         self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: Conditions
@@ -340,6 +365,15 @@ class Admission:
         if old is not None:
             check_growth(old, new)
         self._set(self._spaces, key, new)
+        track = self._track(*key)
+        if edit.track is not None and track is not None and edit.track != track:
+            raise RequestError(
+                409,
+                f"the objects of the space {abbreviate(edit.name)} are tracked, with other "
+                "options\n  hint: leave track out, or make another space",
+            )
+        if edit.track is not None:
+            self._set(self._tracks, key, edit.track)
 
     def _check_consumer(self, edit: PutConsumer) -> None:
         key = edit.tenant, edit.name

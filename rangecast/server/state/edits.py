@@ -4,6 +4,7 @@
     edits    a list of JSON objects, each with its `op`
     acks     how far consumers have got, by name
     updates  of a board's objects: see `boards`
+    transitions  of tracked objects: see `transitions`
 
 All of it can be read without this program.
 """
@@ -17,8 +18,8 @@ import msgspec
 
 from rangecast.server.log.base import Draft, LogError, Unit
 
-EVENTS, EDITS, ACKS, UPDATES = "events", "edits", "acks", "updates"
-KINDS = EVENTS, EDITS, ACKS, UPDATES
+EVENTS, EDITS, ACKS, UPDATES, TRANSITIONS = "events", "edits", "acks", "updates", "transitions"
+KINDS = EVENTS, EDITS, ACKS, UPDATES, TRANSITIONS
 NEVER = 1 << 62
 """When something ends whose end isn't known."""
 
@@ -66,6 +67,8 @@ class PutSpace(Edit, tag="put-space", frozen=True):
     """A space is made, or gets more attributes or categories."""
 
     definition: dict[str, Any]
+    track: dict[str, Any] | None = None
+    """How its objects are tracked: see `tracks`; `None`: as before."""
 
 
 class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
@@ -80,6 +83,8 @@ class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
     """When it expires, in microseconds since 1970; 0: never."""
     is_integer: bool = False
     """Its id was given as the integer that its name writes."""
+    track: dict[str, Any] | None = None
+    """Rule of its transitions: see `tracks`; `None`: it gets matches."""
 
     @property
     def id(self) -> str | int:
@@ -221,6 +226,13 @@ class BeginEpoch(Edit, tag="begin-epoch", frozen=True):
     """The checksum of the unit before, as hexadecimal digits."""
 
 
+class AdvanceTracks(Edit, tag="advance-tracks", frozen=True):
+    """By the server's clock, no event of a space before a moment comes any more."""
+
+    moment: int
+    """In microseconds since 1970."""
+
+
 class PutTenant(Edit, tag="put-tenant", frozen=True):
     """A tenant's limits."""
 
@@ -245,6 +257,7 @@ AnyEdit = (
     | PutTenant
     | PutBroker
     | BeginEpoch
+    | AdvanceTracks
 )
 
 PAID = (PutSubscription, PutInterest, PutConsumer, PutSpace, PutBoard)

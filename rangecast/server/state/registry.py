@@ -24,6 +24,7 @@ from rangecast.server.state.boards import BoardEntry, Interest, InterestChange, 
 from rangecast.server.state.edits import (
     NEVER,
     AddDeadLetters,
+    AdvanceTracks,
     AnyEdit,
     BeginEpoch,
     DeleteBoard,
@@ -78,6 +79,8 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
     expires: int = 0
     is_integer: bool = False
     """Its id was given as an integer."""
+    track: dict[str, Any] | None = None
+    """Rule of its transitions, which it gets instead of matches."""
 
     @property
     def id(self) -> str | int:
@@ -96,8 +99,15 @@ class SpaceEntry:
     since: int
     live: dict[str, Version] = field(default_factory=dict)
     next_number: int = 0
+    track: dict[str, Any] | None = None
+    """How its objects are tracked: see `tracks`."""
     expiring: dict[str, int] = field(init=False)
     """Expiry times, by id."""
+
+    @property
+    def key(self) -> str:
+        """The column that names the objects of its events; empty: they aren't tracked."""
+        return self.track["key"] if self.track else ""
 
     @property
     def label(self) -> str:
@@ -212,6 +222,10 @@ class Change:
     read: Read = None
     space: Space | None = None
     """The space itself has changed: all is made anew."""
+    track: dict[str, Any] | None = None
+    """Options by which its objects are tracked from now on."""
+    moment: int | None = None
+    """Time has passed up to here, in its tracks."""
 
 
 AnyChange = Change | InterestChange
@@ -262,23 +276,20 @@ class Registry:
 
     def board(self, tenant: str, name: str) -> BoardEntry:
         """Return a board; reject an unknown name."""
-        found = self.boards.get((tenant, name))
-        if found is None:
+        if (found := self.boards.get((tenant, name))) is None:
             mine = [one for owner, one in self.boards if owner == tenant]
             raise RequestError(404, f"no board {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
 
     def interest(self, tenant: str, board: str, name: str) -> Interest:
         """Return an interest as it is."""
-        found = self.board(tenant, board).live.get(name)
-        if found is None:
+        if (found := self.board(tenant, board).live.get(name)) is None:
             raise UnknownIdError(f"no interest {abbreviate(name)} on the board {abbreviate(board)}")
         return found
 
     def consumer(self, tenant: str, name: str) -> Consumer:
         """Return a consumer."""
-        found = self.consumers.get((tenant, name))
-        if found is None:
+        if (found := self.consumers.get((tenant, name))) is None:
             mine = [one for owner, one in self.consumers if owner == tenant]
             raise RequestError(404, f"no consumer {abbreviate(name)}: {did_you_mean(name, mine)}")
         return found
@@ -336,6 +347,8 @@ class Registry:
                 self.token_version += 1
             case PutTenant():
                 self.tenants[edit.name] = dict(edit.limits)
+            case AdvanceTracks():
+                yield Change(self.spaces[edit.tenant, edit.name], moment=edit.moment)
             case PutBroker():
                 self.broker = edit
             case BeginEpoch():
@@ -414,6 +427,7 @@ class Registry:
                 edit.weights,
                 edit.expires,
                 edit.is_integer,
+                edit.track,
             )
             put.append(new)
             if edit.expires:
@@ -436,14 +450,17 @@ class Registry:
         old = self.spaces.get((edit.tenant, edit.name))
         if old is None:
             space = Space.from_definition(edit.definition)
-            made = SpaceEntry(edit.tenant, edit.name, self.space_count, space, seq)
-            self.spaces[edit.tenant, edit.name] = made
+            old = SpaceEntry(edit.tenant, edit.name, self.space_count, space, seq)
+            self.spaces[edit.tenant, edit.name] = old
             self.space_count += 1
-            yield Change(made, space=space)
+            yield Change(old, space=space)
         elif old.space.definition() != edit.definition:
             words = old.space.vocabularies
             old.space, old.since = Space.from_definition(edit.definition, words), seq
             yield Change(old, space=old.space)
+        if edit.track is not None and edit.track != old.track:
+            old.track = edit.track
+            yield Change(old, track=edit.track)
 
     def _put_consumer(self, edit: PutConsumer, seq: int) -> None:
         old = self.consumers.get((edit.tenant, edit.name))

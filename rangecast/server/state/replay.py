@@ -14,6 +14,7 @@ from rangecast.server.state.edits import (
     ACKS,
     EDITS,
     EVENTS,
+    TRANSITIONS,
     UPDATES,
     acks_of,
     edits_of,
@@ -23,6 +24,8 @@ from rangecast.server.state.edits import (
 from rangecast.server.state.registry import AnyChange, Registry
 from rangecast.server.state.snapshots import opened, snapshots
 from rangecast.server.state.space_index import SpaceIndex
+from rangecast.server.state.tracks import Tracks
+from rangecast.server.state.transitions import transitions_head
 
 logger = logging.getLogger("rangecast.server")
 
@@ -35,6 +38,7 @@ class Replay:
         self._where = where
         self.registry, self.deduplicator = Registry(), Deduplicator()
         self.indexes: dict[int, SpaceIndex] = {}
+        self.tracks = Tracks()
         self.seq = 0
         self.chain = START
 
@@ -52,7 +56,7 @@ class Replay:
         for seq in reversed(snapshots(folder)) if folder is not None else ():
             assert folder is not None
             try:
-                state, registry, indexes, deduplicator = opened(folder, seq)
+                state, registry, indexes, deduplicator, tracks = opened(folder, seq)
             except SnapshotError as error:
                 logger.warning("%s; the one before it, or the log, serves instead", error)
                 unread.append(str(error))
@@ -63,6 +67,7 @@ class Replay:
                 unread.append(f"the snapshot at seq {seq} is of another history")
                 continue
             self.registry, self.indexes, self.deduplicator = registry, indexes, deduplicator
+            self.tracks = tracks
             self.seq, self.chain = seq, chain
             break
         if self.seq < first - 1:
@@ -102,10 +107,13 @@ class Replay:
             registry.retained.note(head.tenant, unit.last, len(unit.body))
             if head.key or head.dedup or head.source:
                 self.deduplicator.replay(unit.first, *events_of(unit))
+        elif unit.kind == TRANSITIONS:
+            registry.retained.note(transitions_head(unit).tenant, unit.last, len(unit.body))
         else:
             raise LogError(
                 f"the log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't know that\n"
                 "  hint: use the version that wrote it, or a newer one"
             )
+        self.tracks.take(unit, changes, registry)
         self.seq, self.chain = unit.last, unit.chain
         return changes

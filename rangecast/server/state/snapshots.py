@@ -2,6 +2,7 @@
 
     data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, repeats
     data/snapshot-<seq>/space-<n>/     the boxes of a space's subscriptions
+    data/snapshot-<seq>/tracks-<n>/    the objects that are tracked in a space
     data/snapshot-<seq>/sums.json      the checksums of these
 
 A snapshot is there whole or not at all. One that was damaged since isn't used: an earlier one, or
@@ -42,6 +43,9 @@ from rangecast.server.state.registry import (
 )
 from rangecast.server.state.retained import Retained
 from rangecast.server.state.space_index import SpaceIndex
+from rangecast.server.state.tracks import SavedTracks, SpaceTracks, Tracks
+from rangecast.server.state.transitions import Derived
+from rangecast.track.saved import load_tracker, save_tracker
 
 VERSION = 1
 """Format version of a snapshot."""
@@ -58,6 +62,9 @@ class _Space(msgspec.Struct, array_like=True):
     since: int
     next_number: int
     live: list[Version]
+    track: dict[str, Any] | None = None
+    pending: list[Derived] = []
+    """Transitions that aren't in the log yet."""
 
 
 class _Board(msgspec.Struct, array_like=True):
@@ -124,10 +131,12 @@ class SnapshotState:
         registry: Registry,
         indexes: dict[int, SpaceIndex],
         deduplicator: Deduplicator,
+        tracks: Tracks,
         place: tuple[str, int, bytes],
     ):
         epoch, seq, chain = place
         self.seq = seq
+        self._tracks = {number: one.saved() for number, one in tracks.spaces.items()}
         self.state = State(
             VERSION,
             epoch,
@@ -135,7 +144,10 @@ class SnapshotState:
             chain.hex(),
             [
                 _Space(
-                    *_fields(space), live=[msgspec.structs.replace(v) for v in space.live.values()]
+                    *_fields(space),
+                    live=[msgspec.structs.replace(v) for v in space.live.values()],
+                    track=space.track,
+                    pending=self._pending(space.number),
                 )
                 for space in registry.spaces.values()
             ],
@@ -178,6 +190,9 @@ class SnapshotState:
             for index in indexes.values()
         ]
 
+    def _pending(self, space: int) -> list[Derived]:
+        return self._tracks[space].pending if space in self._tracks else []
+
     def write(self, folder: Path) -> None:
         """Write a snapshot, and delete older ones."""
         target = folder / f"snapshot-{self.seq:020}"
@@ -188,7 +203,10 @@ class SnapshotState:
             for number, boxes, space in self._boxes:
                 save_boxes(partial / f"space-{number}", boxes, space)
             write_bytes(partial / _STATE, msgspec.json.encode(self.state))
+            for number, saved in self._tracks.items():
+                save_tracker(partial / f"tracks-{number}", saved.tracker, overwrite=False)
             names = [_STATE, *(f"space-{number}/{MANIFEST}" for number, _, _ in self._boxes)]
+            names += [f"tracks-{number}/{MANIFEST}" for number in self._tracks]
             sums = {name: _digest((partial / name).read_bytes()) for name in names}
             write_bytes(partial / _SUMS, msgspec.json.encode(sums))
             tighten(partial)
@@ -230,7 +248,7 @@ def snapshots(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator]
+Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator, Tracks]
 
 
 def opened(folder: Path, seq: int) -> Opened:
@@ -245,7 +263,7 @@ def opened(folder: Path, seq: int) -> Opened:
             if state.seq != seq:
                 raise SnapshotError(f"{path}: is of seq {state.seq}")
             bytes.fromhex(state.chain)
-            return _built(state, loaded)
+            return _built(path, state, loaded)
     except SnapshotError:
         raise
     except (OSError, msgspec.DecodeError) as error:
@@ -290,8 +308,9 @@ class _Loaded:
         return engine
 
 
-def _built(state: State, loaded: Mapping[str, _Loaded]) -> Opened:
+def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
     """Return what a state says."""
+    tracks = Tracks()
     registry, deduplicator = Registry(), Deduplicator()
     indexes: dict[int, SpaceIndex] = {}
     owned: dict[int, list[Version]] = {}
@@ -299,19 +318,22 @@ def _built(state: State, loaded: Mapping[str, _Loaded]) -> Opened:
         space = loaded[f"space-{one.number}"].space
         live = {version.name: version for version in one.live}
         entry = SpaceEntry(
-            one.tenant, one.name, one.number, space, one.since, live, one.next_number
+            one.tenant, one.name, one.number, space, one.since, live, one.next_number, one.track
         )
+        if one.track is not None:
+            saved = SavedTracks(load_tracker(path / f"tracks-{one.number}"), one.pending)
+            tracks.spaces[one.number] = SpaceTracks.restored(entry, saved)
         registry.spaces[one.tenant, one.name] = entry
         registry.counts[one.tenant] = registry.counts.get(one.tenant, 0) + len(live)
         indexes[one.number] = SpaceIndex(entry)
         for version in one.live:
             owned.setdefault(version.consumer, []).append(version)
     interests: dict[int, list[Interest]] = {}
-    for saved in state.boards:
-        board = _board_entry(saved)
+    for shelved in state.boards:
+        board = _board_entry(shelved)
         registry.boards[board.tenant, board.name] = board
         registry.counts[board.tenant] = registry.counts.get(board.tenant, 0) + len(board.live)
-        for interest in saved.live:
+        for interest in shelved.live:
             interests.setdefault(interest.consumer, []).append(interest)
     registry.space_count = 1 + max((one.number for one in state.spaces), default=-1)
     registry.numbered = [None] * state.consumer_count
@@ -348,7 +370,7 @@ def _built(state: State, loaded: Mapping[str, _Loaded]) -> Opened:
     deduplicator.marks.update(state.marks)
     for number, index in indexes.items():
         index.engine = loaded[f"space-{number}"].engine.result()
-    return state, registry, indexes, deduplicator
+    return state, registry, indexes, deduplicator, tracks
 
 
 def _state(path: Path, text: bytes) -> State:

@@ -20,7 +20,7 @@ from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.results import Matches
-from rangecast.server.state.registry import Change, SpaceEntry, Version
+from rangecast.server.state.registry import NO_CONSUMER, Change, SpaceEntry, Version
 
 Bounds = tuple[F64, F64, I64]
 """Of subscriptions: the bounds of all their boxes, (boxes, d), and how many boxes each has."""
@@ -52,7 +52,7 @@ class SpaceIndex:
         self.entry = entry
         self.engine = Engine(entry.space)
         self.owners: I32 = np.full(1024, -1, np.int32)
-        """The consumer of each subscription, by number."""
+        """The consumer that gets the matches of each subscription, by number."""
         self.scores: F64 = np.zeros(1024)
         """By number."""
         self.names: list[bytes] = []
@@ -147,7 +147,10 @@ class SpaceIndex:
             more = max(2 * size, least) - size
             self.owners = np.append(self.owners, np.full(more, -1, np.int32))
             self.scores = np.append(self.scores, np.zeros(more))
-        self.owners[numbers] = [version.consumer for version in versions]
+        # Consumers of tracked ones get transitions, which come from the log, not the matches.
+        self.owners[numbers] = [
+            version.consumer if version.track is None else NO_CONSUMER for version in versions
+        ]
         self.scores[numbers] = [version.score for version in versions]
         names = [_encode(version.id) for version in versions]
         if numbers == list(range(len(self.names), least)):  # all are new
@@ -225,7 +228,9 @@ class History:
 
     def learn(self, versions: Sequence[Version]) -> None:
         """Add new versions, in order of birth."""
-        fresh = [version for version in versions if version.born > self._last]
+        fresh = [
+            version for version in versions if version.born > self._last and version.track is None
+        ]
         if not fresh:
             return
         space, begin = self.engine.space, len(self._versions)

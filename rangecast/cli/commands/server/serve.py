@@ -197,7 +197,6 @@ def serve(
       rangecast serve --space market.toml --data east --server-name east --link ws://127.0.0.1:8080/v1/link
     """
     from rangecast.errors import UsageError
-    from rangecast.model.space import Space
     from rangecast.server import need_server
 
     need_server()
@@ -209,8 +208,10 @@ def serve(
     from rangecast.server.log_format import configure
     from rangecast.server.maintenance import Retention
     from rangecast.server.process import Server, Settings, serve, spare_the_collector
+    from rangecast.server.state.tracks import load_space
 
-    spaces = {path.stem: Space.load(path) for path in space or []}
+    loaded = {path.stem: load_space(path) for path in space or []}
+    spaces = {name: one for name, (one, _) in loaded.items()}
     if len(spaces) < len(space or []):
         raise UsageError("two files of spaces have the same name; rename one")
     configure(log_format, log_level)
@@ -242,6 +243,7 @@ def serve(
         shutdown_seconds,
         ConnectionLimits(header_seconds, max_connections=max_connections),
         map_tiles,
+        {name: track for name, (_, track) in loaded.items() if track is not None},
     )
 
     def ready(url: str, server: Server) -> None:

@@ -45,6 +45,25 @@ def subscribe(
         Path | None,
         typer.Option("--rejected", help="With --file: write rejected rows here and go on."),
     ] = None,
+    track: Annotated[
+        bool, typer.Option("--track", help="Get transitions of objects, not every match.")
+    ] = False,
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", help="With --track: only these: enter, exit, inside, dwell."),
+    ] = None,
+    dwell: Annotated[
+        str | None, typer.Option("--dwell", help="With --track: report a stay of '10 min'.")
+    ] = None,
+    confirm: Annotated[
+        str | None, typer.Option("--for", help="With --track: confirm both ends for '30 s'.")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--first", help="With --track: enter, silent or inside.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="With --track: a filter that ends a stay.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -61,15 +80,23 @@ def subscribe(
       rangecast subscribe "price < 20 and sector = 'tech'" --follow
       rangecast subscribe "price < 20" --id cheap --consumer alerts
       rangecast subscribe --file fences.csv --consumer fleet --rejected rejected.csv
+      rangecast subscribe "speed > 80" --track --for '30 s' --follow
     """
-    _check(filter, file, {"--id": name, "--follow": follow}, rejected)
+    from rangecast.errors import UsageError
+
+    rule = {"on": on, "dwell": dwell, "for": confirm, "first": first, "until": until}
+    rule = {option: value for option, value in rule.items() if value}
+    for option in [] if track else rule:
+        raise UsageError(f"--{option} is for --track\n  hint: add --track, or leave it out")
+    _check(filter, file, {"--id": name, "--follow": follow, "--track": track}, rejected)
+    given = rule if track else None
     with at.client_in(space) as client:
         if file is not None:
             _load(client, file, consumer, rejected, as_json=as_json, quiet=quiet)
         elif follow and name is None and consumer is None:
-            _watch(client, filter or "")
+            _watch(client, filter or "", given)
         else:
-            _save(client, filter or "", name, consumer, follow=follow, as_json=as_json)
+            _save(client, filter or "", name, consumer, given, follow=follow, as_json=as_json)
 
 
 def _check(
@@ -97,6 +124,7 @@ def _save(
     filter: str,  # noqa: A002
     name: str | None,
     consumer: str | None,
+    track: dict[str, Any] | None,
     *,
     follow: bool,
     as_json: bool,
@@ -109,32 +137,33 @@ def _save(
 
     name = name or f"subscription-{secrets.token_hex(4)}"
     consumer = consumer or f"{name}-follow"
-    client.upsert(name, filter, consumer=consumer, create_consumer=True)
+    client.upsert(name, filter, consumer=consumer, create_consumer=True, track=track)
     if not follow:
         if as_json:
             print(json.dumps({"id": name, "consumer": consumer}))
         else:
-            print(f"{name} is saved; its matches go to the consumer {consumer}.")
+            what = "matches" if track is None else "transitions"
+            print(f"{name} is saved; its {what} go to the consumer {consumer}.")
         return
     with until_interrupted() as is_over:
         while not is_over():
             page = client.messages(consumer, wait=WAIT)
             for message in page.items:
-                print(json.dumps(message._asdict()), flush=True)
+                print(json.dumps(message._asdict(), default=str), flush=True)
             client.acknowledge(consumer, page.position)
 
 
-def _watch(client: Client, filter: str) -> None:  # noqa: A002
+def _watch(client: Client, filter: str, track: dict[str, Any] | None) -> None:  # noqa: A002
     """Print events that match a filter; the server keeps nothing of it."""
     import json
 
     from rangecast.cli.signals import until_interrupted
 
-    with until_interrupted() as is_over, client.watch(filter) as watch:
+    with until_interrupted() as is_over, client.watch(filter, track=track) as watch:
         while not is_over():
             message = watch.next(WAIT)
             if message is not None:
-                print(json.dumps(message._asdict()), flush=True)
+                print(json.dumps(message._asdict(), default=str), flush=True)
 
 
 def _load(

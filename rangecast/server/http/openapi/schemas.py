@@ -23,6 +23,28 @@ POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
 EVENT = mapped({}, "An event: a value for each attribute, and an `id` if it has one.")
 FILTER = text("A filter: docs/reference/filters.md.", examples=["price < 20 and sector = 'tech'"])
 ID: Schema = {"type": ["string", "integer"], "description": "An id, as it was given."}
+TRACK = record(
+    "How the objects of a space are tracked: docs/how-to/tracks.md.",
+    {
+        "lateness": text("How far behind the newest event an event may come.", examples=["30 s"]),
+        "after": text("An object that is silent for longer has left everything."),
+        "inside": flag("Every event of a stay is a transition, too."),
+        "clock": text("How far behind the server's clock time passes without events."),
+    },
+    key=text("The column that names the object of an event."),
+    time=text("The timestamp that orders the events of an object."),
+)
+RULE = record(
+    "Rule of a subscription's transitions, which its consumer gets instead of matches.",
+    {
+        "on": listed(text(enum=["enter", "exit", "inside", "dwell"]), "Those that are wanted."),
+        "for": text("How long an end of a stay takes to be confirmed.", examples=["30 s"]),
+        "dwell": text("How long a stay lasts until it is reported.", examples=["10 min"]),
+        "first": text(enum=["enter", "silent", "inside"]),
+        "margin": mapped({}, "By how much ranges are wider for an object that is inside."),
+        "until": FILTER,
+    },
+)
 _IGNORE = flag("The event may have values that are no attribute.")
 _BOXES = flag("The answer has all alternatives of filters.")
 _MATCHES = (
@@ -115,10 +137,16 @@ SCHEMAS: dict[str, Schema] = {
         type=text(examples=["number", "integer", "string", "category", "timestamp", "boolean"]),
     ),
     "SpaceDefinition": record(
-        "The attributes that events have.", attribute=listed(ref("Attribute"), minItems=1)
+        "The attributes that events have.",
+        {"track": TRACK},
+        attribute=listed(ref("Attribute"), minItems=1),
     ),
     "Space": record(
-        "A space.", name=text(), subscriptions=whole(), attribute=listed(ref("Attribute"))
+        "A space.",
+        {"track": TRACK, "tracked": mapped(whole(), "Objects that are tracked, in numbers.")},
+        name=text(),
+        subscriptions=whole(),
+        attribute=listed(ref("Attribute")),
     ),
     "Spaces": record("The spaces.", items=listed(ref("Space"))),
     "MadeSpace": record("A space or a board that was made.", name=text(), position=POSITION),
@@ -131,6 +159,7 @@ SCHEMAS: dict[str, Schema] = {
                 "weights": mapped(number(minimum=0), "Weights of attributes, for ranking."),
                 "consumer": text("The consumer that gets its matches."),
                 "ttl": maybe(number("Seconds after which it ends.", exclusiveMinimum=0)),
+                "track": maybe(RULE),
             },
             filter=FILTER,
         )
@@ -145,6 +174,7 @@ SCHEMAS: dict[str, Schema] = {
                 "weights": mapped(number(minimum=0), "Weights of attributes; others stay."),
                 "consumer": text("The consumer that gets its matches."),
                 "ttl": maybe(number("Seconds after which it ends.", exclusiveMinimum=0)),
+                "track": maybe(RULE),
             },
         )
     ),
@@ -166,6 +196,7 @@ SCHEMAS: dict[str, Schema] = {
                 "weights": mapped(number(minimum=0)),
                 "consumer": text(),
                 "ttl": maybe(number(exclusiveMinimum=0)),
+                "track": maybe(RULE),
             },
             id=ID,
             filter=FILTER,
@@ -185,6 +216,7 @@ SCHEMAS: dict[str, Schema] = {
         {
             "propagated": flag("With `wait=propagated`: whether all linked servers know of it."),
             "arrival": whole("Its place in the order of arrival, where that is asked for."),
+            "track": RULE,
         },
         id=ID,
         filter=FILTER,
@@ -353,10 +385,17 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Consumers": record("The consumers.", items=listed(ref("Consumer"))),
     "Message": record(
-        "An event and the subscriptions that match it; of a board, its lists that changed.",
+        "An event and the subscriptions that match it; a transition of an object; of a board, its "
+        "lists that changed.",
         {
-            "event": EVENT,
+            "event": maybe(EVENT),
             "subscriptions": listed(ID),
+            "transition": text(enum=["enter", "exit", "inside", "dwell"]),
+            "key": ID,
+            "at": text("When a transition took effect, in the time of events."),
+            "since": text("When the stay began."),
+            "reason": text(enum=["event", "time", "silent", "edited", "removed"]),
+            "id": text("Of a transition: the same whenever it is sent again."),
             "dropped": whole("Messages of its second that `max_per_second` dropped."),
             "board": text(),
             "lists": listed(record("", interest=ID, best=listed(ref("RankedObject")))),

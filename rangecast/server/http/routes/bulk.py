@@ -236,7 +236,7 @@ _JSON = {
     *("application/x-ndjson", "application/jsonl", "application/x-jsonlines"),
 }
 """Content types of JSON and its lines; curl -d says that it sends a form."""
-_KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl"}
+_KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl", "track"}
 
 
 def _edits_of_json(

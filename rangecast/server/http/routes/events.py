@@ -121,14 +121,13 @@ async def _asked(
     def work() -> bytes:
         lines, form = lines_of(headers, body)
         index = core.indexes[entry.number]
-        given, rejected = encoded(
-            lines, index.engine.space, ignore_unknown=ignore_unknown, form=form
-        )
+        known, key = index.engine.space, entry.key
+        given, rejected = encoded(lines, known, ignore_unknown=ignore_unknown, form=form, key=key)
         wrong = [
             {
                 "row": row,
                 "reason": for_interface(reason, "http"),
-                "code": code_of(lines[row], index.engine.space, ignore_unknown, form),
+                "code": code_of(lines[row], known, ignore_unknown, form, key),
             }
             for row, reason in rejected
         ]

@@ -40,11 +40,15 @@ class Given(BaseModel):
     weights: dict[str, float] = {}
     consumer: str | None = None
     ttl: float | None = Field(None, gt=0, description="Seconds after which it ends by itself.")
+    track: dict[str, Any] | None = Field(
+        None, description="Rule of its transitions, which its consumer gets instead of matches."
+    )
 
 
 @router.patch("/{space}/subscriptions/{name:path}")
 async def patch_subscription(request: Request, space: str, name: str, given: Given) -> Response:
-    """Change the given fields of a subscription: its filter, score, weights, consumer or ttl.
+    """Change the given fields of a subscription: its filter, score, weights, consumer, ttl or
+    track.
 
     It keeps its place in ties. Weights that aren't given stay, too.
     """
@@ -106,4 +110,5 @@ def merged(
         consumer=edit.consumer or ("" if owner is None else owner.name),
         expires=edit.expires if "ttl" in has else version.expires,
         is_integer=edit.is_integer if "id" in has else version.is_integer,
+        track=edit.track if "track" in has else version.track,
     )

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from rangecast.errors import SpaceError, UsageError
+from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.sets.members import as_id
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
@@ -30,6 +31,7 @@ from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.admission import ONLY_NEW
 from rangecast.server.state.edits import DeleteSubscription, PutConsumer, PutSpace, PutSubscription
 from rangecast.server.state.registry import RequestError, SpaceEntry, Version
+from rangecast.server.state.tracks import check_rule_of, check_track, space_and_track
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 PAGE = 1000
@@ -53,6 +55,9 @@ class Given(BaseModel):
     weights: dict[str, float] = {}
     consumer: str = ""
     ttl: float | None = Field(None, gt=0, description="Seconds after which it ends by itself.")
+    track: dict[str, Any] | None = Field(
+        None, description="Rule of its transitions, which its consumer gets instead of matches."
+    )
 
 
 @router.get("")
@@ -70,27 +75,37 @@ async def get_space(request: Request, space: str) -> Response:
     found = _registry(request).space(caller.tenant, space)
     if "toml" in request.headers.get("accept", ""):
         return PlainTextResponse(found.space.to_toml(), media_type="application/toml")
-    return JSONResponse(_shown_space(found))
+    tracks = _core(request).tracks.spaces.get(found.number)
+    tracked = {} if tracks is None else {"tracked": tracks.status()}
+    return JSONResponse(_shown_space(found) | tracked)
 
 
 @router.put("/{space}")
 async def put_space(request: Request, space: str) -> Any:
-    """Create a space, or add attributes and categories to it: TOML, or JSON of the same shape."""
+    """Create a space, or add attributes and categories to it: TOML, or JSON of the same shape.
+
+    `track`: the key and the time by which its objects are tracked.
+    """
     caller = allowed(request, "admin")
     body = await read_body(request, SPACE_BYTES)
     is_json = "json" in request.headers.get("content-type", "")
-    made = await off_loop(len(body), _space_of, body, is_json)
-    seq = await _edited(request, PutSpace(caller.tenant, space, made.definition()))
+    made, track = await off_loop(len(body), _space_of, body, is_json)
+    seq = await _edited(request, PutSpace(caller.tenant, space, made.definition(), track))
     return {"name": space, "position": position(_core(request).epoch, seq)}
 
 
-def _space_of(body: bytes, is_json: bool) -> Space:
+def _space_of(body: bytes, is_json: bool) -> tuple[Space, dict[str, Any] | None]:
+    """Return a space, and how its objects are tracked."""
     if not is_json:
-        return Space.from_toml(body.decode("utf-8", "replace"))
+        return space_and_track(body.decode("utf-8", "replace"))
     rows = rows_of_body(body)
     if not isinstance(rows, dict):
         raise SpaceError("a space is an object with a list 'attribute'")
-    return Space.from_definition(rows)
+    track = rows.pop("track", None)
+    space = Space.from_definition(rows)
+    if track is not None:
+        check_track(track, space)
+    return space, track
 
 
 @router.get("/{space}/subscriptions")
@@ -261,7 +276,17 @@ def edit_of(
         {one: float(weight) for one, weight in weights.items()},
         0 if ttl is None else clock.now() + int(ttl * 1e6),
         is_integer,
+        _track_of(given.get("track"), entry),
     )
+
+
+def _track_of(track: Any, entry: SpaceEntry) -> dict[str, Any] | None:
+    if track is None:
+        return None
+    if not isinstance(track, dict):
+        raise RequestError(422, f"track is an object of a rule's fields; given: {track!r}")
+    check_rule_of(track, TentativeSpace(entry.space))
+    return track
 
 
 def is_integer_id(name: str, given: Any, noun: str = "subscription") -> bool:
@@ -312,7 +337,8 @@ def _registry(request: Request) -> Any:
 
 
 def _shown_space(entry: SpaceEntry) -> dict[str, Any]:
-    return {"name": entry.name, "subscriptions": len(entry.live), **entry.space.definition()}
+    shown = {"name": entry.name, "subscriptions": len(entry.live), **entry.space.definition()}
+    return shown if entry.track is None else shown | {"track": entry.track}
 
 
 def shown(request: Request, version: Version) -> dict[str, Any]:
@@ -326,4 +352,5 @@ def shown(request: Request, version: Version) -> dict[str, Any]:
         "consumer": None if owner is None else owner.name,
         "expires": version.expires / 1e6 if version.expires else None,
         "position": position(_core(request).epoch, version.born),
+        **({} if version.track is None else {"track": version.track}),
     }

@@ -1,0 +1,318 @@
+"""Tracks of spaces: a tracker for each space that has a key, over its tracked subscriptions.
+
+    events, edits -> tracker -> transitions that are pending -> log (see `transitions`) -> consumers
+
+The state at a seq follows from the log up to it: the tracker, and the transitions that it has found
+and that aren't written yet. So after a crash, or on a follower that takes over, those are written.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.engine import Engine
+from rangecast.errors import RangecastError, SpaceError, UsageError, abbreviate, did_you_mean
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.space import Space
+from rangecast.server.encoding import points_of, rows_of
+from rangecast.server.log.base import Unit
+from rangecast.server.state.boards import InterestChange
+from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
+from rangecast.server.state.registry import (
+    NO_CONSUMER,
+    AnyChange,
+    Change,
+    Registry,
+    SpaceEntry,
+    Version,
+)
+from rangecast.server.state.space_index import bounds_of, version_boxes
+from rangecast.server.state.transitions import Derived, transitions_head, transitions_of
+from rangecast.track.moments import Length, length_of, micros_of, moment_of
+from rangecast.track.rules import Rule, check_rule
+from rangecast.track.saved import Saved
+from rangecast.track.tracker import Tracker
+from rangecast.track.transitions import KINDS, Transitions
+
+OPTIONS = ("key", "time", "after", "lateness", "inside", "clock")
+"""Options of a space's tracks: those of a `Tracker`, and how far behind the server's clock time
+passes without events."""
+_RULE = {field.name.rstrip("_"): field.name for field in fields(Rule) if field.init}
+"""Fields of a rule, by their names over HTTP."""
+_TEXT = pa.large_string()
+
+
+def check_track(track: Mapping[str, Any], space: Space) -> None:
+    """Reject options of tracks that a space can't have."""
+    if not isinstance(track, dict):
+        raise UsageError(f"track of a space is an object; given: {abbreviate(track)}")
+    _check_names(track, OPTIONS, "track of a space")
+    for name in ("key", "time"):
+        if not isinstance(track.get(name), str) or not track[name]:
+            raise UsageError(
+                f"track of a space takes the name of a column as {name}; "
+                f"given: {abbreviate(track.get(name))}"
+            )
+    length_of("clock", track.get("clock"), min=0)
+    tracker_of(Engine(space), track)
+
+
+def space_and_track(text: str) -> tuple[Space, dict[str, Any] | None]:
+    """Return a space written as TOML, and how its objects are tracked: its table `track`."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return Space.from_toml(text), None  # which says what is wrong
+    track = found.pop("track", None)
+    if track is None:
+        return Space.from_toml(text), None
+    space = Space.from_definition(found)
+    check_track(track, space)
+    return space, track
+
+
+def load_space(path: Path) -> tuple[Space, dict[str, Any] | None]:
+    """Return the space in a TOML file, and how its objects are tracked."""
+    try:
+        return space_and_track(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpaceError(f"{path}: can't be read: {error}") from None
+    except RangecastError as error:
+        raise SpaceError(f"{path}: {error}") from None
+
+
+def tracker_of(engine: Engine, track: Mapping[str, Any]) -> Tracker:
+    """Return a tracker with the options of a space."""
+    return Tracker(engine, **{name: value for name, value in track.items() if name != "clock"})
+
+
+def clock_of(track: Mapping[str, Any]) -> int | None:
+    """Return how far behind the server's clock time passes; `None`: only events let it pass."""
+    given: Length | None = track.get("clock")
+    return length_of("clock", given, min=0)
+
+
+def rule_of(track: Mapping[str, Any]) -> Rule:
+    """Return the rule of a subscription as it is given over HTTP."""
+    return Rule(**{_RULE[name]: value for name, value in track.items() if name != "on"})
+
+
+def check_rule_of(track: Mapping[str, Any], space: Space) -> None:
+    """Reject a rule that a subscription can't have."""
+    _check_names(track, ("on", *_RULE), "track of a subscription")
+    kinds = track.get("on", ["enter", "exit"])
+    if not isinstance(kinds, list) or not kinds or not set(map(str, kinds)) <= set(KINDS):
+        raise UsageError(
+            f"on takes a list of {', '.join(map(repr, KINDS))}; given: {abbreviate(kinds)}"
+        )
+    check_rule(rule_of(track), space)
+
+
+def _check_names(given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"{what} has no {abbreviate(name)}: {did_you_mean(str(name), [*known])}"
+            )
+
+
+class SavedTracks(NamedTuple):
+    """Tracks of a space as a snapshot has them."""
+
+    tracker: Saved
+    pending: list[Derived]
+
+
+class SpaceTracks:
+    """The tracker of a space, and its transitions that aren't in the log yet."""
+
+    def __init__(self, entry: SpaceEntry, space: Space, track: Mapping[str, Any]):
+        self.entry = entry
+        self.track = track
+        self.pending: dict[str, Derived] = {}
+        """By id."""
+        self.tracker = tracker_of(Engine(space), track)
+        self._versions: dict[int, Version] = {}
+        """Tracked subscriptions, by number."""
+        self._kinds: dict[int, frozenset[str]] = {}
+        """Transitions that they want."""
+
+    @classmethod
+    def restored(cls, entry: SpaceEntry, saved: SavedTracks) -> SpaceTracks:
+        """Return tracks that go on where saved ones were."""
+        assert entry.track is not None
+        made = cls(entry, entry.space, entry.track)
+        made._note([version for version in entry.live.values() if version.track is not None])
+        made._restore(saved.tracker, entry.space)
+        made.pending = {derived.id: derived for derived in saved.pending}
+        return made
+
+    def saved(self) -> SavedTracks:
+        """Return what `restored` takes."""
+        return SavedTracks(self.tracker.saved(), list(self.pending.values()))
+
+    @property
+    def space(self) -> Space:
+        """The space of its subscriptions."""
+        return self.tracker.engine.space
+
+    def _restore(self, saved: Saved, space: Space) -> None:
+        engine = Engine(space)
+        versions = sorted(self._versions.values(), key=lambda version: version.number)
+        if versions:
+            bounds = bounds_of([version.filter for version in versions], space)
+            engine.subscribe_many(version_boxes(space, versions, bounds))
+        self.tracker = Tracker.restored(saved, engine)
+
+    def _note(self, versions: Iterable[Version]) -> None:
+        for version in versions:
+            assert version.track is not None
+            self._versions[version.number] = version
+            self._kinds[version.number] = frozenset(version.track.get("on", KINDS))
+
+    def apply(self, change: Change) -> list[Derived]:
+        """Apply an edit; return the transitions that it causes."""
+        if change.moment is not None:
+            return self._derived(self.tracker.advance(moment_of(change.moment)))
+        if change.space is not None:
+            self._restore(self.tracker.saved(), change.space)
+            return []
+        gone = [change.gone] if change.gone is not None else []
+        gone += [version for version in change.put if version.track is None]
+        removed = [version.number for version in gone if version.number in self._versions]
+        put = [version for version in change.put if version.track is not None]
+        if not removed and not put:
+            return []
+        engine = self.tracker.engine
+        for number in removed:
+            engine.unsubscribe(number)
+            self.tracker.set_rule(number, None)
+        if put:
+            bounds = bounds_of([version.filter for version in put], engine.space)
+            engine.upsert_many(version_boxes(engine.space, put, bounds))
+            for version in put:
+                assert version.track is not None
+                rule, before = rule_of(version.track), self._versions.get(version.number)
+                if rule != (Rule() if before is None else rule_of(before.track or {})):
+                    self.tracker.set_rule(version.number, None if rule == Rule() else rule)
+        self._note(put)
+        nothing = np.zeros((0, len(engine.space)))
+        found = self._update(pa.array([], _TEXT), nothing, np.zeros(0, np.int64))
+        for number in removed:
+            del self._versions[number], self._kinds[number]
+        return found
+
+    def events(self, rows: Sequence[Mapping[str, Any]], points: F64, seqs: I64) -> list[Derived]:
+        """Take events; return the transitions that are known by now."""
+        key = self.tracker.key
+        keys = pa.array([_as_text(row.get(key)) for row in rows], _TEXT)
+        return self._update(keys, points, seqs)
+
+    def _update(self, keys: pa.Array, points: F64, seqs: I64) -> list[Derived]:
+        return self._derived(self.tracker.update_points(keys, points, pa.array(seqs)))
+
+    def _derived(self, found: Transitions) -> list[Derived]:
+        """Return the transitions that a consumer wants; they are pending."""
+        derived = []
+        for transition in found:
+            number = int(transition.subscription)
+            version, kind = self._versions[number], transition.transition
+            if kind not in self._kinds[number] or version.consumer == NO_CONSUMER:
+                continue
+            named = transition._replace(key=_as_key(str(transition.key)), subscription=version.id)
+            derived.append(
+                Derived(
+                    named.id,
+                    version.consumer,
+                    version.id,
+                    kind,
+                    named.key,
+                    micros_of(named.at),
+                    micros_of(named.since),
+                    named.reason,
+                    named.number,
+                    version.score,
+                    0 if named.event is None else int(named.event),
+                )
+            )
+        self.pending.update((each.id, each) for each in derived)
+        return derived
+
+    def written(self, transitions: Iterable[Derived]) -> None:
+        """Record that transitions are in the log."""
+        for transition in transitions:
+            self.pending.pop(transition.id, None)
+
+    def is_due(self, moment: int) -> bool:
+        """Whether something may happen if time passes to a moment."""
+        return self.tracker.is_due(moment_of(moment))
+
+    def status(self) -> dict[str, int]:
+        """Return what there is, and what was left out."""
+        tracker = self.tracker
+        return {
+            "objects": len(tracker),
+            "waiting": tracker.waiting,
+            "late": tracker.late,
+            "repeated": tracker.repeated,
+            "incomplete": tracker.incomplete,
+        }
+
+
+class Tracks:
+    """Tracks of all spaces, by the number of the space. One thread at a time changes them."""
+
+    def __init__(self) -> None:
+        self.spaces: dict[int, SpaceTracks] = {}
+
+    def apply(self, changes: Sequence[AnyChange]) -> Iterator[tuple[SpaceTracks, list[Derived]]]:
+        """Apply edits in order; yield the transitions that they cause."""
+        for change in changes:
+            if isinstance(change, InterestChange):
+                continue
+            number = change.entry.number
+            if change.track is not None:
+                before = self.spaces.get(number)
+                space = change.entry.space if before is None else before.space
+                self.spaces[number] = SpaceTracks(change.entry, space, change.track)
+            elif number in self.spaces:
+                found = self.spaces[number].apply(change)
+                if found:
+                    yield self.spaces[number], found
+
+    def take(self, unit: Unit, changes: Sequence[AnyChange], registry: Registry) -> None:
+        """Apply a unit of the log that is replayed, or was copied from a leader."""
+        for _ in self.apply(changes):
+            pass
+        if not self.spaces:
+            return
+        if unit.kind == EVENTS:
+            head, lines = events_of(unit)
+            tracks = self.spaces.get(registry.spaces[head.tenant, head.space].number)
+            if tracks is not None:
+                rows = rows_of(lines, head.form)
+                points = points_of(rows, tracks.space)
+                tracks.events(rows, points, np.arange(unit.first, unit.last + 1))
+        elif unit.kind == TRANSITIONS:
+            whose = transitions_head(unit)
+            tracks = self.spaces.get(registry.spaces[whose.tenant, whose.space].number)
+            if tracks is not None:
+                tracks.written(transitions_of(unit))
+
+
+def _as_text(key: str | int | None) -> str | None:
+    """Return a key as a text, by which an integer differs from the text that writes it."""
+    if key is None:
+        return None
+    return f"i{key}" if isinstance(key, int) else f"t{key}"
+
+
+def _as_key(text: str) -> str | int:
+    return int(text[1:]) if text[0] == "i" else text[1:]

@@ -1,0 +1,122 @@
+"""Transitions in the log: what the tracks of a space found, each for one consumer.
+
+    transitions   a head, a line of JSON; then one transition per line
+
+They follow from the events and edits before them, and are written so that a consumer reads them at
+any place of the log. The first transition of an event in a unit has the event, as it was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+
+from rangecast.server.log.base import Draft, Log, LogError, Unit
+from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
+from rangecast.track.moments import moment_of
+
+_NOTHING = msgspec.Raw()
+MAX_UNIT = 10_000
+"""Transitions in one unit."""
+
+
+class TransitionsHead(msgspec.Struct):
+    """Head of a unit: whose transitions they are."""
+
+    tenant: str
+    space: str
+
+
+class Derived(msgspec.Struct, omit_defaults=True):
+    """A transition for a consumer."""
+
+    id: str
+    consumer: int
+    """Its number."""
+    subscription: str | int
+    transition: str
+    key: str | int
+    at: int
+    """In microseconds since 1970, as `since`."""
+    since: int
+    reason: str
+    number: int
+    score: float = 0.0
+    seq: int = 0
+    """Of the event that caused it; 0: none did."""
+    event: msgspec.Raw = _NOTHING
+    """That event, in the first transition of a unit that it caused."""
+
+    def shown(self) -> bytes:
+        """Return what a message says about it, as the fields of a JSON object."""
+        fields = {
+            "transition": self.transition,
+            "key": self.key,
+            "at": _text(self.at),
+            "since": _text(self.since),
+            "reason": self.reason,
+            "id": self.id,
+        }
+        return _encode(fields)[1:-1]
+
+
+_encode = msgspec.json.Encoder().encode
+_head = msgspec.json.Decoder(TransitionsHead).decode
+_line = msgspec.json.Decoder(Derived).decode
+
+
+def transitions_draft(
+    head: TransitionsHead, found: Sequence[Derived], lines: dict[int, bytes], at: int
+) -> Draft:
+    """Return transitions as a unit; `lines` has the events that caused them, by seq."""
+    body, given = [_encode(head)], set[int]()
+    for transition in found:
+        if transition.seq in lines and transition.seq not in given:
+            given.add(transition.seq)
+            event = msgspec.Raw(lines[transition.seq])
+            transition = msgspec.structs.replace(transition, event=event)
+        body.append(_encode(transition))
+    return Draft(TRANSITIONS, len(found), at, b"\n".join(body))
+
+
+def transitions_head(unit: Unit) -> TransitionsHead:
+    """Return whose transitions a unit has."""
+    return _head(unit.body[: unit.body.find(b"\n")])
+
+
+def transitions_of(unit: Unit) -> list[Derived]:
+    """Return the transitions of a unit."""
+    return [_line(line) for line in unit.body.split(b"\n")[1:]]
+
+
+def with_events(unit: Unit) -> Iterator[tuple[int, Derived, bytes]]:
+    """Yield the seq of each transition, the transition, and its event as JSON."""
+    events: dict[int, bytes] = {}
+    for seq, transition in enumerate(transitions_of(unit), unit.first):
+        if transition.event:
+            events[transition.seq] = bytes(transition.event)
+        yield seq, transition, events.get(transition.seq, b"null")
+
+
+def event_lines(log: Log, seqs: Collection[int]) -> dict[int, bytes]:
+    """Return events by their seqs, as they were published; those that are gone aren't there."""
+    found: dict[int, bytes] = {}
+    unit: Unit | None = None
+    lines: list[bytes] = []
+    for seq in sorted(seqs):
+        if unit is None or seq > unit.last:
+            try:
+                unit = next(iter(log.read(seq - 1, 1)), None)
+            except LogError:
+                continue
+            if unit is None:
+                break
+            lines = events_of(unit)[1] if unit.kind == EVENTS else []
+        if unit.first <= seq < unit.first + len(lines):
+            found[seq] = lines[seq - unit.first]
+    return found
+
+
+def _text(micros: int) -> str:
+    return moment_of(micros).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,56 @@
+"""Whole histories against the oracle of tracks, through a server that is restarted in between."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rangecast.server.service import Service
+from tests.support.server.service import all_of, run
+from tests.support.server.tracks import EagerOracle, prepared, row_of, taken
+from tests.support.track_model import Row, by_key, history_of
+
+
+async def transitions(history, folder: Path) -> list[Row]:
+    """Return what a consumer gets; at each save the server is restarted, with and without the
+    snapshot that it leaves.
+    """
+    service = Service(folder, durability="none")
+    service.start()
+    await prepared(service, history)
+    for place, step in enumerate(history.steps):
+        if step.do == "save":
+            service.stop()
+            if place % 2:
+                for one in folder.glob("snapshot-*"):
+                    shutil.rmtree(one)
+            service = Service(folder, durability="none")
+            service.start()
+        await taken(service, history, step)
+    service.core.snapshot()
+    found = [row_of(one) for one in await all_of(service, "one", 0)]
+    assert len({name for name, _ in found}) == len(found)
+    assert not any(one.pending for one in service.core.tracks.spaces.values())
+    service.stop()
+    return [row for _, row in found]
+
+
+def compare(seed: int, folder: Path) -> None:
+    history = history_of(seed)
+    expected = by_key([row._replace(number=0) for row in EagerOracle(history).run()])
+
+    async def work() -> None:
+        assert by_key(await transitions(history, folder)) == expected, f"seed {seed}"
+
+    run(work())
+
+
+def test_a_server_finds_what_the_oracle_finds(tmp_path: Path):
+    for seed in range(25):
+        compare(seed, tmp_path / f"{seed}")
+
+
+@pytest.mark.soak
+def test_many_histories(tmp_path: Path):
+    for seed in range(300, 600):
+        compare(seed, tmp_path / f"{seed}")

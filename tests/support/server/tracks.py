@@ -1,0 +1,113 @@
+"""Histories of `track_model` as requests to a server, and its messages as rows of the oracle."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from rangecast import Number, Space, Timestamp
+from rangecast.server.delivery.messages import Message
+from rangecast.server.pipeline.futures import result_of
+from rangecast.server.service import Service
+from rangecast.server.state.edits import (
+    AdvanceTracks,
+    DeleteSubscription,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+)
+from tests.support.track_model import (
+    History,
+    Oracle,
+    Row,
+    RuleOf,
+    Step,
+    length,
+    moment,
+    text,
+    tick_of,
+)
+
+T, SPACE, CONSUMER = "default", "things", "one"
+DEFINITION = Space([Timestamp("at"), Number("value")]).definition()
+
+
+class EagerOracle(Oracle):
+    """Takes an edit in at once, as a server does, not with the next event."""
+
+    def subscribe(self, name: str, span: Any) -> None:
+        super().subscribe(name, span)
+        self.look()
+
+    def replace(self, name: str, span: Any) -> None:
+        super().replace(name, span)
+        self.look()
+
+    def unsubscribe(self, name: str) -> None:
+        super().unsubscribe(name)
+        self.look()
+
+
+def track_of(history: History) -> dict[str, Any]:
+    """Return the track of the space."""
+    found = {"key": "key", "time": "at", "inside": history.inside}
+    lengths = {"after": length(history.after), "lateness": length(history.lateness)}
+    return found | {name: one for name, one in lengths.items() if one is not None}
+
+
+def rule_track(rule: RuleOf) -> dict[str, Any]:
+    """Return the track of a subscription."""
+    found = {
+        "for": length(rule.for_ or None),
+        "dwell": length(rule.dwell or None),
+        "first": rule.first,
+        "margin": {"value": rule.margin} if rule.margin else None,
+        "until": text(rule.until) if rule.until else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def event_of(step: Step) -> bytes:
+    """Return an event as it is published."""
+    key, tick, value, number = step.given
+    event = {"key": key, "at": moment(tick).isoformat(), "value": value, "id": number}
+    return json.dumps(event).encode()
+
+
+async def prepared(service: Service, history: History) -> None:
+    """Make the space and a consumer."""
+    put = PutSpace(T, SPACE, DEFINITION, track_of(history))
+    await result_of(service.core.edit(put, PutConsumer(T, CONSUMER, SPACE, start=0)))
+
+
+async def taken(service: Service, history: History, step: Step) -> None:
+    """Send what a step asks for."""
+    core, given = service.core, step.given
+    if step.do == "event":
+        entry = core.registry.space(T, SPACE)
+        accepted = await result_of(core.publish(entry, [event_of(step)], wants_matches=True))
+        assert not accepted.rejected
+    elif step.do in ("subscribe", "replace"):
+        track = rule_track(history.rules.get(given[0], history.rule))
+        put = PutSubscription(T, given[0], SPACE, text(given[1]), CONSUMER, track=track)
+        await result_of(core.edit(put))
+    elif step.do == "unsubscribe":
+        await result_of(core.edit(DeleteSubscription(T, given[0], SPACE)))
+    elif step.do in ("advance", "flush"):
+        if step.do == "flush":
+            ticks = [one.given[1] for one in history.steps if one.do == "event"]
+            if not ticks:
+                return
+            given = (max(ticks) + 1,)
+        micros = int(moment(given[0]).timestamp() * 1_000_000)
+        await result_of(core.edit(AdvanceTracks(T, SPACE, micros)))
+
+
+def row_of(message: Message) -> tuple[str, Row]:
+    """Return the id of a message, and its transition as the oracle says it, but for its number."""
+    one = json.loads(message.json("e"))
+    at, since = (tick_of(datetime.fromisoformat(one[name])) for name in ("at", "since"))
+    event = None if one["event"] is None else one["event"]["id"]
+    names = one["subscriptions"][0], one["transition"]
+    return one["id"], Row(one["key"], at, 0, *names, since, event, one["reason"])
