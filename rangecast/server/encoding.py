@@ -16,7 +16,7 @@ import numpy as np
 
 from rangecast.errors import InvalidValueError, RangecastError, UsageError, abbreviate
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes.base import Attribute, Integer, Number
+from rangecast.model.attributes.base import INT64_MAX, INT64_MIN, Attribute, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.text import String
 from rangecast.model.attributes.timestamps import (
@@ -38,6 +38,8 @@ _FEW = 48
 _NUMBERS = {int, float, type(None)}
 _TEXTS = {str, type(None)}
 _EXACT = 2**53
+_MAX_KEY = 1_000
+"""Characters of the key of an object."""
 _anything = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
@@ -138,10 +140,18 @@ def encoded(
 def check_key(event: dict[str, Any], key: str) -> None:
     """Reject an event whose key names no object; one without a key is taken."""
     given = event.get(key)
-    if given is not None and type(given) not in (int, str):
+    if given is not None and not is_key(given):
         raise InvalidValueError(
-            f"{key!r} names an object: an integer or a text\n  given: {abbreviate(given)}"
+            f"{key!r} names an object: an integer of 64 bits or a text of at most "
+            f"{_MAX_KEY:,} characters\n  given: {abbreviate(given)}"
         )
+
+
+def is_key(given: object) -> bool:
+    """Whether a value names an object."""
+    if type(given) is str:
+        return len(given) <= _MAX_KEY
+    return type(given) is int and INT64_MIN <= given <= INT64_MAX
 
 
 def without_key(rows: list[dict[str, Any]], key: str, space: Space) -> list[dict[str, Any]]:

@@ -101,7 +101,7 @@ class Settings:
     map_tiles: str | None = None
     """The address of tiles, under the map of the page."""
     tracks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """How the objects of spaces are tracked."""
+    """Options by which the objects of spaces are tracked."""
 
     def check(self) -> None:
         """Reject settings that would expose the server to everyone."""

@@ -55,9 +55,10 @@ def consumer_name(peer: str) -> str:
 
 def _routed(version: Version) -> str:
     """Return the filter that is advertised; one that is too long for a frame becomes `true`, as
-    events are matched here in any case.
+    events are matched here in any case. So does a tracked one: objects leave it anywhere.
     """
-    return version.filter if len(version.filter) <= MAX_EVENT_BYTES else "true"
+    is_long = len(version.filter) > MAX_EVENT_BYTES
+    return "true" if is_long or version.track is not None else version.filter
 
 
 class BrokerRunner:

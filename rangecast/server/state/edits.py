@@ -68,7 +68,7 @@ class PutSpace(Edit, tag="put-space", frozen=True):
 
     definition: dict[str, Any]
     track: dict[str, Any] | None = None
-    """How its objects are tracked: see `tracks`; `None`: as before."""
+    """Options by which its objects are tracked: see `tracks`; `None`: as before."""
 
 
 class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):

@@ -100,7 +100,7 @@ class SpaceEntry:
     live: dict[str, Version] = field(default_factory=dict)
     next_number: int = 0
     track: dict[str, Any] | None = None
-    """How its objects are tracked: see `tracks`."""
+    """Options by which its objects are tracked: see `tracks`."""
     expiring: dict[str, int] = field(init=False)
     """Expiry times, by id."""
 

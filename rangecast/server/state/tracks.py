@@ -21,7 +21,7 @@ from rangecast.engine import Engine
 from rangecast.errors import RangecastError, SpaceError, UsageError, abbreviate, did_you_mean
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.space import Space
-from rangecast.server.encoding import points_of, rows_of
+from rangecast.server.encoding import is_key, points_of, rows_of
 from rangecast.server.log.base import Unit
 from rangecast.server.state.boards import InterestChange
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
@@ -307,9 +307,12 @@ class Tracks:
                 tracks.written(transitions_of(unit))
 
 
-def _as_text(key: str | int | None) -> str | None:
-    """Return a key as a text, by which an integer differs from the text that writes it."""
-    if key is None:
+def _as_text(key: Any) -> str | None:
+    """Return a key as a text, by which an integer differs from the text that writes it.
+
+    `None`: it names no object. Events of other servers aren't checked before.
+    """
+    if not is_key(key):
         return None
     return f"i{key}" if isinstance(key, int) else f"t{key}"
 

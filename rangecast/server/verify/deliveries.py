@@ -19,6 +19,7 @@ from rangecast.server.log.segment import checked_units, segments
 from rangecast.server.state.edits import (
     EDITS,
     EVENTS,
+    TRANSITIONS,
     UPDATES,
     AnyEdit,
     DeleteConsumer,
@@ -28,6 +29,7 @@ from rangecast.server.state.edits import (
 )
 from rangecast.server.verify.boards import BoardOracle, in_words
 from rangecast.server.verify.oracle import DeliveryOracle
+from rangecast.server.verify.tracks import TracksOracle
 
 
 class _Object(msgspec.Struct):
@@ -43,10 +45,15 @@ class _List(msgspec.Struct):
 class _Delivered(msgspec.Struct):
     position: str
     subscriptions: list[str | int] | None = None
+    transition: str | None = None
+    id: str = ""
+    """Of a transition."""
     lists: list[_List] | None = None
 
     def names(self) -> list[str]:
-        """Return what it is about: subscriptions, or lists in words."""
+        """Return what it is about: subscriptions, a transition, or lists in words."""
+        if self.transition is not None:
+            return [self.id]
         if self.subscriptions is not None:
             return [str(subscription) for subscription in self.subscriptions]
         if self.lists is None:
@@ -128,17 +135,25 @@ def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each event that a consumer had to get, with the subscriptions that it matches."""
     judge, mine = DeliveryOracle(tenant, consumer), _Consumer(tenant, consumer)
-    board = BoardOracle(tenant, consumer)
+    board, tracks = BoardOracle(tenant, consumer), TracksOracle(tenant, consumer)
     for unit in checked_units(folder):
         if unit.kind == EDITS:
             edits = edits_of(unit)
             judge.apply(edits, unit.first)
             mine.apply(edits, unit.first)
             yield from board.edits(edits, unit.first)
+            tracks.edits(edits, unit.first)
         elif unit.kind == UPDATES:
             yield from board.updates(unit)
-        elif unit.kind == EVENTS and mine.is_there:
+        elif unit.kind == TRANSITIONS:
+            for seq, transition, score in tracks.written(unit):
+                if seq > mine.start:
+                    yield from mine.due(seq, unit.at // SECOND, [transition], score)
+        elif unit.kind == EVENTS:
             head, lines = events_of(unit)
+            tracks.events(head, rows_of(lines, head.form), unit.first)
+            if not mine.is_there:
+                continue
             if (head.tenant, head.space) == (tenant, mine.space):
                 found = judge.wanted(head.space, rows_of(lines, head.form))
                 for seq, wanted in enumerate(found, unit.first):
@@ -149,6 +164,7 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
                         score = judge.score(head.space, names[0])
                         yield from mine.due(seq, unit.at // SECOND, names, score)
     yield from mine.rest()
+    tracks.check_end()
     if not mine.space and board.board is None:
         raise UsageError(f"{folder}: the log knows no consumer {consumer!r} of tenant {tenant!r}")
 

@@ -93,7 +93,8 @@ class DeliveryOracle:
                 some = self._sets[edit.space]
                 came = some.known[edit.name].came if edit.name in some.known else seq
                 some.end(edit.name)
-                self._put(some, _Known(edit, came))
+                if edit.track is None:  # see `TracksOracle`
+                    self._put(some, _Known(edit, came))
             case DeleteSubscription():
                 self._sets[edit.space].end(edit.name)
 

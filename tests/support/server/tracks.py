@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import datetime
 from typing import Any
@@ -102,6 +103,15 @@ async def taken(service: Service, history: History, step: Step) -> None:
             given = (max(ticks) + 1,)
         micros = int(moment(given[0]).timestamp() * 1_000_000)
         await result_of(core.edit(AdvanceTracks(T, SPACE, micros)))
+
+
+async def settled(service: Service) -> None:
+    """Wait until all transitions are in the log."""
+    core = service.core
+    while any(one.pending for one in core.tracks.spaces.values()):
+        await asyncio.sleep(0.01)
+    while core.pipeline.matched < core.pipeline.durable:
+        await asyncio.sleep(0.01)
 
 
 def row_of(message: Message) -> tuple[str, Row]:
