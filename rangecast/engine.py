@@ -367,7 +367,10 @@ class Engine(LiveSet):
         return [explain_match(self.space, boxes, row, point, dict(event)) for row in rows]
 
     def explain(self) -> str:
-        """Return in words what the set is made of: its structures, why these, and their memory."""
+        """Return in words what the set is made of: its structures, why these, and their memory.
+
+        Of a set with shapes, also how many subscriptions were selected, verified and matched.
+        """
         view = self._view
         count = len(self)
         lines = [f"{self!r}, {self.memory:,} bytes"]
@@ -385,6 +388,8 @@ class Engine(LiveSet):
         recent = view.count - view.indexed
         lines.append(f"recent: {recent:,} of {count:,} subscriptions are in no part yet")
         lines.append(f"dead: {view.dead:,} that the next rebuild removes")
+        if view.verifier is not None:
+            lines.append(str(view.verifier.counts))
         return "\n".join(lines)
 
     # ---- snapshots

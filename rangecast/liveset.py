@@ -464,6 +464,8 @@ class LiveSet(SubscriptionSet):
         count = len(live) + len(tail)
         parts = (base, *later)
         verifier = Verifier.of(self.space)
+        if verifier is not None and now.verifier is not None:
+            verifier.counts = now.verifier.counts
         self._view = LiveView(rows, count, len(dead), now.edit, now.arrivals, parts, verifier)
         self._members, self._rebuilding = members, None
         self.rebuild_count += 1

@@ -114,6 +114,15 @@ def _geometry(value: Any, kind: str) -> Any:
     return value
 
 
+def geometry_text(value: Any, kind: str) -> str:
+    """Return a geometry as a text of GeoJSON, or why it is none.
+
+    kind   `polygon` or `multipolygon` of nested lists; empty of bytes and texts
+    """
+    found = _geometry(value, kind)
+    return str(found).replace("'", "") if not isinstance(found, dict) else json.dumps(found)
+
+
 def _names() -> dict[str, str]:
     return {name.lower(): name for name in _DEPTHS}
 

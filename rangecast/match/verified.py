@@ -14,7 +14,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32
 from rangecast.match.result import MatchRows
 from rangecast.model.boxes import Boxes, as_points
-from rangecast.model.shapes.candidates import Verifier, bounds_of_boxes
+from rangecast.model.shapes.candidates import CandidateCounts, Verifier, bounds_of_boxes
 
 
 class Unverified(Protocol):
@@ -52,6 +52,11 @@ class Verified:
     def memory(self) -> int:
         """Bytes of the structure and of the boxes that candidates are compared with."""
         return self.index.memory + self._bounds.memory + self._verifier.memory
+
+    @property
+    def counts(self) -> CandidateCounts:
+        """Candidates so far."""
+        return self._verifier.counts
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""

@@ -80,7 +80,7 @@ class Verified:
         """Write the first candidates that are verified; return how many each event has."""
         event, _, candidate, score = found.pairs()
         ends = np.concatenate([[0], np.cumsum(found.counts)])
-        held = self._verifier.are_held(self._bounds, self.rows, points, ends, candidate)
+        held, _ = self._verifier.are_held(self._bounds, self.rows, points, ends, candidate)
         event, candidate, score = event[held], candidate[held], score[held]
         rank = np.arange(len(event)) - np.searchsorted(event, event)
         fits = rank < rows.shape[1]

@@ -1,3 +1,4 @@
+from .geometries import filters_of_geometries as filters_of_geometries
 from .session import current_session as current_session
 from .session import get_session as get_session
 from .steps.commands import cover_commands as cover_commands

@@ -6,12 +6,17 @@ import random
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 import pytest
+import shapely
 
-from rangecast import Client, Engine, Location, Number, Space
+from rangecast import Client, Engine, Location, Number, Point, Space
 from rangecast.cover import CoverSet
-from rangecast.errors import UsageError
+from rangecast.errors import RangecastError, UsageError
+from rangecast.match.scan import Scan
 from rangecast.merge import ExactSummary, Summary
+from rangecast.model.encoding.events import encode_events
+from rangecast.model.shapes.verify import without_places
 from rangecast.notify import Board
 from tests.support.server.served import Served
 
@@ -77,6 +82,30 @@ def test_the_shell(data, engine, cli):
     ]
 
 
+def test_explain_counts_candidates(data, cli):
+    """Boxes select, what lies in a full box needs no test, and words verify the rest."""
+    engine = Engine(Space.load(data / "space.toml"))
+    engine.subscribe_many(data / "subscriptions.csv")
+    assert engine.explain().endswith("0 matched per event, of 0 matched in batches")
+    found = engine.match_many(data / "events.csv")
+    counts = engine._view.verifier.counts
+    assert counts.events == 300
+    assert counts.matched == len(found.ids)
+    assert counts.matched <= counts.selected
+    assert counts.selected - counts.verified <= counts.matched
+    boxes, points = (
+        without_places(engine.boxes()),
+        encode_events(data / "events.csv", engine.space)[1],
+    )
+    assert counts.selected == len(Scan(boxes).match(points).rows)
+    line = engine.explain().splitlines()[-1]
+    selected, verified, matched = (f"{count / 300:.3g}" for count in counts[1:])
+    told = f"shapes: {selected} selected, {verified} verified, {matched} matched per event"
+    assert line == f"{told}, of 300 matched in batches"
+    done = cli("match", *FILES[:-1], "--explain-plan", "-o", "matches.csv", cwd=data)
+    assert line in done.stderr
+
+
 def test_spark(data, engine, spark):
     from rangecast.spark import match, prepare_match, rank
 
@@ -97,6 +126,58 @@ def test_spark(data, engine, spark):
     assert {(row.event, row["rank"], row.subscription) for row in best} == {
         (row["event"], row["rank"], row["subscription"]) for row in ranked
     }
+
+
+def test_columns_of_geometries_on_spark(spark, tmp_path):
+    """Parquet with WKB, WKT, GeoJSON and GeoArrow: the matches of the same polygons in Python."""
+    from rangecast.spark import filters_of_geometries, match
+
+    r = random.Random(17)
+    space = Space([Point("place"), Number("v")])
+    shapes = {}
+    for number in range(30):
+        x, y, size = r.uniform(0, 10), r.uniform(0, 10), r.uniform(0.5, 3)
+        shape = shapely.Point(x, y).buffer(size, quad_segs=3)
+        if number % 3 == 0:
+            shape = shape.difference(shapely.Point(x, y).buffer(size / 2, quad_segs=2))
+        shapes[f"s{number}"] = shape if number % 5 else shapely.MultiPolygon([shape])
+    events = {"id": list(range(200)), "v": [1.0, 9.0] * 100}
+    events |= {name: [r.uniform(-1, 11) for _ in range(200)] for name in "xy"}
+    rows = [dict(zip(events, row, strict=True)) for row in zip(*events.values(), strict=True)]
+    expected = {
+        (row["id"], name)
+        for row in rows
+        for name, shape in shapes.items()
+        if row["v"] > 5 and shape.covers(shapely.Point(row["x"], row["y"]))
+    }
+    given = spark.createDataFrame([tuple(row.values()) for row in rows], list(events))
+
+    def rings(shape):
+        parts = [shape] if shape.geom_type == "Polygon" else shape.geoms
+        made = [[ring.coords for ring in (part.exterior, *part.interiors)] for part in parts]
+        return [[[{"x": x, "y": y} for x, y in ring] for ring in part] for part in made]
+
+    columns = {
+        "wkb": pa.array([shape.wkb for shape in shapes.values()], pa.binary()),
+        "wkt": pa.array([shapely.to_wkt(shape, 17) for shape in shapes.values()]),
+        "json": pa.array([shapely.to_geojson(shape) for shape in shapes.values()]),
+        "arrow": pa.array([rings(shape) for shape in shapes.values()]),
+    }
+    for name, column in columns.items():
+        table = {"id": list(shapes), "geometry": column, "filter": ["v > 5"] * len(shapes)}
+        pa.parquet.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+        read = spark.read.parquet(str(tmp_path / f"{name}.parquet"))
+        subscriptions = filters_of_geometries(read, space)
+        assert subscriptions.columns == ["id", "filter"]
+        found = match(given, subscriptions, space).collect()
+        assert {(row.event, row.subscription) for row in found} == expected
+    bad = spark.createDataFrame([("a", b"\x01\x07"), ("b", None)], ["id", "geometry"])
+    with pytest.raises(RangecastError, match="not WKB"):
+        match(given, filters_of_geometries(bad.limit(1), space), space).collect()
+    with pytest.raises(UsageError, match="no location or point; the space has: 'place'"):
+        filters_of_geometries(bad, space, place="v")
+    with pytest.raises(UsageError, match="'id' is bigint"):
+        filters_of_geometries(spark.range(3), space, geometry="id")
 
 
 def test_a_server_and_its_log(data, engine, tmp_path):

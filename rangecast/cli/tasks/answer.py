@@ -16,6 +16,7 @@ from rangecast.cli.shared.option_groups import PlannedEngine
 from rangecast.cli.shared.output import counted
 from rangecast.cli.shared.run import Run
 from rangecast.cli.shared.subscription_sets import one_set
+from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Answerer
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.event_columns import EventColumns
@@ -111,6 +112,8 @@ def answer_events(
             piece["event"], *carried = kept.columns(piece["event"], rows)
             answer = [piece[name] for name in written]
             writer.write(pa.record_batch([*answer, *carried], schema=schema))
+    if on.explain_plan and not on.is_spark and isinstance(answerer.index, Verified):
+        run.say(f"plan: {answerer.index.counts}")
     text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
     run.done(
         f"{text}: {counted(writer.rows, 'row')}",

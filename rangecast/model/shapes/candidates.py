@@ -86,12 +86,15 @@ def _decisive(
 @jit
 def is_held(
     bounds: Any, row: int, place_of_axis: I64, word_of: I64, programs: Any, points: Any, event: int
-) -> bool:
+) -> int:
     """Whether a candidate row holds the event whose coordinates begin at points[event].
+
+    Returns 1 if it does, and + 2 if a word was looked at: boxes alone didn't decide.
 
     The one box of a row needs no comparison but of its words: that it is a candidate says the rest.
     """
     first, last = bounds.first_box[row], bounds.first_box[row + 1]
+    looked = 0
     for box in range(first, last):
         held = True
         for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
@@ -99,16 +102,17 @@ def is_held(
             place = place_of_axis[axis]
             if place >= 0:
                 word = word_of[place, int(bounds.lo[term])]
-                full = bounds.hi[term] > bounds.lo[term]
-                held = full or holds(programs, word, points, event)
+                if bounds.hi[term] == bounds.lo[term]:  # else the box is full
+                    looked = 2
+                    held = holds(programs, word, points, event)
             elif last - first > 1:
                 value = points[event + axis]
                 held = bounds.lo[term] <= value <= bounds.hi[term]
             if not held:
                 break
         if held:
-            return True
-    return False
+            return 1 + looked
+    return looked
 
 
 @jit
@@ -133,13 +137,13 @@ def _hold(
     offsets: I64,
     rows: I32,
     held: Bool,
-) -> None:
-    """Write whether each candidate holds its event."""
+) -> int:
+    """Write whether each candidate holds its event; return how many were verified by words."""
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(programs_table, Programs))
     at = pointer(points, 0)
     d = points.shape[1]
-    event = 0
+    event = verified = 0
     for first in range(0, len(rows), _TOGETHER):
         last = min(first + _TOGETHER, len(rows))
         for c in range(first, last):
@@ -160,12 +164,16 @@ def _hold(
                 event += 1
             row = rows[c]
             number = literals[row]
+            found = 2
             if number >= 0:
-                held[c] = _ring_holds(p, number, at, event * d)
+                found += _ring_holds(p, number, at, event * d)
             elif number != _SEVERAL:
-                held[c] = literal_holds(p, -2 - number, at, event * d)
+                found += literal_holds(p, -2 - number, at, event * d)
             else:
-                held[c] = is_held(bounds, row, place_of_axis, word_of, p, at, event * d)
+                found = is_held(bounds, row, place_of_axis, word_of, p, at, event * d)
+            held[c] = found & 1
+            verified += found >> 1
+    return verified
 
 
 class Noted(NamedTuple):
@@ -204,7 +212,7 @@ def verify_one(table: I64, points: F64, rows: I32) -> I32:
             filled += literal_holds(p, -2 - number, at, ZERO)
         else:
             given = noted.place_of_axis, noted.word_of
-            filled += is_held(bounds, rows[c], *given, p, at, ZERO)
+            filled += is_held(bounds, rows[c], *given, p, at, ZERO) & 1
     return kept[:filled]
 
 
@@ -221,10 +229,34 @@ def _keep(offsets: I64, rows: I32, held: Bool, kept: I64, out: I32) -> int:
     return filled
 
 
+class CandidateCounts(NamedTuple):
+    """Candidates so far, of batches."""
+
+    events: int = 0
+    selected: int = 0
+    """Rows whose boxes contain an event."""
+    verified: int = 0
+    """Those of them that boxes alone don't decide."""
+    matched: int = 0
+
+    def plus(self, more: tuple[int, ...]) -> CandidateCounts:
+        """Return the sum."""
+        return CandidateCounts(*(old + new for old, new in zip(self, more, strict=True)))
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        each = ", ".join(
+            f"{count / max(self.events, 1):,.3g} {name}"
+            for name, count in zip(self._fields[1:], self[1:], strict=True)
+        )
+        return f"shapes: {each} per event, of {self.events:,} matched in batches"
+
+
 class Verifier:
     """Verification of the rows of one set, which only grow in number."""
 
     def __init__(self, space: Space):
+        self.counts = CandidateCounts()
         places = places_of(space)
         assert places is not None
         self.space = space
@@ -263,14 +295,14 @@ class Verifier:
 
     def are_held(
         self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
-    ) -> Bool:
-        """Return which candidates hold their event, (events, d)."""
+    ) -> tuple[Bool, int]:
+        """Return which candidates hold their event, (events, d), and how many were verified."""
         literals = self._decisive(bounds, count)
         of_axis, _, word_of, programs = self.places.tables()
         held = np.empty(len(rows), np.bool_)
         given = bounds.table, of_axis, word_of, programs.table, points, offsets, rows
-        _hold(literals, *given, held)
-        return held
+        verified = _hold(literals, *given, held)
+        return held, verified
 
     def bundles(self, bounds: Bundle[Bounds], count: int) -> tuple[Bundle[Any], ...]:
         """Return what `verify_one` needs of the first `count` rows."""
@@ -286,9 +318,10 @@ class Verifier:
 
         count   rows of the set; none of them changes any more
         """
-        if not len(rows):
-            return offsets, rows
-        held = self.are_held(bounds, count, points, offsets, rows)
+        held, verified = self.are_held(bounds, count, points, offsets, rows)
         kept, out = np.empty(len(offsets), np.int64), np.empty(len(rows), np.int32)
         filled = _keep(offsets, rows, held, kept, out)
+        new = len(points), len(rows), verified, filled
+        with self._lock:
+            self.counts = self.counts.plus(new)
         return kept, out[:filled]

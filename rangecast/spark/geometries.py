@@ -1,0 +1,82 @@
+"""Columns of geometries, WKB, WKT, GeoJSON or GeoArrow, as the texts of filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
+
+from rangecast.errors import UsageError
+from rangecast.interop.geoparquet import geometry_text
+from rangecast.model.attributes.places import Place
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.space import Space
+from rangecast.spark.columns import need
+
+_FILTER = "filter"
+_NESTED = {2: "polygon", 3: "multipolygon"}
+
+
+def filters_of_geometries(
+    subscriptions: DataFrame, space: Space, *, geometry: str = "geometry", place: str | None = None
+) -> DataFrame:
+    """Return subscriptions whose filter asks for the polygons of a column.
+
+    subscriptions   a DataFrame; a filter that it has is joined to the polygon by `and`
+    space           a space with a location or a point
+    geometry        the column of polygons: WKB, WKT, GeoJSON or the nested lists of GeoArrow
+    place           the attribute that they are of; without, the only one of the space
+
+    A geometry that can't be read becomes a filter that is rejected with the reason.
+    """
+    need(subscriptions, [geometry], "subscriptions")
+    name = name_text(_place(space, place))
+    kind = _kind(subscriptions.schema[geometry].dataType, geometry)
+    others = [column for column in subscriptions.columns if column not in (geometry, _FILTER)]
+    schema = subscriptions.select(*others).schema.add(_FILTER, StringType())
+    has_filter = _FILTER in subscriptions.columns
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            texts = []
+            filters = batch.column(_FILTER).to_pylist() if has_filter else [None] * len(batch)
+            for value, more in zip(batch.column(geometry).to_pylist(), filters, strict=True):
+                text = f"within({name}, '{geometry_text(value, kind)}')"
+                texts.append(f"{text} and ({more})" if more else text)
+            columns = [batch.column(column) for column in others]
+            yield pa.RecordBatch.from_arrays(
+                [*columns, pa.array(texts, pa.string())], names=[*others, _FILTER]
+            )
+
+    return subscriptions.mapInArrow(convert, schema)
+
+
+def _place(space: Space, given: str | None) -> str:
+    places = [one.name for one in space if isinstance(one, Place)]
+    if given is not None and given not in places:
+        listed = ", ".join(map(repr, places)) or "none"
+        raise UsageError(f"{given!r} is no location or point; the space has: {listed}")
+    if given is None and len(places) != 1:
+        listed = ", ".join(map(repr, places)) or "none"
+        raise UsageError(
+            f"geometries are of one location or point; the space has: {listed}\n"
+            "  hint: name it with place="
+        )
+    return given or places[0]
+
+
+def _kind(type_: DataType, column: str) -> str:
+    """Return the kind of nested lists by their depth; empty for bytes and texts."""
+    if isinstance(type_, BinaryType | StringType):
+        return ""
+    depth, inner = 0, type_
+    while isinstance(inner, ArrayType):
+        depth, inner = depth + 1, inner.elementType
+    if isinstance(inner, StructType) and {"x", "y"} <= set(inner.names) and depth in _NESTED:
+        return _NESTED[depth]
+    raise UsageError(
+        "a geometry is WKB, WKT, GeoJSON, or lists of {x, y}; "
+        f"{column!r} is {type_.simpleString()}"
+    )
