@@ -263,6 +263,7 @@ class SpaceTracks:
             "late": tracker.late,
             "repeated": tracker.repeated,
             "incomplete": tracker.incomplete,
+            "pending": len(self.pending),
         }
 
 

@@ -101,7 +101,7 @@ async def taken(service: Service, history: History, step: Step) -> None:
             if not ticks:
                 return
             given = (max(ticks) + 1,)
-        micros = int(moment(given[0]).timestamp() * 1_000_000)
+        micros = _micros(given[0])
         await result_of(core.edit(AdvanceTracks(T, SPACE, micros)))
 
 
@@ -116,8 +116,19 @@ async def settled(service: Service) -> None:
 
 def row_of(message: Message) -> tuple[str, Row]:
     """Return the id of a message, and its transition as the oracle says it, but for its number."""
-    one = json.loads(message.json("e"))
-    at, since = (tick_of(datetime.fromisoformat(one[name])) for name in ("at", "since"))
-    event = None if one["event"] is None else one["event"]["id"]
-    names = one["subscriptions"][0], one["transition"]
-    return one["id"], Row(one["key"], at, 0, *names, since, event, one["reason"])
+    said = json.loads(message.json("e"))
+    at, since = (tick_of(datetime.fromisoformat(said[name])) for name in ("at", "since"))
+    row = row_of_json(said | {"at": _micros(at), "since": _micros(since)})
+    return said["id"], row._replace(subscription=said["subscriptions"][0])
+
+
+def row_of_json(said: dict[str, Any]) -> Row:
+    """Return a transition of the log as a row."""
+    at, since = (said[name] // 1_000_000 - _micros(0) // 1_000_000 for name in ("at", "since"))
+    event = None if said["event"] is None else said["event"]["id"]
+    names = said.get("subscription", ""), said["transition"]
+    return Row(said["key"], at, 0, *names, since, event, said["reason"])
+
+
+def _micros(tick: int) -> int:
+    return int(moment(tick).timestamp() * 1_000_000)
