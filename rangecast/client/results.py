@@ -92,7 +92,7 @@ class TransitionMessage(NamedTuple):
     subscriptions: list[Id]
     """The one subscription."""
     transition: str
-    """enter, exit, inside or dwell."""
+    """enter, exit, inside, dwell or cross."""
     key: Id
     """The object."""
     at: datetime

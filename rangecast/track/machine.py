@@ -15,21 +15,21 @@ All transitions of an object at one moment are one group: sorted, and numbered o
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from rangecast.kernels.arrays import I32, I64, U8
+from rangecast.kernels.arrays import I64, U8
 from rangecast.kernels.jit import jit
+from rangecast.track.columns import Matched, Objects, Output, Rules, Stays
 
-EXIT, ENTER, INSIDE, DWELL = 0, 1, 2, 3
+EXIT, CROSS, ENTER, INSIDE, DWELL = 0, 1, 2, 3, 4
 """Transitions, in their order at one moment."""
 BY_EVENT, BY_EDIT, BY_REMOVAL, BY_SILENCE, BY_TIME = 0, 1, 2, 3, 4
 """Reasons."""
 NONE, KEEPS, ENDS = 0, 1, 2
 """Effects of the second condition of a rule on a stay."""
-MATCHED, SECOND = 1, 2
-"""Flags of an event for a subscription: its filter matches, its second condition does."""
+MATCHED, SECOND, CROSSED, UNSURE = 1, 2, 4, 8
+"""Flags of an event for a subscription: its filter matches, its second condition does, the path to
+the event meets it, the accuracy of the event doesn't tell on which side of the border it is."""
 SIGNAL, CONFIRMED, DWELT, EDITED, FIRST = 1, 2, 4, 8, 16
 """Flags of a stay."""
 AS_ENTER, AS_SILENT, AS_INSIDE = 0, 1, 2
@@ -41,65 +41,6 @@ STAYS, FREE, OUT, LATE, REPEATED, LIVE, NEXT, FULL = 0, 1, 2, 3, 4, 5, 6, 7
 """Places in the totals: stays ever used, first free one, rows of the output, late and repeated
 events, stays there are, when the next timer is due, whether it is the stays that have no room."""
 TOTALS = 8
-
-
-class Rules(NamedTuple):
-    """Row 0 is for all subscriptions but those that are listed, which have the rows after it."""
-
-    subscriptions: I64
-    confirm: I64
-    dwell: I64
-    first: I64
-    second: I64
-
-
-class Objects(NamedTuple):
-    """Columns of the objects, by slot."""
-
-    last: I64
-    """Time of the last event."""
-    stamp: I64
-    """Time of the last transition or event."""
-    number: I32
-    """Transitions at that time."""
-    stay: I32
-    """The first stay; -1: there is none."""
-
-
-class Stays(NamedTuple):
-    """Columns of the stays."""
-
-    subscription: I64
-    """Number of arrival in the live set."""
-    since: I64
-    """Time of the event that began it."""
-    left: I64
-    """Time of the event that was outside, if the signal is off."""
-    flags: U8
-    next: I32
-    """The next stay of the object, or the next free one."""
-
-
-class Output(NamedTuple):
-    """Columns of transitions."""
-
-    slot: I64
-    subscription: I64
-    kind: I64
-    reason: I64
-    at: I64
-    since: I64
-    number: I64
-    event: I64
-    """Row of the event; -1: there is none."""
-
-
-class Matched(NamedTuple):
-    """Subscriptions of each event, ascending: those of event e are at offsets[e] .. [e + 1]."""
-
-    offsets: I64
-    subscription: I64
-    flags: U8
 
 
 @jit
@@ -323,6 +264,9 @@ def _move_stays(
         if place < end and matched.subscription[place] == stays.subscription[stay]:
             flags = matched.flags[place]
             known[place] = 1
+        if flags & UNSURE:
+            before, stay = stay, stays.next[stay]
+            continue
         row = _row(rules, stays.subscription[stay])
         had = stays.flags[stay]
         if _signal(rules.second[row], flags, had & SIGNAL):
@@ -352,10 +296,20 @@ def _begin_stays(
     matched: Matched,
     known: U8,
     is_first: bool,
+    last: int,
 ) -> None:
-    """Begin the stays of an event."""
+    """Begin the stays of an event, and report what its path has crossed since the last one."""
     for place in range(matched.offsets[event], matched.offsets[event + 1]):
-        if known[place] or not matched.flags[place] & MATCHED:
+        flags = matched.flags[place]
+        if known[place] or flags & UNSURE:
+            continue
+        if not flags & MATCHED:
+            if flags & CROSSED:
+                row = totals[OUT]
+                out.slot[row], out.subscription[row] = slot, matched.subscription[place]
+                out.kind[row], out.reason[row] = CROSS, BY_EVENT
+                out.at[row], out.since[row], out.event[row] = at, last, event
+                totals[OUT] = row + 1
             continue
         stay = totals[FREE]
         if stay >= 0:
@@ -432,7 +386,7 @@ def apply_events(
             )
         if new:
             _begin_stays(
-                objects, stays, rules, out, totals, slot, at, event, matched, known, is_first
+                objects, stays, rules, out, totals, slot, at, event, matched, known, is_first, last
             )
         if has_timers and objects.stay[slot] >= 0:
             moment, is_silence = _next_moment(objects, stays, rules, slot, after)

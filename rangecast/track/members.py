@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import I32, I64, U8
+from rangecast.kernels.arrays import I32, I64
 from rangecast.match.live import match_live
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import terms_of
-from rangecast.track.machine import MATCHED, SECOND, Matched, Rules
+from rangecast.track.columns import Matched, Rules
+from rangecast.track.geometry.accuracy import Accuracy
+from rangecast.track.geometry.crossings import Paths, crossings
+from rangecast.track.geometry.extents import Extents
+from rangecast.track.local_time import Schedule
+from rangecast.track.machine import CROSSED, ENDS, MATCHED, SECOND, UNSURE
 from rangecast.track.rules import Rule, rule_table, second_condition
+from rangecast.track.waiting import merged
 
 if TYPE_CHECKING:
     from rangecast.engine import Engine
     from rangecast.kernels.arrays import F64
     from rangecast.liveset import View
+    from rangecast.model.filters.regions import Box
 
 
 class Edits(NamedTuple):
@@ -34,8 +41,14 @@ class Edits(NamedTuple):
 class Subscriptions:
     """The live set of a tracker at the last edit that it has seen."""
 
-    def __init__(self, engine: Engine, default: Rule, rules: Mapping[Id, Rule]):
+    def __init__(
+        self, engine: Engine, default: Rule, rules: Mapping[Id, Rule], accuracy: Accuracy | None
+    ):
         self._engine = engine
+        self._space = engine.space
+        self._accuracy = accuracy
+        self._extents = Extents(engine)
+        """Those whose rule has a `cross`, or all if events have an accuracy, by number."""
         self._second = type(engine)(engine.space)
         """Second conditions of rules, by number."""
         self.default = default
@@ -48,10 +61,14 @@ class Subscriptions:
         self._ruled: dict[Id, tuple[int, int]] = {}
         """Id -> number and row of those that have a rule of their own or a condition."""
         self._numbered: dict[int, Id] = {}
-        """Number -> id of those that have a condition."""
+        """Number -> id of those that have a condition or an extent."""
         self._new_rules: set[Id] = set()
         """Subscriptions whose rule has changed since the last look."""
         self.rules: Rules = rule_table(default, {})
+        self._schedules: dict[str, Schedule] = {}
+        self.longest_gap = 0
+        """Microseconds of the longest path that a rule looks at; 0: none does."""
+        self._sum_up()
         self.refresh()
 
     def __len__(self) -> int:
@@ -98,7 +115,7 @@ class Subscriptions:
 
     def _with_rules(self, old: View, view: View) -> set[Id]:
         """Return the subscriptions with a rule or a condition that an edit may have changed."""
-        everything = bool(self.default.second)
+        everything = bool(self.default.second or self._has_extent(self.default))
         if self._engine.rebuild_count != self._rebuilds:
             return {*self._ruled, *self.by_id, *(self._engine if everything else ())}
         ids = view.rows.ids
@@ -109,6 +126,8 @@ class Subscriptions:
     def _apply_rules(self, old: View, rows: Mapping[Id, int]) -> None:
         """Let rules and second conditions be those of the subscriptions as they are now."""
         view, renewed = self._view, False
+        gone: list[int] = []
+        extents: dict[int, list[Box]] = {}
         for one, row in rows.items():
             known = self._ruled.get(one)
             number = -1 if row < 0 else int(view.rows.arrival[row])
@@ -121,15 +140,22 @@ class Subscriptions:
                 before = terms_of(old.rows, known[1])
                 if known[1] == row or before == terms_of(view.rows, row):
                     continue
-            if known is not None and known[0] in self._second:
-                self._second.unsubscribe(known[0])
-                del self._numbered[known[0]]
+            if known is not None and self._numbered.pop(known[0], None) is not None:
+                gone.append(known[0])
+                if known[0] in self._second:
+                    self._second.unsubscribe(known[0])
             rule = self.rule(one)
             renewed = renewed or (not is_same and (one in self.by_id or one in self._new_rules))
-            if rule.second and row >= 0:
-                terms = terms_of(view.rows, row)
-                self._second.subscribe(number, second_condition(rule, self._engine.space, terms))
+            if row < 0:
+                continue
+            terms = terms_of(view.rows, row)
+            if rule.second:
+                self._second.subscribe(number, second_condition(rule, self._space, terms))
                 self._numbered[number] = one
+            if self._has_extent(rule):
+                extents[number] = terms
+                self._numbered[number] = one
+        self._extents.edit(gone, extents)
         self._new_rules.clear()
         if renewed:
             own = [
@@ -145,33 +171,70 @@ class Subscriptions:
         if rule is not None:
             self.by_id[subscription] = rule
         self._new_rules.add(subscription)
+        self._sum_up()
 
-    def match(self, points: F64) -> Matched:
-        """Match events against the set at the last edit that was seen; what matches is in use."""
+    def _has_extent(self, rule: Rule) -> bool:
+        return bool(rule.gap) or self._accuracy is not None
+
+    def _sum_up(self) -> None:
+        """Note what all rules need."""
+        rules = self.default, *self.by_id.values()
+        self.longest_gap = max(rule.gap for rule in rules)
+        self._schedules = {
+            rule.schedule: rule.hours for rule in rules if rule.schedule and rule.hours
+        }
+
+    def match(self, points: F64, times: I64, radii: F64 | None) -> Matched:
+        """Match events against the set at the last edit that was seen; what matches is in use.
+
+        radii   the accuracy of each event, if there is one
+        """
         found = match_live(self._view, points)
-        events, rows = found.events, found.rows
-        numbers = self._view.rows.arrival[rows]
-        flags: U8 = np.full(len(rows), MATCHED, np.uint8)
-        self._use(numbers, rows)
+        numbers = self._view.rows.arrival[found.rows]
+        self._use(numbers, found.rows)
+        parts = [(found.events, numbers, MATCHED)]
         if len(self._second):
             view = self._second._view
             second = match_live(view, points)
-            more = view.rows.ids[second.rows].astype(np.int64)
-            for number in set(more.tolist()):
-                one = self._numbered[number]
-                self._in_use[number] = one, self._ruled[one][1]
-            events = np.concatenate([events, second.events])
-            numbers = np.concatenate([numbers, more])
-            flags = np.concatenate([flags, np.full(len(more), SECOND, np.uint8)])
-        order = np.lexsort((numbers, events))
-        events, numbers, flags = events[order], numbers[order], flags[order]
-        if len(self._second) and len(events):
-            is_new = np.ones(len(events), np.bool_)
-            is_new[1:] = (np.diff(events) != 0) | (np.diff(numbers) != 0)
-            flags = np.add.reduceat(flags, np.flatnonzero(is_new), dtype=np.uint8)
-            events, numbers = events[is_new], numbers[is_new]
-        offsets = np.searchsorted(events, np.arange(len(points) + 1))
-        return Matched(offsets.astype(np.int64), numbers, flags)
+            parts.append((second.events, view.rows.ids[second.rows].astype(np.int64), SECOND))
+            self._use_numbered(parts[-1][1])
+        if self._accuracy is not None and radii is not None and (radii > 0).any():
+            unsure = self._accuracy.unsure(self._extents, points, radii)
+            parts.append((*unsure, UNSURE))
+            self._use_numbered(unsure[1])
+        return self._scheduled(merged(len(points), parts), times)
+
+    def crossed(self, matched: Matched, paths: Paths, times: I64) -> Matched:
+        """Return what events match together with what the paths to them cross."""
+        which, numbers = crossings(
+            self._extents, self._accuracy, lambda number: self.rule(self._numbered[number]), paths
+        )
+        self._use_numbered(numbers)
+        events = np.repeat(np.arange(len(matched.offsets) - 1), np.diff(matched.offsets))
+        parts = [(paths.event[which], numbers, CROSSED)]
+        for flag in (MATCHED, SECOND, UNSURE):
+            some = matched.flags & flag != 0
+            parts.append((events[some], matched.subscription[some], flag))
+        return self._scheduled(merged(len(times), parts), times)
+
+    def _scheduled(self, matched: Matched, times: I64) -> Matched:
+        """Return matches without those of filters outside of the hours of their rule."""
+        if not self._schedules:
+            return matched
+        offsets, numbers, flags = matched
+        events = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        held = {text: hours.holds(times) for text, hours in self._schedules.items()}
+        for at, (event, number) in enumerate(zip(events.tolist(), numbers.tolist(), strict=True)):
+            rule = self.rule(self._in_use[number][0])
+            if rule.schedule is not None and not held[rule.schedule][event]:
+                # Outside of its hours a filter matches nothing; `until` is a filter of its own.
+                flags[at] &= SECOND if rule.second == ENDS else 0
+        return matched
+
+    def _use_numbered(self, numbers: I64) -> None:
+        for number in set(numbers.tolist()):
+            one = self._numbered[number]
+            self._in_use[number] = one, self._ruled[one][1]
 
     def _use(self, numbers: I64, rows: I32) -> None:
         distinct, places = np.unique(numbers, return_index=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import UsageError, choices_hint
+from rangecast.model.attributes.places import Place
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.regions import Box
 from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_filter
-from rangecast.track.machine import ENDS, KEEPS, NONE, Rules
-from rangecast.track.margins import Margin, margin_of, widened
+from rangecast.track.columns import Rules
+from rangecast.track.geometry.margins import Margin, margin_of, widened
+from rangecast.track.local_time import Schedule
+from rangecast.track.machine import ENDS, KEEPS, NONE
 from rangecast.track.moments import Length, length_of, text_of_length
 
+_SPEED = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(m/s|km/h|mph|kn)\s*")
+_SPEEDS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704, "kn": 1852 / 3600}
 FIRST = ("enter", "silent", "inside")
 """Reports of a first sighting inside; the place is its number in the kernel."""
 
@@ -32,6 +38,11 @@ class Rule:
     margin   attribute -> by how much its ranges or shapes are wider for an object that is inside:
              a number, for a location a length such as "20 m"
     until    filter that ends a stay; until it matches, an object stays inside
+    cross    longest time between two events whose path is looked at: a `cross` is reported if both
+             are outside and the path meets the filter
+    max_speed   of a path: a faster one crosses nothing. "50 m/s" or "200 km/h" for a location, a
+             number of units per second for a point
+    schedule    local times at which the filter matches, as in "Mon-Fri 08:00-18:00 Europe/Berlin"
     """
 
     for_: Length | None = None
@@ -39,12 +50,22 @@ class Rule:
     first: str = "enter"
     margin: Mapping[str, Margin] | None = None
     until: str | None = None
+    cross: Length | None = None
+    max_speed: str | float | None = None
+    schedule: str | None = None
     _confirm: int = field(init=False, repr=False, compare=False)
     _dwell: int = field(init=False, repr=False, compare=False)
+    _gap: int = field(init=False, repr=False, compare=False)
+    _hours: Schedule | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_confirm", length_of("for_", self.for_, min=0) or 0)
         object.__setattr__(self, "_dwell", length_of("dwell", self.dwell) or 0)
+        object.__setattr__(self, "_gap", length_of("cross", self.cross) or 0)
+        hours = None if self.schedule is None else Schedule(self.schedule)
+        object.__setattr__(self, "_hours", hours)
+        if self.max_speed is not None and not self._gap:
+            raise UsageError("max_speed is for cross\n  hint: give both: Rule(cross='5 min', ...)")
         if self.first not in FIRST:
             raise UsageError(
                 f"first is one of {', '.join(map(repr, FIRST))}; given: {self.first!r}\n"
@@ -62,6 +83,16 @@ class Rule:
         return KEEPS if self.margin is not None else ENDS if self.until is not None else NONE
 
     @property
+    def gap(self) -> int:
+        """Microseconds of the longest path that is looked at; 0: none is."""
+        return self._gap
+
+    @property
+    def hours(self) -> Schedule | None:
+        """The schedule."""
+        return self._hours
+
+    @property
     def numbers(self) -> tuple[int, int, int, int]:
         """The rule as the kernel reads it."""
         return self._confirm, self._dwell, FIRST.index(self.first), self.second
@@ -74,6 +105,9 @@ class Rule:
             "dwell": text_of_length(self._dwell or None),
             "margin": margin,
             "until": self.until,
+            "cross": text_of_length(self._gap or None),
+            "max_speed": self.max_speed,
+            "schedule": self.schedule,
         }
         return {"first": self.first} | {k: v for k, v in given.items() if v is not None}
 
@@ -91,6 +125,27 @@ def check_rule(rule: Rule, space: Space) -> None:
         margin_of(space, name, margin)
     if rule.until is not None:
         as_filter(rule.until, space)
+    if rule.max_speed is not None:
+        speed_of(rule.max_speed, space)
+
+
+def speed_of(given: str | float, space: Space) -> float:
+    """Return a speed in metres, or in units of a plane, per second."""
+    places = [one for one in space if isinstance(one, Place)]
+    found = _SPEED.fullmatch(given) if isinstance(given, str) else None
+    on_earth = any(one.earth for one in places)
+    value = 0.0
+    if found and on_earth:
+        value = float(found[1]) * _SPEEDS[found[2]]
+    elif isinstance(given, int | float) and not isinstance(given, bool) and not on_earth:
+        value = float(given)
+    if not places or not 0 < value < np.inf:
+        expected = "'200 km/h' or '50 m/s'" if on_earth else "units per second"
+        raise UsageError(
+            "max_speed is that of a location, such as '200 km/h', or of a point, in units per "
+            f"second\n  given: {given!r}, expected: {expected if places else 'a space with one'}"
+        )
+    return value
 
 
 def rule_table(default: Rule, by_subscription: Mapping[int, Rule]) -> Rules:

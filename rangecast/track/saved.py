@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.kernels.arrays import I64
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.sets.members import Id
 from rangecast.model.snapshot import (
     id_buffers,
@@ -18,7 +18,7 @@ from rangecast.model.snapshot import (
     with_prefix,
     without_prefix,
 )
-from rangecast.track.machine import Matched
+from rangecast.track.columns import Matched
 from rangecast.track.state import Content
 from rangecast.track.waiting import Batch
 
@@ -38,31 +38,38 @@ class Saved(NamedTuple):
     settings: dict[str, Any]
     progress: dict[str, Any]
 
-    def renumbered(self, numbers: I64) -> tuple[Content, Batch]:
-        """Return content and waiting events with other numbers of the subscriptions."""
+    def renumbered(self, numbers: I64, width: int) -> tuple[Content, Batch]:
+        """Return content and waiting events with other numbers of the subscriptions.
+
+        width   of points; those of a space with fewer attributes begin no path
+        """
         own = np.searchsorted(self.numbers, self.content.subscription)
-        content = self.content._replace(subscription=numbers[own])
+        points = _widened(self.content.points, width)
+        content = self.content._replace(subscription=numbers[own], points=points)
         offsets, subscription, flags = self.waiting.matched
         new = numbers[np.searchsorted(self.numbers, subscription)]
         events = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         order = np.lexsort((new, events))
         matched = Matched(offsets.copy(), new[order], flags[order])
-        return content, self.waiting._replace(matched=matched)
+        points = _widened(self.waiting.points, width)
+        return content, self.waiting._replace(matched=matched, points=points)
 
 
 def save_tracker(path: str | Path, saved: Saved, *, overwrite: bool) -> None:
     """Write a snapshot; one that already exists is rejected, or replaced with `overwrite`."""
     content, waiting = saved.content, saved.waiting
     known = waiting.ids.is_valid()
-    fill: Id = 0 if pa.types.is_integer(waiting.ids.type) else ""
+    has_texts = pa.types.is_large_string(waiting.ids.type) or pa.types.is_string(waiting.ids.type)
+    waiting_ids = waiting.ids if has_texts else waiting.ids.cast(pa.int64())
     arrays = {
         **with_prefix("key_", id_buffers(content.keys)),
         **{name: getattr(content, name) for name in content._fields[1:]},
         **with_prefix("waiting_key_", id_buffers(waiting.keys)),
         **with_prefix("waiting_", waiting.matched._asdict()),
         "waiting_times": waiting.times,
+        "waiting_points": waiting.points,
         "waiting_has_id": known.to_numpy(zero_copy_only=False),
-        **with_prefix("waiting_id_", id_buffers(waiting.ids.fill_null(fill))),
+        **with_prefix("waiting_id_", id_buffers(waiting_ids.fill_null("" if has_texts else 0))),
         "numbers": saved.numbers,
         "gone": np.array(saved.gone, np.bool_),
         **with_prefix("subscription_", id_buffers(_as_ids(saved.ids))),
@@ -84,11 +91,16 @@ def load_tracker(path: str | Path) -> Saved:
         arrays["waiting_times"],
         ids,
         Matched(*(arrays[f"waiting_{name}"] for name in Matched._fields)),
+        arrays["waiting_points"],
     )
     subscriptions = ids_of_buffers(without_prefix("subscription_", arrays)).to_pylist()
     gone = arrays["gone"].tolist()
     numbers = arrays["numbers"]
     return Saved(content, waiting, numbers, subscriptions, gone, meta["settings"], meta["progress"])
+
+
+def _widened(points: F64, width: int) -> F64:
+    return points if points.shape[1] in (0, width) else np.full((len(points), width), np.nan)
 
 
 def _as_ids(ids: list[Id]) -> pa.Array:

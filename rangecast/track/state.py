@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.kernels.arrays import I32, I64, U8, AnyArray, offsets_of
+from rangecast.kernels.arrays import F64, I32, I64, U8, AnyArray, offsets_of
+from rangecast.track.columns import Matched, Objects, Output, Rules, Stays
+from rangecast.track.geometry.crossings import NO_EVENT, STORED, Paths, previous
 from rangecast.track.keys import Keys, roomy
 from rangecast.track.machine import (
     FAR,
@@ -26,11 +28,6 @@ from rangecast.track.machine import (
     REPEATED,
     STAYS,
     TOTALS,
-    Matched,
-    Objects,
-    Output,
-    Rules,
-    Stays,
     apply_events,
     edit_stays,
     run_timers,
@@ -55,6 +52,8 @@ class Content(NamedTuple):
     since: I64
     left: I64
     flags: U8
+    points: F64
+    """(objects, d) the last event of each, where paths are looked at."""
 
 
 class State:
@@ -83,6 +82,7 @@ class State:
             content.flags.copy(),
             following,
         )
+        self._points = content.points.copy()
         self._totals[STAYS] = self._totals[LIVE] = stays
         self._totals[FREE] = -1
         self._count = count
@@ -114,7 +114,7 @@ class State:
     def memory(self) -> int:
         """Bytes of the arrays."""
         arrays = (*self._objects, *self._stays)
-        return self.keys.memory + sum(array.nbytes for array in arrays)
+        return self.keys.memory + self._points.nbytes + sum(array.nbytes for array in arrays)
 
     def subscriptions(self) -> I64:
         """Return the subscriptions that some object has a stay with, each once."""
@@ -144,6 +144,34 @@ class State:
         self._count += int(np.count_nonzero(is_new))
         found: I64 = slots[coded.indices.to_numpy()]
         return found
+
+    def paths(self, slots: I64, times: I64, points: F64, longest: int, after: int) -> Paths:
+        """Return the paths to events that are about to be applied, and remember their ends.
+
+        points    (events, d + 1) values and accuracy; longest, after: in microseconds
+        """
+        width = points.shape[1]
+        if self._points.shape[1] != width:
+            self._points = np.full((len(self._objects.last), width), np.nan)
+        if len(self._points) < len(self._objects.last):
+            more = np.full((len(self._objects.last) - len(self._points), width), np.nan)
+            self._points = np.concatenate([self._points, more])
+        last = self._objects.last
+        before, newest = np.empty(len(slots), np.int64), np.zeros(len(slots), np.int64)
+        previous(np.argsort(slots, kind="stable"), slots, times, last, before, newest)
+        is_stored = before == STORED
+        earlier = np.where(is_stored, last[slots], times[np.maximum(before, 0)])
+        known = (before != NO_EVENT) & (earlier != NEVER)
+        gap = np.where(known, times - earlier, 0)
+        rows = np.flatnonzero(known & (gap <= (longest if after < 0 else min(longest, after))))
+        start = np.where(
+            is_stored[rows, None], self._points[slots[rows]], points[np.maximum(before[rows], 0)]
+        )
+        has_start = ~np.isnan(start).any(axis=1) & ~np.isnan(points[rows]).any(axis=1)
+        rows, start = rows[has_start], start[has_start]
+        ends = np.flatnonzero(newest)
+        self._points[slots[ends]] = points[ends]
+        return Paths(rows, gap[rows], start[:, :-1], points[rows, :-1], start[:, -1])
 
     def apply(
         self, slots: I64, times: I64, matched: Matched, rules: Rules, after: int, *, inside: bool
@@ -239,7 +267,15 @@ class State:
             columns.since[stays],
             columns.left[stays],
             columns.flags[stays],
+            self._points_of(slots),
         )
+
+    def _points_of(self, slots: I64) -> F64:
+        """Return the last events of some objects; NaN: they weren't kept."""
+        found = np.full((len(slots), self._points.shape[1]), np.nan)
+        known = slots < len(self._points)
+        found[known] = self._points[slots[known]]
+        return found
 
 
 def _output(rows: int) -> Output:
@@ -254,4 +290,5 @@ _EMPTY = Content(
     pa.nulls(0, pa.large_string()),
     *(_none(np.int64), _none(np.int64), _none(np.int32), _none(np.int64)),
     *(_none(np.int64), _none(np.int64), _none(np.int64), _none(np.uint8)),
+    np.zeros((0, 0)),
 )

@@ -26,7 +26,9 @@ from rangecast.model.encoding.events import encode_event, encode_events, values_
 from rangecast.model.sets.members import Id
 from rangecast.model.validation.flags import flag
 from rangecast.results import separated
-from rangecast.track.machine import AS_ENTER, CONFIRMED, EDITED, FAR, NEVER, Output
+from rangecast.track.columns import Output
+from rangecast.track.geometry.accuracy import Accuracy
+from rangecast.track.machine import AS_ENTER, CONFIRMED, EDITED, FAR, NEVER
 from rangecast.track.members import Subscriptions
 from rangecast.track.moments import Length, length_of, micros_of, text_of_length
 from rangecast.track.rules import Rule, check_rule
@@ -50,6 +52,9 @@ class Tracker:
     lateness   how far behind the newest event an event may come; events wait this long for earlier
                ones. `None`: events of an object come in order, and none waits
     inside     report each event of a stay as `inside`, too
+    accuracy   column of events with the accuracy of their place, in metres of a location, in units
+               of a point; or attribute -> column. An event that may be on either side of a border
+               changes nothing
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Tracker:
         after: Length | None = None,
         lateness: Length | None = None,
         inside: bool = False,
+        accuracy: str | Mapping[str, str] | None = None,
     ):
         space = engine.space
         self.engine, self.key, self.time = engine, key, time
@@ -75,7 +81,8 @@ class Tracker:
         default = rule or Rule()
         for one in (default, *(rules or {}).values()):
             check_rule(one, space)
-        self._set = Subscriptions(engine, default, rules or {})
+        self._accuracy = None if accuracy is None else Accuracy(space, accuracy)
+        self._set = Subscriptions(engine, default, rules or {}, self._accuracy)
         self._state = State()
         self._waiting = no_events()
         self._kind: type | None = None
@@ -115,8 +122,9 @@ class Tracker:
     @property
     def memory(self) -> int:
         """Bytes of the state: objects, stays and waiting events."""
-        keys, times, ids, matched = self._waiting
-        waiting = keys.nbytes + times.nbytes + ids.nbytes + sum(a.nbytes for a in matched)
+        keys, times, ids, matched, points = self._waiting
+        waiting = keys.nbytes + times.nbytes + ids.nbytes + points.nbytes
+        waiting += sum(array.nbytes for array in matched)
         return self._state.memory + int(waiting)
 
     def inside(self, key: Id) -> list[Id]:
@@ -145,13 +153,16 @@ class Tracker:
         """
         given = dict(values_of(event))
         key = given.get(self.key)
-        if self.key not in self.engine.space.names:
-            given.pop(self.key, None)
+        radius = None if self._accuracy is None else given.get(self._accuracy.column)
+        for column in self._columns:
+            if column not in self.engine.space.names:
+                given.pop(column, None)
         parts = self._take_edits()
         point = encode_event(given, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
         known = event.get("id")
         ids = pa.array([known if isinstance(known, str | int) else None])
-        return [*joined([*parts, *self._take(pa.array([key]), point[None], ids)])]
+        radii = self._radii(pa.array([radius]))
+        return [*joined([*parts, *self._take(pa.array([key]), point[None], ids, radii)])]
 
     def update_many(
         self,
@@ -173,15 +184,37 @@ class Tracker:
             ignore_unknown=ignore_unknown,
             nan=nan,
             id=id,
-            keep=[self.key],
+            keep=self._columns,
         )
         known, kept = separated(ids)
-        keys = pa.array([], pa.int64()) if kept is None else kept.column(0).combine_chunks()
-        return joined([*parts, *self._take(keys, points, known)])
+        if kept is None:
+            return joined(parts)
+        keys = kept.column(0).combine_chunks()
+        radii = self._radii(kept.column(kept.num_columns - 1).combine_chunks())
+        return joined([*parts, *self._take(keys, points, known, radii)])
 
-    def update_points(self, keys: pa.Array, points: F64, ids: pa.Array) -> Transitions:
-        """Take events already encoded, (events, d), with their keys and ids."""
-        return joined([*self._take_edits(), *self._take(keys, points, ids)])
+    def update_points(
+        self, keys: pa.Array, points: F64, ids: pa.Array, accuracy: pa.Array | None = None
+    ) -> Transitions:
+        """Take events already encoded, (events, d), with their keys, ids and accuracy."""
+        radii = None if accuracy is None else self._radii(accuracy)
+        return joined([*self._take_edits(), *self._take(keys, points, ids, radii)])
+
+    @property
+    def _columns(self) -> list[str]:
+        """Columns of events beside those of the space."""
+        return [self.key] if self._accuracy is None else [self.key, self._accuracy.column]
+
+    def _radii(self, given: pa.Array) -> F64 | None:
+        """Return the accuracy of events; one without any is exact."""
+        if self._accuracy is None:
+            return None
+        try:
+            radii: F64 = given.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+            return np.nan_to_num(radii)
+        except pa.ArrowInvalid:
+            column = self._accuracy.column
+            raise UsageError(f"{column!r} takes numbers; given: {given.type}") from None
 
     def advance(self, moment: Any) -> Transitions:
         """Let event time pass: no event before this moment comes any more.
@@ -223,7 +256,9 @@ class Tracker:
         out = self._state.edit(edits.removed, edits.edited)
         return [self._named(out, None)]
 
-    def _take(self, keys: pa.Array, points: F64, ids: pa.Array) -> list[Transitions]:
+    def _take(
+        self, keys: pa.Array, points: F64, ids: pa.Array, radii: F64 | None
+    ) -> list[Transitions]:
         """Take events: those that are neither incomplete nor late."""
         texts = self._as_texts(keys)
         times = points[:, self._axis]
@@ -238,8 +273,12 @@ class Tracker:
             self._newest = int(newest[-1])
         rows = np.flatnonzero(good & ~is_late)
         taken = pa.array(rows)
-        matched = self._set.match(points[rows])
-        batch = Batch(texts.take(taken), micros[rows], ids.take(taken), matched)
+        points, radii = points[rows], None if radii is None else radii[rows]
+        matched = self._set.match(points, micros[rows], radii)
+        kept = np.zeros((len(rows), 0))
+        if self._set.longest_gap:
+            kept = np.column_stack([points, np.zeros(len(rows)) if radii is None else radii])
+        batch = Batch(texts.take(taken), micros[rows], ids.take(taken), matched, kept)
         if self._lateness is None:
             return [self._apply(batch)]
         self._waiting = followed(self._waiting, batch)
@@ -268,8 +307,13 @@ class Tracker:
     def _apply(self, batch: Batch) -> Transitions:
         """Apply events in their order."""
         slots = self._state.slots_of(batch.keys)
+        matched, longest = batch.matched, self._set.longest_gap
+        if longest and batch.points.shape[1]:
+            given = slots, batch.times, batch.points
+            paths = self._state.paths(*given, longest, self._silence)
+            matched = self._set.crossed(matched, paths, batch.times)
         out = self._state.apply(
-            slots, batch.times, batch.matched, self._set.rules, self._silence, inside=self._inside
+            slots, batch.times, matched, self._set.rules, self._silence, inside=self._inside
         )
         named = self._named(out, batch.ids)
         self._state.forget(self._forgotten(), slots)
@@ -286,17 +330,19 @@ class Tracker:
     def _shortest(self) -> int:
         """Return the shortest length of a timer."""
         rules = self._set.rules
-        lengths = np.concatenate([rules.confirm, rules.dwell, [self._silence]])
+        others = [self._silence, self._set.longest_gap]
+        lengths = np.concatenate([rules.confirm, rules.dwell, others])
         lengths = lengths[lengths > 0]
         return int(lengths.min()) if len(lengths) else FAR - max(self._watermark, 0)
 
     def _forgotten(self) -> int:
         """Return the moment before which an object's last event was if it may be forgotten."""
-        if (self._set.rules.first == AS_ENTER).all():
-            return self._watermark
-        if self._after is None or self._watermark == NEVER:
-            return NEVER
-        return self._watermark - self._after
+        held = self._set.longest_gap
+        if (self._set.rules.first != AS_ENTER).any():
+            if self._after is None:
+                return NEVER
+            held = max(held, self._after)
+        return self._watermark if self._watermark == NEVER else self._watermark - held
 
     def _as_texts(self, keys: pa.Array) -> pa.Array:
         """Return keys as texts, after a check of their kind."""
@@ -347,6 +393,7 @@ class Tracker:
             "after": text_of_length(self._after),
             "lateness": text_of_length(self._lateness),
             "inside": self._inside,
+            "accuracy": None if self._accuracy is None else self._accuracy.definition(),
         }
         progress = {
             "newest": self._newest,
@@ -377,7 +424,7 @@ class Tracker:
         settings["rules"] = {one: Rule(**rule) for one, rule in settings["rules"]}
         tracker = cls(engine, **settings)
         numbers = tracker._set.restore(saved.ids, saved.gone)
-        content, waiting = saved.renumbered(numbers)
+        content, waiting = saved.renumbered(numbers, len(engine.space) + 1)
         tracker._state = State(content)
         tracker._waiting = waiting
         tracker._newest, tracker._watermark = progress["newest"], progress["watermark"]

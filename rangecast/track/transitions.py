@@ -15,7 +15,7 @@ from rangecast.model.display import counted
 from rangecast.model.sets.members import Id
 from rangecast.track.moments import micros_of, moment_of
 
-KINDS = ("exit", "enter", "inside", "dwell")
+KINDS = ("exit", "cross", "enter", "inside", "dwell")
 """By their number in the kernel, which is their order at one moment."""
 REASONS = ("event", "edited", "removed", "silent", "time")
 _ID_BYTES = 16
@@ -29,11 +29,11 @@ class Transition(NamedTuple):
     """The object."""
     subscription: Id
     transition: str
-    """enter, exit, inside or dwell."""
+    """enter, exit, inside, dwell or cross."""
     at: datetime
     """When it took effect, in event time."""
     since: datetime
-    """When the stay began."""
+    """When the stay began; of a `cross`, the time of the event before."""
     event: Id | None
     """Id of the event that caused it; `None`: a timer or an edit did, or the event has no id."""
     reason: str

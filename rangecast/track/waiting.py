@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rangecast.kernels.arrays import I64, Bool, offsets_of
-from rangecast.track.machine import Matched
+from rangecast.kernels.arrays import F64, I32, I64, Bool, offsets_of
+from rangecast.track.columns import Matched
 
 _TEXT = pa.large_string()
 
@@ -22,6 +23,8 @@ class Batch(NamedTuple):
     ids: pa.Array
     """Null: an event has none."""
     matched: Matched
+    points: F64
+    """(events, d) and their accuracy, where paths are looked at; (events, 0) elsewhere."""
 
     def take(self, rows: I64) -> Batch:
         """Return some events."""
@@ -31,7 +34,8 @@ class Batch(NamedTuple):
         places = np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], counts)
         matched = Matched(ends, subscription[places], flags[places])
         taken = pa.array(rows)
-        return Batch(self.keys.take(taken), self.times[rows], self.ids.take(taken), matched)
+        keys, ids = self.keys.take(taken), self.ids.take(taken)
+        return Batch(keys, self.times[rows], ids, matched, self.points[rows])
 
     def without(self, removed: I64) -> Batch:
         """Return the same events without matches of removed subscriptions."""
@@ -45,7 +49,7 @@ def no_events() -> Batch:
     """Return a batch without events."""
     nothing = np.zeros(0, np.int64)
     matched = Matched(np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8))
-    return Batch(pa.array([], _TEXT), nothing, pa.array([], pa.int64()), matched)
+    return Batch(pa.array([], _TEXT), nothing, pa.array([], pa.int64()), matched, np.zeros((0, 0)))
 
 
 def followed(first: Batch, then: Batch) -> Batch:
@@ -67,7 +71,31 @@ def followed(first: Batch, then: Batch) -> Batch:
         np.concatenate([first.matched.flags, then.matched.flags]),
     )
     keys = pa.concat_arrays([first.keys, then.keys])
-    return Batch(keys, np.concatenate([first.times, then.times]), pa.concat_arrays(ids), matched)
+    times = np.concatenate([first.times, then.times])
+    return Batch(keys, times, pa.concat_arrays(ids), matched, _stacked(first.points, then.points))
+
+
+def _stacked(first: F64, then: F64) -> F64:
+    """Return points of two batches; those that weren't kept are NaN."""
+    width = max(first.shape[1], then.shape[1])
+    both = [one if one.shape[1] else np.full((len(one), width), np.nan) for one in (first, then)]
+    return np.concatenate(both)
+
+
+def merged(count: int, parts: Sequence[tuple[I64 | I32, I64, int]]) -> Matched:
+    """Return what is known of some events: (events, subscriptions, flag) of each kind as one."""
+    events = np.concatenate([one for one, _, _ in parts])
+    numbers = np.concatenate([one for _, one, _ in parts])
+    flags = np.concatenate([np.full(len(one), flag, np.uint8) for one, _, flag in parts])
+    order = np.lexsort((numbers, events))
+    events, numbers, flags = events[order], numbers[order], flags[order]
+    if len(parts) > 1 and len(events):
+        is_new = np.ones(len(events), np.bool_)
+        is_new[1:] = (np.diff(events) != 0) | (np.diff(numbers) != 0)
+        flags = np.bitwise_or.reduceat(flags, np.flatnonzero(is_new))
+        events, numbers = events[is_new], numbers[is_new]
+    offsets = np.searchsorted(events, np.arange(count + 1))
+    return Matched(offsets.astype(np.int64), numbers, flags)
 
 
 def due(waiting: Batch, watermark: int) -> tuple[Batch, Batch]:

@@ -73,8 +73,21 @@ IN_KERNEL = {
         "if flags & MATCHED and not (was and rule == ENDS and flags & SECOND):",
     ),
     "a margin lets objects enter": (
-        "if known[place] or not matched.flags[place] & MATCHED:",
+        "        if not flags & MATCHED:\n            if",
+        "        if not flags & (MATCHED | SECOND):\n            if",
+    ),
+    "a path crosses what its object was inside of": (
+        "if known[place] or flags & UNSURE:",
+        "if (known[place] and not flags & CROSSED) or flags & UNSURE:",
+    ),
+    "an unsure event ends a stay": ("        if flags & UNSURE:\n", "        if False:\n"),
+    "an unsure event begins a stay": (
+        "if known[place] or flags & UNSURE:",
         "if known[place]:",
+    ),
+    "a crossing comes after an enter": (
+        "EXIT, CROSS, ENTER, INSIDE, DWELL = 0, 1, 2, 3, 4",
+        "EXIT, CROSS, ENTER, INSIDE, DWELL = 0, 2, 1, 3, 4",
     ),
     "an edit is remembered after the next event": ("& ~np.uint8(EDITED)", "& ~np.uint8(0)"),
 }
@@ -133,7 +146,59 @@ class SeesNoEdits(Tracker):
             Subscriptions._changed = found
 
 
+class NoLongestGap(Tracker):
+    """Looks at paths of any length."""
+
+    def _apply(self, batch):
+        paths = state.State.paths
+        longest = lambda self, *given: paths(self, *given[:3], machine.FAR, given[4])  # noqa: E731
+        rules = [self._set.default, *self._set.by_id.values()]
+        gaps = [rule._gap for rule in rules]
+        for rule in rules:
+            object.__setattr__(rule, "_gap", rule._gap and machine.FAR)
+        state.State.paths = longest
+        try:
+            return super()._apply(batch)
+        finally:
+            state.State.paths = paths
+            for rule, gap in zip(rules, gaps, strict=True):
+                object.__setattr__(rule, "_gap", gap)
+
+
+class PathsAcrossSilence(Tracker):
+    """Looks at paths from before a silence."""
+
+    def _apply(self, batch):
+        paths = state.State.paths
+        state.State.paths = lambda self, *given: paths(self, *given[:4], -1)
+        try:
+            return super()._apply(batch)
+        finally:
+            state.State.paths = paths
+
+
+class PathsOfIgnoredEvents(Tracker):
+    """Takes the last event that came as the beginning of a path, even if it was ignored."""
+
+    def _apply(self, batch):
+        found = super()._apply(batch)
+        if batch.points.shape[1]:
+            self._state._points[self._state.slots_of(batch.keys)] = batch.points
+        return found
+
+
+class ExactAfterAll(Tracker):
+    """Takes every event as exact."""
+
+    def _radii(self, given):
+        return None
+
+
 IN_PYTHON = [
+    NoLongestGap,
+    PathsAcrossSilence,
+    PathsOfIgnoredEvents,
+    ExactAfterAll,
     AppliesAtOnce,
     ForgetsTooEarly,
     OpensAsNew,

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 from rangecast import Engine, Number, Rule, Space, Timestamp, Tracker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-ORDER = {"exit": 0, "enter": 1, "inside": 2, "dwell": 3}
+ORDER = {"exit": 0, "cross": 1, "enter": 2, "inside": 3, "dwell": 4}
 Span = tuple[int, int]
 
 
 class Step(NamedTuple):
     """A step and what it takes.
 
-    event: key, tick, value, id. subscribe, replace: id, span. unsubscribe: id. advance: tick.
-    flush, save: nothing.
+    event: key, tick, value, id, accuracy. subscribe, replace: id, span. unsubscribe: id.
+    advance: tick. flush, save: nothing.
     """
 
     do: str
@@ -40,6 +40,7 @@ class RuleOf(NamedTuple):
     first: str = "enter"
     margin: int = 0
     until: Span | None = None
+    cross: int = 0
 
 
 @dataclass
@@ -52,6 +53,7 @@ class History:
     after: int | None = None
     lateness: int | None = None
     inside: bool = False
+    accuracy: bool = False
 
 
 class Row(NamedTuple):
@@ -89,7 +91,10 @@ class Thing:
     last: int | None = None
     now: int | None = None
     stamp: int | None = None
-    """Time of the last event or transition."""
+    """Time of the last event or timer."""
+    value: int = 0
+    error: int = 0
+    """Of the last event."""
     stays: dict[tuple[int, str], Stay] = field(default_factory=dict)
 
 
@@ -101,7 +106,7 @@ class Oracle:
         self.seen: dict[str, tuple[int, Span]] = {}
         self.arrivals = 0
         self.things: dict[str, Thing] = {}
-        self.waiting: list[tuple[int, int, str, int, dict[str, Any]]] = []
+        self.waiting: list[tuple[int, int, str, int, dict[str, Any], Span]] = []
         self.newest: int | None = None
         self.watermark: int | None = None
         self.late = self.repeated = 0
@@ -146,7 +151,8 @@ class Oracle:
                     one[4].pop((arrival, name), None)
         self.seen = dict(self.filters)
 
-    def event(self, key: str, tick: int, value: int, number: int) -> None:
+    def event(self, key: str, tick: int, value: int, number: int, error: int) -> None:
+        error = error if self.h.accuracy else 0
         self.look()
         if self.newest is None or tick > self.newest:
             self.newest = tick
@@ -164,11 +170,12 @@ class Oracle:
                 second = lo - rule.margin <= value <= hi + rule.margin
             if rule.until:
                 second = not rule.until[0] <= value <= rule.until[1]
-            matches[arrival, name] = (lo <= value <= hi, second)
+            matches[arrival, name] = (lo <= value <= hi, second, unsure(lo, hi, value, error))
+        place = value, error
         if self.h.lateness is None:
-            self.apply(tick, key, number, matches)
+            self.apply(tick, key, number, matches, place)
             return
-        self.waiting.append((tick, len(self.waiting), key, number, matches))
+        self.waiting.append((tick, len(self.waiting), key, number, matches, place))
         self.move(floor)
 
     def advance(self, tick: int) -> None:
@@ -185,8 +192,8 @@ class Oracle:
         self.watermark = watermark
         ready = sorted((e for e in self.waiting if e[0] < watermark), key=lambda e: e[0])
         self.waiting = [e for e in self.waiting if e[0] >= watermark]
-        for tick, _, key, number, matches in ready:
-            self.apply(tick, key, number, matches)
+        for tick, _, key, number, matches, place in ready:
+            self.apply(tick, key, number, matches, place)
         for thing in self.things.values():
             self.pass_time(thing, watermark - 1)
 
@@ -214,6 +221,7 @@ class Oracle:
                 continue
             if not stay.confirmed and tick - stay.since >= rule.for_:
                 stay.confirmed = True
+                thing.stamp = tick
                 kind = rule.first if stay.is_first else "enter"
                 if kind != "silent":
                     group.append((kind, arrival, name, stay.since, None, "time"))
@@ -228,7 +236,18 @@ class Oracle:
                 group.append(("dwell", arrival, name, stay.since, None, "time"))
         return group
 
-    def apply(self, tick: int, key: str, number: int, matches: dict[Any, Any]) -> None:
+    def crossed(self, thing: Thing, tick: int, value: int, had: set[Any]) -> list[Any]:
+        """Return what a path has met since the last event; it must be applied by then."""
+        found = []
+        gap = tick - thing.last
+        for name, (arrival, (lo, hi)) in self.filters.items():
+            is_met = max(min(thing.value, value), lo) <= min(max(thing.value, value), hi)
+            is_met = is_met and not unsure(lo, hi, thing.value, thing.error)
+            if is_met and 0 < gap <= self.rule(name).cross and (arrival, name) not in had:
+                found.append((arrival, name))
+        return found
+
+    def apply(self, tick: int, key: str, number: int, matches: dict[Any, Any], place: Span) -> None:
         thing = self.things.setdefault(key, Thing(key))
         if thing.last is not None and tick <= thing.last:
             if tick == thing.last:
@@ -240,12 +259,23 @@ class Oracle:
         is_first = thing.last is None or (
             self.h.after is not None and tick - thing.last > self.h.after
         )
+        had = {*thing.stays}
+        paths = [] if is_first else self.crossed(thing, tick, place[0], had)
+        before = thing.last
         thing.last = thing.now = thing.stamp = tick
+        thing.value, thing.error = place
         group: list[Any] = []
+        for arrival, name in paths:
+            matched, _, doubt = matches.get((arrival, name), (False, None, False))
+            if not matched and not doubt:
+                group.append(("cross", arrival, name, before, number, "event"))
         for (arrival, name), stay in list(thing.stays.items()):
             rule = self.rule(name)
-            unknown = False, rule.until is not None  # an event matches nothing that came after it
-            matched, second = matches.get((arrival, name), unknown)
+            # An event matches nothing that came after it.
+            unknown = False, rule.until is not None, False
+            matched, second, doubt = matches.get((arrival, name), unknown)
+            if doubt:
+                continue
             inside = matched or (stay.signal and bool(second))
             if inside:
                 stay.signal, stay.edited = True, False
@@ -259,9 +289,8 @@ class Oracle:
                 if stay.confirmed:
                     reason = "edited" if stay.edited else "event"
                     group.append(("exit", arrival, name, stay.since, number, reason))
-        had = {*thing.stays} | {(one[1], one[2]) for one in group}
-        for (arrival, name), (matched, _) in matches.items():
-            if matched and (arrival, name) not in had:
+        for (arrival, name), (matched, _, doubt) in matches.items():
+            if matched and not doubt and (arrival, name) not in had:
                 stay = thing.stays[arrival, name] = Stay(tick, is_first)
                 rule = self.rule(name)
                 if not rule.for_:
@@ -279,6 +308,12 @@ class Oracle:
             place = self.counts[thing.key, at]
             self.counts[thing.key, at] += 1
             self.rows.append(Row(thing.key, at, place, name, kind, since, number, reason))
+
+
+def unsure(lo: int, hi: int, value: int, error: int) -> bool:
+    """Whether a value that is known to an error may be inside of a span and outside of it."""
+    values = range(value - error, value + error + 1)
+    return any(lo <= one <= hi for one in values) and not all(lo <= one <= hi for one in values)
 
 
 # ---- the tracker
@@ -307,6 +342,7 @@ def rule_of(rule: RuleOf) -> Rule:
         first=rule.first,
         margin={"value": rule.margin} if rule.margin else None,
         until=text(rule.until) if rule.until else None,
+        cross=length(rule.cross or None),
     )
 
 
@@ -327,6 +363,7 @@ def make(history: History, kind: type[Tracker] = Tracker) -> Tracker:
         after=length(history.after),
         lateness=length(history.lateness),
         inside=history.inside,
+        accuracy={"value": "error"} if history.accuracy else None,
     )
 
 
@@ -344,11 +381,13 @@ def actual(
     for do, group in groupby(history.steps, key=lambda step: step.do):
         given = [step.given for step in group]
         if do == "event":
-            names = "key", "at", "value", "id"
+            names = "key", "at", "value", "id", "error"[: 5 * history.accuracy]
             events = [
-                dict(zip(names, (key, moment(tick), value, number), strict=True))
-                for key, tick, value, number in given
+                dict(zip(names, (key, moment(tick), value, number, error), strict=True))
+                for key, tick, value, number, error in given
             ]
+            for event in events:
+                event.pop("", None)
             if batches:
                 rows += map(row_of, tracker.update_many(events))
             else:
@@ -395,6 +434,7 @@ def history_of(seed: int) -> History:
             first=first,
             margin=chance.choice([1, 2]) if kind == "margin" else 0,
             until=span() if kind == "until" else None,
+            cross=chance.choice([0, 0, 3, 20]),
         )
 
     steps: list[Step] = []
@@ -409,7 +449,9 @@ def history_of(seed: int) -> History:
         if do == "event":
             clock += chance.choice([0, 0, 1, 1, 2, 5, 12])
             tick = max(0, clock - chance.choice([0, 0, 0, 0, 1, 2, 4, 9]))
-            steps.append(Step(do, (chance.choice("ab"), tick, chance.randrange(10), number)))
+            error = chance.choice([0, 0, 1, 2])
+            given = chance.choice("ab"), tick, chance.randrange(10), number, error
+            steps.append(Step(do, given))
         elif do == "subscribe" and name not in live:
             live.add(name)
             steps.append(Step(do, (name, span())))
@@ -429,4 +471,5 @@ def history_of(seed: int) -> History:
         after=chance.choice([None, None, 3, 8]),
         lateness=chance.choice([None, None, 0, 2, 6]),
         inside=chance.random() < 0.3,
+        accuracy=chance.random() < 0.3,
     )

@@ -7,7 +7,7 @@ import shapely
 from geographiclib.geodesic import Geodesic
 
 from rangecast import Engine, Filter, Location, Number, Point, Rule, Space, Timestamp, Tracker
-from rangecast.track.margins import widened
+from rangecast.track.geometry.margins import widened
 
 PLANE = Space([Timestamp("at", epoch="s"), Point("place"), Number("speed")])
 EARTH = Space([Timestamp("at", epoch="s"), Location("position"), Number("speed")])

@@ -174,6 +174,23 @@ def words_hold(places: Places, axis: int, words: F64, point: F64) -> Bool:
     return held
 
 
+def word_holds(places: Places, axis: int, word: float, points: F64) -> Bool:
+    """Return at which points, (points, d), a word of a place holds."""
+    tables = places.tables()
+    number = tables.word_of[tables.place_of_axis[axis], int(word)]
+    held = np.empty(len(points), np.bool_)
+    _hold_points(tables.programs.table, number, np.ascontiguousarray(points), held)
+    return held
+
+
+@jit
+def _hold_points(table: I64, word: int, points: F64, held: Bool) -> None:
+    programs = pointers(opened(table, Programs))
+    at = pointer(points, 0)
+    for i in range(len(points)):
+        held[i] = holds(programs, word, at, i * points.shape[1])
+
+
 @jit
 def _hold_words(table: I64, words: I64, point: F64, held: Bool) -> None:
     programs = pointers(opened(table, Programs))

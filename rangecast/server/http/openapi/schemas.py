@@ -18,6 +18,7 @@ from rangecast.server.http.openapi.types import (
     whole,
 )
 from rangecast.server.state.quotas import LIMITS
+from rangecast.track.transitions import KINDS
 
 POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
 EVENT = mapped({}, "An event: a value for each attribute, and an `id` if it has one.")
@@ -37,12 +38,15 @@ TRACK = record(
 RULE = record(
     "Rule of a subscription's transitions, which its consumer gets instead of matches.",
     {
-        "on": listed(text(enum=["enter", "exit", "inside", "dwell"]), "Those that are wanted."),
+        "on": listed(text(enum=[*KINDS]), "Those that are wanted."),
         "for": text("How long an end of a stay takes to be confirmed.", examples=["30 s"]),
         "dwell": text("How long a stay lasts until it is reported.", examples=["10 min"]),
         "first": text(enum=["enter", "silent", "inside"]),
         "margin": mapped({}, "By how much ranges are wider for an object that is inside."),
         "until": FILTER,
+        "cross": text("Longest time between events whose path is looked at.", examples=["5 min"]),
+        "max_speed": {"type": ["string", "number"], "description": "Of paths: '200 km/h'."},
+        "schedule": text("Local hours.", examples=["Mon-Fri 08:00-18:00 Europe/Berlin"]),
     },
 )
 _IGNORE = flag("The event may have values that are no attribute.")
@@ -390,7 +394,7 @@ SCHEMAS: dict[str, Schema] = {
         {
             "event": maybe(EVENT),
             "subscriptions": listed(ID),
-            "transition": text(enum=["enter", "exit", "inside", "dwell"]),
+            "transition": text(enum=[*KINDS]),
             "key": ID,
             "at": text("When a transition took effect, in the time of events."),
             "since": text("When the stay began."),

@@ -18,8 +18,8 @@ from rangecast.model.attributes.places import Place
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.lexer import name_text
-from rangecast.model.filters.regions import Box, Product, sparse
-from rangecast.model.filters.text import text_of, without_covers
+from rangecast.model.filters.regions import Box
+from rangecast.model.filters.text import text_of
 from rangecast.model.shapes.geometry import (
     MAX_CORNERS,
     Circle,
@@ -35,6 +35,7 @@ from rangecast.model.shapes.sphere import BAND, bounds_of_cap
 from rangecast.model.shapes.syntax import read_length, shape_text
 from rangecast.model.shapes.words import MAX_RADIUS, Asked
 from rangecast.model.space import Space
+from rangecast.track.geometry.forms import plain_boxes
 
 _EDGE = 0.01
 """Degrees of an edge that is straight in degrees, up to which it is a great circle to 3 cm."""
@@ -74,7 +75,7 @@ def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -
     made = Filter(space, tuple(boxes))
     places = {name for name in sizes if isinstance(space.attributes[space.axis(name)], Place)}
     if places:
-        wider = [_coordinates(space, box, sizes) for box in _without_covers(space, boxes)]
+        wider = [_coordinates(space, box, sizes) for box in plain_boxes(space, boxes)]
         text = text_of(space, wider, lambda place, one: _literal(place, one, sizes.get(place.name)))
         made = Filter.parse(text, space, max_boxes=ANY_BOXES)
     if len(places) == len(sizes):
@@ -87,12 +88,6 @@ def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -
         known = np.isfinite(hi[:, axis])
         hi[known, axis] += sizes[name]
     return Filter.from_boxes(space, lo, hi)
-
-
-def _without_covers(space: Space, boxes: Sequence[Box]) -> list[Box]:
-    """Return boxes without the bounds that their shapes imply."""
-    products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
-    return [*sparse(without_covers(space, products))]
 
 
 def _coordinates(space: Space, box: Box, sizes: Mapping[str, float]) -> Box:

@@ -1,0 +1,66 @@
+"""The columns that the kernels of tracks read and write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rangecast.kernels.arrays import I32, I64, U8
+
+
+class Rules(NamedTuple):
+    """Row 0 is for all subscriptions but those that are listed, which have the rows after it."""
+
+    subscriptions: I64
+    confirm: I64
+    dwell: I64
+    first: I64
+    second: I64
+
+
+class Objects(NamedTuple):
+    """Columns of the objects, by slot."""
+
+    last: I64
+    """Time of the last event."""
+    stamp: I64
+    """Time of the last transition or event."""
+    number: I32
+    """Transitions at that time."""
+    stay: I32
+    """The first stay; -1: there is none."""
+
+
+class Stays(NamedTuple):
+    """Columns of the stays."""
+
+    subscription: I64
+    """Number of arrival in the live set."""
+    since: I64
+    """Time of the event that began it."""
+    left: I64
+    """Time of the event that was outside, if the signal is off."""
+    flags: U8
+    next: I32
+    """The next stay of the object, or the next free one."""
+
+
+class Output(NamedTuple):
+    """Columns of transitions."""
+
+    slot: I64
+    subscription: I64
+    kind: I64
+    reason: I64
+    at: I64
+    since: I64
+    number: I64
+    event: I64
+    """Row of the event; -1: there is none."""
+
+
+class Matched(NamedTuple):
+    """Subscriptions of each event, ascending: those of event e are at offsets[e] .. [e + 1]."""
+
+    offsets: I64
+    subscription: I64
+    flags: U8

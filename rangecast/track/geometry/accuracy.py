@@ -1,0 +1,133 @@
+"""Accuracy: whether an event that is only known to a radius tells on which side of a border it is.
+
+An event is *unsure* of a subscription if its filter matches some values within the radius, but not
+all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rangecast.errors import UsageError, abbreviate
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.base import Integer, Number
+from rangecast.model.attributes.places import Place
+from rangecast.model.shapes.distances import distance_to_border
+from rangecast.model.shapes.sphere import BAND, bounds_of_cap
+from rangecast.model.shapes.verify import places_of, words_hold
+from rangecast.model.space import Space
+from rangecast.track.geometry.extents import Extents
+from rangecast.track.geometry.forms import Alternative, Shaped, Term
+
+Given = str | Mapping[str, str]
+"""A column of events; or attribute -> column, where the attribute isn't the only place."""
+
+
+class Accuracy:
+    """The accuracy of one attribute of events: metres of a location, units of a point or number."""
+
+    def __init__(self, space: Space, given: Given):
+        places = [one.name for one in space if isinstance(one, Place)]
+        if isinstance(given, str):
+            if len(places) != 1:
+                raise UsageError(
+                    f"accuracy is that of one attribute; the space has {len(places)} places\n"
+                    "  hint: name it: accuracy={'position': 'accuracy'}"
+                )
+            given = {places[0]: given}
+        if not isinstance(given, Mapping) or len(given) != 1:
+            raise UsageError(
+                f"accuracy takes a column, or an attribute and its column"
+                f"; given: {abbreviate(given)}"
+            )
+        ((name, self.column),) = given.items()
+        self.name = name
+        self._space = space
+        attribute = space.attributes[space.axis(name)]
+        if not isinstance(attribute, Place | Number | Integer):
+            raise UsageError(f"accuracy is for numbers and places; {name!r} is a {attribute.type}")
+        self._earth = isinstance(attribute, Place) and attribute.earth
+        coordinates = attribute.coordinates if isinstance(attribute, Place) else (attribute,)
+        self._axes = [space.axis(one.name) for one in coordinates]
+        self._place = space.axis(name) if isinstance(attribute, Place) else -1
+
+    def definition(self) -> dict[str, str]:
+        """Return it as it may be given."""
+        return {self.name: self.column}
+
+    def unsure(self, extents: Extents, points: F64, radii: F64) -> tuple[I64, I64]:
+        """Return pairs of an event and a subscription that it is unsure of."""
+        rows = np.flatnonzero((radii > 0) & np.isfinite(points[:, self._axes]).all(axis=1))
+        low, high = points[rows].copy(), points[rows].copy()
+        for place, row in enumerate(rows.tolist()):
+            sides = self._sides(points[row], float(radii[row]))
+            low[place, self._axes], high[place, self._axes] = sides
+        which, numbers = extents.meeting(low, high)
+        found = []
+        for place, number in dict.fromkeys(zip(which.tolist(), numbers.tolist(), strict=True)):
+            row = int(rows[place])
+            if self.is_unsure(extents.form(number), points[row], float(radii[row])):
+                found.append((row, number))
+        pairs = np.array(found, np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    def _sides(self, point: F64, radius: float) -> tuple[list[float], list[float]]:
+        """Return the least and the largest coordinates within a radius."""
+        values = point[self._axes].tolist()
+        if self._earth:
+            x, y = values
+            west, east, south, north = bounds_of_cap(x, y, radius * (1 + BAND))
+            return [west, south], [east, north]
+        return [one - radius for one in values], [one + radius for one in values]
+
+    def is_unsure(self, form: list[Alternative], point: F64, radius: float) -> bool:
+        """Whether a filter matches within a radius of a point, and not everywhere."""
+        if not radius > 0:
+            return False
+        low, high = self._sides(point, radius)
+        sides = {axis: (low[at], high[at]) for at, axis in enumerate(self._axes)}
+        parts = [self._part(one, point, sides, radius) for one in form]
+        return any(possible for possible, _ in parts) and not any(sure for _, sure in parts)
+
+    def _part(
+        self,
+        one: Alternative,
+        point: F64,
+        sides: Mapping[int, tuple[float, float]],
+        radius: float,
+    ) -> tuple[bool, bool]:
+        """Return whether an alternative matches somewhere within the radius, and everywhere."""
+        possible = sure = True
+        for axis, lo, hi in [*one.moving, *one.fixed]:
+            low, high = sides.get(axis, (point[axis], point[axis]))
+            possible = possible and low <= hi and high >= lo
+            sure = sure and lo <= low and high <= hi
+        for shape in one.shapes:
+            some, every = self._in_shape(shape, point, radius if shape.axis == self._place else 0.0)
+            possible, sure = possible and some, sure and every
+        for term in one.arithmetic:
+            held = self._holds(term, point)
+            possible, sure = possible and held, sure and held
+        return possible, possible and sure
+
+    def _holds(self, term: Term, point: F64) -> bool:
+        places = places_of(self._space)
+        assert places is not None
+        return bool(words_hold(places, term[0], np.array([term[1]]), point)[0])
+
+    def _in_shape(self, shape: Shaped, point: F64, radius: float) -> tuple[bool, bool]:
+        if not radius:
+            held = self._holds((shape.axis, shape.word, shape.word), point)
+            return held, held
+        possible = sure = True
+        place = self._space.attributes[shape.axis]
+        assert isinstance(place, Place)
+        x, y = float(point[shape.x]), float(point[shape.y])
+        for literal in shape.literals:
+            number = place.number(literal.text)
+            held = self._holds((shape.axis, number, number), point)
+            is_near = distance_to_border(literal.literal(shape.x, shape.y), x, y) <= radius
+            possible, sure = possible and (held or is_near), sure and held and not is_near
+        return possible, sure

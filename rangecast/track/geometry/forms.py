@@ -1,0 +1,67 @@
+"""Filters as a tracker looks at them beyond single points: alternatives of ranges and shapes.
+
+The boxes of a subscription have the bounds that its shapes imply; its *form* has the shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import Residual
+from rangecast.model.filters.regions import Box, Product, sparse
+from rangecast.model.filters.text import without_covers
+from rangecast.model.shapes.words import Asked, literals_of
+from rangecast.model.space import Space
+
+Term = tuple[int, float, float]
+"""An axis and the range of its coordinates."""
+
+
+class Shaped(NamedTuple):
+    """A word of a place: literals that must all hold."""
+
+    axis: int
+    """Of the place itself."""
+    x: int
+    y: int
+    word: float
+    literals: list[Asked]
+    earth: bool
+
+
+class Alternative(NamedTuple):
+    """Conditions that must all hold."""
+
+    moving: list[Term]
+    """Of attributes with an order: numbers, integers, timestamps."""
+    fixed: list[Term]
+    """Of all others."""
+    shapes: list[Shaped]
+    arithmetic: list[Term]
+
+
+def plain_boxes(space: Space, boxes: Sequence[Box]) -> list[Box]:
+    """Return boxes without the bounds that their shapes imply."""
+    products: list[Product] = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
+    return [*sparse(without_covers(space, products))]
+
+
+def form_of(space: Space, boxes: Sequence[Box]) -> list[Alternative]:
+    """Return the alternatives of a subscription with these boxes."""
+    found = []
+    for box in plain_boxes(space, boxes):
+        made = Alternative([], [], [], [])
+        for axis, lo, hi in box:
+            attribute = space.attributes[axis]
+            if isinstance(attribute, Place):
+                x, y = (space.axis(one.name) for one in attribute.coordinates)
+                literals = literals_of(attribute, attribute.literal(lo))
+                made.shapes.append(Shaped(axis, x, y, lo, literals, attribute.earth))
+            elif isinstance(attribute, Residual):
+                made.arithmetic.append((axis, lo, hi))
+            else:
+                (made.moving if attribute.ordered else made.fixed).append((axis, lo, hi))
+        found.append(made)
+    return found

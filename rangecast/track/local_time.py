@@ -1,0 +1,122 @@
+"""Local time: moments of a day in an IANA zone, and schedules such as `Mon-Fri 08:00-18:00`.
+
+A clock time that a day lacks, because clocks go forward, is the moment at which they do. One that a
+day has twice is the first of both.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from rangecast.errors import UsageError, abbreviate
+from rangecast.kernels.arrays import I64, Bool
+from rangecast.model.attributes.timestamps import EPOCH, MICROSECOND
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY, _MINUTE = 86_400_000_000, 60_000_000
+_QUARTER = 15 * _MINUTE
+"""Zones change their offset at whole quarters of an hour."""
+_TIME = re.compile(r"(\d{1,2}):(\d{2})")
+_SCHEDULE = re.compile(
+    r"\s*(?:(?P<days>[A-Za-z][A-Za-z,\-]*)\s+)?"
+    r"(?P<begin>\d{1,2}:\d{2})\s*-\s*(?P<end>\d{1,2}:\d{2})\s+(?P<zone>[A-Za-z][\w/+\-]*)\s*"
+)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Return an IANA time zone."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise UsageError(
+            f"there is no time zone {abbreviate(name)}\n"
+            "  hint: give an IANA name, such as 'Europe/Berlin' or 'UTC'"
+        ) from None
+
+
+def minutes_of(text: str) -> int | None:
+    """Return the minutes of a clock time such as `08:30`; `None`: it isn't one."""
+    found = _TIME.fullmatch(text)
+    if found is None or int(found[2]) > 59 or int(found[1]) * 60 + int(found[2]) > 24 * 60:
+        return None
+    return int(found[1]) * 60 + int(found[2])
+
+
+def moment_at(day: date, minutes: int, zone: ZoneInfo) -> datetime:
+    """Return the moment, in UTC, at which a clock shows a time of a day."""
+    shown = datetime.combine(day, time(), zone) + timedelta(minutes=minutes)
+    before, after = (shown.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+    if before <= after:  # for times that there are, once or twice
+        return before
+    low, high = after, before  # clocks go forward between both
+    while high - low > timedelta(seconds=1):
+        middle = (low + (high - low) / 2).replace(microsecond=0)
+        if _offset(middle, zone) == _offset(low, zone):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _offset(moment: datetime, zone: ZoneInfo) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta()
+
+
+def weekdays_of(text: str | None) -> frozenset[int] | None:
+    """Return the weekdays of `Mon-Fri` or `Sat,Sun`; Monday is 0; `None`: it can't be read."""
+    if text is None or text.lower() == "daily":
+        return frozenset(range(7))
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        first, _, last = part.partition("-")
+        if first not in DAYS or (last or first) not in DAYS:
+            return None
+        begin, end = DAYS.index(first), DAYS.index(last or first)
+        found |= {day % 7 for day in range(begin, end + 1 + 7 * (end < begin))}
+    return frozenset(found)
+
+
+class Schedule:
+    """Hours of some weekdays in a zone; those that pass midnight belong to the day they begin."""
+
+    def __init__(self, text: str):
+        found = _SCHEDULE.fullmatch(text) if isinstance(text, str) else None
+        days = weekdays_of(found["days"]) if found else None
+        begin = minutes_of(found["begin"]) if found else None
+        end = minutes_of(found["end"]) if found else None
+        if found is None or days is None or begin is None or end is None or begin == end:
+            raise UsageError(
+                "a schedule is days, hours and a time zone, such as "
+                f"'Mon-Fri 08:00-18:00 Europe/Berlin'; given: {abbreviate(text)}\n"
+                "  hint: days are Mon, Tue, ... or none for every day; hours end before they begin "
+                "if they pass midnight"
+            )
+        self.text = text
+        self._days, self._begin, self._end = days, begin, end
+        self._zone = zone_of(found["zone"])
+
+    def holds(self, micros: I64) -> Bool:
+        """Return which moments it has."""
+        quarters, places = np.unique(micros // _QUARTER, return_inverse=True)
+        offsets = [_offset(_moment(quarter), self._zone) // MICROSECOND for quarter in quarters]
+        local = micros + np.array(offsets, np.int64)[places]
+        days, minutes = local // _DAY, local % _DAY // _MINUTE
+        today, yesterday = self._on(days), self._on(days - 1)
+        if self._begin < self._end:
+            return today & (self._begin <= minutes) & (minutes < self._end)
+        evening = today & (self._begin <= minutes)
+        found: Bool = evening | (yesterday & (minutes < self._end))
+        return found
+
+    def _on(self, days: I64) -> Bool:
+        """Return which days, counted from 1970, it has; the first one was a Thursday."""
+        chosen: Bool = np.isin((days + 3) % 7, list(self._days))
+        return chosen
+
+
+def _moment(quarter: int) -> datetime:
+    return EPOCH + timedelta(microseconds=int(quarter) * _QUARTER)
