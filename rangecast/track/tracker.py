@@ -10,6 +10,7 @@ and use its engine meanwhile.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from rangecast.track.columns import Output
 from rangecast.track.geometry.accuracy import Accuracy
 from rangecast.track.machine import AS_ENTER, CONFIRMED, EDITED, FAR, NEVER
 from rangecast.track.members import Subscriptions
-from rangecast.track.moments import Length, length_of, micros_of, text_of_length
+from rangecast.track.moments import Length, length_of, micros_of, moment_of, text_of_length
 from rangecast.track.rules import Rule, check_rule
 from rangecast.track.saved import Saved, load_tracker, save_tracker
 from rangecast.track.state import State
@@ -120,6 +121,11 @@ class Tracker:
         return len(self._waiting.times)
 
     @property
+    def watermark(self) -> datetime | None:
+        """The moment before which no event comes any more; `None`: none has passed."""
+        return None if self._watermark == NEVER else moment_of(self._watermark)
+
+    @property
     def memory(self) -> int:
         """Bytes of the state: objects, stays and waiting events."""
         keys, times, ids, matched, points = self._waiting
@@ -154,7 +160,7 @@ class Tracker:
         given = dict(values_of(event))
         key = given.get(self.key)
         radius = None if self._accuracy is None else given.get(self._accuracy.column)
-        for column in self._columns:
+        for column in self.columns:
             if column not in self.engine.space.names:
                 given.pop(column, None)
         parts = self._take_edits()
@@ -184,7 +190,7 @@ class Tracker:
             ignore_unknown=ignore_unknown,
             nan=nan,
             id=id,
-            keep=self._columns,
+            keep=self.columns,
         )
         known, kept = separated(ids)
         if kept is None:
@@ -201,8 +207,8 @@ class Tracker:
         return joined([*self._take_edits(), *self._take(keys, points, ids, radii)])
 
     @property
-    def _columns(self) -> list[str]:
-        """Columns of events beside those of the space."""
+    def columns(self) -> list[str]:
+        """Columns of events beside those of the space: the key, and the accuracy if any."""
         return [self.key] if self._accuracy is None else [self.key, self._accuracy.column]
 
     def _radii(self, given: pa.Array) -> F64 | None:

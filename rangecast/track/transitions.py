@@ -17,6 +17,8 @@ from rangecast.track.moments import micros_of, moment_of
 
 KINDS = ("exit", "cross", "enter", "inside", "dwell")
 """By their number in the kernel, which is their order at one moment."""
+COLUMNS = ("event", "subscription", "transition", "key", "at", "since", "reason", "number", "id")
+"""Columns of a table of transitions."""
 REASONS = ("event", "edited", "removed", "silent", "time")
 _ID_BYTES = 16
 _MOMENT = pa.timestamp("us", "UTC")

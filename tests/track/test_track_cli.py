@@ -107,6 +107,78 @@ def test_histories_of_files(files: Path, cli: Any):
         assert by_key(rows) == by_key(Oracle(history).run()), f"seed {seed}"
 
 
+RULES = """
+accuracy = { value = "error" }
+[rule]
+cross = "1 h"
+[rules.high]
+margin = { value = 2 }
+schedule = "Sat,Sun 00:00-24:00 UTC"
+[policy]
+deduplicate = "5 min"
+[policies.high]
+digest = { at = "09:02", zone = "UTC" }
+"""
+
+
+def test_rules_and_policies_of_a_file(tmp_path: Path, cli: Any):
+    attributes = {"at": "timestamp", "value": "number"}
+    space = [
+        f'[[attribute]]\nname = "{name}"\ntype = "{kind}"' for name, kind in attributes.items()
+    ]
+    (tmp_path / "space.toml").write_text("\n".join(space))
+    (tmp_path / "subscriptions.csv").write_text("id,filter\nhigh,value > 5\nband,value = 4\n")
+    lines = ["id,key,at,value,error"]
+    for number, (value, error) in enumerate([(3, 0), (5.5, 1), (5.5, 0), (4.5, 0), (3, 0), (8, 0)]):
+        lines.append(f"{number},a,2026-01-31T09:0{number}:00Z,{value},{error}")
+    (tmp_path / "events.csv").write_text("\n".join(lines))
+    (tmp_path / "rules.toml").write_text(RULES)
+    done = cli(
+        *("match", tmp_path / "events.csv", tmp_path / "subscriptions.csv", "--json"),
+        *("--space", tmp_path / "space.toml", "--track", "key", "-o", tmp_path / "out.parquet"),
+        *("--rules", tmp_path / "rules.toml"),
+    )
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column_names == [*COLUMNS, "notification", "window"]
+    rows = [
+        (row["event"], row["transition"], row["subscription"], row["window"])
+        for row in table.to_pylist()
+    ]
+    tomorrow = "2026-02-01T09:02:00+00:00"
+    assert rows == [
+        (1, "cross", "band", None),
+        (2, "enter", "high", tomorrow),
+        (4, "exit", "high", tomorrow),
+        (5, "enter", "high", tomorrow),
+    ]
+    assert len({row["notification"] for row in table.to_pylist()}) == 2
+    assert json.loads(done.stdout)["rows"] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[rule", "can't be read"),
+        ("[ruls]", "there is no table 'ruls'"),
+        ("[rule]\nfr = 1", "table 'rule'"),
+        ("[rules.high]\nfor = 'soon'", "takes a length of time"),
+        ("[policy]\ndigest = 1", "table 'policy'"),
+        ("rules = 1", "'rules' is a table of tables"),
+        ("accuracy = {value = 'nope'}", "events have no such column"),
+        ("[rule]\ndwell = '1 min'", "are both the rule of all"),
+    ],
+)
+def test_mistakes_of_the_file_are_named(text: str, message: str, files: Path, cli: Any):
+    (files / "rules.toml").write_text(text)
+    done = cli(
+        *("match", files / "events.csv", files / "subscriptions.csv", "--ignore-unknown"),
+        *("--space", files / "space.toml", "--track", "key", "--for", "1 s"),
+        *("--rules", files / "rules.toml"),
+        code=2,
+    )
+    assert message in done.stderr
+
+
 class _Named:
     def __init__(self, row: dict[str, Any]):
         self.__dict__.update(row)

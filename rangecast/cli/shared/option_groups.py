@@ -34,6 +34,7 @@ from rangecast.cli.shared.options import (
     TrackFor,
     TrackInside,
     TrackLateness,
+    TrackRulesFile,
     TrackTime,
 )
 from rangecast.errors import UsageError
@@ -117,6 +118,7 @@ class TrackOptions:
     after: TrackAfter = None
     lateness: TrackLateness = None
     inside: TrackInside = False
+    rules: TrackRulesFile = None
 
     def as_settings(self, taken: Mapping[str, Any]) -> TrackOptions | None:
         """Return itself if objects are followed; reject options that don't go together.

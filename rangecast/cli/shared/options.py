@@ -270,6 +270,15 @@ TrackLateness = Annotated[
 TrackInside = Annotated[
     bool, typer.Option("--inside", help="With --track: report every event of a stay, too.")
 ]
+TrackRulesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE",
+        help="With --track: TOML file with rules and policies of subscriptions "
+        "(docs/how-to/tracks.md).",
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option(

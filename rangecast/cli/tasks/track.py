@@ -11,11 +11,13 @@ from rangecast.cli.shared.option_groups import TrackOptions
 from rangecast.cli.shared.output import counted
 from rangecast.cli.shared.run import Run
 from rangecast.cli.shared.subscription_sets import one_set
+from rangecast.cli.tasks.track_rules import TrackRules, read_rules
 from rangecast.engine import Engine
 from rangecast.errors import UsageError, did_you_mean
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
 from rangecast.results import separated
+from rangecast.track.delivery.notifier import Notifier, table_of
 from rangecast.track.rules import Rule
 from rangecast.track.tracker import Tracker
 from rangecast.track.transitions import Transitions
@@ -31,42 +33,64 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
     where = run.space(files[2])
     boxes, where = one_set(run, files[1], where, None)
     engine = Engine(where, index=index)
+    ids = int if pa.types.is_integer(boxes.ids.type) else str
+    given = TrackRules() if asked.rules is None else read_rules(asked.rules, ids)
     tracker = Tracker(
         engine,
         key=key,
         time=_time(where, asked.time),
-        rule=Rule(for_=asked.for_, dwell=asked.dwell, first=asked.first or "enter"),
+        rule=_rule(asked, given),
+        rules=given.rules,
         after=asked.after,
         lateness=asked.lateness,
         inside=asked.inside,
+        accuracy=given.accuracy,
     )
-    run.options = replace(run.options, keep=[key])
+    notifier = Notifier(given.policy, given.policies) if given.has_policies else None
+    run.options = replace(run.options, keep=tracker.columns)
     source = run.events(files[0], where)
-    if key not in source.kept.names:
-        raise UsageError(
-            f"--track {key}: events have no such column\n"
-            "  hint: name the column that has the object of an event"
-        )
+    for column in tracker.columns:
+        if column not in source.kept.names:
+            raise UsageError(
+                f"--track {column}: events have no such column\n"
+                "  hint: name the column that has the object of an event"
+            )
     engine.subscribe_many(boxes)
     kind = source.kept.field(key).type
     columns = Transitions.none().table().schema
     schema = columns.set(0, pa.field("event", source.id_type or pa.int64()))
     schema = schema.set(1, pa.field("subscription", boxes.ids.type))
     schema = schema.set(3, pa.field("key", kind if pa.types.is_integer(kind) else pa.string()))
+    if notifier is not None:
+        schema = schema.append(pa.field("notification", pa.string()))
+        schema = schema.append(pa.field("window", pa.string()))
     count = 0
     with run.writer(schema) as writer:
 
         def write(found: Transitions) -> None:
-            if len(found):
-                for batch in found.table().cast(schema).to_batches():
+            if notifier is None:
+                write_table(found.table())
+            else:
+                write_table(table_of(notifier.take(found)))
+
+        def write_table(table: pa.Table) -> None:
+            if len(table):
+                for batch in table.cast(schema).to_batches():
                     writer.write(batch)
 
         for ids, points in run.batches("tracking events", source):
             count += len(points)
             known, kept = separated(ids)
             assert kept is not None
-            write(tracker.update_points(kept.column(0).combine_chunks(), points, known))
+            columns = [kept.column(name).combine_chunks() for name in tracker.columns]
+            write(tracker.update_points(columns[0], points, known, *columns[1:]))
         write(tracker.flush())
+        if notifier is not None:
+            if tracker.watermark is not None:
+                write_table(table_of(notifier.advance(tracker.watermark)))
+            write_table(table_of(notifier.close()))
+    if notifier is not None and notifier.dropped:
+        run.warnings.append(f"{counted(notifier.dropped, 'transition')} dropped by policies")
     ignored = {"late": tracker.late, "repeated": tracker.repeated, "incomplete": tracker.incomplete}
     for reason, number in ignored.items():
         if number:
@@ -74,6 +98,20 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
     text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
     facts = {"events": count, "subscriptions": boxes.rows, "rows": writer.rows, **ignored}
     run.done(f"{text}: {counted(writer.rows, 'transition')}", count, facts)
+
+
+def _rule(asked: TrackOptions, given: TrackRules) -> Rule:
+    """Return the rule of all subscriptions: that of the options, or that of the file."""
+    options = {"for_": asked.for_, "dwell": asked.dwell, "first": asked.first}
+    named = [name for name, value in options.items() if value]
+    if given.rule is None:
+        return Rule(for_=asked.for_, dwell=asked.dwell, first=asked.first or "enter")
+    if named:
+        raise UsageError(
+            f"--{named[0].rstrip('_')} and the table 'rule' of --rules are both the rule of all\n"
+            "  hint: leave out one of them"
+        )
+    return given.rule
 
 
 def _time(space: Space, given: str | None) -> str:

@@ -1,0 +1,88 @@
+"""The file of `match --rules`: rules and policies of subscriptions, as TOML.
+
+accuracy = "error"                       # column of events
+
+[rule]                                   # of all subscriptions
+for = "30 s"
+
+[rules.depot]                            # of one
+margin = { position = "20 m" }
+
+[policy]                                 # `policies.depot` is that of one
+throttle = [3, "1 h"]
+digest = { at = "08:00", zone = "Europe/Berlin" }
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from rangecast.errors import RangecastError, UsageError, did_you_mean
+from rangecast.model.sets.members import Id
+from rangecast.track.delivery.policies import Policy
+from rangecast.track.rules import Rule
+
+_TABLES = ("accuracy", "rule", "rules", "policy", "policies")
+Made = TypeVar("Made", Rule, Policy)
+
+
+class TrackRules(NamedTuple):
+    """Rules and policies of a tracker; `None`: the file has none."""
+
+    rule: Rule | None = None
+    rules: Mapping[Id, Rule] = {}
+    accuracy: Any = None
+    policy: Policy | None = None
+    policies: Mapping[Id, Policy] = {}
+
+    @property
+    def has_policies(self) -> bool:
+        """Whether anything is said about delivery."""
+        return self.policy is not None or bool(self.policies)
+
+
+def read_rules(path: Path, ids: type) -> TrackRules:
+    """Return the rules of a file; `ids` is the type of the ids of subscriptions."""
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        unknown = next((name for name in given if name not in _TABLES), None)
+        if unknown is not None:
+            raise UsageError(f"there is no table {unknown!r}: {did_you_mean(unknown, _TABLES)}")
+        rule, policy = given.get("rule"), given.get("policy")
+        return TrackRules(
+            None if rule is None else _made("rule", _rule, rule),
+            {ids(one): _made(f"rules.{one}", _rule, each) for one, each in _own(given, "rules")},
+            given.get("accuracy"),
+            None if policy is None else _made("policy", Policy.of, policy),
+            {
+                ids(one): _made(f"policies.{one}", Policy.of, each)
+                for one, each in _own(given, "policies")
+            },
+        )
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"--rules {path}: can't be read: {error}") from None
+    except RangecastError as error:
+        raise UsageError(f"--rules {path}: {error}") from None
+    except ValueError:
+        raise UsageError(f"--rules {path}: ids of these subscriptions are integers") from None
+
+
+def _own(given: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+    tables = given.get(name, {})
+    if not isinstance(tables, dict):
+        raise UsageError(f"{name!r} is a table of tables, by subscription")
+    return [*tables.items()]
+
+
+def _rule(given: Mapping[str, Any]) -> Rule:
+    return Rule(**{"for_" if name == "for" else name: value for name, value in given.items()})
+
+
+def _made(table: str, make: Callable[[Any], Made], given: Any) -> Made:
+    try:
+        return make(given)
+    except (TypeError, AttributeError) as error:
+        raise UsageError(f"table {table!r}: {error}") from None

@@ -1,0 +1,314 @@
+"""Notifier: transitions as they are delivered, by the policies of their subscriptions.
+
+    notifier = Notifier(Policy(throttle=(3, "1 h")), {"depot": Policy(digest=Digest(at="08:00"))})
+    for one in notifier.take(tracker.update(event)): ...
+
+Time is that of events: the same transitions give the same notifications, however often it is saved
+and opened in between. docs/explanation/tracks.md has the rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+from rangecast.model.io.atomic import write_whole
+from rangecast.model.sets.members import Id
+from rangecast.track.delivery.policies import Digest, Policy
+from rangecast.track.local_time import minutes_of, moment_at, weekdays_of, zone_of
+from rangecast.track.machine import NEVER
+from rangecast.track.moments import micros_of, moment_of
+from rangecast.track.transitions import COLUMNS, Transition
+
+REMINDER = "reminder"
+"""The kind of a transition that tells a stay again."""
+_VERSION = 1
+
+
+class Notification(NamedTuple):
+    """Transitions of a subscription that are delivered together: one, or a digest."""
+
+    subscription: Id
+    at: datetime
+    """When it was due, in event time."""
+    window: str | None
+    """Of a digest: its end in local time, or its number; an idempotency key with `subscription`."""
+    transitions: tuple[Transition, ...]
+
+    @property
+    def id(self) -> str:
+        """The same for the same notification, however often it is derived."""
+        if self.window is None:
+            return self.transitions[0].id
+        data = repr((self.subscription, self.window)).encode(errors="backslashreplace")
+        return blake2b(data, digest_size=16).hexdigest()
+
+
+class _Window:
+    """An open digest: transitions from `start` on, before `end`; by number, if it has none."""
+
+    def __init__(self, name: str, start: int, end: int | None):
+        self.name, self.start, self.end = name, start, end
+        self.transitions: list[Transition] = []
+
+
+class _Stay:
+    """A stay that is reported again."""
+
+    def __init__(self, begun: Transition, due: int, number: int = 1):
+        self.begun, self.due, self.number = begun, due, number
+
+
+class Notifier:
+    """Notifications of transitions.
+
+    policy     of all subscriptions that have none of their own
+    policies   subscription -> its own policy
+    """
+
+    def __init__(self, policy: Policy | None = None, policies: Mapping[Id, Policy] | None = None):
+        self.policy, self.policies = policy or Policy(), dict(policies or {})
+        self.dropped = 0
+        """Transitions so far that were dropped as repeats or as too many."""
+        self._moment = NEVER
+        self._reported: dict[tuple[Id, Id, str], int] = {}
+        self._times: dict[tuple[Id, Id], list[int]] = {}
+        self._stays: dict[tuple[Id, Id], _Stay] = {}
+        self._windows: dict[Id, list[_Window]] = {}
+        self._counts: dict[Id, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Notifier: {self.waiting} waiting in digests, {self.dropped} dropped>"
+
+    @property
+    def waiting(self) -> int:
+        """Transitions that wait in digests."""
+        return sum(len(one.transitions) for some in self._windows.values() for one in some)
+
+    def take(self, transitions: Iterable[Transition]) -> list[Notification]:
+        """Take transitions, those of each object in order; return what is due by now."""
+        found: list[Notification] = []
+        for one in transitions:
+            at, pair = micros_of(one.at), (one.subscription, one.key)
+            policy = self.policies.get(one.subscription, self.policy)
+            repeats, _, _, again = policy.lengths
+            self._remind(pair, at, found)
+            if one.transition == "exit":
+                self._stays.pop(pair, None)
+            elif again and one.transition in ("enter", "inside") and pair not in self._stays:
+                self._stays[pair] = _Stay(one, at + again)
+            if repeats:
+                same = *pair, one.transition
+                last = self._reported.get(same)
+                if last is not None and at - last < repeats:
+                    self.dropped += 1
+                    continue
+                self._reported[same] = at
+            self._deliver(one, at, policy, found)
+        return found
+
+    def advance(self, moment: Any) -> list[Notification]:
+        """Let event time pass: no transition before this moment comes any more.
+
+        moment   a datetime or an ISO 8601 text; one that has passed changes nothing
+        """
+        limit = micros_of(moment)
+        found: list[Notification] = []
+        if limit <= self._moment:
+            return found
+        due = sorted(
+            (stay.due, repr(pair), pair) for pair, stay in self._stays.items() if stay.due < limit
+        )
+        for _, _, pair in due:
+            self._remind(pair, limit, found)
+        self._moment = limit
+        found += self._closed(limit)
+        self._forget(limit)
+        return found
+
+    def close(self) -> list[Notification]:
+        """Deliver all digests as they are, whatever their time: at the end of a file."""
+        return self._closed(None)
+
+    def _remind(self, pair: tuple[Id, Id], limit: int, found: list[Notification]) -> None:
+        """Tell a stay again, as often as was due before a moment."""
+        stay = self._stays.get(pair)
+        if stay is None:
+            return
+        policy = self.policies.get(pair[0], self.policy)
+        while policy.lengths[3] and stay.due < limit:
+            reported = stay.begun._replace(
+                transition=REMINDER,
+                at=moment_of(stay.due),
+                event=None,
+                reason="time",
+                number=stay.number,
+            )
+            self._deliver(reported, stay.due, policy, found)
+            stay.due += policy.lengths[3]
+            stay.number += 1
+
+    def _deliver(self, one: Transition, at: int, policy: Policy, found: list[Notification]) -> None:
+        """Deliver a transition at once, or collect it, unless there were too many."""
+        _, number, period, _ = policy.lengths
+        if number:
+            pair = one.subscription, one.key
+            times = [before for before in self._times.get(pair, ()) if at - before < period]
+            self._times[pair] = times
+            if len(times) >= number:
+                self.dropped += 1
+                return
+            times.append(at)
+        if policy.digest is None:
+            found.append(Notification(one.subscription, one.at, None, (one,)))
+            return
+        window = self._window(one.subscription, at, policy.digest)
+        window.transitions.append(one)
+        if policy.digest.count is not None and len(window.transitions) >= policy.digest.count:
+            self._windows[one.subscription].remove(window)
+            found.append(_digest(one.subscription, window))
+
+    def _window(self, subscription: Id, at: int, digest: Digest) -> _Window:
+        """Return the digest of a moment; of one whose digest was delivered, the next one."""
+        windows = self._windows.setdefault(subscription, [])
+        at = max(at, self._moment)
+        for one in windows:
+            if one.end is None or one.start <= at < one.end:
+                return one
+        if digest.count is not None:
+            self._counts[subscription] = self._counts.get(subscription, 0) + 1
+            window = _Window(str(self._counts[subscription]), 0, None)
+        else:
+            start, end = window_around(at, digest)
+            name = moment_of(end).astimezone(zone_of(digest.zone)).isoformat()
+            window = _Window(name, start, end)
+        windows.append(window)
+        return window
+
+    def _closed(self, limit: int | None) -> list[Notification]:
+        """Close the digests that end up to a moment, or all; return them in the order of time."""
+        found = []
+        for subscription, windows in list(self._windows.items()):
+            for one in list(windows):
+                if limit is None or (one.end is not None and one.end <= limit):
+                    windows.remove(one)
+                    found.append((one.end or 0, repr(subscription), _digest(subscription, one)))
+            if not windows:
+                del self._windows[subscription]
+        return [one for _, _, one in sorted(found, key=lambda each: each[:2])]
+
+    def _forget(self, moment: int) -> None:
+        """Forget what no later transition is compared with."""
+        lengths = {one: self.policies.get(one, self.policy).lengths for one, *_ in self._reported}
+        self._reported = {
+            same: at for same, at in self._reported.items() if moment - at < lengths[same[0]][0]
+        }
+        for pair, times in list(self._times.items()):
+            period = self.policies.get(pair[0], self.policy).lengths[2]
+            if not times or moment - times[-1] >= period:
+                del self._times[pair]
+
+    # ---- snapshots
+
+    def saved(self) -> dict[str, Any]:
+        """Return policies and state as plain data, for JSON."""
+        windows = [
+            [subscription, one.name, one.start, one.end, [*map(_listed, one.transitions)]]
+            for subscription, some in self._windows.items()
+            for one in some
+        ]
+        return {
+            "version": _VERSION,
+            "policy": self.policy.definition(),
+            "policies": [[one, policy.definition()] for one, policy in self.policies.items()],
+            "dropped": self.dropped,
+            "moment": self._moment,
+            "reported": [[*same, at] for same, at in self._reported.items()],
+            "times": [[*pair, times] for pair, times in self._times.items()],
+            "stays": [
+                [_listed(stay.begun), stay.due, stay.number] for stay in self._stays.values()
+            ],
+            "windows": windows,
+            "counts": [[one, count] for one, count in self._counts.items()],
+        }
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any]) -> Notifier:
+        """Return a notifier that goes on where a saved one was."""
+        if saved.get("version") != _VERSION:
+            raise UsageError(
+                f"notifiers have the version {_VERSION}; given: {saved.get('version')!r}"
+            )
+        policies = {one: Policy.of(policy) for one, policy in saved["policies"]}
+        made = cls(Policy.of(saved["policy"]), policies)
+        made.dropped, made._moment = saved["dropped"], saved["moment"]
+        made._reported = {(one, key, kind): at for one, key, kind, at in saved["reported"]}
+        made._times = {(one, key): list(times) for one, key, times in saved["times"]}
+        for listed, due, number in saved["stays"]:
+            begun = _transition(listed)
+            made._stays[begun.subscription, begun.key] = _Stay(begun, due, number)
+        for subscription, name, start, end, listed in saved["windows"]:
+            window = _Window(name, start, end)
+            window.transitions = [*map(_transition, listed)]
+            made._windows.setdefault(subscription, []).append(window)
+        made._counts = dict(saved["counts"])
+        return made
+
+    def save(self, path: str | Path) -> None:
+        """Write policies and state to a file; it is there whole or not at all."""
+        write_whole(path, json.dumps(self.saved()).encode())
+
+    @classmethod
+    def open(cls, path: str | Path) -> Notifier:
+        """Return a notifier that goes on where a saved one was."""
+        return cls.restored(json.loads(Path(path).read_text()))
+
+
+def table_of(notifications: Iterable[Notification]) -> pa.Table:
+    """Return notifications as a table: a row per transition, with its columns, the id of its
+    notification, and its window.
+    """
+    rows = [(each, one) for each in notifications for one in each.transitions]
+    transitions = [one for _, one in rows]
+    columns: dict[str, pa.Array] = {}
+    for name in COLUMNS:
+        values = [getattr(one, name) for one in transitions]
+        is_moment = name in ("at", "since")
+        columns[name] = pa.array(values, pa.timestamp("us", "UTC") if is_moment else None)
+    columns["notification"] = pa.array([each.id for each, _ in rows], pa.string())
+    columns["window"] = pa.array([each.window for each, _ in rows], pa.string())
+    return pa.table(columns)
+
+
+def window_around(at: int, digest: Digest) -> tuple[int, int]:
+    """Return the times of digests around a moment: the last one up to it, the next one after it."""
+    assert digest.at is not None
+    minutes, days = minutes_of(digest.at), weekdays_of(digest.days)
+    assert minutes is not None
+    assert days is not None
+    zone = zone_of(digest.zone)
+    today = moment_of(at).astimezone(zone).date()
+    near = (today + timedelta(days=step) for step in range(-8, 9))
+    times = [micros_of(moment_at(day, minutes, zone)) for day in near if day.weekday() in days]
+    return max(one for one in times if one <= at), min(one for one in times if one > at)
+
+
+def _digest(subscription: Id, window: _Window) -> Notification:
+    last = window.transitions[-1].at if window.end is None else moment_of(window.end)
+    return Notification(subscription, last, window.name, tuple(window.transitions))
+
+
+def _listed(one: Transition) -> list[Any]:
+    return [*one._replace(at=micros_of(one.at), since=micros_of(one.since))]  # type: ignore[arg-type]
+
+
+def _transition(listed: list[Any]) -> Transition:
+    one = Transition(*listed)
+    return one._replace(at=moment_of(listed[3]), since=moment_of(listed[4]))
