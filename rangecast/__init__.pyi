@@ -17,6 +17,7 @@ from .errors import UsageError as UsageError
 from .model.attributes.base import Boolean as Boolean
 from .model.attributes.base import Integer as Integer
 from .model.attributes.base import Number as Number
+from .model.attributes.patterns import Text as Text
 from .model.attributes.places import Location as Location
 from .model.attributes.places import Point as Point
 from .model.attributes.residuals import Arithmetic as Arithmetic

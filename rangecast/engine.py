@@ -31,6 +31,7 @@ from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
+from rangecast.model.text.ranges import always_verified
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
@@ -48,6 +49,8 @@ its position in the batch."""
 Probabilities = Mapping[str, npt.ArrayLike]
 """The probability that a value lies in its span, by attribute: one number for all events, or one
 for each."""
+_NAMED = 5
+"""Subscriptions that `explain` names."""
 
 
 class Engine(LiveSet):
@@ -385,6 +388,14 @@ class Engine(LiveSet):
                 by = "score" if combine is None else f"the {combine} of weights"
                 index = ranked.structure
                 lines.append(f"  ranked by {by}: {index.name}, {index.memory:,} bytes")
+        if self.space.patterns:
+            boxes = self.boxes()
+            always = always_verified(self.space, boxes.lo, boxes.hi, boxes.owner)
+            named = ", ".join(map(str, boxes.ids.take(always[:_NAMED]).to_pylist()))
+            more = f" ({named}{', ...' if len(always) > _NAMED else ''})" if len(always) else ""
+            lines.append(
+                f"text: {len(always):,} of {count:,} subscriptions are always verified{more}"
+            )
         recent = view.count - view.indexed
         lines.append(f"recent: {recent:,} of {count:,} subscriptions are in no part yet")
         lines.append(f"dead: {view.dead:,} that the next rebuild removes")

@@ -91,6 +91,9 @@ def export(
 def _reject_residuals(alternatives: list[list[Term]], *, takes_shapes: bool) -> None:
     for terms in alternatives:
         for term in terms:
+            if term.attribute.of is not None:
+                reason = "patterns of texts have no counterpart there"
+                raise UnsupportedRuleError(term.attribute.of, reason)
             if isinstance(term.attribute, Arithmetic):
                 reason = "arithmetic has no counterpart there"
                 raise UnsupportedRuleError(term.attribute.name, reason)

@@ -215,6 +215,26 @@ def pointer(_typing: Any, array: Any, first: Any) -> Any:
     return _pointer_to(array.dtype)(array, types.intp), generate
 
 
+@intrinsic
+def bytes_at(_typing: Any, place: Any) -> Any:
+    """Return a pointer to the bytes at an address; how many there are is for the caller to know."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        return builder.inttoptr(given[0], ir.IntType(8).as_pointer())
+
+    return types.CPointer(types.uint8)(types.int64), generate
+
+
+@intrinsic
+def integers_at(_typing: Any, place: Any) -> Any:
+    """Return a pointer to the integers of 64 bits at an address."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        return builder.inttoptr(given[0], ir.IntType(64).as_pointer())
+
+    return types.CPointer(types.int64)(types.int64), generate
+
+
 class Checked(types.Type):  # type: ignore[misc]
     """A pointer that knows how many items follow it."""
 

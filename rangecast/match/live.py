@@ -76,7 +76,9 @@ def match_one_live(view: View, points: F64) -> I32:
         if len(view.single_event) == 1:
             needed = view.verifier.bundles(view.rows.bounds, view.count)
             view.single_event.append(single_event(verify_one, *needed))
-        rows = view.single_event[1](points, rows)
+        read, alive = view.verifier.places.readable(points)
+        rows = view.single_event[1](read, rows)
+        del alive  # the texts that were read
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
         view.single_event[:1] = [_prepared(view, points.shape[1])]
     return rows

@@ -223,7 +223,8 @@ class Cells:
 def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     """Return the axes of some attributes, of all if none are named.
 
-    Shapes and arithmetic are summed up by the ranges that bound them: they are no axes themselves.
+    Shapes, arithmetic and patterns are summed up by the ranges that bound them: they are no axes
+    themselves.
     """
     places = {attribute.name for attribute in space if isinstance(attribute, Residual)}
     if attributes is None:

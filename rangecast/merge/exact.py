@@ -70,8 +70,8 @@ class ExactSummary(SubscriptionSet):
         super().__init__(space)
         if any(isinstance(attribute, Residual) for attribute in self.space):
             raise UsageError(
-                "an exact summary takes no space with locations or arithmetic\n"
-                "  hint: use Summary, which sums up shapes and arithmetic by their boxes"
+                "an exact summary takes no space with locations, texts or arithmetic\n"
+                "  hint: use Summary, which sums up shapes, patterns and arithmetic by their boxes"
             )
         if max_ranges_per_subscription < 1:
             raise UsageError(

@@ -15,6 +15,7 @@ from rangecast.model.arithmetic.explain import compared, lacks
 from rangecast.model.attributes.base import Attribute, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.numbers import MAX
+from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic
 from rangecast.model.attributes.timestamps import Timestamp
@@ -24,6 +25,7 @@ from rangecast.model.shapes.geometry import number_text
 from rangecast.model.shapes.verify import Places, places_of, words_hold
 from rangecast.model.shapes.words import distance_text, literals_of
 from rangecast.model.space import Space
+from rangecast.model.text.explain import compared as compared_text
 
 C128 = npt.NDArray[np.complex128]
 _DAY = 86_400e6
@@ -115,6 +117,12 @@ def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point:
         if isinstance(attribute, Arithmetic):
             lines[axis] = _arithmetic_line(space, attribute, lo[axis], point)
             continue
+        if isinstance(attribute, Patterns):
+            word = attribute.literal(lo[axis])
+            found = compared_text(attribute, word, float(point[axis]))
+            name = attribute.of or attribute.name
+            lines[axis] = Line(name, word, found.value, found.holds, True, found.lacking)
+            continue
         assert isinstance(attribute, Place)
         x, y = sides
         word = attribute.literal(lo[axis])
@@ -162,7 +170,7 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
     share = np.ones(off.shape)
     places = places_of(space)
     if places is not None:
-        _lack_shapes(places, off, share, (lo, hi), point)
+        _lack_shapes(places, off, share, (lo, hi), point, set(space.patterns.values()))
     for axis, attribute in enumerate(space):
         if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
             some = np.flatnonzero(off[:, axis])
@@ -177,9 +185,17 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
 
 
 def _lack_shapes(
-    places: Places, off: Bool, share: F64, bounds: tuple[F64, F64], point: F64
+    places: Places,
+    off: Bool,
+    share: F64,
+    bounds: tuple[F64, F64],
+    point: F64,
+    texts: set[int],
 ) -> None:
-    """Write which shapes a point is outside of, and about how far, in place of their boxes."""
+    """Write which shapes a point is outside of, and about how far, in place of their boxes.
+
+    texts   axes of the patterns of texts, which hold or don't
+    """
     lo, hi = bounds
     for axis, sides in zip(places.axes, places.coordinates, strict=True):
         some = np.flatnonzero(lo[:, axis] > -np.inf)
@@ -187,7 +203,8 @@ def _lack_shapes(
             continue
         off[some, axis] = ~words_hold(places, axis, lo[some, axis], point)
         if not sides:
-            share[some, axis] = lacks(places, axis, lo[some, axis], point)
+            if axis not in texts:
+                share[some, axis] = lacks(places, axis, lo[some, axis], point)
             continue
         beside = some[off[some, axis]]
         xy = list(sides)
@@ -209,7 +226,7 @@ def _line(
     path = attribute.path
     given = values.get(attribute.name) if path is None else value_at(values, path)
     return Line(
-        attribute=attribute.name,
+        attribute=attribute.of or attribute.name,
         wanted=_wanted(space, axis, lo, hi) if mentioned else "(anything)",
         value="(missing)" if coordinate == math.inf else str(given),
         holds=bool(lo <= coordinate <= hi),

@@ -14,6 +14,7 @@ from rangecast.errors import SpaceError, abbreviate, did_you_mean
 from rangecast.model.attributes.base import Attribute, Number
 from rangecast.model.attributes.column_names import RESERVED, columns_of
 from rangecast.model.attributes.field_paths import Fields
+from rangecast.model.attributes.patterns import Patterns, Text
 from rangecast.model.attributes.places import Location, Place, Point
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import KINDS as SCALARS
@@ -24,7 +25,7 @@ from rangecast.model.validation.flags import flag
 
 KINDS: dict[str, type[Attribute]] = {
     **SCALARS,
-    **{kind.type: kind for kind in (Location, Point, Arithmetic)},
+    **{kind.type: kind for kind in (Location, Point, Arithmetic, Text)},
 }
 _SHOWN, _MAX_LENGTH = 20, 60
 """Attributes, and characters of a name, that a repr shows."""
@@ -61,6 +62,12 @@ class Space:
             for attribute in self.attributes
         )
         """The fields of events that speak of attributes."""
+        self.patterns: dict[int, int] = {
+            self.axes[one.of]: axis
+            for axis, one in enumerate(self.attributes)
+            if isinstance(one, Patterns) and one.of is not None
+        }
+        """The axes of the patterns of texts, by the axes of these."""
         self.guesses: dict[str, str] = {}
         """Of a space that was inferred: what each column was taken for, and why."""
         self._check_names()
@@ -118,10 +125,9 @@ class Space:
 
     @property
     def valued(self) -> tuple[Attribute, ...]:
-        """The attributes that events have values of: all but locations and arithmetic."""
-        return tuple(
-            attribute for attribute in self.attributes if not isinstance(attribute, Residual)
-        )
+        """The attributes that events have columns of: no locations, arithmetic and patterns."""
+        own = (one for one in self.attributes if one.of is None)
+        return tuple(one for one in own if not isinstance(one, Residual))
 
     def axis(self, name: str) -> int:
         """Return the place of an attribute."""
@@ -174,10 +180,12 @@ class Space:
     def without_sources(self) -> Space:
         """Return the space of events whose values are under the names of attributes."""
         plain = [
-            {key: value for key, value in attribute.definition().items() if key != "source"}
-            for attribute in self.attributes
+            {key: value for key, value in one.definition().items() if key != "source"}
+            for one in self.attributes
+            if one.of is None
         ]
-        for table, one in zip(plain, self.attributes, strict=True):
+        stated = [one for one in self.attributes if one.of is None]
+        for table, one in zip(plain, stated, strict=True):
             if isinstance(one, Place):
                 table |= one.columns_named(*(axis.name for axis in one.coordinates))
         return Space.from_definition({"attribute": plain}, self.vocabularies)
@@ -228,7 +236,10 @@ class Space:
 def _with_coordinates(
     given: tuple[Attribute, ...],
 ) -> tuple[tuple[Attribute, ...], frozenset[str]]:
-    """Return attributes with the coordinates of places, and the names of those that were added."""
+    """Return attributes with those that they imply, and the names of these.
+
+    A place implies its coordinates, a text its patterns and its order.
+    """
     known = {one.name: one for one in given}
     every: list[Attribute] = []
     implied: set[str] = set()
@@ -245,6 +256,11 @@ def _with_coordinates(
                     f"given: a {there.type}"
                 )
         every.append(one)
+        for companion in one.companions if isinstance(one, Text) else ():
+            if known.get(companion.name, companion) is not companion:
+                raise SpaceError(f"attribute {one.name!r} needs the name {companion.name!r} itself")
+            every += [companion] * (companion.name not in known)
+            implied.add(companion.name)
     return tuple(every), frozenset(implied)
 
 
@@ -272,13 +288,14 @@ _OPTIONS = {
     "location": ("longitude", "latitude", "edges", "earth", "border"),
     "point": ("x", "y", "border"),
     "arithmetic": (),
+    "text": (),
 }
 _REQUIRED = ("values", "tree")
 _ELSEWHERE = {
     **dict.fromkeys(("date", "datetime", "time"), "timestamp"),
     **dict.fromkeys(("float", "double", "decimal", "real"), "number"),
     **dict.fromkeys(("int", "long", "bigint"), "integer"),
-    **dict.fromkeys(("str", "text", "varchar"), "string"),
+    **dict.fromkeys(("str", "varchar"), "string"),
     "bool": "boolean",
     "enum": "category",
     "tree": "hierarchy",
@@ -308,6 +325,8 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
             raise SpaceError(f"{where}: a {kind} needs {key!r}")
     if issubclass(KINDS[kind], String):
         options["vocabulary"] = vocabularies.get(str(name), ())
+    if issubclass(KINDS[kind], Text):
+        options["patterns"] = vocabularies.get(f"{name} patterns", ())
     return KINDS[kind](name, **options)  # type: ignore[arg-type]
 
 

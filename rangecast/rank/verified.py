@@ -178,5 +178,7 @@ class VerifiedScan:
         assert places is not None
         tables = places.tables()
         given = self._bounds.table, *tables[:3], tables.programs.table
-        _score(*given, alive, number_of(self.combine), weights, points, rows, scores, counts)
+        read, texts = places.readable(points)
+        _score(*given, alive, number_of(self.combine), weights, read, rows, scores, counts)
+        del texts  # which were read
         return Best(rows, scores, counts, Work(tested=len(points) * boxes.rows))

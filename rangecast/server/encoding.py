@@ -72,7 +72,8 @@ class Encoded:
         """
         if space is not self.space:
             self.points, self.space = points_of(self.rows, space), space
-        elif self.words != count_words(space):
+        elif self.words != count_words(space) or space.patterns:
+            # Handles of texts are made anew: events may have waited for long.
             for axis, attribute in enumerate(space):
                 if isinstance(attribute, String):
                     values = _values(self.rows, attribute)

@@ -191,7 +191,7 @@ def _axes(space: Space, boxes: Boxes, given: Sequence[int | None]) -> list[int]:
     one in the space goes across, unless its name says that it goes up, as latitude does.
     """
     bounded = boxes.mentions.sum(axis=0)
-    is_text = np.array([isinstance(attribute, String) for attribute in space.attributes])
+    is_text = np.array([isinstance(one, String) or one.of is not None for one in space])
     # lexsort: the last key counts first
     order = np.lexsort((np.arange(len(space)), -bounded, is_text, bounded == 0)).tolist()
     free = [axis for axis in order if axis not in given]

@@ -31,6 +31,7 @@ _FITS = {
     "boolean": ("boolean", *_TEXTS),
     "category": _TEXTS,
     "string": _TEXTS,
+    "text": _TEXTS,
     "hierarchy": _TEXTS,
 }
 """Column types that can hold the values of a kind of attribute; a text is parsed row by row."""
@@ -115,7 +116,7 @@ def need_attributes(
 
 def need_types(schema: StructType, space: Space, columns: EventColumns) -> None:
     """Reject columns of events whose types can't hold the values of attributes."""
-    for attribute in space:
+    for attribute in space.valued:
         value, *others = columns.names(attribute)
         if value in schema.names:
             kind = _field_type(schema, attribute.path or (value,))

@@ -303,7 +303,7 @@ def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
     [
         (
             "at > now()",
-            "functions are abs, min and max; or write a value, such as 5 or 'tech'",
+            "functions are abs, min, max, starts_with and so on; or write a value: 5 or 'tech'",
         ),
         ("price < 1 & price > 0", "write and instead of &"),
     ],

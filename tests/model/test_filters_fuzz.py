@@ -318,10 +318,15 @@ this filter can never hold: no value of 'x' fulfils it (line 1, column 11)
             ^^^^^^^^^^^^
 hint: the bounds are swapped: the lower one is 5, the upper one 7.5""",
     "s like 'a%'": """
-expected a comparison such as =, <, between, in or is null, found the word like (line 1, column 3)
+'s' is a string, which has no patterns and words (line 1, column 1)
   s like 'a%'
-    ^^^^
-hint: there are no patterns of texts; name the values: = 'a', or in ('a', 'b')""",
+  ^
+hint: give it the type 'text' in the space""",
+    "s regexp 'a.*'": """
+expected a comparison such as =, <, between, in or is null, found the word regexp (line 1, column 3)
+  s regexp 'a.*'
+    ^^^^^^
+hint: patterns of texts are like 'a%' and contains 'a'; there are no regular expressions""",
     "small > 20 and n = 1": """
 this filter can never hold: no value of 'small' fulfils it in its domain, -2 to 3 (line 1, column 1)
   small > 20 and n = 1

@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_read_is_rejected_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "meant"), [("date", "timestamp"), ("Float", "number"), ("text", "string")]
+    ("kind", "meant"), [("date", "timestamp"), ("Float", "number"), ("varchar", "string")]
 )
 def test_a_type_that_others_call_so_is_named_as_here(kind, meant):
     with pytest.raises(SpaceError, match=f"the unknown type '{kind}'; use '{meant}'"):

@@ -118,12 +118,15 @@ class _Parser(Parser):
         return self._condition() if is_operand else super()._group()
 
     def _condition(self) -> Node:
+        if self._is_text_call(self._word):
+            return self._text_call(self._take("NAME"))
         if self._word.kind not in _FACTOR:
             if self._word.kind in TERM:
                 return super()._condition()
             self._take(*TERM)
         left = self._sum()
-        if _kind(left) == "NAME" and self._word.kind in COMPARISON[2:]:
+        is_text = self._is_word("like", "contains")
+        if _kind(left) == "NAME" and (is_text or self._word.kind in COMPARISON[2:]):
             assert isinstance(left, Word)
             return self._comparison(left)
         sign = self._take("ORDER", "SAME", expected=COMPARISON if _kind(left) == "NAME" else ())
@@ -139,9 +142,9 @@ class _Parser(Parser):
         right = self._take("BOOLEAN") if self._word.kind == "BOOLEAN" else self._sum()
         if isinstance(left, Word) and isinstance(right, Word):
             if left.kind == "NAME" and right.kind in _VALUES:
-                return equal(left, sign, right, [left, right])
+                return self._without_case(equal(left, sign, right, [left, right]))
             if left.kind in _VALUES and right.kind == "NAME":
-                return equal(right, sign, left, [left, right])
+                return self._without_case(equal(right, sign, left, [left, right]))
         return _arithmetic([(left, "!=" if sign in _UNEQUAL else "=", right)])
 
     def _between(self, name: Word, sign: Word) -> Condition:

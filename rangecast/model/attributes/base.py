@@ -50,6 +50,8 @@ class Attribute:
     type: ClassVar[str]
     ordered: ClassVar[bool] = False
     """Whether `<`, `<=`, `between` and the like make sense."""
+    of: str | None = None
+    """The attribute whose column of events it reads; `None`: it has one of its own."""
 
     def __init__(self, name: str, *, source: str | None = None):
         if not isinstance(name, str) or not name.strip():

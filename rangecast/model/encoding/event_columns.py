@@ -117,7 +117,7 @@ def column_of(columns: Mapping[str, Values], attribute: Attribute) -> Values | N
 def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False) -> F64:
     """Return an attribute's coordinates, from its name or from its source."""
     if by_name or attribute.path is None:
-        return rows.coordinates(attribute, nan)
+        return rows.coordinates(attribute, nan, attribute.of)
     values = column_of(rows.batch.columns, attribute)
     if values is None:
         return np.full(len(rows), MISSING)
@@ -126,7 +126,8 @@ def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False
 
 def _span(rows: Rows, attribute: Attribute, nan: str) -> tuple[F64, F64]:
     """Return the ends of an attribute's values; reject what is no value and no span."""
-    name, low, high = attribute.name, f"{attribute.name}_lo", f"{attribute.name}_hi"
+    name = attribute.of or attribute.name
+    low, high = f"{name}_lo", f"{name}_hi"
     pairs = None if attribute.path else _pairs(rows, name)
     if pairs is None:
         begins = ends = _values(rows, attribute, nan)

@@ -18,6 +18,7 @@ from rangecast.errors import FileError, InvalidValueError, UsageError, abbreviat
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import MISSING, NanMeaning, Number
 from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import is_whole
 from rangecast.model.encoding.columns import coordinate, nan_is_missing
 from rangecast.model.encoding.event_columns import EventColumns
@@ -249,6 +250,25 @@ def encode_events(
                      are structs then
     """
     flag("ignore_unknown", ignore_unknown)
+    given: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "columns": columns, "id": id}
+    if not space.patterns:
+        return _encoded(events, space, **given, keep=keep)
+    with TEXTS.batch() as keep_texts:
+        found = _encoded(events, space, **given, keep=keep)
+        keep_texts(found.points)
+    return found
+
+
+def _encoded(
+    events: Any,
+    space: Space,
+    *,
+    ignore_unknown: bool,
+    nan: str,
+    columns: EventColumns,
+    id: str | None,  # noqa: A002
+    keep: str | Sequence[str],
+) -> Events:
     if isinstance(events, str | Path):
         options: Any = {"nan": nan, "ignore_unknown": ignore_unknown, "columns": columns}
         file = EventFile(events, space, **options, id=id, keep=as_names(keep))

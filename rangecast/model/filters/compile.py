@@ -43,6 +43,7 @@ from rangecast.model.shapes.geometry import ShapeError
 from rangecast.model.shapes.syntax import Call, Length, read_call, read_length
 from rangecast.model.shapes.words import asked
 from rangecast.model.space import Space
+from rangecast.model.text.regions import is_long_list, region_of_text
 
 MAX_BOXES = 1024
 ANY_BOXES = 1 << 20
@@ -95,7 +96,11 @@ class _Reading:
                 return self.shapes(node, negated)
             if node.form == "arithmetic":
                 return region_of_comparisons(self.space, self.text, node, negated=negated)
+            if node.form == "text":
+                return region_of_text(self.space, self.text, node, negated=negated)
             axis = self.axis(node.name)
+            if node.form == "equal" and is_long_list(self.space, axis, node.terms):
+                return region_of_text(self.space, self.text, node, negated=negated)
             ranges = self.ranges(node, self.space.attributes[axis], negated)
             if not ranges:
                 self.impossible.append(_Impossible(axis, node))
@@ -329,9 +334,10 @@ class _Reading:
             return fault(self.text, *tree.span, problem)
         cause = self.impossible[0]
         attribute = self.space.attributes[cause.axis]
-        problem = f"this filter can never hold: no value of {attribute.name!r} fulfils it"
+        name = attribute.of or attribute.name
+        problem = f"this filter can never hold: no value of {name!r} fulfils it"
         lo, hi = attribute.domain
-        if attribute.ordered and (lo, hi) != (-MAX, MAX):
+        if attribute.ordered and attribute.of is None and (lo, hi) != (-MAX, MAX):
             low = attribute.literal(lo) if lo != -MAX else "any"
             high = attribute.literal(hi) if hi != MAX else "any"
             problem += f" in its domain, {low} to {high}"

@@ -89,7 +89,7 @@ def misplaced(
     return fault(text, found.start, found.end, problem, hint)
 
 
-_FUNCTIONS = "functions are abs, min and max; or write a value, such as 5 or 'tech'"
+_FUNCTIONS = "functions are abs, min, max, starts_with and so on; or write a value: 5 or 'tech'"
 _CALLED = re.compile(r"(?<!\w)(?!and\b|or\b|not\b|in\b)[^\W\d]\w*\s*$", re.IGNORECASE)
 """A name right before a parenthesis."""
 
@@ -121,7 +121,7 @@ def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) 
     if found.kind == "NAME" and text[found.start - 1] in QUOTES:
         return "write a quote inside a text twice"
     if "IS" in accepted and found.lower() in _PATTERNS:
-        return "there are no patterns of texts; name the values: = 'a', or in ('a', 'b')"
+        return "patterns of texts are like 'a%' and contains 'a'; there are no regular expressions"
     if found.kind == "NAME":
         known = [phrase.strip("'") for kind, phrase in _PHRASES.items() if kind in accepted]
         guess = did_you_mean(found.lower(), [k for k in known if k.isalpha()])

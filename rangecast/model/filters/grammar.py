@@ -6,6 +6,13 @@
     condition  name < value | name = value | value < name [< value] | value = name
                name [not] between value and value | name [not] in ( value {, value} )
                name is [not] null | true | false | call [< value [name]]
+               name [not] like value | name [not] contains value | name [not] in cidr values
+               starts_with ( name , value ), also ends_with, contains
+               words ( name ) has [all | any] values
+    values     value | ( value {, value} )
+
+A comparison of a text may end with `ignore case`. The words of such conditions are no keywords:
+they mean something where no other word can stand.
 
 One method reads one rule and looks one word ahead. The tree is flat: `and` and `or` take any number
 of parts, `not` is a flag, and the depth is bounded by that of parentheses.
@@ -15,17 +22,23 @@ Cost: linear in the text. What a condition means is decided in `compile`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from rangecast.errors import FilterError, abbreviate
 from rangecast.model.filters.errors import misplaced
+from rangecast.model.filters.excerpts import clipped, fault
 from rangecast.model.filters.lexer import CALL, Word, words_of
 
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _UNEQUAL = ("!=", "<>")
 TERM = ("NAME", "VALUE", "BOOLEAN", "CALL", "NOT", "LPAR")
 COMPARISON = ("ORDER", "SAME", "BETWEEN", "IN", "IS", "NOT")
+TEXT_FUNCTIONS = ("starts_with", "ends_with", "contains", "words")
+_TEXT_OPERATORS = ("like", "contains")
+_OPENED = re.compile(r"\s*+\(")
+_NO_CASE = "expected 'case' behind 'ignore'"
 _NEXT = ("AND", "OR")
 """Kinds of words that may follow a condition, beside a parenthesis and the end."""
 
@@ -47,6 +60,17 @@ class Node:
         return self.first.start, self.last.end
 
 
+class TextTerm(NamedTuple):
+    """Comparison of a text with values.
+
+    kind   like, contains, starts_with, ends_with, in, cidr, all, any; the last two are of words
+    """
+
+    kind: str
+    values: list[Word]
+    ignores_case: bool = False
+
+
 class Condition(Node):
     """One comparison of one attribute.
 
@@ -57,6 +81,7 @@ class Condition(Node):
     truth    none; the name has no meaning
     call     sign, length and unit of a distance, or none; the name is the whole call
     arithmetic  comparisons that must all hold; the name has no meaning
+    text     a `TextTerm`, alone
     """
 
     __slots__ = ("name", "terms")
@@ -144,7 +169,7 @@ class Parser:
     def _condition(self) -> Node:
         word = self._take(*TERM)
         if word.kind == "NAME":
-            return self._comparison(word)
+            return self._text_call(word) if self._is_text_call(word) else self._comparison(word)
         if word.kind == "CALL":
             return self._call(word)
         if word.kind == "VALUE":
@@ -167,21 +192,31 @@ class Parser:
         return node
 
     def _comparison(self, name: Word) -> Node:
+        if self._is_word(*_TEXT_OPERATORS):
+            return self._likened(name)
         sign = self._take(*COMPARISON)
         if sign.kind == "ORDER":
             value = self._take("VALUE")
             return Condition("order", name, [(str(sign), sign, value)], [name, value])
         if sign.kind == "SAME":
             value = self._take("VALUE", "BOOLEAN")
-            return equal(name, sign, value, [name, value])
+            return self._without_case(equal(name, sign, value, [name, value]))
         is_denied = sign.kind == "NOT"
+        if is_denied and self._is_word(*_TEXT_OPERATORS):
+            node = self._likened(name)
+            node.negated = True
+            return node
         if is_denied:
             sign = self._take("BETWEEN", "IN")
         if sign.kind == "BETWEEN":
             node = self._between(name, sign)
+        elif sign.kind == "IN" and self._is_word("cidr"):
+            self._take("NAME")
+            values, last = self._values()
+            node = Condition("text", name, [TextTerm("cidr", values)], [name, last])
         elif sign.kind == "IN":
             values, last = self._listed()
-            node = Condition("equal", name, values, [name, last])
+            node = self._without_case(Condition("equal", name, values, [name, last]))
         else:
             is_denied = self._word.kind == "NOT"
             if is_denied:
@@ -204,6 +239,64 @@ class Parser:
         while (word := self._take("COMMA", "RPAR")).kind == "COMMA":
             values.append(self._take("VALUE", "BOOLEAN"))
         return values, word
+
+    def _values(self) -> tuple[list[Word], Word]:
+        """Read one value, or several in parentheses; return them, and the last word."""
+        if self._word.kind == "LPAR":
+            return self._listed()
+        value = self._take("VALUE", expected=("LPAR",))
+        return [value], value
+
+    def _is_word(self, *words: str) -> bool:
+        return self._word.kind == "NAME" and self._word.lower() in words
+
+    def _is_text_call(self, word: Word) -> bool:
+        is_function = word.kind == "NAME" and word.lower() in TEXT_FUNCTIONS
+        return is_function and _OPENED.match(self._text, word.end) is not None
+
+    def _likened(self, name: Word) -> Condition:
+        """Read what follows the name of a text: an operator and a pattern."""
+        kind = self._take("NAME").lower()
+        value = self._take("VALUE")
+        return self._without_case(Condition("text", name, [TextTerm(kind, [value])], [name, value]))
+
+    def _text_call(self, function: Word) -> Condition:
+        self._take("LPAR")
+        name = self._take("NAME")
+        kind = function.lower()
+        if kind != "words":
+            self._take("COMMA")
+            value = self._take("VALUE")
+            last = self._take("RPAR")
+            node = Condition("text", name, [TextTerm(kind, [value])], [function, last])
+            return self._without_case(node)
+        self._take("RPAR")
+        if not self._is_word("has"):
+            word = self._word
+            problem = f"expected 'has' behind words(...), found {clipped(str(word)) or 'the end'}"
+            hint = "write words(title) has all ('red', 'bike'), or has any (...)"
+            raise fault(self._text, word.start, word.end, problem, hint)
+        self._take("NAME")
+        quantity = self._take("NAME").lower() if self._is_word("all", "any") else "all"
+        values, last = self._values()
+        return Condition("text", name, [TextTerm(quantity, values)], [function, last])
+
+    def _without_case(self, node: Condition) -> Condition:
+        """Read `ignore case` behind a condition, if it is there."""
+        if not self._is_word("ignore"):
+            return node
+        self._take("NAME")
+        if not self._is_word("case"):
+            word = self._word
+            raise fault(self._text, word.start, max(word.end, word.start + 1), _NO_CASE)
+        last = self._take("NAME")
+        if node.form == "equal":
+            term = TextTerm("in", node.terms, True)
+        else:
+            term = node.terms[0]._replace(ignores_case=True)
+        made = Condition("text", node.name, [term], [node.first, last])
+        made.negated = node.negated
+        return made
 
     def _call(self, call: Word) -> Node:
         words = [call]

@@ -34,6 +34,8 @@ _CONDITION = re.compile(
     (?:((?ai:and)(?!\w))|\Z)""",
     re.VERBOSE,
 )
+MAX_LISTED = 64
+"""Values of a text that are boxes; a longer list is one condition that is verified."""
 _DIGITS = 16
 """Below this many, an integer and its neighbours are doubles."""
 
@@ -52,6 +54,8 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
         if axis is None or name.lower() in KEYWORDS:
             return None
         attribute = space.attributes[axis]
+        if axis in space.patterns and given[7].count(",") >= MAX_LISTED:
+            return None  # a list that is verified
         try:
             if sign and not before:  # by far the most of them
                 one = range_of(attribute, sign, value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.attributes.places import Location, Point
 from rangecast.model.attributes.residuals import Arithmetic
 from rangecast.model.attributes.text import String
@@ -56,10 +57,15 @@ class _ArithmeticWords(_Words, Arithmetic):
     """The same of arithmetic."""
 
 
+class _PatternsWords(_Words, Patterns):
+    """The same of the patterns of a text."""
+
+
 _LIKE: dict[type[String], type[_Words]] = {
     Location: _LocationWords,
     Point: _PointWords,
     Arithmetic: _ArithmeticWords,
+    Patterns: _PatternsWords,
 }
 """Tentative words that are also of the host's own kind."""
 

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from rangecast.model.attributes.base import Attribute, Interval, quoted
+from rangecast.model.attributes.patterns import TextOrder
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import FULL, Residual
 from rangecast.model.attributes.text import OTHER, Hierarchy, String
@@ -31,6 +32,7 @@ from rangecast.model.filters.regions import (
 from rangecast.model.filters.regions import boxes as disjoint
 from rangecast.model.shapes.words import Asked, literals_of
 from rangecast.model.space import Space
+from rangecast.model.text.regions import prefix_texts, without_implied
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64
@@ -54,6 +56,8 @@ def text_of(
         products = without_covers(space, products)
     alternatives = []
     for product in joined(space.attributes, products):
+        if space.patterns:
+            product = without_implied(space, product)
         several = len(product) > 1
         parts = [
             _condition(space.attributes[axis], ranges, several, rewrite) for axis, ranges in product
@@ -129,6 +133,9 @@ def _condition(
             words = [" and ".join(rewrite(attribute, one) for one in each) for each in literals]
         text = " or ".join(words)
         return f"({text})" if in_conjunction and len(words) > 1 else text
+    if isinstance(attribute, TextOrder) and (prefixes := prefix_texts(attribute, ranges)):
+        text = " or ".join(prefixes)
+        return f"({text})" if in_conjunction and len(prefixes) > 1 else text
     name = name_text(attribute.name)
     known = ranges[:-1] if ranges[-1] == NULL else ranges
     alternatives = [f"{name} is null"] if ranges[-1] == NULL else []

@@ -18,6 +18,7 @@ from typing import Any
 
 from rangecast.errors import FilterError
 from rangecast.model.attributes.base import Interval
+from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.attributes.places import Location, Point
 from rangecast.model.attributes.residuals import FULL, Arithmetic, Residual
 from rangecast.model.attributes.text import String
@@ -88,10 +89,15 @@ class _Arithmetic(_Residual, Arithmetic):
     """The same of arithmetic."""
 
 
+class _Patterns(_Residual, Patterns):
+    """The same of the patterns of a text."""
+
+
 _LIKE: dict[type[String], type[_Residual]] = {
     Location: _Location,
     Point: _Point,
     Arithmetic: _Arithmetic,
+    Patterns: _Patterns,
 }
 
 

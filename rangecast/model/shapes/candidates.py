@@ -300,8 +300,10 @@ class Verifier:
         literals = self._decisive(bounds, count)
         of_axis, _, word_of, programs = self.places.tables()
         held = np.empty(len(rows), np.bool_)
-        given = bounds.table, of_axis, word_of, programs.table, points, offsets, rows
+        read, alive = self.places.readable(points)
+        given = bounds.table, of_axis, word_of, programs.table, read, offsets, rows
         verified = _hold(literals, *given, held)
+        del alive  # the texts that were read
         return held, verified
 
     def bundles(self, bounds: Bundle[Bounds], count: int) -> tuple[Bundle[Any], ...]:

@@ -44,6 +44,7 @@ from rangecast.model.shapes.predicates import (
     cross_edge,
     side_of_circle,
 )
+from rangecast.model.shapes.rings import stripe_count
 from rangecast.model.shapes.sphere import (
     BAND,
     ellipsoid_distance,
@@ -51,6 +52,7 @@ from rangecast.model.shapes.sphere import (
     squared_chord,
     unit_vector,
 )
+from rangecast.model.text.programs import text_holds
 
 PLANE_POLYGON, STRAIGHT_POLYGON, GEODESIC_POLYGON = 0, 1, 2
 PLANE_CIRCLE, SPHERE_CIRCLE, ELLIPSOID_CIRCLE = 3, 4, 5
@@ -59,12 +61,14 @@ PLANE_RING, _STRAIGHT_RING = 8, 9
 """Polygons of one short ring: most of them."""
 ARITHMETIC = 10
 """No shape but a comparison: its numbers are a program of `rangecast.model.arithmetic`."""
+TEXT = 11
+"""A condition on a text: a program of `rangecast.model.text`, whose kind is TEXT or one more; its
+form is in place of the border."""
 CLOSED, OPEN, ONCE = 0, 1, 2
 """A point on the border of a shape: inside, outside, or inside of one of its neighbours."""
 BORDERS = {"closed": CLOSED, "open": OPEN, "once": ONCE}
 _STRIPED = 64
 """Edges from which on a polygon is cut into stripes."""
-_MAX_STRIPES = 4096
 
 
 class Programs(NamedTuple):
@@ -230,9 +234,14 @@ def _side(p: Any, literal: int, x: float, y: float) -> int:
 def literal_holds(p: Any, number: int, points: Any, event: int) -> bool:
     """Whether a literal holds at the point whose coordinates begin at points[event]."""
     literal = LITERAL * number
-    if p.literals[literal] == ARITHMETIC:
+    if p.literals[literal] >= ARITHMETIC:
         first, last = p.literals[literal + 3], p.literals[literal + 4]
-        return bool(comparison_holds(p.numbers, first, last, points, event))
+        kind = p.literals[literal] - TEXT
+        if kind < 0:
+            return bool(comparison_holds(p.numbers, first, last, points, event))
+        place = points[event + (p.literals[literal + 5] >> 16)]
+        found = text_holds(p.numbers, first, kind, p.literals[literal + 2], place)
+        return found >= 0 and found != p.literals[literal + 1]
     axes = p.literals[literal + 5]
     x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
     if not (math.isfinite(x) and math.isfinite(y)):
@@ -259,13 +268,14 @@ def holds(p: Any, word: int, points: Any, event: int) -> bool:
 
 
 class Literal(NamedTuple):
-    """A shape that a word asks for, or, negated, excludes; or a comparison."""
+    """A shape that a word asks for, or, negated, excludes; a comparison; a condition on a text."""
 
     kind: int
     shape: Shape | F64
-    """A program, if it is a comparison."""
+    """A program, if it is a comparison or a condition on a text."""
     negated: bool
     border: int
+    """The form, if it is a condition on a text."""
     x_axis: int
     y_axis: int
 
@@ -378,7 +388,7 @@ class ProgramStore:
         if geodesic:
             self._append("vectors", vectors_of(corners))
         elif len(edges) >= _STRIPED and y1 > y0:
-            count = _stripes(rings, len(edges))
+            count = stripe_count(rings, len(edges))
             per_unit = count / (y1 - y0)
             if not math.isfinite(per_unit):
                 count, per_unit = 1, 0.0
@@ -424,17 +434,6 @@ def is_short_ring(rings: Rings, ring: int) -> bool:
 def _is_short(shape: Polygons) -> bool:
     rings = shape.polygons[0]
     return len(shape.polygons) == len(rings) == 1 and len(rings[0]) <= _STRIPED
-
-
-def _stripes(rings: tuple[F64, ...], edges: int) -> int:
-    """Return into how many stripes a polygon is cut: more for round ones than for ragged ones."""
-    outer = rings[0]
-    steps = np.diff(outer, axis=0)
-    perimeter = float(np.hypot(steps[:, 0], steps[:, 1]).sum())
-    x, y = outer[:, 0] - outer[0, 0], outer[:, 1] - outer[0, 1]
-    area = abs(float(np.dot(x[:-1], y[1:]) - np.dot(x[1:], y[:-1]))) / 2
-    roundness = 4 * math.pi * area / perimeter**2 if perimeter > 0 else 0.0
-    return int(min(max(32, edges * roundness), _MAX_STRIPES))
 
 
 def _striped(ys: F64, edges: I64, y0: float, per_unit: float, count: int) -> tuple[I64, I64]:

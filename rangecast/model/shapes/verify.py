@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.jit import jit
 from rangecast.model.arithmetic.comparisons import programs_of
 from rangecast.model.arithmetic.tighten import tighten
+from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.boxes import Boxes
@@ -24,6 +25,7 @@ from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.programs import (
     ARITHMETIC,
     BORDERS,
+    TEXT,
     Literal,
     Programs,
     ProgramStore,
@@ -31,6 +33,9 @@ from rangecast.model.shapes.programs import (
     is_short_ring,
 )
 from rangecast.model.shapes.words import literals_of
+from rangecast.model.text.conditions import read_literal
+from rangecast.model.text.forms import readable
+from rangecast.model.text.ranges import narrow
 
 if TYPE_CHECKING:
     from rangecast.model.space import Space
@@ -61,6 +66,8 @@ class Places:
         ]
         self._space = space
         self._known = [0 for _ in self.axes]
+        self._forms: dict[int, set[int]] = {}
+        """Forms of texts that words read, by axis."""
         self._store = ProgramStore()
         self._lock = threading.Lock()
         of_axis = np.full(len(space), -1, np.int64)
@@ -98,9 +105,22 @@ class Places:
         if isinstance(place, Arithmetic):
             for program in programs_of(self._space, place, word):
                 yield Literal(ARITHMETIC, program, False, 0, 0, 0)
+        elif isinstance(place, Patterns):
+            axis = self.axes[number]
+            for text in place.literals_in(word):
+                kind, form, negated, program, *_ = read_literal(place, text)
+                self._forms.setdefault(axis, set()).add(form)
+                yield Literal(TEXT + kind, program, negated, form, axis, axis)
         elif isinstance(place, Place):
             for one in literals_of(place, word):
                 yield one.literal(*self.coordinates[number])
+
+    def readable(self, points: F64) -> tuple[F64, Any]:
+        """Return points as the programs that are known by now read them.
+
+        What is returned beside them must stay alive meanwhile.
+        """
+        return readable(points, self._forms) if self._forms else (points, None)
 
     def _added(self, number: int, words: list[str]) -> I64:
         """Add the programs of words; return their numbers."""
@@ -153,6 +173,7 @@ def without_places(boxes: Boxes) -> Boxes:
         return boxes
     lo, hi = boxes.lo.copy(), boxes.hi.copy()
     tighten(boxes.space, lo, hi)
+    narrow(boxes.space, lo, hi)
     lo[:, places.axes], hi[:, places.axes] = -np.inf, np.inf
     return Boxes.of(
         lo,
@@ -170,7 +191,9 @@ def words_hold(places: Places, axis: int, words: F64, point: F64) -> Bool:
     tables = places.tables()
     numbers = tables.word_of[tables.place_of_axis[axis], words.astype(np.int64)]
     held = np.empty(len(words), np.bool_)
-    _hold_words(tables.programs.table, numbers, np.ascontiguousarray(point), held)
+    read, alive = places.readable(np.ascontiguousarray(point)[None])
+    _hold_words(tables.programs.table, numbers, read[0], held)
+    del alive
     return held
 
 
@@ -179,7 +202,9 @@ def word_holds(places: Places, axis: int, word: float, points: F64) -> Bool:
     tables = places.tables()
     number = tables.word_of[tables.place_of_axis[axis], int(word)]
     held = np.empty(len(points), np.bool_)
-    _hold_points(tables.programs.table, number, np.ascontiguousarray(points), held)
+    read, alive = places.readable(np.ascontiguousarray(points))
+    _hold_points(tables.programs.table, number, read, held)
+    del alive
     return held
 
 

@@ -269,7 +269,7 @@ def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan
 
     def found(arrays: tuple[pa.Array, ...]) -> Iterator[pa.Array]:
         space = shipped_space.open()
-        for attribute, array in zip(space, arrays, strict=True):
+        for attribute, array in zip(space.valued, arrays, strict=True):
             need_fitting(attribute.name, from_arrow_type(array.type), attribute)
         batch = pa.record_batch(list(arrays), names)
         encoded = encode_batch(space, batch, None, _BY_NAME, nan=nan, raising=not with_errors)

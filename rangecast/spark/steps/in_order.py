@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructType
 
+from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.encoding.events import Events
 from rangecast.spark.columns import ERROR_TYPE
 from rangecast.spark.events import Encoded
@@ -34,9 +35,10 @@ def answer_in_order(
 ) -> Iterator[dict[str, pa.Array]]:
     """Yield the id of the event as `event`, and the columns of the answers, in order."""
     sharded, width = prepared.answerer, prepared.width
+    patterns = tuple(prepared.space.patterns.values())
     with tempfile.TemporaryDirectory(prefix="rangecast-") as name:
         folder = Path(name)
-        if not _set_down(folder, batches, width):
+        if not _set_down(folder, batches, width, patterns):
             return
         events = session.read.parquet(str(folder / "events"))
         kept = StructType().add("id", events.schema["id"].dataType)
@@ -44,7 +46,7 @@ def answer_in_order(
 
         def answer_all(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in rows:
-                yield from answer(sharded, batch, _encoded(batch, width), form)
+                yield from answer(sharded, batch, _encoded(batch, width, patterns), form)
 
         schema = sharded.schema
         found = events.mapInArrow(answer_all, result_schema(form, schema))
@@ -59,12 +61,19 @@ def answer_in_order(
                     yield {"event": batch.column("id").take(places), **answers}
 
 
-def _encoded(batch: pa.RecordBatch, width: int) -> Encoded:
+def _encoded(batch: pa.RecordBatch, width: int, patterns: tuple[int, ...]) -> Encoded:
     points = floats_of(batch.column("point"), width)
+    if patterns:
+        points = points.copy()
+    for number, axis in enumerate(patterns):  # handles of texts are those of one process
+        texts = batch.column(f"text {number}").to_pylist()
+        points[:, axis] = [np.inf if one is None else TEXTS.put(one) for one in texts]
     return Encoded(points, np.arange(len(points)), np.empty(0, np.int64), pa.nulls(0, ERROR_TYPE))
 
 
-def _set_down(folder: Path, batches: Iterator[Events], width: int) -> int:
+def _set_down(
+    folder: Path, batches: Iterator[Events], width: int, patterns: tuple[int, ...]
+) -> int:
     """Write events as Parquet, numbered in order; return how many."""
     (folder / "events").mkdir()
     row = 0
@@ -77,6 +86,11 @@ def _set_down(folder: Path, batches: Iterator[Events], width: int) -> int:
                 "point": binary_of(ends, points),
             }
         )
+        for place, axis in enumerate(patterns):
+            handles = points[:, axis]
+            texts = np.full(len(points), None, object)
+            texts[np.isfinite(handles)] = TEXTS.get(handles[np.isfinite(handles)].tolist())
+            table = table.append_column(f"text {place}", pa.array(texts, pa.string()))
         pq.write_table(table, folder / "events" / f"{number:06}.parquet")
         row += len(points)
     return row

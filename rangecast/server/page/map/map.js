@@ -53,7 +53,7 @@ export function chosen({ space }) {
   if (!places.length) return;
   options($("map-place"), places.map(({ name }) => [name, name]));
   $("map-place").parentElement.hidden = places.length < 2;
-  const texts = space.attribute.filter(({ type }) => ["string", "category", "hierarchy", "integer"].includes(type)).map(({ name }) => name);
+  const texts = space.attribute.filter(({ type }) => ["string", "text", "category", "hierarchy", "integer"].includes(type)).map(({ name }) => name);
   const key = texts.find((name) => KEYS.test(name)) ?? texts.find((name) => space.attribute.find((one) => one.name === name).type === "string") ?? "";
   options($("map-object"), [["", "each event"], ...texts.map((name) => [name, name])], key);
   load();

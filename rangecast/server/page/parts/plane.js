@@ -84,7 +84,7 @@ function rescale() {
 }
 
 function scale(axis, key) {
-  const isText = axis.labels !== null || axis.type === "string";
+  const isText = axis.labels !== null || ["string", "text", "patterns"].includes(axis.type);
   return isText ? slots(axis, key) : range(axis, key);
 }
 

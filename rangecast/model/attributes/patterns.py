@@ -1,0 +1,125 @@
+"""Texts with patterns and words: an attribute of three axes.
+
+A `Text` is a string: its own axis has the words that subscriptions compare it with. Two more axes
+read the same column of events and are never written in files:
+
+    <name> patterns   the words of subscriptions, such as `title like '%bike%'`, which are verified;
+                      of an event, the handle of its text (`text_store`)
+    <name> order      the place of a text in the order of UTF-8, by its first bytes, so that an
+                      index is built over the ranges of prefixes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rangecast.errors import InvalidValueError
+from rangecast.model.attributes.base import MISSING, Integer, Interval, Ordered
+from rangecast.model.attributes.residuals import Residual
+from rangecast.model.attributes.text import String
+from rangecast.model.attributes.text_store import TEXTS
+
+ORDER_BYTES = 6
+"""Bytes of a text that are its place in the order."""
+_BASE = 257
+"""A byte, or the end of a text, which comes before all of them."""
+_AND = re.compile(r"'[^']*+(?:''[^']*+)*+'|`[^`]*+(?:``[^`]*+)*+`| and ")
+
+
+def order_of(data: bytes) -> float:
+    """Return the place of a text, given in UTF-8, by its first bytes."""
+    place = 0
+    for at in range(ORDER_BYTES):
+        place = place * _BASE + (data[at] + 1 if at < len(data) else 0)
+    return float(place)
+
+
+def range_of_prefix(prefix: bytes) -> Interval:
+    """Return where texts that begin with a prefix lie; a long one counts by its first bytes."""
+    first = order_of(prefix)
+    return first, first + _BASE ** max(ORDER_BYTES - len(prefix), 0) - 1
+
+
+LAST = float(_BASE**ORDER_BYTES - 1)
+
+
+class Patterns(Residual):
+    """Conditions on a text that are verified: patterns, words, long lists."""
+
+    type = "patterns"
+
+    def __init__(self, text: Text, *, vocabulary: Sequence[str] = ()):
+        super().__init__(f"{text.name} patterns", vocabulary)
+        self.of = text.name
+        self.path = text.path or (text.name,)
+
+    def coordinate(self, value: Any) -> float:
+        return MISSING if value is None else TEXTS.put(self._text(value))
+
+    def equal(self, value: Any) -> Interval | None:
+        raise InvalidValueError(f"{self.name!r} has no values: write conditions on {self.of!r}")
+
+    def literals_in(self, word: str) -> list[str]:
+        cuts = [mark.span() for mark in _AND.finditer(word) if mark[0] == " and "]
+        starts, ends = [0, *(end for _, end in cuts)], [*(start for start, _ in cuts), len(word)]
+        return [word[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+class TextOrder(Ordered):
+    """The place of a text in the order of UTF-8."""
+
+    type = "order"
+
+    def __init__(self, text: Text):
+        super().__init__(f"{text.name} order")
+        self.of = text.name
+        self.path = text.path or (text.name,)
+        self.domain = 0.0, LAST
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        if not isinstance(value, str):
+            raise self._reject(value, "takes a text")
+        try:
+            return order_of(value[:ORDER_BYTES].encode())
+        except UnicodeEncodeError:
+            raise self._reject(value, "takes a text without lone surrogates") from None
+
+    def value(self, coordinate: float) -> int:
+        return int(coordinate)
+
+    def literal(self, coordinate: float) -> str:
+        return str(int(coordinate))
+
+    def at_least(self, value: Any, *, strict: bool = False) -> float:
+        return _LINE.at_least(value, strict=strict)
+
+    def at_most(self, value: Any, *, strict: bool = False) -> float:
+        return _LINE.at_most(value, strict=strict)
+
+
+_LINE = Integer("line")
+
+
+class Text(String):
+    """A string that filters may also compare with patterns and words."""
+
+    type = "text"
+
+    def __init__(
+        self,
+        name: str,
+        vocabulary: Sequence[str] = (),
+        *,
+        patterns: Sequence[str] = (),
+        source: str | None = None,
+    ):
+        """Make one.
+
+        patterns   words of its patterns, as `vocabulary` are those of the string itself
+        """
+        super().__init__(name, vocabulary, source=source)
+        self.companions = Patterns(self, vocabulary=patterns), TextOrder(self)

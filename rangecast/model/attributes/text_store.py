@@ -1,0 +1,123 @@
+"""Texts of events, from the moment they are encoded until they are matched.
+
+The coordinate of a text that patterns are verified on is a *handle*: the number of a segment of
+this store, and a place in it. A handle means something in this process only. Segments are dropped,
+the oldest first, once later ones hold `MAX_BYTES`; those of a batch live as long as its points.
+A handle whose segment is gone is an error, never another text.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rangecast.errors import UsageError
+
+_ROOM = 4096
+"""Texts of a segment."""
+_SEGMENT_BYTES = 1 << 20
+MAX_BYTES = 64 << 20
+"""Texts that are kept beside those of batches whose points live, about."""
+_OVERHEAD = 64
+_NUMBERS = 1 << 40
+
+
+class _Segment:
+    __slots__ = ("number", "pins", "size", "texts")
+
+    def __init__(self, number: int):
+        self.number = number
+        self.texts: list[str] = []
+        self.size = 0
+        self.pins = 0
+        """Arrays of points that speak of it."""
+
+
+class TextStore:
+    """Texts by their handles."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()  # a finalizer may run while it is held
+        # Handles of another process are hardly ever taken for those of this one.
+        self._open = _Segment(secrets.randbelow(_NUMBERS))
+        self._segments = {self._open.number: self._open}
+        self._size = 0
+        self._batches = 0
+
+    def put(self, text: str) -> float:
+        """Keep a text; return its handle."""
+        with self._lock:
+            segment = self._open
+            if len(segment.texts) == _ROOM or segment.size >= _SEGMENT_BYTES:
+                segment = self._begin()
+            segment.texts.append(text)
+            size = len(text) + _OVERHEAD
+            segment.size += size
+            self._size += size
+            return float(segment.number * _ROOM + len(segment.texts) - 1)
+
+    def get(self, handles: Iterable[float]) -> list[str]:
+        """Return the texts of handles."""
+        segments = self._segments
+        try:
+            return [segments[int(one) // _ROOM].texts[int(one) % _ROOM] for one in handles]
+        except LookupError:
+            raise UsageError(
+                "the texts of these points are no longer there\n"
+                "  hint: points with texts are matched by the process that encoded them, and soon; "
+                "give the events instead"
+            ) from None
+
+    @contextmanager
+    def batch(self) -> Iterator[Callable[[Any], None]]:
+        """Drop nothing in a `with` block; what it gets keeps the texts of the block.
+
+        It is called with an array of points, and keeps them for as long as this array lives.
+        """
+        with self._lock:
+            self._batches += 1
+            first = self._open.number
+        try:
+            yield lambda points: self._keep(points, first)
+        finally:
+            with self._lock:
+                self._batches -= 1
+
+    def _keep(self, points: Any, first: int) -> None:
+        with self._lock:
+            numbers = [first]
+            while numbers[-1] != self._open.number:
+                numbers.append((numbers[-1] + 1) % _NUMBERS)
+            for number in numbers:
+                self._segments[number].pins += 1
+        weakref.finalize(points, self._release, numbers).atexit = False
+
+    def _release(self, numbers: list[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                if number in self._segments:
+                    self._segments[number].pins -= 1
+
+    def _begin(self) -> _Segment:
+        """Begin a segment; drop the oldest ones if there are too many texts."""
+        self._open = _Segment((self._open.number + 1) % _NUMBERS)
+        self._segments[self._open.number] = self._open
+        for one in list(self._segments.values()):
+            if self._batches or self._size <= MAX_BYTES:
+                break
+            if not one.pins and one is not self._open:
+                del self._segments[one.number]
+                self._size -= one.size
+        return self._open
+
+
+TEXTS = TextStore()
+os.register_at_fork(after_in_child=TEXTS._reset)

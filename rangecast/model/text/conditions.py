@@ -1,0 +1,313 @@
+"""Conditions on texts as literals: checked, in one canonical form, and as programs.
+
+    title like 'red%'                    also starts_with, ends_with, contains; `ignore case`
+    symbol in ('A', 'B', ...)            of more than `MAX_LISTED` values, or `ignore case`
+    words(title) has all ('red', 'bike')     also `has any`
+    ip in cidr ('10.0.0.0/8')
+
+Negated, `not` stands before `like` and `in`, and before the whole of a condition on words.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any, NamedTuple
+
+from rangecast.errors import FilterError, InvalidValueError, did_you_mean
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import Interval, quoted
+from rangecast.model.attributes.patterns import (
+    LAST,
+    ORDER_BYTES,
+    Patterns,
+    order_of,
+    range_of_prefix,
+)
+from rangecast.model.attributes.text import String
+from rangecast.model.filters.excerpts import clipped, fault
+from rangecast.model.filters.grammar import Condition, TextTerm, read
+from rangecast.model.filters.lexer import QUOTES, Word, name_of, name_text
+from rangecast.model.space import Space
+from rangecast.model.text.forms import ADDRESS, FOLDED, RAW, WORDS, fold, spaced, words_in
+from rangecast.model.text.programs import (
+    AT_END,
+    AT_START,
+    MATCH,
+    ONE,
+    SET,
+    Part,
+    match_program,
+    set_program,
+)
+
+MAX_PATTERN = 4096
+"""Bytes of a pattern, runs of `%` counted as one."""
+MAX_ONES = 64
+"""Characters between two `%` of a pattern, if `_` is among them."""
+MAX_VALUES = 100_000
+MAX_WORDS = 1024
+_ONE, _MANY = 1, 2
+Pattern = list[str | int]
+"""Runs of characters, `_ONE` and `_MANY`."""
+
+
+class Read(NamedTuple):
+    """A literal as programs take it."""
+
+    kind: int
+    form: int
+    negated: bool
+    program: F64
+    bounds: Interval
+    """Where the texts lie that it can hold for, in their order."""
+    is_range: bool
+    """Whether it holds for all texts that lie there."""
+    is_never: bool = False
+    """Whether it holds for no text."""
+
+
+def literal_of(space: Space, text: str, node: Condition, *, negated: bool) -> tuple[int, str]:
+    """Return the axis of the text that a condition is on, and its canonical text."""
+    axis = _text_axis(space, text, node)
+    term = node.terms[0]
+    if not isinstance(term, TextTerm):
+        term = TextTerm("in", node.terms)
+    name = name_text(space.names[axis])
+    values = [_value(space.attributes[axis], text, word) for word in term.values]
+    shown = _shown(text, node, term, values)
+    denied = "not " if negated else ""
+    if term.kind in ("all", "any"):
+        literal = f"{denied}words({name}) has {term.kind} ({_listed(shown)})"
+    elif term.kind == "cidr":
+        literal = f"{name} {denied}in cidr ({_listed(shown)})"
+    elif term.kind == "in" and len(shown) > 1:
+        literal = f"{name} {denied}in ({_listed(shown)})"
+    else:
+        literal = f"{name} {denied}like {quoted(shown[0])}"
+    if term.ignores_case:
+        literal += " ignore case"
+    return axis, literal
+
+
+def _listed(values: list[str]) -> str:
+    return ", ".join(map(quoted, values))
+
+
+def _shown(text: str, node: Condition, term: TextTerm, values: list[str]) -> list[str]:
+    """Return what a condition compares with as its canonical text has it; reject what can't be."""
+    words = term.values
+    if term.kind == "cidr":
+        _count(text, node, len(values), MAX_WORDS, "networks")
+        return sorted({_network(text, *one) for one in zip(words, values, strict=True)})
+    if term.kind in ("all", "any"):
+        _count(text, node, len(values), MAX_WORDS, "words")
+        return sorted({_phrase(text, *one) for one in zip(words, values, strict=True)})
+    if term.kind == "in":
+        _count(text, node, len(values), MAX_VALUES, "values")
+        some = sorted({fold(one) if term.ignores_case else one for one in values})
+        return some if len(some) > 1 else [written([some[0]] if some[0] else [])]
+    if term.kind == "like":
+        pattern = _pattern(text, words[0], values[0])
+    else:
+        before = [] if term.kind == "starts_with" else [_MANY]
+        after = [] if term.kind == "ends_with" else [_MANY]
+        pattern = [*before, values[0], *after] if values[0] else [_MANY]
+    if term.ignores_case:
+        pattern = [fold(one) if isinstance(one, str) else one for one in pattern]
+    shown = written(pattern)
+    _check_size(text, words[0], shown)
+    return [shown]
+
+
+def _text_axis(space: Space, text: str, node: Condition) -> int:
+    word = node.name
+    name = name_of(str(word))
+    axis = space.axes.get(name)
+    if axis is None:
+        problem = f"no attribute {clipped(name)!r}"
+        raise fault(text, word.start, word.end, problem, did_you_mean(name, space.names))
+    if axis not in space.patterns:
+        kind = space.attributes[axis].type
+        problem = f"{clipped(name)!r} is a {kind}, which has no patterns and words"
+        hint = "give it the type 'text' in the space" if kind == "string" else ""
+        raise fault(text, word.start, word.end, problem, hint)
+    return axis
+
+
+def _value(attribute: Any, text: str, word: Word) -> str:
+    """Return the text that a word of a filter stands for."""
+    if word[0] not in QUOTES:
+        problem = f"a text is compared with a text; given: {clipped(str(word))}"
+        raise fault(text, word.start, word.end, problem, f"put it in quotes: {quoted(str(word))}")
+    value = str(word[1:-1]).replace(word[0] * 2, word[0])
+    try:
+        assert isinstance(attribute, String)
+        return attribute._text(value)
+    except InvalidValueError as error:
+        raise fault(text, word.start, word.end, error.reason) from None
+
+
+def _count(text: str, node: Condition, count: int, most: int, what: str) -> None:
+    if count > most:
+        problem = f"this condition has {count:,} {what}, more than the {most:,} allowed"
+        raise fault(text, *node.span, problem, "split it into several subscriptions")
+
+
+def _check_size(text: str, word: Word, pattern: str) -> None:
+    size = len(pattern.encode())
+    if size > MAX_PATTERN:
+        problem = f"this pattern has {size:,} bytes, more than the {MAX_PATTERN:,} allowed"
+        raise fault(text, word.start, word.end, problem)
+    for run in _runs(_read_pattern(pattern)):
+        length = sum(1 if one == _ONE else len(str(one)) for one in run)
+        if _ONE in run and length > MAX_ONES:
+            problem = (
+                f"between two % of this pattern are {length:,} characters with _ among them, "
+                f"more than the {MAX_ONES} allowed"
+            )
+            raise fault(text, word.start, word.end, problem)
+
+
+def _phrase(text: str, word: Word, value: str) -> str:
+    words = words_in(value)
+    if not words:
+        problem = f"{clipped(str(word))} has no word: words are runs of letters and digits"
+        raise fault(text, word.start, word.end, problem, "use like or contains for other signs")
+    phrase = " ".join(words)
+    size = len(phrase.encode())
+    if size > MAX_PATTERN:
+        problem = f"these words have {size:,} bytes, more than the {MAX_PATTERN:,} allowed"
+        raise fault(text, word.start, word.end, problem)
+    return phrase
+
+
+def _network(text: str, word: Word, value: str) -> str:
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError as error:
+        problem = f"{clipped(str(word))} is no network of addresses: {error}"
+        raise fault(text, word.start, word.end, problem, "write it as '10.0.0.0/8'") from None
+
+
+def _pattern(text: str, word: Word, value: str) -> Pattern:
+    try:
+        return _read_pattern(value)
+    except ValueError as error:
+        raise fault(text, word.start, word.end, str(error)) from None
+
+
+def _read_pattern(value: str) -> Pattern:
+    """Return the parts of what follows `like`; several `%` in a row are one."""
+    found: Pattern = []
+    run: list[str] = []
+    at = 0
+    while at < len(value):
+        sign = value[at]
+        if sign == "\\":
+            at += 1
+            if at == len(value) or value[at] not in "%_\\":
+                raise ValueError("a \\ in a pattern stands before %, _ or another \\")
+            run.append(value[at])
+        elif sign in "%_":
+            if run:
+                found.append("".join(run))
+                run = []
+            if sign == "_" or not found or found[-1] != _MANY:
+                found.append(_ONE if sign == "_" else _MANY)
+        else:
+            run.append(sign)
+        at += 1
+    return [*found, "".join(run)] if run else found
+
+
+_ESCAPED = str.maketrans({"%": "\\%", "_": "\\_", "\\": "\\\\"})
+
+
+def written(pattern: Pattern) -> str:
+    """Return a pattern as `like` takes it."""
+    signs = {_ONE: "_", _MANY: "%"}
+    return "".join(
+        one.translate(_ESCAPED) if isinstance(one, str) else signs[one] for one in pattern
+    )
+
+
+def _runs(pattern: Pattern) -> list[Pattern]:
+    """Return what lies between the `%` of a pattern."""
+    runs: list[Pattern] = [[]]
+    for one in pattern:
+        if one == _MANY:
+            runs.append([])
+        else:
+            runs[-1].append(one)
+    return [run for run in runs if run]
+
+
+def _compiled(pattern: Pattern) -> tuple[int, list[Part]]:
+    """Return where a pattern is fixed, and its parts in bytes."""
+    fixed = AT_START * (pattern[:1] != [_MANY]) + AT_END * (pattern[-1:] != [_MANY])
+    parts = []
+    for run in _runs(pattern):
+        part: Part = []
+        for one in run:
+            part += map(float, one.encode()) if isinstance(one, str) else [ONE]
+        parts.append(part)
+    return fixed, parts
+
+
+def read_literal(attribute: Patterns, literal: str) -> Read:
+    """Return a literal, given as its text, as programs take it."""
+    known = attribute.read.get(literal)
+    if known is None:
+        node = read(literal, ())
+        if not isinstance(node, Condition) or node.form not in ("text", "equal"):
+            raise FilterError(f"{clipped(literal)} is no condition on a text")
+        known = attribute.read[literal] = _read_node(node)
+    assert isinstance(known, Read)
+    return known
+
+
+def bounds_of(attribute: Patterns, word: str) -> Interval:
+    """Return where the texts lie that a word can hold for.
+
+    What contradicts itself is bounded by one of its conditions.
+    """
+    each = [read_literal(attribute, one).bounds for one in attribute.literals_in(word)]
+    lo, hi = max(one[0] for one in each), min(one[1] for one in each)
+    return (lo, hi) if lo <= hi else each[0]
+
+
+def _read_node(node: Condition) -> Read:
+    term = node.terms[0] if node.form == "text" else TextTerm("in", node.terms)
+    values = [str(word[1:-1]).replace("''", "'") for word in term.values]
+    form = FOLDED if term.ignores_case else RAW
+    bounds, is_range = (0.0, LAST), False
+    if term.kind == "in":
+        texts = [value.encode() for value in values]
+        if form == RAW and not node.negated:
+            places = [order_of(one) for one in texts]
+            bounds = min(places), max(places)
+        return Read(SET, form, node.negated, set_program(texts), bounds, False)
+    if term.kind == "like":
+        pattern = _read_pattern(values[0])
+        if form == RAW and not node.negated:
+            first = pattern[0] if pattern else ""
+            prefix = first.encode() if isinstance(first, str) else b""
+            bounds = range_of_prefix(prefix)
+            is_prefix = pattern[1:] == [_MANY] and len(prefix) <= ORDER_BYTES
+            is_range = is_prefix or pattern == [_MANY]
+        program = match_program([_compiled(pattern)], every=True)
+        is_never = node.negated and pattern == [_MANY]
+        return Read(MATCH, form, node.negated, program, bounds, is_range, is_never)
+    if term.kind == "cidr":
+        patterns = [_compiled([_bits(value), _MANY]) for value in values]
+        program = match_program(patterns, every=False)
+        return Read(MATCH, ADDRESS, node.negated, program, bounds, False)
+    phrases = [_compiled([_MANY, spaced(value.split(" ")), _MANY]) for value in values]
+    program = match_program(phrases, every=term.kind == "all")
+    return Read(MATCH, WORDS, node.negated, program, bounds, False)
+
+
+def _bits(network: str) -> str:
+    found = ipaddress.ip_network(network)
+    bits = f"{int(found.network_address):0{found.max_prefixlen}b}"
+    return f"{found.version}{bits[: found.prefixlen]}"

@@ -1,0 +1,66 @@
+"""Conditions on a text against one event, for people: `lacks the word 'bike'`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.patterns import Patterns
+from rangecast.model.attributes.text_store import TEXTS
+from rangecast.model.display import cut
+from rangecast.model.filters.grammar import Condition, read
+from rangecast.model.text.conditions import read_literal
+from rangecast.model.text.forms import readable, spaced, words_in
+from rangecast.model.text.programs import text_holds
+
+_SHOWN = 60
+"""Characters of a text that are shown."""
+
+
+class Compared(NamedTuple):
+    """A word of patterns against an event."""
+
+    value: str
+    lacking: str
+    holds: bool
+
+
+def compared(attribute: Patterns, word: str, handle: float) -> Compared:
+    """Return which conditions of a word the text of an event fails."""
+    if not np.isfinite(handle):
+        return Compared("(missing)", "", False)
+    (text,) = TEXTS.get([handle])
+    failed = [one for one in attribute.literals_in(word) if not _holds(attribute, one, handle)]
+    lacking = "; ".join(_lacking(one, text) for one in failed)
+    return Compared(cut(text, _SHOWN), lacking, not failed)
+
+
+def _holds(attribute: Patterns, literal: str, handle: float) -> bool:
+    asked = read_literal(attribute, literal)
+    point: F64 = np.array([[handle]])
+    made, alive = readable(point, {0: {asked.form}})
+    found = text_holds(asked.program, 0, asked.kind, asked.form, made[0, 0])
+    del alive
+    return found >= 0 and bool(found) != asked.negated
+
+
+def _lacking(literal: str, text: str) -> str:
+    """Return what is in the way of a literal."""
+    node = read(literal, ())
+    assert isinstance(node, Condition)
+    term = node.terms[0]
+    if node.form != "text" or term.kind not in ("all", "any"):
+        return f"{cut(literal, _SHOWN)} fails"
+    phrases = [str(word[1:-1]) for word in term.values]
+    held = spaced(words_in(text))
+    there = [one for one in phrases if spaced([one]) in held]
+    if node.negated:
+        return f"has {_named(there)}"
+    return f"lacks {_named([one for one in phrases if one not in there])}"
+
+
+def _named(phrases: list[str]) -> str:
+    shown = ", ".join(f"'{one}'" for one in phrases[:5])
+    return shown + (f" and {len(phrases) - 5} more" if len(phrases) > 5 else "")

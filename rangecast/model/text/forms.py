@@ -1,0 +1,112 @@
+"""The forms of a text that conditions are verified on, as bytes in memory.
+
+    RAW       the text itself, in UTF-8
+    FOLDED    the text without the case of its letters: `str.casefold`, Unicode's full folding
+    WORDS     its words, folded, with a space before, between and behind them
+    ADDRESS   the version and the bits of an IP address, such as `400001010...`; other texts have
+              none
+
+A word is a run of letters, marks and digits: of characters whose general category in Unicode is L,
+M or N. Everything else separates words.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import unicodedata
+from typing import Any
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.text_store import TEXTS
+
+RAW, FOLDED, WORDS, ADDRESS = 0, 1, 2, 3
+_FORMS = 4
+_SPACE = 32
+
+
+class _Separators(dict[int, int]):
+    """Table of characters: those between words become spaces."""
+
+    def __missing__(self, code: int) -> int:
+        kept = code if unicodedata.category(chr(code))[0] in "LMN" else _SPACE
+        self[code] = kept
+        return kept
+
+
+_SEPARATORS = _Separators()
+
+
+def fold(text: str) -> str:
+    """Return a text without the case of its letters."""
+    return text.casefold()
+
+
+def words_in(text: str) -> list[str]:
+    """Return the words of a text, folded, in order."""
+    return fold(text).translate(_SEPARATORS).split()
+
+
+def spaced(words: list[str]) -> str:
+    """Return words as the form WORDS has them."""
+    return " ".join(["", *words, ""])
+
+
+def address_bits(text: str) -> str | None:
+    """Return the version and the bits of an IP address; `None` if a text is none."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return f"{found.version}{int(found):0{found.max_prefixlen}b}"
+
+
+def form_of(text: str, form: int) -> bytes | None:
+    """Return a form of a text; `None` if it has none."""
+    if form == RAW:
+        return text.encode()
+    if form == FOLDED:
+        return fold(text).encode()
+    if form == WORDS:
+        return spaced(words_in(text)).encode()
+    bits = address_bits(text)
+    return None if bits is None else bits.encode()
+
+
+def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
+    """Return addresses and lengths of the forms of texts, (texts, 8), and what must stay alive."""
+    found = np.zeros((len(texts), 2 * _FORMS), np.int64)
+    alive = []
+    for form in sorted(forms):
+        each = [form_of(text, form) for text in texts]
+        data = np.frombuffer(b"".join(one or b"" for one in each) or b" ", np.uint8)
+        alive.append(data)
+        sizes = np.array([0 if one is None else len(one) for one in each], np.int64)
+        starts = data.ctypes.data + np.cumsum(sizes) - sizes
+        is_there = np.array([one is not None for one in each], bool)
+        found[:, 2 * form] = np.where(is_there, starts, 0)
+        found[:, 2 * form + 1] = sizes
+    return found, alive
+
+
+def readable(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:
+    """Return points as kernels read texts in them, and what must stay alive meanwhile.
+
+    forms   which forms are needed of the texts of an axis
+
+    A handle becomes the address of the forms of its text.
+    """
+    if not forms:
+        return points, None
+    made = points.copy()
+    alive: list[Any] = []
+    for axis, needed in forms.items():
+        column = made[:, axis]
+        there = np.isfinite(column)
+        handles, at = np.unique(column[there], return_inverse=True)
+        records, data = _records(TEXTS.get(handles.tolist()), needed)
+        alive += [records, data]
+        column[there] = records.ctypes.data + at * records.strides[0]
+    made.flags.writeable = points.flags.writeable
+    return made, alive

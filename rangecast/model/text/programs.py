@@ -1,0 +1,233 @@
+"""Programs for conditions on texts, and the kernel that runs them.
+
+A text comes in several *forms* (`rangecast.model.text.forms`). A program is numbers:
+
+    MATCH   how many patterns, whether all must match (1) or any of them (0), then each pattern:
+            how many numbers it has, whether it is fixed at the start (1) and at the end (2), how
+            many parts it has, then each part
+    part    how many units, whether any of them is ONE, the units; then, if none is, for each unit
+            how many units before it are a prefix of the part again
+    SET     how many texts, where each begins and the last one ends, then the texts, ascending, six
+            bytes in a number
+
+A unit is a byte, or ONE, which stands for any character. The parts of a pattern are looked for from
+left to right, each as early as possible. Parts without ONE are found by the algorithm of Knuth,
+Morris and Pratt, so the time is linear in the text whatever the pattern is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64
+from rangecast.kernels.bundle import bytes_at, integers_at
+from rangecast.kernels.jit import jit
+
+MATCH, SET = 0, 1
+ONE = 256.0
+AT_START, AT_END = 1, 2
+_CHUNK, _BASE = 6, 257.0
+"""Bytes in a number of a set; a byte, or the end of a text."""
+
+Part = list[float]
+
+
+def match_program(patterns: Sequence[tuple[int, list[Part]]], *, every: bool) -> F64:
+    """Return the program of patterns, given by where they are fixed and by their parts."""
+    made: list[float] = [len(patterns), every]
+    for fixed, parts in patterns:
+        body: list[float] = [fixed, len(parts)]
+        for part in parts:
+            has_one = ONE in part
+            body += [len(part), has_one, *part, *([] if has_one else _borders(part))]
+        made += [len(body), *body]
+    return np.array(made, np.float64)
+
+
+def _borders(part: Part) -> list[float]:
+    """Return for each unit how many units up to it are also the beginning of the part."""
+    found = [0] * len(part)
+    length = 0
+    for at in range(1, len(part)):
+        while length and part[at] != part[length]:
+            length = found[length - 1]
+        length += part[at] == part[length]
+        found[at] = length
+    return [float(one) for one in found]
+
+
+def set_program(texts: Sequence[bytes]) -> F64:
+    """Return the program of a set of texts."""
+    each = sorted([_chunks(text) for text in set(texts)])
+    starts = np.cumsum([0, *(len(one) for one in each)])
+    return np.array([len(each), *starts, *(chunk for one in each for chunk in one)], np.float64)
+
+
+def _chunks(text: bytes) -> list[float]:
+    """Return a text six bytes at a time; the last number has its end in it."""
+    return [
+        float(int(_chunk_of_bytes(text[at : at + _CHUNK])))
+        for at in range(0, len(text) + 1, _CHUNK)
+    ]
+
+
+def _chunk_of_bytes(some: bytes) -> int:
+    chunk = 0
+    for at in range(_CHUNK):
+        chunk = chunk * 257 + (some[at] + 1 if at < len(some) else 0)
+    return chunk
+
+
+@jit
+def _is_inner(byte: int) -> bool:
+    """Whether a byte of UTF-8 isn't the first one of a character."""
+    return (byte & 0xC0) == 0x80
+
+
+@jit
+def _matched(n: Any, part: int, text: Any, at: int, size: int) -> int:
+    """Return where a part that begins at a place of a text ends, -1 if it doesn't match there."""
+    for unit in range(int(n[part])):
+        if at == size:
+            return -1
+        wanted = n[part + 2 + unit]
+        if wanted == ONE:
+            at += 1
+            while at < size and _is_inner(text[at]):
+                at += 1
+        elif wanted == float(text[at]):
+            at += 1
+        else:
+            return -1
+    return at
+
+
+@jit
+def _matched_to(n: Any, part: int, text: Any, size: int) -> int:
+    """Return where a part that ends at the end of a text begins, -1 if it doesn't match there."""
+    at = size
+    for unit in range(int(n[part]) - 1, -1, -1):
+        if at == 0:
+            return -1
+        wanted = n[part + 2 + unit]
+        at -= 1
+        if wanted == ONE:
+            while at > 0 and _is_inner(text[at]):
+                at -= 1
+        elif wanted != float(text[at]):
+            return -1
+    return at
+
+
+@jit
+def _found(n: Any, part: int, text: Any, at: int, size: int) -> int:
+    """Return where the first occurrence of a part from a place on ends, -1 if there is none."""
+    count, units = int(n[part]), part + 2
+    if n[part + 1] == 0.0:
+        borders = units + count
+        length = 0
+        while at < size:
+            byte = float(text[at])
+            while length > 0 and n[units + length] != byte:
+                length = int(n[borders + length - 1])
+            if n[units + length] == byte:
+                length += 1
+                if length == count:
+                    return at + 1
+            at += 1
+        return -1
+    while at <= size:
+        if at == size or not _is_inner(text[at]):
+            end = _matched(n, part, text, at, size)
+            if end >= 0:
+                return end
+        at += 1
+    return -1
+
+
+@jit
+def _pattern_holds(n: Any, pattern: int, text: Any, size: int) -> bool:
+    fixed, parts = int(n[pattern]), int(n[pattern + 1])
+    at, part = 0, pattern + 2
+    if parts == 0:
+        return bool(fixed == 0 or size == 0)
+    for number in range(parts):
+        is_last = number == parts - 1 and fixed & AT_END
+        if number == 0 and fixed & AT_START:
+            at = _matched(n, part, text, 0, size)
+            if at < 0 or (is_last and at != size):
+                return False
+        elif is_last:
+            begin = _matched_to(n, part, text, size)
+            if begin < at:
+                return False
+        else:
+            at = _found(n, part, text, at, size)
+            if at < 0:
+                return False
+        part += 2 + int(n[part]) * (2 if n[part + 1] == 0.0 else 1)
+    return True
+
+
+@jit
+def _match_holds(n: Any, first: int, text: Any, size: int) -> bool:
+    every = n[first + 1] == 1.0
+    pattern = first + 3
+    for _ in range(int(n[first])):
+        if _pattern_holds(n, pattern, text, size) != every:
+            return not every
+        pattern += int(n[pattern - 1]) + 1
+    return bool(every)
+
+
+@jit
+def _chunk(text: Any, at: int, size: int) -> float:
+    chunk = 0.0
+    for i in range(_CHUNK):
+        chunk = chunk * _BASE + (float(text[at + i]) + 1.0 if at + i < size else 0.0)
+    return chunk
+
+
+@jit
+def _set_holds(n: Any, first: int, text: Any, size: int) -> bool:
+    count = int(n[first])
+    low, high = 0, count
+    body = first + 2 + count
+    while low < high:
+        middle = (low + high) // 2
+        begin, end = body + int(n[first + 1 + middle]), body + int(n[first + 2 + middle])
+        side, at = 0, 0
+        while side == 0 and begin < end:
+            own = _chunk(text, at, size)
+            side = -1 if own < n[begin] else 1 if own > n[begin] else 0
+            begin += 1
+            at += _CHUNK
+        if side == 0:
+            return True
+        if side < 0:
+            high = middle
+        else:
+            low = middle + 1
+    return False
+
+
+@jit
+def text_holds(n: Any, first: int, kind: int, form: int, place: float) -> int:
+    """Return whether a program holds for a text, 1 or 0; -1 if the event has no such text.
+
+    The program begins at n[first]; at `place`, an address, are the addresses and lengths of the
+    forms of the event's text.
+    """
+    if not math.isfinite(place):
+        return -1
+    forms = integers_at(np.int64(place))
+    if forms[2 * form] == 0:
+        return -1
+    text, size = bytes_at(forms[2 * form]), forms[2 * form + 1]
+    if kind == SET:
+        return int(_set_holds(n, first, text, size))
+    return int(_match_holds(n, first, text, size))

@@ -1,0 +1,50 @@
+"""Ranges that conditions on texts imply in the order of UTF-8: what an index is built over."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes.patterns import Patterns
+from rangecast.model.space import Space
+from rangecast.model.text.conditions import bounds_of
+
+
+def narrow(space: Space, lo: F64, hi: F64) -> None:
+    """Narrow boxes, (boxes, d), in place, by their conditions on texts.
+
+    A box whose own range excludes the texts of its words holds nothing: it stays as it is.
+    """
+    for axis in space.patterns.values():
+        attribute = space.attributes[axis]
+        assert isinstance(attribute, Patterns)
+        mentioned = np.flatnonzero(lo[:, axis] > -np.inf)
+        if not len(mentioned):
+            continue
+        known, at = np.unique(lo[mentioned, axis], return_inverse=True)
+        each = [bounds_of(attribute, attribute.literal(code)) for code in known.tolist()]
+        lows, highs = np.array(each)[at].T
+        order = space.axis(f"{attribute.of} order")
+        lows, highs = (
+            np.maximum(lo[mentioned, order], lows),
+            np.minimum(hi[mentioned, order], highs),
+        )
+        some = lows <= highs
+        lo[mentioned[some], order], hi[mentioned[some], order] = lows[some], highs[some]
+
+
+def always_verified(space: Space, lo: F64, hi: F64, owner: I64) -> I64:
+    """Return the subscriptions with a condition on a text that no range bounds, by their number.
+
+    Boxes are (boxes, d), and `owner` says whose they are.
+    """
+    words = list(space.patterns.values())
+    if not words:
+        return np.empty(0, np.int64)
+    low, high = lo.copy(), hi.copy()
+    narrow(space, low, high)
+    domains = np.array([one.domain for one in space])
+    is_bounded = (low > domains[:, 0]) | (high < domains[:, 1])
+    is_bounded[:, words] = False
+    some = (lo[:, words] > -np.inf).any(axis=1) & ~is_bounded.any(axis=1)
+    return np.unique(owner[some]).astype(np.int64)

@@ -1,0 +1,103 @@
+"""Conditions on texts in the algebra of filters: ranges of their order, and words of patterns.
+
+A short prefix is a range, and no more. Any other condition is a word, within the range that it
+implies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rangecast.model.attributes.base import Interval, quoted
+from rangecast.model.attributes.patterns import (
+    LAST,
+    ORDER_BYTES,
+    Patterns,
+    TextOrder,
+    range_of_prefix,
+)
+from rangecast.model.filters.grammar import Condition
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.filters.plain import MAX_LISTED
+from rangecast.model.filters.regions import Product, Ranges, Region
+from rangecast.model.space import Space
+from rangecast.model.text.conditions import bounds_of, literal_of, read_literal, written
+
+_WHOLE = 0.0, LAST
+_BASE = 257
+_MAX_PREFIXES = 1024
+
+
+def region_of_text(space: Space, text: str, node: Condition, *, negated: bool) -> Region:
+    """Return the region of a condition."""
+    axis, literal = literal_of(space, text, node, negated=negated)
+    patterns = space.patterns[axis]
+    attribute = space.attributes[patterns]
+    assert isinstance(attribute, Patterns)
+    asked = read_literal(attribute, literal)
+    if asked.is_never:
+        return []
+    if asked.is_range and asked.bounds == _WHOLE:
+        return [((axis, (space.attributes[axis].domain,)),)]
+    order = space.axis(f"{attribute.of} order"), (asked.bounds,)
+    if asked.is_range:
+        return [(order,)]
+    number = attribute.number(literal)
+    word = patterns, ((number, number),)
+    return [(word,) if asked.bounds == _WHOLE else tuple(sorted((word, order)))]
+
+
+def is_long_list(space: Space, axis: int, values: list[str]) -> bool:
+    """Whether a list of values is one condition that is verified, instead of boxes."""
+    return len(values) > MAX_LISTED and axis in space.patterns and len(set(values)) > MAX_LISTED
+
+
+def without_implied(space: Space, product: Product) -> Product:
+    """Return a product without the ranges that its words imply."""
+    sets = dict(product)
+    for axis in space.patterns.values():
+        attribute = space.attributes[axis]
+        assert isinstance(attribute, Patterns)
+        order = space.axis(f"{attribute.of} order")
+        if axis in sets and order in sets:
+            words = [attribute.literal(number) for number, _ in sets[axis]]
+            if all(sets[order] == (bounds_of(attribute, word),) for word in words):
+                del sets[order]
+    return tuple(sets.items())
+
+
+def prefix_texts(attribute: TextOrder, ranges: Ranges) -> list[str] | None:
+    """Return ranges as conditions on prefixes; `None` if they are none of prefixes."""
+    found: list[str] = []
+    for one in ranges:
+        for prefix in _prefixes(one):
+            if prefix is None or len(found) == _MAX_PREFIXES:
+                return None
+            found.append(f"{name_text(attribute.of or '')} like {quoted(written([prefix]) + '%')}")
+    return found
+
+
+def _prefixes(one: Interval) -> Iterator[str | None]:
+    """Yield the prefixes whose ranges make up a range; `None` if there are none."""
+    at, last = int(one[0]), int(one[1])
+    while at <= last:
+        size = next(
+            (
+                length
+                for length in range(1, ORDER_BYTES + 1)
+                if at % _BASE ** (ORDER_BYTES - length) == 0
+                and at + _BASE ** (ORDER_BYTES - length) - 1 <= last
+            ),
+            0,
+        )
+        digits = [at // _BASE ** (ORDER_BYTES - 1 - place) % _BASE for place in range(size)]
+        if not size or 0 in digits:
+            yield None
+            return
+        try:
+            prefix = bytes(digit - 1 for digit in digits).decode()
+        except UnicodeDecodeError:
+            yield None
+            return
+        yield prefix
+        at = int(range_of_prefix(prefix.encode())[1]) + 1
