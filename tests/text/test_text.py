@@ -11,7 +11,19 @@ import unicodedata
 import numpy as np
 import pytest
 
-from rangecast import Arithmetic, Engine, FilterError, InvalidValueError, Number, Space, String
+from rangecast import (
+    Arithmetic,
+    Engine,
+    FilterError,
+    InvalidValueError,
+    Location,
+    Number,
+    Rule,
+    Space,
+    String,
+    Timestamp,
+    Tracker,
+)
 from rangecast import Text as TextAttribute
 from rangecast.errors import UsageError
 from rangecast.match.choose import build
@@ -309,3 +321,18 @@ def test_spaces_with_texts_keep_their_definition(tmp_path):
     assert engine.match({"doc": {}}) == []
     assert Space(space.attributes) == space
     assert [one.name for one in space.valued] == ["title", "price"]
+
+
+def test_a_path_of_long_ago_needs_no_text(monkeypatch):
+    """The last position of an object is kept without its texts."""
+    monkeypatch.setattr(text_store, "MAX_BYTES", 1 << 20)
+    engine = Engine(Space([Location("at"), TextAttribute("state"), Timestamp("time")]))
+    engine.subscribe("a", "within(at, circle(0, 0, 1 km))")
+    engine.subscribe("b", "state contains 'x'")
+    tracker = Tracker(engine, key="id", time="time", rule=Rule(cross="5 min"))
+    first = {"id": 1, "longitude": -1, "latitude": 0, "state": "ax", "time": "2026-01-01T00:00"}
+    assert [one.subscription for one in tracker.update(first)] == ["b"]
+    for number in range(40_000):
+        text_store.TEXTS.put(f"{number}" * 30)
+    second = first | {"longitude": 1, "time": "2026-01-01T00:01"}
+    assert [one.subscription for one in tracker.update(second)] == ["a"]

@@ -54,7 +54,7 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
         if axis is None or name.lower() in KEYWORDS:
             return None
         attribute = space.attributes[axis]
-        if axis in space.patterns and given[7].count(",") >= MAX_LISTED:
+        if axis in space.patterns and condition[7].count(",") >= MAX_LISTED:
             return None  # a list that is verified
         try:
             if sign and not before:  # by far the most of them

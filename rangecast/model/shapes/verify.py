@@ -115,12 +115,14 @@ class Places:
             for one in literals_of(place, word):
                 yield one.literal(*self.coordinates[number])
 
-    def readable(self, points: F64) -> tuple[F64, Any]:
-        """Return points as the programs that are known by now read them.
+    def readable(self, points: F64, axis: int | None = None) -> tuple[F64, Any]:
+        """Return points as the programs that are known by now read them, or those of one axis.
 
         What is returned beside them must stay alive meanwhile.
         """
-        return readable(points, self._forms) if self._forms else (points, None)
+        if not self._forms or (axis is not None and axis not in self._forms):
+            return points, None
+        return readable(points, self._forms)
 
     def _added(self, number: int, words: list[str]) -> I64:
         """Add the programs of words; return their numbers."""
@@ -191,7 +193,7 @@ def words_hold(places: Places, axis: int, words: F64, point: F64) -> Bool:
     tables = places.tables()
     numbers = tables.word_of[tables.place_of_axis[axis], words.astype(np.int64)]
     held = np.empty(len(words), np.bool_)
-    read, alive = places.readable(np.ascontiguousarray(point)[None])
+    read, alive = places.readable(np.ascontiguousarray(point)[None], axis)
     _hold_words(tables.programs.table, numbers, read[0], held)
     del alive
     return held
@@ -202,7 +204,7 @@ def word_holds(places: Places, axis: int, word: float, points: F64) -> Bool:
     tables = places.tables()
     number = tables.word_of[tables.place_of_axis[axis], int(word)]
     held = np.empty(len(points), np.bool_)
-    read, alive = places.readable(np.ascontiguousarray(points))
+    read, alive = places.readable(np.ascontiguousarray(points), axis)
     _hold_points(tables.programs.table, number, read, held)
     del alive
     return held

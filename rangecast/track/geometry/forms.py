@@ -62,6 +62,7 @@ def form_of(space: Space, boxes: Sequence[Box]) -> list[Alternative]:
             elif isinstance(attribute, Residual):
                 made.arithmetic.append((axis, lo, hi))
             else:
-                (made.moving if attribute.ordered else made.fixed).append((axis, lo, hi))
+                is_moving = attribute.ordered and attribute.of is None
+                (made.moving if is_moving else made.fixed).append((axis, lo, hi))
         found.append(made)
     return found
