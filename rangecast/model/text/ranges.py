@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.space import Space
 from rangecast.model.text.conditions import bounds_of
@@ -33,7 +33,7 @@ def narrow(space: Space, lo: F64, hi: F64) -> None:
         lo[mentioned[some], order], hi[mentioned[some], order] = lows[some], highs[some]
 
 
-def always_verified(space: Space, lo: F64, hi: F64, owner: I64) -> I64:
+def always_verified(space: Space, lo: F64, hi: F64, owner: I32) -> I64:
     """Return the subscriptions with a condition on a text that no range bounds, by their number.
 
     Boxes are (boxes, d), and `owner` says whose they are.
