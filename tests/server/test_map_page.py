@@ -66,6 +66,16 @@ def middle(page: Page) -> tuple[float, float]:
     pytest.fail("the middle has no coordinates")
 
 
+def test_transitions_are_listed_as_they_happen(page: Page) -> None:
+    rows = page.locator("#tracks tbody tr")
+    expect(rows.first).to_be_visible(timeout=60_000)
+    expect(page.locator("#tracks tbody tr.exit").first).to_be_visible(timeout=60_000)
+    first = rows.first.locator("td").all_inner_texts()
+    assert first[2] in ("enter", "exit")
+    assert first[3] in City().fences()
+    expect(rows.first).not_to_have_text("".join(first), timeout=60_000)
+
+
 def test_vehicles_move_and_are_listed_where_they_are(page: Page) -> None:
     expect(page.locator("#map-note")).to_contain_text("40 objects")
     expect(page.locator("#map-changes li").nth(20)).to_be_visible()

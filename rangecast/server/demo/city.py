@@ -15,6 +15,7 @@ from typing import Any
 from rangecast.model.attributes.base import Boolean, Number
 from rangecast.model.attributes.places import Location
 from rangecast.model.attributes.text import Category, String
+from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
 
 Junction = tuple[int, int]
@@ -78,6 +79,7 @@ class City:
                 Location("position", longitude="lon", latitude="lat"),
                 Number("speed"),
                 Boolean("electric"),
+                Timestamp("at"),
             ]
         )
 

@@ -27,6 +27,7 @@ from rangecast.server.http.routes import (
     replica,
     selected,
     spaces,
+    tracks,
     websocket,
 )
 from rangecast.server.service import Service
@@ -48,6 +49,7 @@ PARTS = (
         tickets,
         link,
         replica,
+        tracks,
     ),
     page,
 )

@@ -10,11 +10,12 @@ import * as plane from "./parts/plane.js";
 import * as status from "./parts/status.js";
 import * as tail from "./parts/tail.js";
 import * as tenants from "./parts/tenants.js";
+import * as tracks from "./parts/tracks.js";
 import * as trial from "./parts/trial.js";
 import { newest } from "./recent.js";
 
 const state = { space: null, spaces: [], status: null, consumers: [], events: [] };
-const parts = [map, trial, plane, event, tail, lists, boards, links, tenants];
+const parts = [map, tracks, trial, plane, event, tail, lists, boards, links, tenants];
 
 function health(text, kind) {
   const place = $("health");

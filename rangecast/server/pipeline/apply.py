@@ -143,7 +143,7 @@ class Matching:
         self, written: NewTransitions, first: int, is_wanted: Listened, messages: Mailboxes
     ) -> None:
         """Add messages for transitions that are in the log now."""
-        written.tracks.written(written.derived)
+        written.tracks.written(written.derived, first)
         for seq, one in enumerate(written.derived, first):
             if is_wanted(one.consumer):
                 event = written.lines.get(one.seq, b"null")

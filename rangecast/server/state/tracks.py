@@ -9,6 +9,7 @@ and that aren't written yet. So after a crash, or on a follower that takes over,
 from __future__ import annotations
 
 import tomllib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -47,6 +48,8 @@ passes without events."""
 _RULE = {field.name.rstrip("_"): field.name for field in fields(Rule) if field.init}
 """Fields of a rule, by their names over HTTP."""
 _TEXT = pa.large_string()
+RECENT = 200
+"""Transitions of a space that are kept to be looked at."""
 
 
 def check_track(track: Mapping[str, Any], space: Space) -> None:
@@ -138,6 +141,8 @@ class SpaceTracks:
         self.track = track
         self.pending: dict[str, Derived] = {}
         """By id."""
+        self.recent: deque[tuple[int, Derived]] = deque(maxlen=RECENT)
+        """The newest that are in the log, each with its seq."""
         self.tracker = tracker_of(Engine(space), track)
         self._versions: dict[int, Version] = {}
         """Tracked subscriptions, by number."""
@@ -245,10 +250,11 @@ class SpaceTracks:
         self.pending.update((each.id, each) for each in derived)
         return derived
 
-    def written(self, transitions: Iterable[Derived]) -> None:
-        """Record that transitions are in the log."""
-        for transition in transitions:
+    def written(self, transitions: Iterable[Derived], first: int) -> None:
+        """Record that transitions are in the log, from a seq on."""
+        for seq, transition in enumerate(transitions, first):
             self.pending.pop(transition.id, None)
+            self.recent.append((seq, transition))
 
     def is_due(self, moment: int) -> bool:
         """Whether something may happen if time passes to a moment."""
@@ -305,7 +311,7 @@ class Tracks:
             whose = transitions_head(unit)
             tracks = self.spaces.get(registry.spaces[whose.tenant, whose.space].number)
             if tracks is not None:
-                tracks.written(transitions_of(unit))
+                tracks.written(transitions_of(unit), unit.first)
 
 
 def _as_text(key: Any) -> str | None:

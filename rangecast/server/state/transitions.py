@@ -9,6 +9,7 @@ any place of the log. The first transition of an event in a unit has the event, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -48,9 +49,9 @@ class Derived(msgspec.Struct, omit_defaults=True):
     event: msgspec.Raw = _NOTHING
     """That event, in the first transition of a unit that it caused."""
 
-    def shown(self) -> bytes:
-        """Return what a message says about it, as the fields of a JSON object."""
-        fields = {
+    def fields(self) -> dict[str, Any]:
+        """Return what a message says about it, beside its subscription and its event."""
+        return {
             "transition": self.transition,
             "key": self.key,
             "at": _text(self.at),
@@ -58,7 +59,10 @@ class Derived(msgspec.Struct, omit_defaults=True):
             "reason": self.reason,
             "id": self.id,
         }
-        return _encode(fields)[1:-1]
+
+    def shown(self) -> bytes:
+        """Return `fields` as those of a JSON object."""
+        return _encode(self.fields())[1:-1]
 
 
 _encode = msgspec.json.Encoder().encode

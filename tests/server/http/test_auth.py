@@ -77,6 +77,7 @@ ROUTES = {
     "POST /v1/spaces/{space}/events:match": Asked("read", EVENT),
     "POST /v1/spaces/{space}/events:rank": Asked("read", EVENT, "relaxed=true"),
     "GET /v1/spaces/{space}/explain": Asked("read"),
+    "GET /v1/spaces/{space}/transitions": Asked("read"),
     "POST /v1/spaces/{space}/why": Asked("read", {"event": EVENT, "subscription": "{name}"}),
     "POST /v1/spaces/{space}/why-not": Asked("read", {"event": EVENT}),
     "GET /v1/spaces/{space}/shapes": Asked("read"),

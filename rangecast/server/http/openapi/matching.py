@@ -325,6 +325,30 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         (Body(ref("OneEvent"), {"event": EVENT}),),
     ),
+    ("get", "/v1/spaces/{space}/transitions"): Operation(
+        "listTransitions",
+        "explain",
+        "List the newest transitions of tracked objects",
+        Body(
+            ref("Transitions"),
+            {
+                "items": [
+                    {
+                        "position": "1f0c5a2e:42",
+                        "subscription": "depot",
+                        "transition": "enter",
+                        "key": "t1",
+                        "at": "2026-01-31T09:00:00Z",
+                        "since": "2026-01-31T09:00:00Z",
+                        "reason": "event",
+                        "id": "2b8f1c0d9e7a46538f6e5d4c3b2a1908",
+                    }
+                ]
+            },
+        ),
+        (),
+        {"limit": whole("Transitions at most.", minimum=1)},
+    ),
     ("get", "/v1/spaces/{space}/explain"): Operation(
         "explainSet",
         "explain",

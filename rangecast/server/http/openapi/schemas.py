@@ -35,6 +35,14 @@ TRACK = record(
     key=text("The column that names the object of an event."),
     time=text("The timestamp that orders the events of an object."),
 )
+TRANSITION_FIELDS = {
+    "transition": text(enum=[*KINDS]),
+    "key": ID,
+    "at": text("When a transition took effect, in the time of events."),
+    "since": text("When the stay began."),
+    "reason": text(enum=["event", "time", "silent", "edited", "removed"]),
+    "id": text("Of a transition: the same whenever it is sent again."),
+}
 RULE = record(
     "Rule of a subscription's transitions, which its consumer gets instead of matches.",
     {
@@ -189,6 +197,12 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "DeletedSubscriptions": record(
         "Number of deleted subscriptions.", deleted=whole(), position=maybe(POSITION)
+    ),
+    "Transitions": record(
+        "The newest transitions of a space, the newest first.",
+        items=listed(
+            record("A transition.", position=POSITION, subscription=ID, **TRANSITION_FIELDS)
+        ),
     ),
     "SetExplanation": record("The structures of a set, in words.", text=text()),
     "BulkSubscription": closed(
@@ -394,12 +408,7 @@ SCHEMAS: dict[str, Schema] = {
         {
             "event": maybe(EVENT),
             "subscriptions": listed(ID),
-            "transition": text(enum=[*KINDS]),
-            "key": ID,
-            "at": text("When a transition took effect, in the time of events."),
-            "since": text("When the stay began."),
-            "reason": text(enum=["event", "time", "silent", "edited", "removed"]),
-            "id": text("Of a transition: the same whenever it is sent again."),
+            **TRANSITION_FIELDS,
             "dropped": whole("Messages of its second that `max_per_second` dropped."),
             "board": text(),
             "lists": listed(record("", interest=ID, best=listed(ref("RankedObject")))),

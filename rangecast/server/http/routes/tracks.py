@@ -1,0 +1,33 @@
+"""Tracks of a space over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from rangecast.server.core import Core
+from rangecast.server.delivery.messages import position
+from rangecast.server.http.auth import allowed
+from rangecast.server.state.tracks import RECENT
+
+router = APIRouter(prefix="/v1/spaces")
+
+
+@router.get("/{space}/transitions")
+async def list_transitions(request: Request, space: str, limit: int = RECENT) -> Any:
+    """List the newest transitions of a space, the newest first: those since the server started.
+
+    A consumer gets all of its own; this is to look at.
+    """
+    caller = allowed(request, "read")
+    core: Core = request.app.state.core
+    entry = core.registry.space(caller.tenant, space)
+    tracks = core.tracks.spaces.get(entry.number)
+    found = [] if tracks is None else list(tracks.recent)[: -max(1, limit) - 1 : -1]
+    items = [
+        {"position": position(core.epoch, seq), "subscription": derived.subscription}
+        | derived.fields()
+        for seq, derived in found
+    ]
+    return {"items": items}
