@@ -57,6 +57,7 @@ from rangecast.server.state.registry import (
 from rangecast.server.state.replay import Replay
 from rangecast.server.state.snapshots import SnapshotState
 from rangecast.server.state.sources import SourceState
+from rangecast.server.state.tracks import track_columns
 
 logger = logging.getLogger("rangecast.server")
 _REPLAYED = 64 << 20
@@ -403,8 +404,13 @@ class Core:
         self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
     ) -> tuple[Encoded, list[tuple[int, str]]]:
         """Return the events that can be used, and the places and reasons of the others."""
-        key = entry.key
-        found = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form, key=key)
+        found = encoded(
+            lines,
+            entry.space,
+            ignore_unknown=ignore_unknown,
+            form=form,
+            tracked=track_columns(entry.track),
+        )
         limit = self._max_event_bytes
         return found if limit is None else without_long_events(*found, limit)
 

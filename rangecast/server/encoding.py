@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from keyword import iskeyword
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -83,12 +83,54 @@ class Encoded:
         return self.points
 
 
+class TrackColumns(NamedTuple):
+    """Columns of events that tracks need."""
+
+    key: str
+    accuracy: str
+    """Empty: places are exact."""
+
+    def check(self, event: dict[str, Any]) -> None:
+        """Reject an event whose key names no object, or whose accuracy is no length; either may be
+        missing.
+        """
+        given = event.get(self.key)
+        if given is not None and not is_key(given):
+            raise InvalidValueError(
+                f"{self.key!r} names an object: an integer of 64 bits or a text of at most "
+                f"{_MAX_KEY:,} characters\n  given: {abbreviate(given)}"
+            )
+        given = event.get(self.accuracy) if self.accuracy else None
+        if given is not None and accuracy_of(given) is None:
+            raise InvalidValueError(
+                f"{self.accuracy!r} is an accuracy: a number from 0 on\n"
+                f"  given: {abbreviate(given)}"
+            )
+
+    def without(self, rows: list[dict[str, Any]], space: Space) -> list[dict[str, Any]]:
+        """Return events without those of these columns that aren't attributes."""
+        own = {self.key, self.accuracy} - space.fields
+        return [{name: row[name] for name in row if name not in own} for row in rows]
+
+
+def accuracy_of(given: object) -> float | None:
+    """Return an accuracy; `None` for what isn't one."""
+    if type(given) not in (int, float):
+        return None
+    return float(given) if 0 <= given < np.inf else None  # type: ignore[arg-type, operator]
+
+
 def encoded(
-    lines: Sequence[bytes], space: Space, *, ignore_unknown: bool, form: str = "", key: str = ""
+    lines: Sequence[bytes],
+    space: Space,
+    *,
+    ignore_unknown: bool,
+    form: str = "",
+    tracked: TrackColumns | None = None,
 ) -> tuple[Encoded, list[tuple[int, str]]]:
     """Return the events that a space takes, and the place and the fault of each other one.
 
-    key   a column that names the object of an event; it needn't be an attribute
+    tracked   columns that tracks need; they needn't be attributes
     """
     words = count_words(space)
     rejected: list[tuple[int, str]] = []
@@ -111,14 +153,14 @@ def encoded(
             continue
         try:
             event = row_of(row) if form == CLOUDEVENTS else row
-            if key:
-                check_key(event, key)
+            if tracked is not None:
+                tracked.check(event)
             rows.append(event)
         except RangecastError as error:
             rejected.append((place, str(error)))
             continue
         taken.append(_encode(row) if b"\n" in line else bytes(line))
-    known = without_key(rows, key, space) if key and not ignore_unknown else rows
+    known = rows if tracked is None or ignore_unknown else tracked.without(rows, space)
     try:
         points = points_of(known, space, ignore_unknown=ignore_unknown)
     except (RangecastError, OverflowError):
@@ -138,28 +180,11 @@ def encoded(
     return Encoded(taken, rows, points, space, words), rejected
 
 
-def check_key(event: dict[str, Any], key: str) -> None:
-    """Reject an event whose key names no object; one without a key is taken."""
-    given = event.get(key)
-    if given is not None and not is_key(given):
-        raise InvalidValueError(
-            f"{key!r} names an object: an integer of 64 bits or a text of at most "
-            f"{_MAX_KEY:,} characters\n  given: {abbreviate(given)}"
-        )
-
-
 def is_key(given: object) -> bool:
     """Whether a value names an object."""
     if type(given) is str:
         return len(given) <= _MAX_KEY
     return type(given) is int and INT64_MIN <= given <= INT64_MAX
-
-
-def without_key(rows: list[dict[str, Any]], key: str, space: Space) -> list[dict[str, Any]]:
-    """Return events without a column that isn't an attribute."""
-    if key in space.fields:
-        return rows
-    return [{name: value for name, value in row.items() if name != key} for row in rows]
 
 
 def without_long_events(
@@ -179,14 +204,16 @@ def without_long_events(
     return taken.take(short), sorted(rejected + long)
 
 
-def code_of(line: bytes, space: Space, ignore_unknown: bool, form: str, key: str = "") -> str:
+def code_of(
+    line: bytes, space: Space, ignore_unknown: bool, form: str, tracked: TrackColumns | None = None
+) -> str:
     """Return the code of the error by which an event was rejected: see `errors`."""
     try:
         row = decoder_for([line])(line)
         event = row_of(row) if form == CLOUDEVENTS else row
-        if key:
-            check_key(event, key)
-            event = without_key([event], key, space)[0]
+        if tracked is not None:
+            tracked.check(event)
+            (event,) = tracked.without([event], space)
         encode_event(event, space, ignore_unknown=ignore_unknown)
     except RangecastError as error:
         return error.code or UsageError.code

@@ -105,11 +105,6 @@ class SpaceEntry:
     """Expiry times, by id."""
 
     @property
-    def key(self) -> str:
-        """The column that names the objects of its events; empty: they aren't tracked."""
-        return self.track["key"] if self.track else ""
-
-    @property
     def label(self) -> str:
         """Label, which differs from that of a board of the same name."""
         return self.name

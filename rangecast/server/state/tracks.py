@@ -22,7 +22,7 @@ from rangecast.engine import Engine
 from rangecast.errors import RangecastError, SpaceError, UsageError, abbreviate, did_you_mean
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.space import Space
-from rangecast.server.encoding import is_key, points_of, rows_of
+from rangecast.server.encoding import TrackColumns, accuracy_of, is_key, points_of, rows_of
 from rangecast.server.log.base import Unit
 from rangecast.server.state.boards import InterestChange
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
@@ -42,7 +42,7 @@ from rangecast.track.saved import Saved
 from rangecast.track.tracker import Tracker
 from rangecast.track.transitions import KINDS, Transitions
 
-OPTIONS = ("key", "time", "after", "lateness", "inside", "clock")
+OPTIONS = ("key", "time", "after", "lateness", "inside", "accuracy", "clock")
 """Options of a space's tracks: those of a `Tracker`, and how far behind the server's clock time
 passes without events."""
 _RULE = {field.name.rstrip("_"): field.name for field in fields(Rule) if field.init}
@@ -94,6 +94,16 @@ def load_space(path: Path) -> tuple[Space, dict[str, Any] | None]:
 def tracker_of(engine: Engine, track: Mapping[str, Any]) -> Tracker:
     """Return a tracker with the options of a space."""
     return Tracker(engine, **{name: value for name, value in track.items() if name != "clock"})
+
+
+def track_columns(track: Mapping[str, Any] | None) -> TrackColumns | None:
+    """Return the columns of events that the tracks of a space need."""
+    if track is None:
+        return None
+    accuracy = track.get("accuracy") or ""
+    if isinstance(accuracy, dict):
+        (accuracy,) = accuracy.values()
+    return TrackColumns(track["key"], accuracy)
 
 
 def clock_of(track: Mapping[str, Any]) -> int | None:
@@ -216,12 +226,19 @@ class SpaceTracks:
 
     def events(self, rows: Sequence[Mapping[str, Any]], points: F64, seqs: I64) -> list[Derived]:
         """Take events; return the transitions that are known by now."""
-        key = self.tracker.key
-        keys = pa.array([_as_text(row.get(key)) for row in rows], _TEXT)
-        return self._update(keys, points, seqs)
+        columns = track_columns(self.track)
+        assert columns is not None
+        keys = pa.array([_as_text(row.get(columns.key)) for row in rows], _TEXT)
+        accuracy = None
+        if columns.accuracy:
+            radii = [accuracy_of(row.get(columns.accuracy)) for row in rows]
+            accuracy = pa.array(radii, pa.float64())
+        return self._update(keys, points, seqs, accuracy)
 
-    def _update(self, keys: pa.Array, points: F64, seqs: I64) -> list[Derived]:
-        return self._derived(self.tracker.update_points(keys, points, pa.array(seqs)))
+    def _update(
+        self, keys: pa.Array, points: F64, seqs: I64, accuracy: pa.Array | None = None
+    ) -> list[Derived]:
+        return self._derived(self.tracker.update_points(keys, points, pa.array(seqs), accuracy))
 
     def _derived(self, found: Transitions) -> list[Derived]:
         """Return the transitions that a consumer wants; they are pending."""

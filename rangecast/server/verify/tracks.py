@@ -133,6 +133,8 @@ class _Space:
         self.known: dict[str, PutSubscription] = {}
         """Those, and ended ones."""
         self.keys: dict[str, str | int] = {}
+        column = track.get("accuracy") or ""
+        self._accuracy: str = column if isinstance(column, str) else next(iter(column.values()))
 
     def grow(self, space: Space) -> None:
         """Take a space that has more attributes or categories."""
@@ -172,7 +174,10 @@ class _Space:
         if isinstance(key, str | int) and not isinstance(key, bool):
             name = repr(key)
             self.keys[name] = key
-        return self.tracker.update_points(pa.array([name], _TEXT), point, pa.array([seq]))
+        radius = row.get(self._accuracy) if self._accuracy else None
+        accuracy = pa.array([radius if isinstance(radius, int | float) else None], pa.float64())
+        keys = pa.array([name], _TEXT)
+        return self.tracker.update_points(keys, point, pa.array([seq]), accuracy)
 
 
 def _facts(derived: Derived) -> _Facts:

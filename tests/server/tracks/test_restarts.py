@@ -20,7 +20,9 @@ from tests.support.server.served import Served
 from tests.support.server.server_zygote import POINTS
 from tests.support.server.tracks import (
     DEFINITION,
+    NOWHERE,
     EagerOracle,
+    early,
     event_of,
     row_of_json,
     rule_track,
@@ -41,8 +43,8 @@ def over_http(seed: int) -> History:
     history = history_of(seed)
     left_out = ("advance", "save", "flush")
     steps = [step for step in history.steps if step.do not in left_out]
-    steps += [Step("event", ("a", 900, 5, 901)), Step("event", ("b", 901, 5, 902))]
-    history.steps = [*steps, Step("event", ("c", 950, 5, 903))]
+    steps += [Step("event", ("a", 900, 5, 901, 0)), Step("event", ("b", 901, 5, 902, 0))]
+    history.steps = [*steps, Step("event", ("c", 950, 5, 903, 0))]
     return history
 
 
@@ -82,7 +84,7 @@ class Killed:
         while not self.hunt.is_alive():
             self.hunt.start(self.hunt.dice.choice(POINTS[:4]) if self.left else "")
 
-    def send(self, method: str, path: str, **body: Any) -> None:
+    def send(self, method: str, path: str, **body: Any) -> httpx.Response:
         while True:
             try:
                 answer = self.http.request(method, self.hunt.url + path, **body)
@@ -90,7 +92,7 @@ class Killed:
                 self._start()
                 continue
             if answer.status_code in (200, 404):
-                return
+                return answer
             assert answer.status_code == 503, answer.text
             if not self.hunt.is_alive():
                 self._start()
@@ -99,7 +101,7 @@ class Killed:
         base = f"/v1/spaces/{space}"
         if step.do == "event":
             key = {"Idempotency-Key": f"{space}-{step.given[3]}-{step.given[1]}"}
-            self.send("POST", f"{base}/events", content=event_of(step), headers=key)
+            self.send("POST", f"{base}/events", content=event_of(history, step), headers=key)
             return
         path = f"{base}/subscriptions/{step.given[0]}"
         if step.do == "unsubscribe":
@@ -111,11 +113,10 @@ class Killed:
 
     def end(self, spaces: int) -> None:
         """Wait until all is in the log, and stop."""
-        while True:
-            shown = [self.http.get(f"{self.hunt.url}/v1/spaces/s{n}").json() for n in range(spaces)]
-            if not any(one["tracked"]["pending"] for one in shown):
-                break
-            time.sleep(0.02)
+        for number in range(spaces):
+            path = f"/v1/spaces/s{number}"
+            while self.send("GET", path).json()["tracked"]["pending"]:
+                time.sleep(0.02)
         self.http.close()
         self.hunt.kill()
         self.hunt._end_zygote()
@@ -130,6 +131,8 @@ def test_kills_change_no_transition(tmp_path: Path) -> None:
         definition = DEFINITION | {"track": track_of(history)}
         killed.send("PUT", f"/v1/spaces/s{number}", json=definition)
         killed.send("PUT", f"/v1/consumers/s{number}", json={"space": f"s{number}"})
+        none = {"filter": NOWHERE, "consumer": f"s{number}", "track": early(history)}
+        killed.send("PUT", f"/v1/spaces/s{number}/subscriptions/none", json=none)
     for number, history in enumerate(histories):
         for step in history.steps:
             killed.take(history, step, f"s{number}")

@@ -54,6 +54,7 @@ def track_of(history: History) -> dict[str, Any]:
     """Return the track of the space."""
     found = {"key": "key", "time": "at", "inside": history.inside}
     lengths = {"after": length(history.after), "lateness": length(history.lateness)}
+    found |= {"accuracy": {"value": "error"}} if history.accuracy else {}
     return found | {name: one for name, one in lengths.items() if one is not None}
 
 
@@ -65,21 +66,36 @@ def rule_track(rule: RuleOf) -> dict[str, Any]:
         "first": rule.first,
         "margin": {"value": rule.margin} if rule.margin else None,
         "until": text(rule.until) if rule.until else None,
+        "cross": length(rule.cross or None),
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def event_of(step: Step) -> bytes:
+def event_of(history: History, step: Step) -> bytes:
     """Return an event as it is published."""
-    key, tick, value, number = step.given
+    key, tick, value, number, error = step.given
     event = {"key": key, "at": moment(tick).isoformat(), "value": value, "id": number}
-    return json.dumps(event).encode()
+    return json.dumps(event | ({"error": error} if history.accuracy else {})).encode()
+
+
+def early(history: History) -> dict[str, Any]:
+    """Return the rule of a subscription that matches nothing.
+
+    The oracle knows all rules from the beginning, a server those of the subscriptions that there
+    are. With this one it remembers from the beginning what first sightings and crossings need.
+    """
+    return {"first": history.rule.first, "cross": "20 s"}
+
+
+NOWHERE = "value between 100 and 101"
 
 
 async def prepared(service: Service, history: History) -> None:
     """Make the space and a consumer."""
     put = PutSpace(T, SPACE, DEFINITION, track_of(history))
-    await result_of(service.core.edit(put, PutConsumer(T, CONSUMER, SPACE, start=0)))
+    made = PutConsumer(T, CONSUMER, SPACE, start=0)
+    none = PutSubscription(T, "none", SPACE, NOWHERE, CONSUMER, track=early(history))
+    await result_of(service.core.edit(put, made, none))
 
 
 async def taken(service: Service, history: History, step: Step) -> None:
@@ -87,7 +103,8 @@ async def taken(service: Service, history: History, step: Step) -> None:
     core, given = service.core, step.given
     if step.do == "event":
         entry = core.registry.space(T, SPACE)
-        accepted = await result_of(core.publish(entry, [event_of(step)], wants_matches=True))
+        lines = [event_of(history, step)]
+        accepted = await result_of(core.publish(entry, lines, wants_matches=True))
         assert not accepted.rejected
     elif step.do in ("subscribe", "replace"):
         track = rule_track(history.rules.get(given[0], history.rule))

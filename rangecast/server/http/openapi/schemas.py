@@ -30,6 +30,10 @@ TRACK = record(
         "lateness": text("How far behind the newest event an event may come.", examples=["30 s"]),
         "after": text("An object that is silent for longer has left everything."),
         "inside": flag("Every event of a stay is a transition, too."),
+        "accuracy": {
+            "type": ["string", "object"],
+            "description": "The column with the accuracy of places; or attribute to column.",
+        },
         "clock": text("How far behind the server's clock time passes without events."),
     },
     key=text("The column that names the object of an event."),

@@ -29,6 +29,7 @@ from rangecast.server.pipeline.futures import result_of
 from rangecast.server.state.edits import EVENTS, events_of
 from rangecast.server.state.registry import RequestError
 from rangecast.server.state.space_index import SpaceIndex
+from rangecast.server.state.tracks import track_columns
 
 router = APIRouter(prefix="/v1/spaces")
 _encode = msgspec.json.Encoder().encode
@@ -121,13 +122,15 @@ async def _asked(
     def work() -> bytes:
         lines, form = lines_of(headers, body)
         index = core.indexes[entry.number]
-        known, key = index.engine.space, entry.key
-        given, rejected = encoded(lines, known, ignore_unknown=ignore_unknown, form=form, key=key)
+        known, tracked = index.engine.space, track_columns(entry.track)
+        given, rejected = encoded(
+            lines, known, ignore_unknown=ignore_unknown, form=form, tracked=tracked
+        )
         wrong = [
             {
                 "row": row,
                 "reason": for_interface(reason, "http"),
-                "code": code_of(lines[row], known, ignore_unknown, form, key),
+                "code": code_of(lines[row], known, ignore_unknown, form, tracked),
             }
             for row, reason in rejected
         ]
