@@ -138,15 +138,6 @@ def is_connect(session: SparkSession) -> bool:
     return not hasattr(session, "_jsparkSession")
 
 
-def need_classic(session: SparkSession, what: str) -> None:
-    """Reject a session of Spark Connect for what runs on the driver itself."""
-    if is_connect(session):
-        raise UsageError(
-            f"{what} runs in part on the driver, which a session of Spark Connect doesn't reach\n"
-            "  hint: use a classic session, such as rangecast.spark.get_session('local[*]') gives"
-        )
-
-
 def is_local(session: SparkSession) -> bool:
     """Whether the workers of a session run on this host, as processes of this user."""
     if is_connect(session):

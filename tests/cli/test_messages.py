@@ -216,6 +216,7 @@ def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
         events = matches = rejected = rejected_edits = version = subscriptions = 1
         seconds = 0.5
         steps: ClassVar[dict[str, int]] = {"match": 1}
+        lag = None
 
         def facts(self):
             return {"events": 1}

@@ -1,5 +1,6 @@
 """Spark Connect: a server of its own, and clients that reach it by gRPC alone."""
 
+import signal
 import subprocess
 import sys
 
@@ -15,10 +16,8 @@ import sys
 from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
-from rangecast.errors import RejectedRowError, UsageError
-from rangecast.spark import (
-    TopKLists, current_session, get_session, match, prepare_match, run_stream
-)
+from rangecast.errors import RejectedRowError
+from rangecast.spark import current_session, get_session, match, prepare_match
 from tests.support.everywhere import CHECKS, arrays, expected, frames, run, space
 
 session = get_session(sys.argv[1])
@@ -35,11 +34,6 @@ writer = answers.writeStream.option("checkpointLocation", str(folder / "checkpoi
 writer.trigger(availableNow=True).format("parquet").start(str(folder / "found")).awaitTermination()
 assert arrays(session.read.parquet(str(folder / "found"))) == expected()
 
-with pytest.raises(UsageError, match="a stream with steps and sinks runs in part"):
-    run_stream(stream, [], checkpoint=folder)
-with pytest.raises(UsageError, match="TopKLists runs in part on the driver"):
-    TopKLists(session, folder / "lists")
-
 columns = "id long, price string, name string, size double"
 wrong = session.createDataFrame([(7, "x", "ann", 1.0)], columns)
 with pytest.raises(RejectedRowError, match="^event 7, column 'price': 'x' is not a num") as error:
@@ -55,24 +49,44 @@ assert current_session() is None
 """
 
 
-def test_every_step_is_right_on_connect_and_what_needs_a_driver_is_rejected(tmp_path):
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory):
+    """A server: its URL, its folder, and a function that runs a client, which it can't see into."""
+    folder = tmp_path_factory.mktemp("connect")
+    hidden = folder / "client"
+    (hidden / "tmp").mkdir(parents=True)
+
+    def run_client(*arguments, code=0):
+        caches = {"RANGECAST_CACHE": str(hidden / "cache"), "TMPDIR": str(hidden / "tmp")}
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=ROOT,
+            env=environment(SPARK_REMOTE=url, **caches),
+            capture_output=True,
+            text=True,
+            timeout=1800,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+
+    with connect_server(folder, hidden) as url:
+        yield url, folder, run_client
+
+
+def test_every_step_is_right_on_connect(connect):
     """Also a stream, and the example of a declarative pipeline."""
+    url, folder, run_client = connect
     example = ROOT / "examples" / "declarative" / "spark-pipeline.yml"
-    with connect_server(tmp_path) as url:
-        ours = environment(RANGECAST_CACHE=str(tmp_path / "clients-cache"), SPARK_REMOTE=url)
-        for command in (
-            [pyspark.pipelines.cli.__file__, "run", "--spec", str(example)],
-            ["-c", CODE, url, str(tmp_path)],
-        ):
-            done = subprocess.run(
-                [sys.executable, *command],
-                cwd=ROOT,
-                env=ours,
-                capture_output=True,
-                text=True,
-                timeout=1800,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            print(done.stdout)
-    shipped = [path.name for path in (tmp_path / "servers-cache" / "snapshots").iterdir()]
+    run_client(pyspark.pipelines.cli.__file__, "run", "--spec", example)
+    run_client("-c", CODE, url, folder)
+    shipped = [path.name for path in (folder / "servers-cache" / "snapshots").iterdir()]
     assert shipped, "the workers found what was shipped somewhere else"
+
+
+def test_pipelines_run_on_connect_and_outlive_their_clients(connect):
+    """A batch job; a stream whose client is killed; functions and lists of the client."""
+    url, folder, run_client = connect
+    volume = folder / "volume"
+    volume.mkdir()
+    module = ("-m", "tests.support.connect_pipelines", url, volume)
+    run_client(*module, "first", code=-signal.SIGKILL)
+    run_client(*module, "second")

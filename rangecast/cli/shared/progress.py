@@ -23,7 +23,7 @@ def answers(steps: dict[str, int]) -> str:
 
 
 class StreamProgress:
-    """Shows each batch of a stream: rows in, matches out, rate and version."""
+    """Shows each batch of a stream: rows in, matches out, rate, lag and version."""
 
     def __init__(self, run: Run, doing: str = "waiting for the first batch"):
         self._run = run
@@ -66,6 +66,8 @@ class StreamProgress:
             f"batch {done.batch}, version {done.version}: {counted(done.events, 'event')} in, "
             f"{answers(done.steps)} out, {rate}"
         )
+        if done.lag is not None:
+            line += f", {counted(done.lag, 'event')} waiting"
         if done.rejected:
             line += f", {counted(done.rejected, 'rejected row')}"
         if done.rejected_edits:

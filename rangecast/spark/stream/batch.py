@@ -51,6 +51,15 @@ _WHOLE = "_whole_row"
 _OWN = (BROKEN, _WHOLE)
 
 
+Unread = Callable[[], int | None]
+"""Returns how many events the source had at the start of the batch before, beyond that one."""
+
+
+def unknown() -> int | None:
+    """Return `None`: nothing is known of what a source has."""
+    return None
+
+
 @dataclass(frozen=True)
 class Done:
     """Outcome of one batch."""
@@ -67,6 +76,8 @@ class Done:
     seconds: float
     steps: dict[str, int] = field(default_factory=dict)
     """Number of answers of each step."""
+    lag: int | None = None
+    """Events that wait in the source, as of the start of the batch before; `None`: not known."""
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain data, with the rate."""
@@ -111,7 +122,7 @@ class BatchRunner:
             for sink in step.sinks:
                 sink.check_columns(columns)
 
-    def answer(self, events: DataFrame, stream: str, number: int) -> None:
+    def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
         """Answer a batch and write it to every sink that lacks it."""
         began = time.perf_counter()
         self._open(stream)
@@ -153,6 +164,7 @@ class BatchRunner:
                 seconds=time.perf_counter() - began,
                 matches=_matches(parts),
                 steps={part.name: part.counts["matches"] for part in parts},
+                lag=lag(unread(), counts["events"]),
                 **counts,
             )
         )
@@ -283,6 +295,11 @@ class _Part:
             with job_name(rows.sparkSession, text):
                 commits.append(sink.write(rows, self.batch))
         return commits
+
+
+def lag(unread: int | None, events: int) -> int | None:
+    """Return how many events wait after a batch that took some of those that were unread."""
+    return None if unread is None else max(0, unread - events)
 
 
 def _matches(parts: Sequence[_Part]) -> int:

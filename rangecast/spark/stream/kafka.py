@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import field
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StringType, StructField, StructType
@@ -32,7 +33,6 @@ from rangecast.spark.stream.sources import (
 HEADERS = ("rangecast.stream", "rangecast.batch", "rangecast.version")
 """The names of a message's headers; their values are texts."""
 _JARS = "spark-sql-kafka-0-10, spark-token-provider-kafka-0-10, kafka-clients and commons-pool2"
-_KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 class KafkaSource(ReadRows, tag="kafka"):
@@ -190,16 +190,14 @@ def edits_of_messages(messages: DataFrame, *, integer_ids: bool) -> DataFrame:
 
 def need_kafka(session: SparkSession) -> None:
     """Fail early if Spark has no Kafka connector on its class path."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_KAFKA)
-    except Exception:
-        scala = jvm.scala.util.Properties.versionNumberString().rsplit(".", 1)[0]
+    nothing = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "nothing"}
+    try:  # columns are known without asking a broker
+        _ = session.read.format("kafka").options(**nothing).load().schema
+    except AnalysisException:
         raise UsageError(
             "Spark's Kafka connector is not on the class path\n"
             "  hint: give Spark the connector of its version: spark.jars.packages = "
-            f"'org.apache.spark:spark-sql-kafka-0-10_{scala}:{session.version}', or the newest "
+            f"'org.apache.spark:spark-sql-kafka-0-10_2.13:{session.version}', or the newest "
             "before it that your repository has; or the files of "
             f"{_JARS}: spark.jars = 'a.jar,b.jar,...'"
         ) from None

@@ -30,7 +30,7 @@ from rangecast.spark.session import job_name
 from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.notify.buckets import STATE
 from rangecast.spark.steps.notify.step import TopKLists
-from rangecast.spark.stream.batch import Done
+from rangecast.spark.stream.batch import Done, Unread, lag, unknown
 from rangecast.spark.stream.pipeline.settings import NotifyStep
 from rangecast.spark.stream.sinks.base import Batch, FileSink, Sink
 from rangecast.store.commits import BATCH_JOB
@@ -66,12 +66,12 @@ class NotifyRunner:
         kind = pa.string() if dict(events.dtypes)["id"] == "string" else pa.int64()
         self._lists = self.closing.enter_context(self._opened(session, kind))
 
-    def answer(self, events: DataFrame, stream: str, number: int) -> None:
+    def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
         """Apply a batch of updates, and write its messages to every sink that lacks them."""
         with job_name(events.sparkSession, f"batch {number}, step {self._name}"):
-            self._answer(events, stream, number)
+            self._answer(events, stream, number, unread)
 
-    def _answer(self, events: DataFrame, stream: str, number: int) -> None:
+    def _answer(self, events: DataFrame, stream: str, number: int, unread: Unread) -> None:
         began = time.perf_counter()
         self._open(stream)
         lists = self._lists
@@ -103,6 +103,7 @@ class NotifyRunner:
                 rejected_edits=0,
                 seconds=time.perf_counter() - began,
                 steps={self._name: sent},
+                lag=lag(unread(), updates + bad.count),
             )
         )
 

@@ -14,20 +14,22 @@ checkpoint: nothing is lost and, in sinks that promise it, nothing is there twic
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import UsageError
-from rangecast.spark.session import need_classic
-from rangecast.spark.stream.batch import BatchRunner, Done
+from rangecast.spark.client_query import ClientQuery
+from rangecast.spark.session import is_connect
+from rangecast.spark.stream.batch import BatchRunner, Done, Unread, unknown
 from rangecast.spark.stream.sinks.base import FileSink
 from rangecast.spark.stream.steps import AnswerStep
 
@@ -74,7 +76,7 @@ class Runner(Protocol):
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Reject, before anything runs, what can't work."""
 
-    def answer(self, events: DataFrame, stream: str, number: int) -> None:
+    def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
         """Answer a batch."""
 
 
@@ -98,7 +100,7 @@ class Drain:
     def __init__(self, flow: Flow):
         self.flow = flow
         self._one = threading.Lock()
-        self._query: StreamingQuery | None = None
+        self._query: StreamingQuery | ClientQuery | None = None
         self._last = 0.0
 
     def __call__(self) -> None:
@@ -140,12 +142,11 @@ def run_all(flows: Sequence[Flow], trigger: str, drains: Sequence[Drain] = ()) -
                 raise UsageError(
                     "a stream takes a streaming DataFrame: session.readStream gives it"
                 )
-            need_classic(flow.events.sparkSession, "a stream with steps and sinks")
             closing.enter_context(flow.runner.closing)
             flow.runner.check(flow.events.sparkSession, flow.events)
         for drain in drains:
             drain()
-        queries: list[StreamingQuery] = []
+        queries: list[StreamingQuery | ClientQuery] = []
         try:
             for flow in flows:
                 queries.append(_started(flow, trigger, failed))
@@ -166,21 +167,56 @@ def run_all(flows: Sequence[Flow], trigger: str, drains: Sequence[Drain] = ()) -
                 drain.stop()
 
 
-def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> StreamingQuery:
-    def each(batch: DataFrame, number: int) -> None:
-        stream = batch.sparkSession.sparkContext.getLocalProperty(_STREAM_ID)
+def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> StreamingQuery | ClientQuery:
+    session = flow.events.sparkSession
+    started: list[StreamingQuery | ClientQuery] = []
+
+    def unread() -> int | None:
+        return unread_events(started[0].lastProgress) if started else None
+
+    def each(batch: DataFrame, number: int, stream: str | None = None) -> None:
+        if stream is None:
+            stream = str(batch.sparkSession.sparkContext.getLocalProperty(_STREAM_ID))
         try:
-            flow.runner.answer(batch, str(stream), number)
+            flow.runner.answer(batch, stream, number, unread)
         except BaseException as error:
             failed.append(error)
             raise
 
     when = {"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger}
-    writer = flow.events.writeStream.foreachBatch(each).trigger(**when)
-    active = {query.name for query in flow.events.sparkSession.streams.active}
+    writer = flow.events.writeStream.trigger(**when)
+    active = {query.name for query in session.streams.active}
     if flow.name is not None and flow.name not in active:  # Spark takes a name once at a time
         writer = writer.queryName(flow.name)
-    return writer.option("checkpointLocation", flow.checkpoint).start()
+    writer = writer.option("checkpointLocation", flow.checkpoint)
+    if is_connect(session):
+        started.append(ClientQuery(writer, session, each))
+    else:
+        started.append(writer.foreachBatch(each).start())
+    return started[0]
+
+
+def unread_events(progress: Any) -> int | None:
+    """Return how many events all sources had when a batch began, beyond those that it took.
+
+    Topics tell; for other sources Spark doesn't know it.
+    """
+    ends = [] if progress is None else json.loads(progress.json)["sources"]
+    found = [_behind(one.get("endOffset"), one.get("latestOffset")) for one in ends]
+    return None if not found or None in found else sum(one for one in found if one is not None)
+
+
+def _behind(end: Any, latest: Any) -> int | None:
+    """Return how many messages lie between two offsets: a number for each topic and partition."""
+    try:
+        behind = [
+            max(0, int(last) - int(end[topic][partition]))
+            for topic, partitions in latest.items()
+            for partition, last in partitions.items()
+        ]
+        return sum(behind)
+    except (AttributeError, KeyError, TypeError):
+        return None
 
 
 @contextmanager

@@ -173,7 +173,9 @@ def read_table(
         reader = reader.format(form)
     try:
         reader = reader.options(**options)
-        return reader.load(path) if name is None else reader.table(name)
+        frame = reader.load(path) if name is None else reader.table(name)
+        _ = frame.schema  # Spark Connect looks for the table only now
+        return frame
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
             raise UsageError(f"{name or path or form}: can't be read by Spark: {error}") from None
@@ -250,4 +252,5 @@ def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:
 
 def with_columns(frame: DataFrame, columns: Options) -> DataFrame:
     """Return the rows with more columns, each by a SQL expression."""
-    return frame.withColumns({name: F.expr(str(text)) for name, text in columns.items()})
+    added = {name: F.expr(str(text)) for name, text in columns.items()}
+    return frame.withColumns(added) if added else frame

@@ -1,15 +1,44 @@
-"""Sources, sets and sinks by their names in a catalog of Spark's."""
+"""Sources, sets and sinks by their names in a catalog of Spark's: its own, and one of Iceberg."""
 
+import subprocess
+import sys
+
+import pyspark
 import pytest
 
 from rangecast import Engine
 from rangecast.errors import FileError, UsageError
 from rangecast.model.space import Space
 from tests.spark.stream.test_pipeline_graph import CHECKPOINT, SPACE, load, step
+from tests.support.server.servers import ROOT, Unavailable, environment, jars
 
 EVENTS = [(1, 10.0, "bob"), (2, 45.0, "ann"), (3, 80.0, "bob"), (4, 59.0, None)]
 MORE = [(5, 30.0, "bob"), (6, 99.5, "eve")]
 SEARCHES = [("wide", "price < 60"), ("bob", "name = 'bob' and price < 50"), ("none", "price > 99")]
+
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+"""Of the newest Spark that Iceberg has a runtime for."""
+CODE = """
+import sys
+from pathlib import Path
+from rangecast.spark import get_session
+from tests.spark.stream.test_catalog import follow
+from tests.support.server.servers import LIGHT
+
+folder, jar = Path(sys.argv[1]), sys.argv[2]
+catalog = "spark.sql.catalog.lake"
+session = get_session("local[2]", conf={
+    "spark.jars": jar,
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": LIGHT,
+    "spark.sql.shuffle.partitions": 1,
+    catalog: "org.apache.iceberg.spark.SparkCatalog",
+    f"{catalog}.type": "hadoop",
+    f"{catalog}.warehouse": str(folder / "lake"),
+})
+session.sql("create namespace lake.market")
+follow(session, folder, "lake.market", "iceberg")
+"""
 
 
 def pipeline(mode, names):
@@ -78,3 +107,25 @@ def test_a_source_is_named_in_one_way(tmp_path):
     text = pipeline("batch", "shop").replace('"table"\n', '"table"\nformat = "delta"\n', 1)
     with pytest.raises(FileError, match=r"source\[0\].format: give either a format or a name"):
         load(tmp_path, text)
+
+
+@pytest.mark.spark
+@pytest.mark.process
+def test_tables_of_iceberg(tmp_path):
+    """A source, a set and sinks, batch and stream, in a catalog that Iceberg's jar brings."""
+    version = ".".join(pyspark.__version__.split(".")[:2])
+    if version != "4.1":
+        pytest.skip(f"{ICEBERG} is for Spark 4.1, and this is {version}: its classes don't fit")
+    try:
+        (jar,) = jars("iceberg", ICEBERG)
+    except Unavailable as error:
+        pytest.skip(f"{ICEBERG}: {error}")
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(tmp_path), str(jar)],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-5000:]

@@ -110,6 +110,7 @@ def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be
     assert len({row["rangecast.stream"] for row in messages}) == 1
     again = {one[3] for one, times in told.items() if times > 1}
     assert again == {"1"}, "one batch was sent twice"
+    assert json.loads((tmp_path / "lags.json").read_text()) == [None, 50, 0]
 
 
 @pytest.mark.spark

@@ -17,13 +17,14 @@ from rangecast.model.attributes.base import Number
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.space import Space
 from rangecast.spark import MatchStep, VersionedSet, get_session, run_stream
+from rangecast.spark.stream.batch import Done
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.store.versions import Versions
 from tests.support.server.servers import LIGHT
 
 SPACE = Space([Number("price")])
 FILTERS = {"low": "price < 50", "some": "price in (7, 70)", "high": "price > 90"}
-EVENTS = {f"e{number}": number % 100 for number in range(250)}
+EVENTS = {f"e{number}": number % 100 for number in range(350)}
 
 
 def produce(session, servers: str) -> None:
@@ -72,12 +73,15 @@ def main() -> None:
         versions.commit(encode_subscriptions(table, SPACE), SPACE)
     source = KafkaSource(servers, "events", options={"maxOffsetsPerTrigger": 100})
     sink = KafkaSink(servers, "answers", key="subscription").sink
+    done: list[Done] = []
     run_stream(
         source.read(session, SPACE, (), stream=True),
         [MatchStep(VersionedSet(versions, SPACE), [sink])],
         checkpoint=folder / "checkpoint",
         watch=watch,
+        report=done.append,
     )
+    (folder / "lags.json").write_text(json.dumps([one.lag for one in done]))
     (folder / "sent.json").write_text(json.dumps(sent(session, servers)))
 
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 import pyspark
 import pytest
 
+from benchmarks.started import Unavailable as Unavailable
 from benchmarks.started import answers, by_maven, fetched, free_port, server
 from rangecast.spark.java import java_home, launcher
 from tests import ROOT
@@ -51,8 +52,11 @@ def s3_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """Run a Spark Connect server with two cores; give its URL."""
+def connect_server(folder: Path, hidden: Path | None = None) -> Iterator[str]:
+    """Run a Spark Connect server with two cores; give its URL.
+
+    Where it can be done, it sees an empty folder of its own in the place of `hidden`.
+    """
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -76,6 +80,8 @@ def connect_server(folder: Path) -> Iterator[str]:
         *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
         "spark-internal",
     ]
+    if hidden is not None and _has_namespaces():
+        command = [*_hiding(hidden), *command]
     cache = str(folder / "servers-cache")  # what is shipped must not be found by accident
     with server(
         command,
@@ -173,8 +179,18 @@ def nats_server(folder: Path) -> Iterator[str]:
 
 def need_namespaces() -> None:
     """Skip a test where processes can't have mounts of their own."""
-    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"]).returncode != 0:
+    if not _has_namespaces():
         pytest.skip("mount namespaces need root (unshare -m)")
+
+
+def _has_namespaces() -> bool:
+    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"]).returncode == 0
+
+
+def _hiding(folder: Path) -> list[Any]:
+    """Return the beginning of a command that sees an empty folder instead of one."""
+    own = 'mount --make-rprivate / && mount -t tmpfs own "$0" && exec "$@"'
+    return ["unshare", "-m", "sh", "-c", own, folder]
 
 
 @contextmanager
@@ -195,14 +211,12 @@ def cluster(folder: Path, hidden: Path) -> Iterator[str]:
     address = ["--host", "127.0.0.1", "--webui-port", "0"]
     master = [*run, "org.apache.spark.deploy.master.Master", *address, "--port", port]
     url = f"spark://127.0.0.1:{port}"
-    own = 'mount --make-rprivate / && mount -t tmpfs own "$0" && exec "$@"'
-    alone = ["unshare", "-m", "sh", "-c", own, hidden]
     with ExitStack() as running:
         running.enter_context(server(master, folder / "master.log", lambda: answers(port), **how))
         for number in (1, 2):
             log, place = folder / f"worker{number}.log", folder / f"worker{number}"
             worker = [*run, "org.apache.spark.deploy.worker.Worker", *address, "--cores", "1"]
-            command = [*alone, *worker, "--memory", "1g", "--work-dir", place, url]
+            command = [*_hiding(hidden), *worker, "--memory", "1g", "--work-dir", place, url]
             is_up = partial(_says, log, "registered with master")
             running.enter_context(server(command, log, is_up, **how))
         yield url

@@ -58,8 +58,9 @@ from rangecast.notify.board import Board
 from rangecast.notify.messages import Messages
 from rangecast.notify.new_interests import NewInterests
 from rangecast.notify.tables import Change, ObjectColumns, message_rows
+from rangecast.spark.client_query import ClientQuery
 from rangecast.spark.columns import arrow_ids, id_kind, need, reject_dots, reject_unknown
-from rangecast.spark.session import need_classic, parallelism
+from rangecast.spark.session import is_connect, parallelism
 from rangecast.spark.steps.notify.board_schema import BoardSchema, interests_of
 from rangecast.spark.steps.notify.buckets import (
     LISTS,
@@ -110,7 +111,6 @@ class TopKLists:
         epsilon: float | None = None,
         descending: bool = False,
     ):
-        need_classic(session, "TopKLists")
         self._session = session
         self.folder = Path(folder).absolute()
         self._k = k
@@ -193,12 +193,12 @@ class TopKLists:
             )
         weakref.finalize(self, self._lock.close)
 
-    def start(self, updates: DataFrame, **trigger: Any) -> StreamingQuery:
+    def start(self, updates: DataFrame, **trigger: Any) -> StreamingQuery | ClientQuery:
         """Start to apply a stream of updates; `trigger` is Spark's, such as availableNow=True."""
         self._check_updates(updates)
         return self._started(updates, self.apply, "checkpoint", trigger)
 
-    def start_edits(self, edits: DataFrame, **trigger: Any) -> StreamingQuery:
+    def start_edits(self, edits: DataFrame, **trigger: Any) -> StreamingQuery | ClientQuery:
         """Start to apply a stream of edits of interests, beside that of updates or without it."""
         self._check_edits(edits)
         return self._started(edits, self.edit, "edits_checkpoint", trigger)
@@ -209,10 +209,14 @@ class TopKLists:
         action: Callable[[DataFrame, int], None],
         checkpoint: str,
         trigger: dict[str, Any],
-    ) -> StreamingQuery:
-        writer = stream.writeStream.foreachBatch(action)
-        writer = writer.option("checkpointLocation", str(self.folder / checkpoint))
-        return (writer.trigger(**trigger) if trigger else writer).start()
+    ) -> StreamingQuery | ClientQuery:
+        writer = stream.writeStream.option("checkpointLocation", str(self.folder / checkpoint))
+        writer = writer.trigger(**trigger) if trigger else writer
+        if is_connect(self._session):
+            return ClientQuery(
+                writer, self._session, lambda batch, number, _: action(batch, number)
+            )
+        return writer.foreachBatch(action).start()
 
     def edit(self, edits: DataFrame, number: int) -> None:
         """Add, change and remove interests: id, op, position_lo, position_hi and perhaps k.

@@ -22,7 +22,7 @@ from rangecast.model.io.records import REMEDY
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.session import job_name
-from rangecast.spark.stream.batch import Done
+from rangecast.spark.stream.batch import Done, Unread, unknown
 from rangecast.spark.stream.sinks.base import Batch, FileSink
 
 EDITS = ("op", "filter", "score")
@@ -52,7 +52,7 @@ class EditsRunner:
         if self._rejected_sink is not None:
             self._rejected_sink.check(session)
 
-    def answer(self, events: DataFrame, stream: str, number: int) -> None:
+    def answer(self, events: DataFrame, stream: str, number: int, unread: Unread = unknown) -> None:
         """Put the edits of a batch where they are applied from."""
         with job_name(events.sparkSession, f"batch {number}, edits"):
             self._answer(events, stream, number)

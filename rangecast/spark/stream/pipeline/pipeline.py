@@ -29,7 +29,6 @@ from rangecast.notify.line.tables import POSITION
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.rate_limit import time_axis
 from rangecast.rank.scores.combine import check_combine
-from rangecast.spark.session import need_classic
 from rangecast.spark.steps.notify.board_schema import BoardSchema
 from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
@@ -108,7 +107,6 @@ class Pipeline:
 
     def run(self, session: SparkSession, report: Report = lambda _: None) -> None:
         """Run the pipeline until it ends; `report` is called with each batch when it is done."""
-        need_classic(session, "a pipeline")
         build = _Build(self, session)
         stream = self.settings.stream
         runners = {name: self._runner(build, name, report) for name in self.graph.sources}

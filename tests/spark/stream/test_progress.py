@@ -1,0 +1,53 @@
+"""What a stream tells while it runs: rate, lag and matches."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from rangecast.cli.shared.option_groups import RunOptions
+from rangecast.cli.shared.progress import StreamProgress
+from rangecast.cli.shared.run import Run
+from rangecast.spark.stream.batch import Done, lag
+from rangecast.spark.stream.run import unread_events
+
+
+def test_a_batch_is_shown_with_its_rate_its_lag_and_its_matches(capsys):
+    counts = {"rejected": 0, "rejected_edits": 0, "steps": {"match": 7}}
+    with Run.started(None, options=RunOptions()) as run:
+        progress = StreamProgress(run)
+        progress.batch(Done(3, 2, 5, events=40, matches=7, seconds=2.0, lag=1200, **counts))
+        progress.batch(Done(4, 2, 5, events=1, matches=7, seconds=1.0, **counts))
+    first, second = capsys.readouterr().err.splitlines()[:2]
+    assert first == "batch 3, version 2: 40 events in, 7 matches out, 20/s, 1,200 events waiting"
+    assert second == "batch 4, version 2: 1 event in, 7 matches out, 1/s"
+
+
+def progress(*sources):
+    """A progress of Spark, with the end and the newest offset of each source."""
+    offsets = [{"endOffset": end, "latestOffset": latest} for end, latest in sources]
+    return SimpleNamespace(json=json.dumps({"sources": offsets}))
+
+
+TOPIC = ({"quotes": {"0": 10, "1": 7}}, {"quotes": {"0": 30, "1": 7}})
+OTHER = ({"more": {"0": 1}}, {"more": {"0": 6}})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, None),
+        (progress(), None),
+        (progress(TOPIC), 20),
+        (progress(TOPIC, OTHER), 25),
+        (progress(({"logOffset": 3}, None)), None),
+        (progress(TOPIC, ({"logOffset": 3}, {"logOffset": 5})), None),
+        (progress((None, {"quotes": {"0": 3}})), None),
+    ],
+)
+def test_topics_tell_how_many_events_are_unread(given, expected):
+    assert unread_events(given) == expected
+
+
+def test_the_lag_is_what_a_batch_leaves_of_the_unread_events():
+    assert [lag(20, 5), lag(20, 50), lag(None, 5)] == [15, 0, None]
