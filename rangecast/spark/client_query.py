@@ -31,8 +31,9 @@ _DATABASE = "spark.sql.globalTempDatabase"
 _MIN_WAIT = 0.02
 _MAX_WAIT = 0.25
 """Seconds between two looks for a view."""
-_STARTS = 10
-_TOO_SLOW = "waiting for the Python worker to connect back"
+_PATIENCE = 300.0
+"""Seconds for which a query is tried to start on a busy server."""
+_TOO_SLOW = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,13 @@ class ClientQuery:
 
 def _started(writer: Any) -> Any:
     """Start a query; a busy server may be too slow for the 10 seconds that Spark allows Python."""
-    for _ in range(_STARTS - 1):
+    end = time.monotonic() + _PATIENCE
+    while True:
         try:
             return writer.start()
         except PySparkException as error:
-            if _TOO_SLOW not in str(error):
+            if _TOO_SLOW not in str(error) or time.monotonic() > end:
                 raise
-    return writer.start()
 
 
 def _waits() -> Iterator[None]:

@@ -10,12 +10,32 @@ from tests.support.server.servers import ROOT, cluster, environment
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 CODE = """
+import os
+import signal
 import sys
+from pathlib import Path
 import pytest
+from pyspark import TaskContext
 from rangecast.errors import FileError
-from rangecast.spark import TopKLists, get_session
-from tests.support.everywhere import run
+from rangecast.spark import FixedSet, Folder, MatchStep, TopKLists, get_session, match, run_stream
+from rangecast.store.commits import read_committed
+from tests.support.everywhere import arrays, expected, frames, run, space
 from tests.support.server.servers import LIGHT
+
+
+def parent(process):
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("PPid:"))
+
+
+def deadly(batches):
+    # The first attempt at the first events kills its executor.
+    for batch in batches:
+        yield batch
+        task = TaskContext.get()
+        if task.partitionId() == 0 and task.attemptNumber() == 0:
+            os.kill(parent(parent(os.getpid())), signal.SIGKILL)  # worker, its daemon, the JVM
+
 
 session = get_session(sys.argv[1], conf={
     "spark.driver.host": "127.0.0.1",
@@ -39,16 +59,36 @@ interests = session.createDataFrame(
 with pytest.raises(FileError, match="all workers mount"):
     TopKLists(session, sys.argv[2], objects, interests, k=1)
 assert len(session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1 == 2
+
+shared = Path(sys.argv[3])
+events, subscriptions = frames(session)
+killed = events.mapInArrow(deadly, events.schema)
+assert arrays(match(killed, subscriptions, space(), output="arrays")) == expected()
+events.write.parquet(str(shared / "events"))
+stream = session.readStream.schema(events.schema).parquet(str(shared / "events"))
+done = []
+run_stream(
+    stream.mapInArrow(deadly, events.schema),
+    [MatchStep(FixedSet(subscriptions, space()), [Folder(shared / "matches")], output="arrays")],
+    checkpoint=shared / "checkpoint",
+    report=done.append,
+)
+rows = read_committed(shared / "matches").to_table().to_pylist()
+assert {row["event"]: row["subscriptions"] for row in rows} == expected()
+assert len(rows) == len(expected()) == sum(one.events for one in done)
 session.stop()
 """
 
 
 def test_steps_on_workers_that_do_not_see_the_drivers_disk(tmp_path):
+    """Also jobs during which an executor is killed: no row is lost, and none is there twice."""
     hidden = tmp_path / "driver"
     (hidden / "tmp").mkdir(parents=True)
+    shared = tmp_path / "shared"
+    shared.mkdir()
     with cluster(tmp_path, hidden) as url:
         done = subprocess.run(
-            [sys.executable, "-c", CODE, url, str(hidden / "lists")],
+            [sys.executable, "-c", CODE, url, str(hidden / "lists"), str(shared)],
             cwd=ROOT,
             env=environment(RANGECAST_CACHE=str(hidden / "cache"), TMPDIR=str(hidden / "tmp")),
             capture_output=True,
