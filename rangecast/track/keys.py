@@ -163,11 +163,23 @@ class Keys:
         """Return the slot of each key; of one that isn't there a new one, or -1."""
         buffers = id_buffers(texts)
         text, ends = readonly(buffers["id_text"]), readonly(buffers["id_ends"])
-        if add:
-            self._make_room(len(texts), int(ends[-1] - ends[0]))
         slots = np.empty(len(texts), np.int64)
-        _find(self._keys, self._totals, text, ends, add, slots)
+        _find(self._keys, self._totals, text, ends, False, slots)
+        if add and (slots < 0).any():
+            new = np.flatnonzero(slots < 0)
+            self._make_room(len(new), int((ends[new + 1] - ends[new]).sum()))
+            _find(self._keys, self._totals, text, ends, True, slots)
         return slots
+
+    def find_one(self, text: bytes) -> int:
+        """Return the slot of one key, a new one if it isn't there."""
+        data, ends = np.frombuffer(text, np.uint8), readonly(np.array([0, len(text)]))
+        slots = np.empty(1, np.int64)
+        _find(self._keys, self._totals, data, ends, False, slots)
+        if slots[0] < 0:
+            self._make_room(1, len(text))
+            _find(self._keys, self._totals, data, ends, True, slots)
+        return int(slots[0])
 
     def _make_room(self, count: int, size: int) -> None:
         keys, (slots, _, used, gone) = self._keys, self._totals.tolist()
@@ -184,8 +196,8 @@ class Keys:
             length=roomy(keys.length, slots + count, -1),
             text=roomy(keys.text, used + size),
         )
-        if 3 * (slots + count) > 2 * len(keys.table):
-            places = 1 << (2 * (slots + count) - 1).bit_length()
+        if 5 * (slots + count) > 4 * len(keys.table):
+            places = 1 << (5 * (slots + count) // 4).bit_length()
             keys = keys._replace(table=np.full(places, -1, np.int32))
             _fill(keys, slots)
         self._keys = keys

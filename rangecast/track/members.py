@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import I32, I64
-from rangecast.match.live import match_live
+from rangecast.match.live import match_live, match_one_live
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import terms_of
 from rangecast.track.columns import Matched, Rules
@@ -183,6 +183,24 @@ class Subscriptions:
         self._schedules = {
             rule.schedule: rule.hours for rule in rules if rule.schedule and rule.hours
         }
+        has_second = any(rule.second for rule in rules)
+        self.is_plain = not (has_second or self.longest_gap or self._schedules or self._accuracy)
+        """Whether only filters are to be matched."""
+
+    def match_one(self, point: F64) -> I64:
+        """Return the numbers of the subscriptions that match one event, ascending, if `is_plain`.
+
+        All of them are in use.
+        """
+        rows = match_one_live(self._view, point[None])
+        stored = self._view.rows
+        numbers = stored.arrival[rows]
+        if len(rows) > 1:
+            order = np.argsort(numbers)
+            numbers, rows = numbers[order], rows[order]
+        for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
+            self._in_use[number] = stored.ids[row : row + 1].tolist()[0], row
+        return numbers
 
     def match(self, points: F64, times: I64, radii: F64 | None) -> Matched:
         """Match events against the set at the last edit that was seen; what matches is in use.

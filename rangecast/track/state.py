@@ -22,6 +22,7 @@ from rangecast.track.machine import (
     FULL,
     LATE,
     LIVE,
+    MATCHED,
     NEVER,
     NEXT,
     OUT,
@@ -61,6 +62,8 @@ class State:
 
     def __init__(self, content: Content | None = None):
         self._totals = np.zeros(TOTALS, np.int64)
+        self._few = _output(_MIN_ROWS)
+        """Room for the transitions of one event."""
         self._load(content or _EMPTY)
 
     def _load(self, content: Content) -> None:
@@ -132,18 +135,46 @@ class State:
         """Return the slots of keys, new ones for new keys."""
         coded = keys.dictionary_encode()
         slots = self.keys.find(coded.dictionary, add=True)
-        count = self.keys.slots
-        last, stamp, number, stay = self._objects
-        self._objects = Objects(
-            roomy(last, count, NEVER),
-            roomy(stamp, count, NEVER),
-            roomy(number, count),
-            roomy(stay, count, -1),
-        )
+        self._make_room()
         is_new = self._objects.last[slots] == NEVER
         self._count += int(np.count_nonzero(is_new))
         found: I64 = slots[coded.indices.to_numpy()]
         return found
+
+    def _make_room(self) -> None:
+        """Let there be an object for each slot."""
+        count = self.keys.slots
+        last, stamp, number, stay = self._objects
+        if count > len(last):
+            self._objects = Objects(
+                roomy(last, count, NEVER),
+                roomy(stamp, count, NEVER),
+                roomy(number, count),
+                roomy(stay, count, -1),
+            )
+
+    def apply_one(
+        self, key: bytes, at: int, numbers: I64, rules: Rules, after: int, *, inside: bool
+    ) -> tuple[int, Output, int]:
+        """Apply one event, which matches these subscriptions, ascending.
+
+        Return its slot, and the columns of transitions with the number of those that count.
+        """
+        slot = self.keys.find_one(key)
+        self._make_room()
+        self._count += int(self._objects.last[slot] == NEVER)
+        count = len(numbers)
+        matched = Matched(np.array([0, count]), numbers, np.full(count, MATCHED, np.uint8))
+        one, slots, known = np.array([at]), np.array([slot]), np.zeros(count, np.uint8)
+        size = int(self._totals[STAYS]) + count
+        if size > len(self._stays.next):
+            self._stays = Stays(*(roomy(column, size) for column in self._stays))
+        self._totals[OUT] = self._totals[FULL] = 0
+        parts = self._objects, self._stays, rules, self._few, self._totals
+        if apply_events(*parts, slots, one, matched, known, 0, after, inside):
+            return slot, self._few, int(self._totals[OUT])
+        out = self.apply(slots, one, matched, rules, after, inside=inside)
+        return slot, out, len(out.slot)
 
     def paths(self, slots: I64, times: I64, points: F64, longest: int, after: int) -> Paths:
         """Return the paths to events that are about to be applied, and remember their ends.

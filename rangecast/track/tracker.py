@@ -9,6 +9,7 @@ and use its engine meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -35,7 +36,7 @@ from rangecast.track.moments import Length, length_of, micros_of, moment_of, tex
 from rangecast.track.rules import Rule, check_rule
 from rangecast.track.saved import Saved, load_tracker, save_tracker
 from rangecast.track.state import State
-from rangecast.track.transitions import Transition, Transitions, joined
+from rangecast.track.transitions import KINDS, REASONS, Transition, Transitions, joined
 from rangecast.track.waiting import Batch, due, followed, no_events
 
 _MIN_PRUNED = 4096
@@ -166,9 +167,41 @@ class Tracker:
         parts = self._take_edits()
         point = encode_event(given, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
         known = event.get("id")
+        is_plain = self._lateness is None and self._set.is_plain
+        if is_plain and isinstance(key, str | int) and not isinstance(key, bool):
+            found = self._take_one(key, point, known if isinstance(known, str | int) else None)
+            return [*joined(parts), *found] if parts else found
         ids = pa.array([known if isinstance(known, str | int) else None])
         radii = self._radii(pa.array([radius]))
         return [*joined([*parts, *self._take(pa.array([key]), point[None], ids, radii)])]
+
+    def _take_one(self, key: Id, point: F64, known: Id | None) -> list[Transition]:
+        """Do what `_take` does, for one event without a lateness and rules with filters alone."""
+        self._check_kind(int if isinstance(key, int) else str, key)
+        time = float(point[self._axis])
+        if not math.isfinite(time):
+            self._incomplete += 1
+            return []
+        at = int(time)
+        self._newest = max(self._newest, at)
+        if at < self._watermark:
+            self._late += 1
+            return []
+        text = str(key).encode()
+        given = text, at, self._set.match_one(point), self._set.rules, self._silence
+        slot, out, count = self._state.apply_one(*given, inside=self._inside)
+        found = []
+        for row in range(count):
+            (one,) = self._set.ids(out.subscription[row : row + 1])
+            kind, reason = KINDS[out.kind[row]], REASONS[out.reason[row]]
+            moments = moment_of(int(out.at[row])), moment_of(int(out.since[row]))
+            event = known if out.event[row] >= 0 else None
+            number = int(out.number[row])
+            found.append(Transition(key, one, kind, *moments, event, reason, number))
+        if self._watermark != NEVER:
+            self._state.forget(self._forgotten(), np.array([slot]))
+        self._prune()
+        return found
 
     def update_many(
         self,
@@ -323,11 +356,15 @@ class Tracker:
         )
         named = self._named(out, batch.ids)
         self._state.forget(self._forgotten(), slots)
+        self._prune()
+        return named
+
+    def _prune(self) -> None:
+        """Forget subscriptions that no object is inside of, once there are many."""
         if len(self._set) > self._pruned:
             in_use = [self._state.subscriptions(), self._waiting.matched.subscription]
             self._set.keep(np.unique(np.concatenate(in_use)))
             self._pruned = max(2 * len(self._set), _MIN_PRUNED)
-        return named
 
     @property
     def _silence(self) -> int:
@@ -358,12 +395,15 @@ class Tracker:
             is_int = pa.types.is_integer(keys.type)
             if not is_int and not is_text(keys.type):
                 raise UsageError(f"{self.key!r} takes integers or texts; given: {keys.type}")
-            kind = int if is_int else str
-            if self._kind is not None and kind is not self._kind:
-                given = f"{abbreviate(keys.drop_null()[0].as_py())}, and others before"
-                raise UsageError(f"keys are all integers, or all texts; given: {given}")
-            self._kind = kind
+            self._check_kind(int if is_int else str, keys.drop_null()[0].as_py())
         return keys.cast(pa.large_string())
+
+    def _check_kind(self, kind: type, key: Id) -> None:
+        """Reject a key of another kind than those before."""
+        if self._kind is not None and kind is not self._kind:
+            given = f"{abbreviate(key)}, and others before"
+            raise UsageError(f"keys are all integers, or all texts; given: {given}")
+        self._kind = kind
 
     def _named(self, out: Output, ids: pa.Array | None) -> Transitions:
         """Return the output of a kernel as transitions."""

@@ -3,7 +3,7 @@ import gc
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from rangecast import Number, Space
+from rangecast import Engine, Location, Number, Rule, Space, Timestamp, Tracker
 from rangecast.cli.commands.networks.precompile import Verb, compile_for
 from rangecast.notify import Board
 
@@ -59,6 +59,23 @@ def test_a_board_needs_no_other_kernels_than_those_compiled_ahead(kind):
     board.update_batch([{"id": "o1", "value": 40}, {"id": "o2", **places[9], "value": 3}])
     board.set_value("o3", 7.0)
     board.unsubscribe("near")
+    assert signatures() - ahead == set()
+
+
+@pytest.mark.parametrize("rule", [Rule(), Rule(for_="2 s", cross="1 min")])
+def test_a_tracker_needs_no_other_kernels_than_those_compiled_ahead(rule: Rule):
+    compile_for(Verb.TRACK)
+    ahead = signatures()
+    engine = Engine(Space([Timestamp("at", epoch="s"), Location("position"), Number("speed")]))
+    engine.subscribe("depot", "within(position, circle(13.4, 52.5, 500 m))")
+    engine.subscribe("zone", "within(position, 'POLYGON ((13 52, 14 52, 14 53, 13 52))')")
+    tracker = Tracker(engine, key="truck", time="at", rule=rule)
+    places = [(13.3, 52.5), (13.5, 52.5), (13.4, 52.5), (15, 50)]
+    for at, (longitude, latitude) in enumerate(places):
+        place = {"longitude": longitude, "latitude": latitude, "speed": 3}
+        tracker.update({"truck": "t1", "at": at, **place})
+        tracker.update_many([{"truck": "t2", "at": at, **place}])
+    tracker.flush()
     assert signatures() - ahead == set()
 
 

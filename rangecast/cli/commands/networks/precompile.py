@@ -26,6 +26,7 @@ class Verb(StrEnum):
     COVER = "cover"
     MERGE = "merge"
     NOTIFY = "notify"
+    TRACK = "track"
 
 
 def precompile(
@@ -194,10 +195,56 @@ def _change(board: Board, place: float | dict[str, float], columns: dict[str, fl
     board.lists()
 
 
+def _track(_made: Workload) -> None:
+    """Events one by one and in batches, with every rule, edits, timers and paths."""
+    from rangecast.engine import Engine
+    from rangecast.model.attributes.base import Number
+    from rangecast.model.attributes.places import Location, Point
+    from rangecast.model.attributes.timestamps import Timestamp
+    from rangecast.model.space import Space
+    from rangecast.track.rules import Rule
+    from rangecast.track.tracker import Tracker
+
+    space = Space([Timestamp("at", epoch="s"), Location("place"), Point("point"), Number("speed")])
+    shapes = (
+        "within(place, circle(5, 5, 1 km))",
+        "within(place, 'POLYGON ((4 4, 6 4, 6 6, 4 4))')",
+        "within(place, buffer('LINESTRING (4 5, 6 5)', 1 km))",
+        "within(point, 'POLYGON ((4 4, 6 4, 6 6, 4 4))')",
+        "distance(point, point(5, 5)) < 1 and speed < 50",
+    )
+    rules = (
+        Rule(for_="1 s", dwell="2 s"),
+        Rule(cross="1 min", margin={"speed": 1}),
+    )
+    for lateness, rule in (("1 s", rules[0]), (None, rules[1])):
+        engine = Engine(space)
+        for number, text in enumerate(shapes):
+            engine.subscribe(number, text)
+        followed = Tracker(
+            engine,
+            key="key",
+            time="at",
+            rule=rule,
+            after="1 h",
+            lateness=lateness,
+            accuracy={"place": "error"} if lateness else None,
+        )
+        for at in range(12):
+            where = {"longitude": at, "latitude": at, "x": at, "y": at, "speed": at}
+            event = {"key": f"{at % 3}", "at": at, **where}
+            followed.update(event | ({"error": 100} if lateness else {}))
+        engine.unsubscribe(0)
+        followed.advance("1970-01-02")
+    plain = Tracker(engine, key="key", time="at")
+    plain.update({"key": "a", "at": 1, "speed": 1})
+
+
 _EXAMPLES: dict[Verb, Callable[[Workload], None]] = {
     Verb.MATCH: _match,
     Verb.RANK: _rank,
     Verb.COVER: _cover,
     Verb.MERGE: _merge,
     Verb.NOTIFY: _notify,
+    Verb.TRACK: _track,
 }
