@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from benchmarks.harness import expected
 from experiments.timing import DisagreementError
 from rangecast import Engine, Number, Point, Space
 from rangecast.kernels.arrays import F64
-from rangecast.match.live import match_live
+from rangecast.match.live import _match_boxes, match_live
 from rangecast.report.markdown import Table
 
 SIDE = 1000.0
@@ -28,8 +28,9 @@ Star-shaped polygons at random places of a square, sized so that about {CANDIDAT
 bounds hold an event. *shapely* is its best form for batches: a tree of the batch's points, which
 prepared polygons ask (`covers`). One by one, shapely asks a tree of the polygons for the bounds
 that hold the point, and prepared polygons whether they cover it. tg (by `togo`, if it is installed)
-is given these candidates for nothing. Processor time, the least of {ROUNDS}, turn by turn; answers
-are compared.
+is given these candidates for nothing. Processor time, the least of {ROUNDS}, turn by turn, as
+ratios; answers are compared. *Verified* are the candidates of an event that are compared with their
+shape.
 """
 
 
@@ -113,7 +114,29 @@ class _Tg:
                 polygon.covers(point)
 
 
-def _against_shapely(count: int, corners: int, events: int) -> list[Any]:
+class _Measured(NamedTuple):
+    """Polygons of one kind."""
+
+    polygons: str
+    matches: float
+    verified: float
+    batches: float
+    """Times as fast as shapely."""
+    singles: float
+    tg: float | None
+    subscribe: float
+    """Seconds."""
+    residual: float
+    """Nanoseconds per candidate."""
+    memory: float
+    """Bytes, as a multiple of those of the corners."""
+
+    def row(self) -> list[Any]:
+        """Return it as a row of the table, ratios only."""
+        return [*self[:5], "" if self.tg is None else self.tg, self.memory]
+
+
+def _against_shapely(count: int, corners: int, events: int) -> _Measured:
     rings = stars(count, corners)
     filters = polygon_filters(rings)
     _engine(filters[:200])
@@ -142,19 +165,20 @@ def _against_shapely(count: int, corners: int, events: int) -> list[Any]:
     if find_spec("togo") is not None:
         singles.append(_Tg(rings, given[: len(few)], peer).all)
     our_one, their_one, *tg = _least(singles, 3)
-    tested = match_live(engine._view, points).work.tested / events
-    return [
+    view = engine._view
+    boxes, whole = _least([lambda: _match_boxes(view, points), lambda: match_live(view, points)])
+    verified = len(_match_boxes(view, points).rows)
+    return _Measured(
         f"{count:,} of {corners:,} corners",
         len(pairs) / events,
-        tested,
-        ours / events * 1e6,
+        verified / events,
         theirs / ours,
-        our_one / len(few) * 1e6,
         their_one / our_one,
-        tg[0] / our_one if tg else "",
+        tg[0] / our_one if tg else None,
         build,
-        engine.memory / count,
-    ]
+        (whole - boxes) / verified * 1e9,
+        engine.memory / rings.nbytes,
+    )
 
 
 def _kinds(count: int, events: int) -> list[list[Any]]:
@@ -177,25 +201,28 @@ def _kinds(count: int, events: int) -> list[list[Any]]:
     }
     given = rng.uniform(0, SIDE, (events, 2))
     points = np.column_stack([given, np.full(events, np.inf)])
-    rows = []
+    rows: list[list[Any]] = []
+    base = 0.0
     for name, filters in sets.items():
         engine, _ = _engine(filters)
         took = _least([partial(engine.match_points, points)])[0]
+        base = base or took
         found = engine.match_points(points)
-        rows.append([name, len(found.ids) / events, took / events * 1e6])
+        rows.append([name, len(found.ids) / events, took / base])
     return rows
 
 
 def _growth(events: int, *, quick: bool) -> list[list[Any]]:
     """Corners of polygons in sets of the same size: a large one is cut into stripes."""
     rows: list[list[Any]] = []
+    first: tuple[float, float] | None = None
     given = np.random.default_rng(7).uniform(0, SIDE, (events, 2))
     points = np.column_stack([given, np.full(events, np.inf)])
     for corners in (20, 100, 1000, *(() if quick else (10_000,))):
         engine, build = _engine(polygon_filters(stars(100, corners)))
-        took = _least([partial(engine.match_points, points)])[0] / events * 1e6
-        base = rows[0][1] if rows else took
-        rows.append([f"{corners:,}", took, took / base, build / 100 / corners * 1e6])
+        took = _least([partial(engine.match_points, points)])[0]
+        first = first or (took, build / corners)
+        rows.append([f"{corners:,}", took / first[0], build / corners / first[1]])
     return rows
 
 
@@ -209,42 +236,54 @@ def _without_shapes(count: int, events: int) -> list[list[Any]]:
         f"and y between {lo[2]!r} and {hi[2]!r}"
         for lo, hi in zip(low.tolist(), high.tolist(), strict=True)
     ]
-    plain, _ = _engine(filters, Space([Number("a"), Number("x"), Number("y")]))
-    placed, _ = _engine(filters, Space([Number("a"), Point("place")]))
+    spaces = Space([Number("a"), Number("x"), Number("y")]), Space([Number("a"), Point("place")])
+    plain, placed = (_engine(filters, space)[0] for space in spaces)
     points = rng.uniform(0, SIDE, (events, 3))
     with_place = np.column_stack([points, np.full(events, np.inf)])
     works = [lambda: plain.match_points(points), lambda: placed.match_points(with_place)]
-    first, second = _least(works)
-    memory = plain.memory, placed.memory
+    match = _least(works, 3 * ROUNDS)
+    builds = _least([partial(_engine, filters, space) for space in spaces])
     return [
-        ["no place in the space", first / events * 1e6, memory[0] / count],
-        ["a place that is not used", second / events * 1e6, memory[1] / count],
+        ["match a batch", match[1] / match[0]],
+        ["subscribe", builds[1] / builds[0]],
+        ["memory", placed.memory / plain.memory],
     ]
+
+
+def _aim(name: str, value: float, *, least: float | None = None, most: float | None = None) -> Any:
+    aim = expected(value, least=least, most=most)
+    return [name, value, f"{'at least' if most is None else 'at most'} {aim}"]
 
 
 def run(report: Report, *, quick: bool) -> None:
     """Show batches and single events beside shapely, other shapes, growth, and sets without."""
     report.begin("Shapes", ABOUT, "shapely")
     count, events = (500, 500) if quick else (100_000, 40_000)
-    rows = [_against_shapely(count, corners, events) for corners in (10, 20)]
-    rows.append(_against_shapely(max(count // 10, 100), 100, events))
+    measured = [_against_shapely(count, corners, events) for corners in (10, 20)]
+    measured.append(_against_shapely(max(count // 10, 100), 100, events))
     if not quick:
-        rows.append(_against_shapely(100, 10_000, events))
-    headings = ["polygons", "matches", "verified", "us per event", "shapely / ours"]
-    headings += [
-        "us, one by one",
-        "shapely / ours",
-        "tg / ours",
-        "subscribe s",
-        "bytes per polygon",
-    ]
-    report.table(Table("Beside shapely", headings, rows))
-    aim = expected(rows[1][4], least=12)
-    report.text(f"Aim for {rows[1][0]}, batches: {aim} times shapely.")
+        measured.append(_against_shapely(100, 10_000, events))
+    headings = ["polygons", "matches", "verified", "batches, shapely / ours"]
+    headings += ["one by one, shapely / ours", "one by one, tg / ours", "memory / corners"]
+    report.table(Table("Beside shapely", headings, [one.row() for one in measured]))
     kinds = _kinds(max(count // 10, 100), events)
-    report.table(Table("Kinds of shapes", ["shapes", "matches", "us per event"], kinds))
+    headings = ["shapes", "matches", "time / the first"]
+    report.table(Table("Kinds of shapes", headings, kinds))
     growth = _growth(events, quick=quick)
-    headings = ["corners", "us per event", "times 20 corners", "us to subscribe a corner"]
+    headings = ["corners", "time / 20 corners", "time to subscribe a corner / 20 corners"]
     report.table(Table("100 polygons by their corners", headings, growth))
     plain = _without_shapes(count, events)
-    report.table(Table("Sets without shapes", ["space", "us per event", "bytes per box"], plain))
+    headings = ["", "space with a place that is not used / without"]
+    report.table(Table("Sets without shapes", headings, plain))
+    small = measured[1]
+    aims = [
+        _aim("batches: times shapely", small.batches, least=12),
+        _aim("one by one: times shapely", small.singles, least=10),
+        *([] if small.tg is None else [_aim("one by one: times tg", small.tg, least=1)]),
+        _aim("10,000 corners: times 20 corners", growth[-1][1], most=2),
+        _aim("seconds to subscribe 100,000", small.subscribe, most=2),
+        _aim("nanoseconds to verify a candidate", small.residual, most=50),
+        *[_aim(f"without shapes: {name}", ratio, most=1.02) for name, ratio in plain],
+    ]
+    headings = [f"aim, {small.polygons}", "measured", "expected"]
+    report.table(Table("Aims", headings, aims))
