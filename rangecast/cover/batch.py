@@ -25,6 +25,7 @@ from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.model.boxes import Boxes
+from rangecast.model.shapes.nesting import with_nested
 
 _CELLS = 255
 _SAMPLE = 1 << 14
@@ -40,6 +41,7 @@ def covered_by(boxes: Boxes) -> I32:
     found = np.full(boxes.rows, NONE, np.int32)
     if boxes.rows == 0:
         return found
+    boxes = with_nested(boxes)
     live = Live(Blocks(boxes.dimensions), boxes.dimensions, 1, roots_only=True)
     rows = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
     live.do(rows[_largest_first(boxes)], np.ones(len(rows), np.uint8))

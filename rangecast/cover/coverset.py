@@ -24,14 +24,16 @@ from rangecast.cover.live import Live
 from rangecast.cover.relations import EVERY, POSET, covers_row
 from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import I32, I64, AnyArray, Bool, grown
+from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool, grown
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import as_commands
+from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
 from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id
+from rangecast.model.shapes.nesting import Nesting, Pair, with_nested
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -83,13 +85,16 @@ class CoverSet(SubscriptionSet):
         self._live = Live(plan.build(d), d, number, roots_only=roots_only)
         self._ids: AnyArray = np.empty(0, object)
         """By row."""
+        self._nesting = Nesting(self.space)
+        self._own: dict[int, int] = {}
+        """Boxes of a row's filter, if it has more (`model.shapes.nesting`)."""
 
     # ---- commands
 
     def subscribe(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
         """Add a subscription: a filter, its text, or bounds (lo, hi). Its id must be new."""
         new = self._members.new(subscription)
-        row = self._live.new_row(as_filter(filter, self.space).boxes)
+        row = self._new_row(as_filter(filter, self.space))
         self._name([row], [new])
         sent, _ = self._live.do_one(row, comes=True)
         self._members.bind(new, row)
@@ -109,7 +114,7 @@ class CoverSet(SubscriptionSet):
         be sent, it replaces the one that they know.
         """
         known = self._ids[self._members.row(subscription)]
-        row = self._live.new_row(as_filter(filter, self.space).boxes)
+        row = self._new_row(as_filter(filter, self.space))
         return self._run(["replace"], [known], [row])._item(0)
 
     def upsert(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
@@ -169,12 +174,15 @@ class CoverSet(SubscriptionSet):
         """Return a subscription's id and the text of its filter."""
         row = self._members.row(subscription)
         store = self._live.store.arrays
-        points = store.points[boxes_of(store, np.array([row]))]
+        points = store.points[boxes_of(store, np.array([row]))][: self._own.get(row)]
         text = text_of_bounds(self.space, -points[:, 0::2], points[:, 1::2])
         return Subscription(self._ids[row], text)
 
     def covers(self, subscription: Id, other: Id) -> bool:
-        """Whether each box of `other` lies inside a single box of `subscription`."""
+        """Whether each box of `other` lies inside a single box of `subscription`.
+
+        Of shapes, whether they lie in one another, as far as it is decided.
+        """
         above, below = self._members.row(subscription), self._members.row(other)
         return covers_row(self._live.store.table, above, below)
 
@@ -228,7 +236,8 @@ class CoverSet(SubscriptionSet):
         One that already exists is rejected, or replaced with `overwrite`.
         """
         ids = id_buffers(id_array(list(self)))
-        arrays = {**self._live.arrays(), "members": self._rows(), **ids}
+        own = np.array([*self._own.items()], np.int64).reshape(-1, 2)
+        arrays = {**self._live.arrays(), "members": self._rows(), "own": own, **ids}
         options = {"index": self.index, "k": self.k}
         meta = space_meta(self.space) | options
         save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
@@ -242,6 +251,8 @@ class CoverSet(SubscriptionSet):
         ids, rows = ids_of_buffers(arrays).to_pylist(), arrays["members"]
         opened._name(rows, ids)
         opened._members.bind_many(ids, rows.tolist())
+        opened._own = dict(arrays["own"].tolist()) if "own" in arrays else {}
+        opened._learn_words(rows)
         return opened
 
     # ---- inside
@@ -258,9 +269,56 @@ class CoverSet(SubscriptionSet):
         self._ids = grown(self._ids, self._live.rows)
         self._ids[rows] = ids
 
+    def _new_row(self, filter: Filter) -> int:  # noqa: A002
+        """Store a subscription as a new row, which is not live yet."""
+        if self._nesting.is_needed:
+            lo, hi = filter.arrays()
+            if self._nesting.has_words(lo):
+                owner = np.zeros(len(lo), np.int32)
+                return int(self._new_rows(Boxes.of(lo, hi, owner=owner, space=self.space))[0])
+        row = self._live.new_row(filter.boxes)
+        self._own.pop(row, None)
+        return row
+
     def _new_rows(self, boxes: Boxes) -> I32:
         """Store subscriptions as new rows, which are not live yet."""
-        return self._live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
+        given, counts = boxes, np.diff(boxes.box_offsets)
+        if self._nesting.has_words(boxes.lo):
+            pairs = self._nesting.add(boxes.lo, boxes.hi)
+            if pairs and len(self):
+                self._add_nested(pairs)
+            given = with_nested(boxes, self._nesting)
+        rows = self._live.new_rows(given.lo, given.hi, given.owner, given.rows)
+        if given is not boxes or self._own:
+            self._own.update(zip(rows.tolist(), counts.tolist(), strict=True))
+        return rows
+
+    def _learn_words(self, rows: I64) -> None:
+        """Let the nesting know the words of all boxes of rows, of those inside of others, too."""
+        store = self._live.store.arrays
+        points = store.points[boxes_of(store, rows)]
+        self._nesting.add(-points[:, 0::2], points[:, 1::2])
+
+    def _add_nested(self, pairs: list[Pair]) -> None:
+        """Give live rows boxes for shapes that are new and lie inside of theirs."""
+        lo, hi, owner = self._nesting.more_boxes(*self._bounds(self._rows()), pairs)
+        if len(owner):
+            for row in np.unique(owner).tolist():
+                own = len(boxes_of(self._live.store.arrays, np.array([row])))
+                self._own.setdefault(row, own)
+            self._live.add_boxes(owner, lo, hi)
+
+    def _bounds(self, rows: I64) -> tuple[F64, F64, I32]:
+        """Return the boxes of the filters of rows, and the row of each."""
+        store = self._live.store.arrays
+        boxes = boxes_of(store, rows)
+        live = set(rows.tolist())
+        self._own = {row: own for row, own in self._own.items() if row in live}
+        more = [boxes_of(store, np.array([row]))[own:] for row, own in self._own.items()]
+        if more:
+            boxes = np.setdiff1d(boxes, np.concatenate(more))
+        points = store.points[boxes]
+        return -points[:, 0::2], points[:, 1::2], store.owner[boxes]
 
     def _run(self, words: Sequence[str], ids: Sequence[Id], fresh: Sequence[int]) -> Forwards:
         """Apply checked commands in order; new subscriptions are stored in the rows `fresh`."""

@@ -18,6 +18,7 @@ import numpy as np
 from rangecast.cover.store import NONE, points_of
 from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.model.boxes import Boxes
+from rangecast.model.shapes.nesting import with_nested
 
 _ROWS, _OTHERS = 256, 1024
 """Subscriptions that are compared at a time, and with how many others."""
@@ -30,6 +31,7 @@ def covered_plainly(boxes: Boxes) -> I32:
     found = np.full(boxes.rows, NONE, np.int32)
     if boxes.rows == 0:
         return found
+    boxes = with_nested(boxes)
     points, starts = points_of(boxes.lo, boxes.hi), boxes.box_offsets
     kept = np.sort(_kept(points, starts))
     rows = np.setdiff1d(np.arange(boxes.rows), kept, assume_unique=True)

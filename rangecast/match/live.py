@@ -72,7 +72,7 @@ def match_one_live(view: View, points: F64) -> I32:
         view.single_event.append(_prepared(view, points.shape[1]))
     match, unsettled = view.single_event[0]
     rows: I32 = match(points, NO_ROWS)
-    if view.verifier is not None:
+    if view.verifier is not None and view.verifier.has_words:
         if len(view.single_event) == 1:
             needed = view.verifier.bundles(view.rows.bounds, view.count)
             view.single_event.append(single_event(verify_one, *needed))
@@ -140,7 +140,7 @@ def match_live(view: View, points: F64) -> MatchRows:
     if view.is_plain:
         return view.parts[0].index.match(points)
     found = _match_boxes(view, points)
-    if view.verifier is None:
+    if view.verifier is None or not view.verifier.has_words:
         return found
     candidates = found.offsets, found.rows
     offsets, rows = view.verifier.verified(view.rows.bounds, view.count, points, *candidates)

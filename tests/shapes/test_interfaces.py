@@ -199,13 +199,14 @@ def test_a_server_and_its_log(data, engine, tmp_path):
             served.stop()
 
 
-def test_cover_is_exact_where_shapes_are_the_same_and_careful_elsewhere(data):
+def test_cover_is_exact_where_it_is_decided_and_careful_elsewhere(data):
     covers = CoverSet(Space.load(data / "space.toml"))
     covers.subscribe("circle", "within(position, circle(13, 52, 5 km))")
     covers.subscribe("faster", "within(position, circle(13, 52, 5 km)) and speed > 3")
     covers.subscribe("other", "within(position, circle(13, 52, 4 km))")
     covers.subscribe("box", "lon between 12 and 14 and lat between 51 and 53 and speed > 1")
-    assert set(covers.uncovered()) == {"circle", "other", "box"}
+    covers.subscribe("line", "within(position, buffer('LINESTRING (13 52, 13.01 52)', 1 km))")
+    assert set(covers.uncovered()) == {"circle", "box", "line"}
 
 
 def test_a_summary_loses_no_event(data, engine):

@@ -275,6 +275,11 @@ class Verifier:
         return Verifier, (self.space,)
 
     @property
+    def has_words(self) -> bool:
+        """Whether a subscription may ask for a place; else its boxes decide."""
+        return self.places.has_words
+
+    @property
     def memory(self) -> int:
         """Bytes of what is noted of rows."""
         return self._literals.nbytes

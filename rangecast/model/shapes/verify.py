@@ -78,6 +78,11 @@ class Places:
         word_of = np.zeros((len(self.axes), 0), np.int64)
         self._tables = Tables(of_axis, of_coordinate, word_of, self._store.bundle)
 
+    @property
+    def has_words(self) -> bool:
+        """Whether any filter of the space asked for a place."""
+        return any(place.vocabulary for place in self._places)
+
     def tables(self) -> Tables:
         """Return the programs of all words that are known by now."""
         if all(map(_is_known, self._places, self._known)):

@@ -40,8 +40,9 @@ from rangecast.kernels.arrays import I32, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.io.subset import named_by_row
+from rangecast.model.shapes.nesting import Nesting, with_nested
 from rangecast.model.space import Space
-from rangecast.spark.packed_boxes import sizes_of, unpack
+from rangecast.spark.packed_boxes import pack, sizes_of, unpack
 from rangecast.spark.session import job_name, parallelism
 from rangecast.spark.steps.shards.cut import Cut, cut_space, runs
 from rangecast.spark.subscriptions import (
@@ -76,7 +77,8 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
     """
     with job_name(subscriptions.sparkSession, "cover"):
         encoded = encode(subscriptions, space)
-        found = _covered(encoded.rows, len(space), group_bytes)
+        rows = _with_nested(encoded.rows, encoded.space)
+        found = _covered(rows, len(space), group_bytes)
     encoded.release()
     answer = found.select("*")
     weakref.finalize(answer, _let_go, found).atexit = False
@@ -85,7 +87,7 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
 
 def covered_rows(session: SparkSession, boxes: Boxes, group_bytes: int = GROUP_BYTES) -> I32:
     """Return `cover.batch.covered_by` of boxes that are on the driver, found by the workers."""
-    encoded = encoded_boxes(session, named_by_row(boxes))
+    encoded = encoded_boxes(session, named_by_row(with_nested(boxes)))
     try:
         found = _covered(encoded.rows, boxes.dimensions, group_bytes)
         with _held(found):
@@ -95,6 +97,26 @@ def covered_rows(session: SparkSession, boxes: Boxes, group_bytes: int = GROUP_B
     above = np.full(boxes.rows, -1, np.int32)
     above[table["subscription"].to_numpy()] = table["covered_by"].fill_null(-1).to_numpy()
     return above
+
+
+def _with_nested(rows: DataFrame, space: Space) -> DataFrame:
+    """Return rows with boxes for shapes inside of others (`model.shapes.nesting`)."""
+    nesting = Nesting.of_words(space)
+    if nesting.is_empty:
+        return rows
+
+    def extend(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            lo, hi, sizes = unpack(batch.column("boxes"), len(space))
+            owner = np.repeat(np.arange(len(sizes)), sizes).astype(np.int32)
+            more_lo, more_hi, more = nesting.more_boxes(lo, hi, owner)
+            owner = np.concatenate([owner, more])
+            order = np.argsort(owner, kind="stable")
+            lo, hi = np.concatenate([lo, more_lo])[order], np.concatenate([hi, more_hi])[order]
+            boxes = pack(lo, hi, np.bincount(owner, minlength=len(sizes)))
+            yield batch.set_column(batch.schema.get_field_index("boxes"), "boxes", boxes)
+
+    return rows.mapInArrow(extend, rows.schema)
 
 
 def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame:

@@ -1,0 +1,285 @@
+"""Shapes inside of other shapes, as boxes: how covering knows of them.
+
+A subscription covers another one if each box of the other lies in one of its own boxes, and words
+of places are just numbers there. So a box that asks for a whole shape gets, for each shape inside
+of it, one more box that asks for that shape: it adds no point, and covers the boxes of the other.
+
+A box asks for a whole shape if it comes with all the others of the shape's cover: a filter that
+cuts a shape, as `x < 5` may, gets no more boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.jit import jit
+from rangecast.model.attributes.places import Place
+from rangecast.model.attributes.residuals import FULL
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
+from rangecast.model.shapes.containment import contains
+from rangecast.model.shapes.words import Asked, literals_of
+from rangecast.model.space import Space
+
+_FEW = 8
+"""New words that are compared with all others one by one."""
+
+
+class Pair(NamedTuple):
+    """A word of a place, and one whose shape lies inside of its shape."""
+
+    axis: int
+    outer: int
+    inner: int
+
+
+class Nesting:
+    """Which words of the places of a space lie inside of which."""
+
+    def __init__(self, space: Space):
+        self.space = space
+        self._axes = [axis for axis, one in enumerate(space) if isinstance(one, Place)]
+        self._bounds: dict[int, dict[int, F64]] = {axis: {} for axis in self._axes}
+        self._inside: dict[tuple[int, int], list[int]] = {}
+        self._decided: set[Pair] = set()
+        self._boxes: dict[tuple[int, int], tuple[F64, F64]] = {}
+
+    @classmethod
+    def of_words(cls, space: Space) -> Nesting:
+        """Return one that knows all words of a space."""
+        made = cls(space)
+        for axis in made._axes:
+            words = range(len(space.attributes[axis].vocabulary))  # type: ignore[attr-defined]
+            bounds = [made._uncut(axis, word) for word in words]
+            if bounds:
+                made.add(*(np.concatenate(side) for side in zip(*bounds, strict=True)))
+        return made
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the space has places at all."""
+        return bool(self._axes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no shape is known to lie inside of another one."""
+        return not self._inside
+
+    def has_words(self, lo: F64) -> bool:
+        """Whether a box asks for a place."""
+        return bool(self._axes) and bool(np.isfinite(lo[:, self._axes]).any())
+
+    def add(self, lo: F64, hi: F64) -> list[Pair]:
+        """Take the words of some boxes, (boxes, d); return the pairs that are new."""
+        new: list[Pair] = []
+        for axis in self._axes:
+            some = np.isfinite(lo[:, axis])
+            if some.any():
+                changed = self._widen(axis, lo[some], hi[some])
+                new += self._pairs(axis, changed)
+        return new
+
+    def more_boxes(
+        self, lo: F64, hi: F64, owner: I32, only: Iterable[Pair] | None = None
+    ) -> tuple[F64, F64, I32]:
+        """Return the boxes for shapes inside of those that boxes ask for, and their owners.
+
+        only   just these pairs; without, all that are known
+        """
+        inside = self._inside
+        if only is not None:
+            inside = {}
+            for pair in only:
+                inside.setdefault((pair.axis, pair.outer), []).append(pair.inner)
+        more: list[tuple[F64, F64, int]] = []
+        for axis in self._axes:
+            wanted = [outer for at, outer in inside if at == axis]
+            numbers = np.floor(lo[:, axis])
+            for group in self._groups(axis, lo, hi, owner, np.isin(numbers, wanted)):
+                box, number = group[0], int(numbers[group[0]])
+                if _cells(lo[group], hi[group]) != self._whole(axis, number, lo[box], hi[box]):
+                    continue
+                for inner in inside[axis, number]:
+                    low, high = self._uncut(axis, inner)
+                    sides = [*self._sides(axis), axis]
+                    one, other = lo[box].copy(), hi[box].copy()
+                    one[sides], other[sides] = low.min(axis=0)[sides], high.max(axis=0)[sides]
+                    other[axis] = inner + FULL
+                    more.append((one, other, int(owner[box])))
+        if not more:
+            none = np.empty((0, lo.shape[1]))
+            return none, none, np.empty(0, np.int32)
+        lows, highs, owners = zip(*more, strict=True)
+        return np.stack(lows), np.stack(highs), np.array(owners, np.int32)
+
+    def _sides(self, axis: int) -> list[int]:
+        place = self.space.attributes[axis]
+        assert isinstance(place, Place)
+        return [self.space.axis(one.name) for one in place.coordinates]
+
+    def _widen(self, axis: int, lo: F64, hi: F64) -> list[int]:
+        """Widen the bounds of words by those of boxes; return the words that changed."""
+        x, y = self._sides(axis)
+        known, changed = self._bounds[axis], []
+        numbers = np.floor(lo[:, axis]).astype(np.int64)
+        order = np.argsort(numbers, kind="stable")
+        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+        low = np.minimum.reduceat(lo[order][:, [x, y]], starts)
+        high = np.maximum.reduceat(hi[order][:, [x, y]], starts)
+        for number, made in zip(numbers[order[starts]], np.hstack([low, high]), strict=True):
+            if not np.isfinite(made).all():
+                continue  # what lies outside of shapes is inside of none
+            before = known.get(int(number))
+            if before is not None:
+                made[:2], made[2:] = (
+                    np.minimum(made[:2], before[:2]),
+                    np.maximum(made[2:], before[2:]),
+                )
+                if (made == before).all():
+                    continue
+            known[int(number)] = made
+            changed.append(int(number))
+        return changed
+
+    def _pairs(self, axis: int, changed: list[int]) -> list[Pair]:
+        """Return the new pairs of which one word changed."""
+        if not changed:
+            return []
+        numbers = np.fromiter(self._bounds[axis], np.int64)
+        bounds = np.stack([*self._bounds[axis].values()])
+        is_new = np.isin(numbers, changed)
+        new = []
+        for outer, inner in _nested(bounds, is_new).tolist():
+            pair = Pair(axis, int(numbers[outer]), int(numbers[inner]))
+            if pair not in self._decided:
+                self._decided.add(pair)
+                if self._contains(pair):
+                    self._inside.setdefault(pair[:2], []).append(pair.inner)
+                    new.append(pair)
+        return new
+
+    def _contains(self, pair: Pair) -> bool:
+        outer, inner = (self._literals(pair.axis, word) for word in pair[1:])
+        return all(any(contains(one, other) for other in inner) for one in outer)
+
+    def _literals(self, axis: int, number: int) -> list[Asked]:
+        place = self.space.attributes[axis]
+        assert isinstance(place, Place)
+        return literals_of(place, place.literal(number))
+
+    def _uncut(self, axis: int, number: int) -> tuple[F64, F64]:
+        """Return the boxes of a filter that asks for a word and nothing else."""
+        if (axis, number) not in self._boxes:
+            place = self.space.attributes[axis]
+            assert isinstance(place, Place)
+            text = place.literal(number)
+            self._boxes[axis, number] = Filter.parse(text, self.space).arrays()
+        return self._boxes[axis, number]
+
+    def _whole(self, axis: int, number: int, lo: F64, hi: F64) -> set[bytes]:
+        """Return the boxes of a word within the other bounds of a box."""
+        low, high = (bounds.copy() for bounds in self._uncut(axis, number))
+        others = np.setdiff1d(np.arange(len(lo)), [*self._sides(axis), axis])
+        low[:, others], high[:, others] = lo[others], hi[others]
+        return _cells(low, high)
+
+    def _groups(self, axis: int, lo: F64, hi: F64, owner: I32, some: Bool) -> list[list[int]]:
+        """Return boxes of one owner that differ by the coordinates of a place only."""
+        others = np.setdiff1d(np.arange(lo.shape[1]), [*self._sides(axis), axis])
+        groups: dict[tuple[int, float, bytes, bytes], list[int]] = {}
+        for box in np.flatnonzero(some).tolist():
+            rest = lo[box, others].tobytes(), hi[box, others].tobytes()
+            key = int(owner[box]), float(np.floor(lo[box, axis])), *rest
+            groups.setdefault(key, []).append(box)
+        return [*groups.values()]
+
+
+def _cells(lo: F64, hi: F64) -> set[bytes]:
+    return {low.tobytes() + high.tobytes() for low, high in zip(lo + 0.0, hi + 0.0, strict=True)}
+
+
+def _nested(bounds: F64, is_new: Bool) -> I64:
+    """Return (outer, inner) of rectangles that lie in one another, of which one is new, (n, 2)."""
+    if is_new.sum() <= _FEW:
+        found = [np.empty((0, 2), np.int64)]
+        for one in np.flatnonzero(is_new):
+            low, high = bounds[:, :2], bounds[:, 2:]
+            holds = (low <= low[one]).all(axis=1) & (high[one] <= high).all(axis=1)
+            held = (low[one] <= low).all(axis=1) & (high <= high[one]).all(axis=1)
+            holds[one] = held[one] = False
+            found += [np.stack([np.flatnonzero(holds), np.full(holds.sum(), one)], axis=1)]
+            found += [np.stack([np.full(held.sum(), one), np.flatnonzero(held)], axis=1)]
+        return np.unique(np.concatenate(found), axis=0)
+    side = max(1, min(1024, int(np.sqrt(len(bounds)))))
+    start, reach = bounds[:, :2].min(axis=0), np.ptp(bounds[:, :2], axis=0)
+    reach[~(reach > 0)] = 1.0
+    cells = np.clip((bounds - np.tile(start, 2)) / np.tile(reach, 2) * side, 0, side - 1)
+    cells = cells.astype(np.int64)
+    at = cells[:, 0] * side + cells[:, 1]
+    order = np.argsort(at, kind="stable")
+    offsets = np.searchsorted(at[order], np.arange(side * side + 1))
+    pairs = np.empty(
+        (_fill(bounds, cells, side, order, offsets, is_new, np.empty((0, 2), np.int64)), 2),
+        np.int64,
+    )
+    _fill(bounds, cells, side, order, offsets, is_new, pairs)
+    return pairs
+
+
+@jit
+def _fill(
+    bounds: F64, cells: I64, side: int, order: I64, offsets: I64, is_new: Bool, pairs: I64
+) -> int:
+    """Write the pairs of `_nested` as far as there is room; return how many there are."""
+    count = 0
+    for outer in range(len(bounds)):
+        for column in range(cells[outer, 0], cells[outer, 2] + 1):
+            first = column * side
+            for entry in range(
+                offsets[first + cells[outer, 1]], offsets[first + cells[outer, 3] + 1]
+            ):
+                inner = order[entry]
+                if inner == outer or not (is_new[inner] or is_new[outer]):
+                    continue
+                if (
+                    bounds[outer, 0] <= bounds[inner, 0]
+                    and bounds[outer, 1] <= bounds[inner, 1]
+                    and bounds[inner, 2] <= bounds[outer, 2]
+                    and bounds[inner, 3] <= bounds[outer, 3]
+                ):
+                    if count < len(pairs):
+                        pairs[count, 0], pairs[count, 1] = outer, inner
+                    count += 1
+    return count
+
+
+def with_nested(boxes: Boxes, nesting: Nesting | None = None) -> Boxes:
+    """Return a set with the boxes for shapes inside of others; itself if there are none.
+
+    nesting   one that knows the words already; without, those of the set count
+    """
+    if boxes.space is None:
+        return boxes
+    if nesting is None:
+        nesting = Nesting(boxes.space)
+        if not nesting.has_words(boxes.lo):
+            return boxes
+        nesting.add(boxes.lo, boxes.hi)
+    lo, hi, owner = nesting.more_boxes(boxes.lo, boxes.hi, boxes.owner)
+    if not len(lo):
+        return boxes
+    owner = np.concatenate([boxes.owner, owner])
+    order = np.argsort(owner, kind="stable")
+    return Boxes.of(
+        np.concatenate([boxes.lo, lo])[order],
+        np.concatenate([boxes.hi, hi])[order],
+        owner=owner[order],
+        ids=boxes.ids,
+        scores=boxes.scores,
+        weights=boxes.weights,
+        space=boxes.space,
+    )
