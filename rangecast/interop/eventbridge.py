@@ -60,4 +60,5 @@ def write(subscriptions: Any, space: Space) -> ExportResult:
         space,
         lambda alternatives: pattern_of(alternatives, LIMITS),
         json_text,
+        takes_prefixes=True,
     )

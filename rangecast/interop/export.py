@@ -15,12 +15,14 @@ import numpy as np
 from rangecast.interop.result import Rejection
 from rangecast.interop.rules import UnsupportedRuleError
 from rangecast.model.attributes.base import Attribute
+from rangecast.model.attributes.patterns import TextOrder
 from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.attributes.text import OTHER, String
 from rangecast.model.filters.regions import NULL, Product, after, before, complement, joined
 from rangecast.model.filters.text import without_covers
 from rangecast.model.space import Space
+from rangecast.model.text.regions import prefixes_of
 from rangecast.model.validation.inputs import as_boxes
 
 Bound = tuple[str, Any]
@@ -64,6 +66,7 @@ def export(
     write: Callable[[dict[str, Any]], str],
     *,
     takes_shapes: bool = False,
+    takes_prefixes: bool = False,
 ) -> ExportResult:
     """Write subscriptions as rules: `rule_of` makes one of alternatives, `write` a file of all."""
     boxes = as_boxes(value, space)
@@ -74,7 +77,7 @@ def export(
         part = slice(first[row], first[row + 1])
         try:
             terms = alternatives(space, boxes.lo[part], boxes.hi[part])
-            _reject_residuals(terms, takes_shapes=takes_shapes)
+            _reject_residuals(terms, takes_shapes=takes_shapes, takes_prefixes=takes_prefixes)
             rules[str(id_)] = rule_of(terms)
         except UnsupportedRuleError as error:
             unsupported.append(Rejection(str(id_), error.place, error.reason))
@@ -88,10 +91,13 @@ def export(
     return ExportResult(rules, write(rules), unsupported, notes)
 
 
-def _reject_residuals(alternatives: list[list[Term]], *, takes_shapes: bool) -> None:
+def _reject_residuals(
+    alternatives: list[list[Term]], *, takes_shapes: bool, takes_prefixes: bool
+) -> None:
     for terms in alternatives:
         for term in terms:
-            if term.attribute.of is not None:
+            is_prefix = isinstance(term.attribute, TextOrder) and takes_prefixes and term.values
+            if term.attribute.of is not None and not is_prefix:
                 reason = "patterns of texts have no counterpart there"
                 raise UnsupportedRuleError(term.attribute.of, reason)
             if isinstance(term.attribute, Arithmetic):
@@ -121,6 +127,8 @@ def _term(attribute: Attribute, ranges: tuple[tuple[float, float], ...]) -> Term
     known = ranges[:-1] if missing else ranges
     if known == (attribute.domain,):
         return Term(attribute, missing, True)
+    if isinstance(attribute, TextOrder):
+        return Term(attribute, False, False, tuple(prefixes_of(ranges) or ()))
     if attribute.ordered:
         points = tuple(attribute.value(lo) for lo, hi in known if lo == hi)
         spans = tuple(tuple(_bounds(attribute, *one)) for one in known if one[0] != one[1])

@@ -20,8 +20,10 @@ from rangecast.interop.rules import (
     Test,
     UnsupportedRuleError,
     absent,
+    like,
     present,
 )
+from rangecast.model.attributes.base import quoted
 from rangecast.model.attributes.numbers import MAX
 
 _ON_TEXTS = ("prefix", "suffix", "equals-ignore-case", "wildcard", "cidr")
@@ -99,7 +101,9 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
     if operator == "numeric":
         return Test(name, name, "number", bounds=_bounds(name, given))
     if operator != "anything-but":
-        return Test(name, f"{name}: {operator}", "text", words=_words(name, operator, given))
+        words = _words(name, operator, given)
+        patterns = (_condition(operator, given),)
+        return Test(name, f"{name}: {operator}", "text", words=words, patterns=patterns)
     if not isinstance(given, dict):
         values = given if isinstance(given, list) else [given]
         return _equal(name, values, inverse=True)
@@ -108,9 +112,18 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
             name, f"anything-but takes one operator; given: {abbreviate(given)}"
         )
     ((operator, texts),) = given.items()
-    tests = [_words(name, operator, one) for one in (texts if isinstance(texts, list) else [texts])]
-    place = f"{name}: anything-but {operator}"
-    return Test(name, place, "text", words=lambda text: not any(test(text) for test in tests))
+    each = texts if isinstance(texts, list) else [texts]
+    tests = [_words(name, operator, one) for one in each]
+    # A text that is no address is in no network there; here it is like a missing one.
+    patterns = () if operator == "cidr" else tuple(_condition(operator, one) for one in each)
+    return Test(
+        name,
+        f"{name}: anything-but {operator}",
+        "text",
+        words=lambda text: any(test(text) for test in tests),
+        patterns=patterns,
+        inverse=True,
+    )
 
 
 def _equal(name: str, values: list[Any], *, inverse: bool = False) -> Test:
@@ -169,6 +182,24 @@ def _words(name: str, operator: str, value: Any) -> Callable[[str], bool]:
     except ValueError as error:
         raise UnsupportedRuleError(name, f"cidr: {error}") from None
     return lambda text: _in_network(text, network)
+
+
+def _condition(operator: str, value: Any) -> str:
+    """Return an operator on texts, which was checked, as a condition of a filter."""
+    ignores_case = operator == "equals-ignore-case" or isinstance(value, dict)
+    if isinstance(value, dict):
+        value = value["equals-ignore-case"]
+    if operator == "cidr":
+        return f"in cidr {quoted(str(ipaddress.ip_network(value, strict=False)))}"
+    if operator == "wildcard":
+        pieces = _PIECES.findall(value)
+        return f"like {quoted(''.join(_sign(piece) for piece in pieces))}"
+    before, after = "%" * (operator == "suffix"), "%" * (operator == "prefix")
+    return like(value, before, after, ignores_case=ignores_case)
+
+
+def _sign(piece: str) -> str:
+    return "%" if piece == "*" else re.sub(r"([%_\\])", r"\\\1", piece[-1])
 
 
 _PIECES = re.compile(r"\\[*\\]|.", re.DOTALL)

@@ -32,7 +32,7 @@ def _pattern(terms: list[Term], limits: Limits) -> dict[str, Any]:
         )
     pattern: dict[str, Any] = {}
     for term in terms:
-        name = term.attribute.name
+        name = term.attribute.of or term.attribute.name
         path = name.split(".")
         if not all(path) or "$or" in path:
             raise UnsupportedRuleError(name, f"{name!r} can't be the name of a field")
@@ -49,6 +49,8 @@ def _pattern(terms: list[Term], limits: Limits) -> dict[str, Any]:
 
 def _matchers(term: Term, limits: Limits) -> list[Any]:
     attribute = term.attribute
+    if attribute.of is not None:
+        return [{"prefix": prefix} for prefix in term.values]
     matchers: list[Any] = [{"exists": True}] if term.any_value else []
     if attribute.type == "timestamp" and (term.values or term.spans):
         reason = f"{limits.service} compares times as texts, which have no order"

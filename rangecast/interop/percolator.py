@@ -22,12 +22,25 @@ from rangecast.interop.result import (
     rules_listed,
     unknown_shape,
 )
-from rangecast.interop.rules import All, Either, Rule, Test, UnsupportedRuleError, negated, present
+from rangecast.interop.rules import (
+    All,
+    Either,
+    Rule,
+    Test,
+    UnsupportedRuleError,
+    like,
+    negated,
+    present,
+)
+from rangecast.model.attributes.base import quoted
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
 
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_QUERIES = ("bool", "constant_score", "exists", "match_all", "match_none", "range", "term", "terms")
+_QUERIES = (
+    *("bool", "constant_score", "exists", "match_all", "match_none", "prefix", "range", "term"),
+    *("terms", "wildcard"),
+)
 _ANALYSED = (
     "compares words that an analyzer makes of a text, a subscription whole values: use term or "
     "terms, on a keyword field or on a field that says which words there are"
@@ -46,7 +59,7 @@ _WITHOUT_COUNTERPART = {
         ),
         _ANALYSED,
     ),
-    **dict.fromkeys(("fuzzy", "prefix", "regexp", "wildcard"), _PART),
+    **dict.fromkeys(("fuzzy", "regexp"), _PART),
     **dict.fromkeys(("geo_bounding_box", "geo_distance", "geo_polygon", "geo_shape"), _PLACE),
     "script": "runs a program, a subscription compares: have the event carry its result in a field",
     "nested": "asks for one element of an array, an event has one value each: publish an event per "
@@ -119,6 +132,8 @@ def _rule(query: Any, place: str) -> Rule:
                 place, f"exists takes the name of a field; given: {abbreviate(wanted)}"
             )
         return present(wanted, place)
+    if kind in ("prefix", "wildcard"):
+        return _pattern(kind, name, wanted, place)
     return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, place)
 
 
@@ -172,6 +187,44 @@ def _terms(name: str, wanted: Any, place: str) -> Test:
     if len(kinds) > 1:
         raise UnsupportedRuleError(place, "the list has values of several types")
     return Test(name, place, kinds.pop() if kinds else None, values=tuple(wanted))
+
+
+def _pattern(kind: str, name: str, wanted: Any, place: str) -> Test:
+    """Return the test of a prefix or of a pattern with * and ?, where a \\ escapes a sign."""
+    if isinstance(wanted, Mapping):
+        ignored = (*_NO_MEANING, "rewrite")
+        wanted = {key: value for key, value in wanted.items() if key not in ignored}
+        if wanted.pop("case_insensitive", False):
+            reason = "case_insensitive folds the letters of ASCII alone there, and all letters here"
+            raise UnsupportedRuleError(place, reason)
+        key = "wildcard" if "wildcard" in wanted else "value"
+        _, wanted = _only(wanted, place, f"{kind} takes a value", key)
+    if not isinstance(wanted, str):
+        raise UnsupportedRuleError(place, f"takes a text; given: {abbreviate(wanted)}")
+    if kind == "prefix":
+        given: str = wanted
+        patterns = (like(given, after="%"),)
+        return Test(name, place, "text", words=lambda x: x.startswith(given), patterns=patterns)
+    pieces = _PIECES.findall(wanted)
+    expression = re.compile("".join(map(_expression, pieces)), re.DOTALL)
+    pattern = "".join(
+        _SIGNS_OF_LIKE.get(piece) or re.sub(r"([%_\\])", r"\\\1", piece[-1]) for piece in pieces
+    )
+    return Test(
+        name,
+        place,
+        "text",
+        words=lambda text: expression.fullmatch(text) is not None,
+        patterns=(f"like {quoted(pattern)}",),
+    )
+
+
+_PIECES = re.compile(r"\\.|.", re.DOTALL)
+_SIGNS_OF_LIKE = {"*": "%", "?": "_"}
+
+
+def _expression(piece: str) -> str:
+    return {"*": ".*", "?": "."}.get(piece) or re.escape(piece[-1])
 
 
 def _range(name: str, wanted: Any, place: str) -> Test:

@@ -32,6 +32,7 @@ from rangecast.interop.rules import (
 )
 from rangecast.model.attributes.base import Attribute, Boolean, Integer, Number
 from rangecast.model.attributes.column_names import RESERVED
+from rangecast.model.attributes.patterns import Text
 from rangecast.model.attributes.text import Category, Hierarchy, String
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.filters.filter import Filter
@@ -168,6 +169,8 @@ class _Attributes:
         self._type_source: dict[str, str] = dict.fromkeys(self._known, "the space")
         self._untyped: dict[str, None] = {}
         """Attributes that are only tested for presence so far."""
+        self._folded: dict[str, None] = {}
+        """Attributes that are compared without the case of letters."""
         self._columns = dict.fromkeys(RESERVED, "")
         """The columns that files may have, and for which attribute."""
 
@@ -184,6 +187,9 @@ class _Attributes:
                     untyped[test.name] = None
                 else:
                     new[test.name] = attribute
+            elif test.patterns and self._given is None and type(attribute) is String:
+                new[test.name] = attribute = Text(test.name)
+                self._take_columns(test, attribute, columns)
             elif test.kind and not isinstance(attribute, _TYPES[test.kind]):
                 type_source = self._type_source.get(test.name, "another part of this rule")
                 raise UnsupportedRuleError(
@@ -206,16 +212,24 @@ class _Attributes:
             raise UnsupportedRuleError(test.place, f"the space has no attribute {name!r}: {hint}")
         try:
             _check_utf8(name, test.place)
-            attribute = _TYPES[test.kind or "text"][0](name)
+            attribute = Text(name) if test.patterns else _TYPES[test.kind or "text"][0](name)
         except SpaceError as error:
             raise UnsupportedRuleError(test.place, str(error)) from None
-        for column in (name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_probability"):
+        self._take_columns(test, attribute, columns)
+        return attribute
+
+    def _take_columns(self, test: Test, attribute: Attribute, columns: dict[str, str]) -> None:
+        """Take the columns of an attribute; reject one whose columns are those of another."""
+        name = test.name
+        taken = [name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_probability"]
+        if isinstance(attribute, Text):
+            taken += [one.name for one in attribute.companions]
+        for column in taken:
             other = columns.setdefault(column, name)
             if other != name:
                 what = f"of attribute {other!r}" if other else "that every file may have"
                 reason = f"{name!r} can't be an attribute: {column!r} is a column {what}"
                 raise UnsupportedRuleError(test.place, reason)
-        return attribute
 
     def _settled(self, rule: Rule, known: Mapping[str, Attribute]) -> Rule:
         if isinstance(rule, Written):
@@ -226,10 +240,15 @@ class _Attributes:
         attribute = known.get(rule.name)
         listed = None if attribute is None else listed_texts(attribute)
         if rule.words is not None:
+            if listed is None and isinstance(attribute, Text) and rule.patterns:
+                if any(one.endswith(" ignore case") for one in rule.patterns):
+                    self._folded[rule.name] = None
+                return rule
             if listed is None:
+                texts = "a text, a category" if rule.patterns else "a category"
                 raise UnsupportedRuleError(
                     rule.place,
-                    f"needs the list of all texts of {rule.name!r}; declare it as a category or a "
+                    f"needs the list of all texts of {rule.name!r}; declare it as {texts} or a "
                     "hierarchy, and give that space",
                 )
             passing = tuple(text for text in listed if rule.words(text))
@@ -249,7 +268,11 @@ class _Attributes:
 
     def notes(self) -> list[str]:
         """Return what was guessed."""
-        return [
+        folded = [
+            f"{name!r} is compared by Unicode's full case folding, by which ß is ss"
+            for name in self._folded
+        ]
+        return folded + [
             f"no rule compares {name!r}, which is only tested for presence: taken as a string"
             for name in self._untyped
             if name not in self._known

@@ -7,6 +7,7 @@ turns that round as well: the text that comes out means the same on every event.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -39,7 +40,9 @@ class Test:
     values: tuple[Any, ...] | None = None
     bounds: tuple[tuple[str, Any], ...] | None = None
     words: Callable[[str], bool] | None = None
-    """Predicate on texts, such as a prefix: it needs a list of all texts."""
+    """Predicate on texts, such as a prefix, for attributes that list all their texts."""
+    patterns: tuple[str, ...] = ()
+    """The same for attributes of type text: conditions without the name, any of which holds."""
     inverse: bool = False
     """Whether the values that pass are all the others."""
     missing: bool = False
@@ -122,8 +125,9 @@ def text_of(rule: Rule) -> str | bool:
 
 def _test_text(test: Test) -> str | bool:
     name = name_text(test.name)
-    if test.values or test.bounds:
-        text = _values_text(name, test) if test.values else _bounds_text(name, test)
+    if test.values or test.bounds or test.words:
+        text = _bounds_text(name, test) if test.bounds else _patterns_text(name, test)
+        text = _values_text(name, test) if test.values else text
         return f"{text} or {name} is null" if test.missing else text
     passes = (test.values is None) != test.inverse  # an empty list of values is passed by none
     if passes == test.missing:
@@ -135,6 +139,17 @@ def _values_text(name: str, test: Test) -> str:
     assert test.values
     listed = ", ".join(_literal(value) for value in test.values)
     return f"{name} {'not in' if test.inverse else 'in'} ({listed})"
+
+
+def _patterns_text(name: str, test: Test) -> str:
+    text = " or ".join(f"{name} {pattern}" for pattern in test.patterns)
+    return f"not ({text})" if test.inverse else text
+
+
+def like(text: str, before: str = "", after: str = "", *, ignores_case: bool = False) -> str:
+    """Return the condition that a text is this one, between two signs of a pattern."""
+    escaped = re.sub(r"([%_\\])", r"\\\1", text)
+    return f"like {quoted(before + escaped + after)}{' ignore case' * ignores_case}"
 
 
 def _bounds_text(name: str, test: Test) -> str:

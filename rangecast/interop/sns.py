@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.interop.export import ExportResult, export
+from rangecast.interop.export import ExportResult, Term, export
 from rangecast.interop.pattern_reader import pattern_rule
 from rangecast.interop.pattern_writer import Limits, pattern_of
 from rangecast.interop.result import (
@@ -75,4 +75,8 @@ def write(subscriptions: Any, space: Space) -> ExportResult:
 
     A name with a dot becomes a field inside another, which needs the scope MessageBody.
     """
-    return export(subscriptions, space, lambda one: pattern_of(one, LIMITS), json_text)
+
+    def rule_of(alternatives: list[list[Term]]) -> Any:
+        return pattern_of(alternatives, LIMITS)
+
+    return export(subscriptions, space, rule_of, json_text, takes_prefixes=True)

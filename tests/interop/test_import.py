@@ -189,9 +189,41 @@ def test_operators_on_texts_are_exact_where_all_texts_are_listed():
     for event, found in zip([{}, *events], matches(imported, [{}, *events]), strict=True):
         assert found == [id_ for id_, one in ON_TEXTS.items() if pattern_holds(one, event)]
     same_after_the_way_back(eventbridge, imported)
-    unlisted = eventbridge.read(ON_TEXTS)
+    unlisted = eventbridge.read(ON_TEXTS, Space([String("region"), String("ip")]))
     assert {one.id for one in unlisted.rejected} == {*ON_TEXTS} - {"a concept is no value"}
-    assert "declare it as a category" in unlisted.rejected[0].reason
+    assert "declare it as a text, a category or" in unlisted.rejected[0].reason
+
+
+def test_operators_on_texts_are_exact_on_texts():
+    rules = {"plain first": {"region": ["us-west-2"]}, **ON_TEXTS}
+    rules["signs"] = {"region": [{"wildcard": "a%*\\\\_\\*"}, {"prefix": "100%_"}]}
+    rules["quote"] = {"region": [{"suffix": "'s"}]}
+    imported = eventbridge.read(rules)
+    assert imported.rejected == []
+    assert [one.type for one in imported.space.valued] == ["text", "text"]
+    regions = [*REGIONS["us"], *REGIONS["eu"], "a%b\\_*", "a%b_*", "100%_x", "1000_", "it's", ""]
+    events = [{"region": region, "ip": ip} for region in regions for ip in ADDRESSES]
+    wild = re.compile(r"a%.*\\_\*", re.DOTALL)
+    for event, found in zip([{}, *events], matches(imported, [{}, *events]), strict=True):
+        expected = [
+            id_
+            for id_, one in rules.items()
+            if (
+                id_ == "signs"
+                and "region" in event
+                and (wild.fullmatch(event["region"]) or event["region"].startswith("100%_"))
+            )
+            or (id_ != "signs" and pattern_holds(one, event))
+        ]
+        assert found == expected
+    assert imported.notes == [
+        "'region' is compared by Unicode's full case folding, by which ß is ss"
+    ]
+    back = eventbridge.write(imported.subscriptions, imported.space)
+    assert "patterns of texts have no counterpart" in back.unsupported[0].reason
+    assert back.rules["in the us"] == ON_TEXTS["in the us"]
+    denied = eventbridge.read({"a": {"ip": [{"anything-but": {"cidr": "10.0.0.0/8"}}]}})
+    assert "declare it as a category" in denied.rejected[0].reason
 
 
 @pytest.mark.parametrize(

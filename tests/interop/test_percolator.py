@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast import Number, Space, String
+from rangecast import Engine, Number, Space, String
 from rangecast.errors import UsageError
 from rangecast.interop import percolator
 from tests.interop.test_import import agree, matches, rejection, same_after_the_way_back
@@ -126,6 +126,31 @@ def test_queries_hold_where_they_held():
             assert query_holds(query, event) == query_holds(QUERIES[id_], event), (id_, event)
 
 
+def test_prefixes_and_wildcards_are_exact():
+    queries = {
+        "plain": {"term": {"user": "kim"}},
+        "prefix": {"prefix": {"user": "k"}},
+        "signs": {"prefix": {"user": {"value": "k_", "boost": 2}}},
+        "wild": {"wildcard": {"user": {"value": "k?m*"}}},
+        "escaped": {"wildcard": {"user": "k\\?*"}},
+        "not": {"bool": {"must_not": [{"wildcard": {"user": "*m"}}]}},
+    }
+    imported = percolator.read(queries)
+    assert imported.rejected == []
+    engine = Engine(imported.space)
+    engine.subscribe_many(imported.subscriptions)
+    expected = {
+        "kim": ["plain", "prefix", "wild"],
+        "k_m!": ["prefix", "signs", "wild", "not"],
+        "k?": ["prefix", "escaped", "not"],
+        "k\U0001f600m": ["prefix", "wild"],
+        "": ["not"],
+        None: ["not"],
+    }
+    for user, names in expected.items():
+        assert engine.match({"user": user}) == names
+
+
 @pytest.mark.parametrize(
     ("query", "place", "reason"),
     [
@@ -145,8 +170,8 @@ def test_queries_hold_where_they_held():
         ({"terms": {"a": "x"}}, "query.terms", "takes a list"),
         ({"terms": {"a": [1, "x"]}}, "query.terms", "several types"),
         (
-            {"bool": {"must": [{"wildcard": {"a": "x*"}}]}},
-            "query.bool.must[0].wildcard",
+            {"bool": {"must": [{"regexp": {"a": "x.*"}}]}},
+            "query.bool.must[0].regexp",
             "list them in terms",
         ),
         ({"bool": {"mustnt": []}}, "query.bool.mustnt", "did you mean 'must_not' or 'must'"),
@@ -157,6 +182,12 @@ def test_queries_hold_where_they_held():
         ),
         ({"term": {"a": 1}, "exists": {"field": "a"}}, "query", "a query has one kind"),
         ({"match_none": {}}, "", "can never hold"),
+        ({"prefix": {"a": 1}}, "query.prefix", "takes a text"),
+        (
+            {"wildcard": {"a": {"value": "x*", "case_insensitive": True}}},
+            "query.wildcard",
+            "folds the letters of ASCII alone there",
+        ),
     ],
 )
 def test_queries_without_an_exact_counterpart_are_rejected(query, place, reason):

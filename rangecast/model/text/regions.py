@@ -68,12 +68,19 @@ def without_implied(space: Space, product: Product) -> Product:
 
 def prefix_texts(attribute: TextOrder, ranges: Ranges) -> list[str] | None:
     """Return ranges as conditions on prefixes; `None` if they are none of prefixes."""
+    name = name_text(attribute.of or "")
+    found = prefixes_of(ranges)
+    return found and [f"{name} like {quoted(written([prefix]) + '%')}" for prefix in found]
+
+
+def prefixes_of(ranges: Ranges) -> list[str] | None:
+    """Return the prefixes whose texts lie in ranges; `None` if they are none of prefixes."""
     found: list[str] = []
     for one in ranges:
         for prefix in _prefixes(one):
             if prefix is None or len(found) == _MAX_PREFIXES:
                 return None
-            found.append(f"{name_text(attribute.of or '')} like {quoted(written([prefix]) + '%')}")
+            found.append(prefix)
     return found
 
 
