@@ -102,7 +102,7 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
         return Test(name, name, "number", bounds=_bounds(name, given))
     if operator != "anything-but":
         words = _words(name, operator, given)
-        patterns = (_condition(operator, given),)
+        patterns: tuple[str, ...] = (_condition(operator, given),)
         return Test(name, f"{name}: {operator}", "text", words=words, patterns=patterns)
     if not isinstance(given, dict):
         values = given if isinstance(given, list) else [given]
