@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ class Transition(NamedTuple):
     def id(self) -> str:
         """The same for the same transition, however often it is derived."""
         at = micros_of(self.at)
-        return _id(self.key, self.subscription, self.transition, at, self.number)
+        return transition_id(self.key, self.subscription, self.transition, at, self.number)
 
 
 class Transitions(Results[Transition]):
@@ -87,6 +88,20 @@ class Transitions(Results[Transition]):
             int(self._numbers[place]),
         )
 
+    def rows(self) -> Iterator[tuple[Id, Id, str, int, int, Id | None, str, int]]:
+        """Yield the fields of each `Transition`, with moments in microseconds since 1970."""
+        return zip(
+            self._keys,
+            self._subjects,
+            [KINDS[kind] for kind in self._kinds.tolist()],
+            self._at.tolist(),
+            self._since.tolist(),
+            self._events,
+            [REASONS[reason] for reason in self._reasons.tolist()],
+            self._numbers.tolist(),
+            strict=True,
+        )
+
     def _size(self) -> str:
         return counted(len(self), "transition")
 
@@ -100,7 +115,7 @@ class Transitions(Results[Transition]):
         """Return all as a table, with the fields of `Transition` as columns, and `id`."""
         kinds = [KINDS[kind] for kind in self._kinds.tolist()]
         fields = self._keys, self._subjects, kinds, self._at.tolist(), self._numbers.tolist()
-        ids = [_id(*row) for row in zip(*fields, strict=True)]
+        ids = [transition_id(*row) for row in zip(*fields, strict=True)]
         columns = {
             "event": pa.array(self._events, _type(self._events)),
             "subscription": pa.array(self._subjects, _type(self._subjects)),
@@ -133,6 +148,7 @@ def _type(ids: list[Any]) -> pa.DataType:
     return pa.int64() if isinstance(known, int) else pa.large_string()
 
 
-def _id(key: Id, subscription: Id, transition: str, at: int, number: int) -> str:
+def transition_id(key: Id, subscription: Id, transition: str, at: int, number: int) -> str:
+    """Return the id of a transition; `at` is in microseconds since 1970."""
     data = repr((key, subscription, transition, at, number)).encode(errors="backslashreplace")
     return blake2b(data, digest_size=_ID_BYTES).hexdigest()

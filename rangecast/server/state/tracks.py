@@ -36,11 +36,11 @@ from rangecast.server.state.registry import (
 )
 from rangecast.server.state.space_index import bounds_of, version_boxes
 from rangecast.server.state.transitions import Derived, transitions_head, transitions_of
-from rangecast.track.moments import Length, length_of, micros_of, moment_of
+from rangecast.track.moments import Length, length_of, moment_of
 from rangecast.track.rules import Rule, check_rule
 from rangecast.track.saved import Saved
 from rangecast.track.tracker import Tracker
-from rangecast.track.transitions import KINDS, Transitions
+from rangecast.track.transitions import KINDS, Transitions, transition_id
 
 OPTIONS = ("key", "time", "after", "lateness", "inside", "accuracy", "clock")
 """Options of a space's tracks: those of a `Tracker`, and how far behind the server's clock time
@@ -243,25 +243,25 @@ class SpaceTracks:
     def _derived(self, found: Transitions) -> list[Derived]:
         """Return the transitions that a consumer wants; they are pending."""
         derived = []
-        for transition in found:
-            number = int(transition.subscription)
-            version, kind = self._versions[number], transition.transition
+        for key, subscription, kind, at, since, event, reason, count in found.rows():
+            number = int(subscription)
+            version = self._versions[number]
             if kind not in self._kinds[number] or version.consumer == NO_CONSUMER:
                 continue
-            named = transition._replace(key=_as_key(str(transition.key)), subscription=version.id)
+            name, key = version.id, _as_key(str(key))
             derived.append(
                 Derived(
-                    named.id,
+                    transition_id(key, name, kind, at, count),
                     version.consumer,
-                    version.id,
+                    name,
                     kind,
-                    named.key,
-                    micros_of(named.at),
-                    micros_of(named.since),
-                    named.reason,
-                    named.number,
+                    key,
+                    at,
+                    since,
+                    reason,
+                    count,
                     version.score,
-                    0 if named.event is None else int(named.event),
+                    0 if event is None else int(event),
                 )
             )
         self.pending.update((each.id, each) for each in derived)
