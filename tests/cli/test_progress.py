@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 from rich.progress import Progress
 
 from rangecast.cli.shared import output
@@ -68,7 +67,10 @@ def test_reading_goes_from_nothing_to_all_bytes(tmp_path, monkeypatch, name):
 def shown(cli, monkeypatch, tmp_path, *options, terminal=True, command="match"):
     text = io.StringIO()
     stream = SimpleNamespace(isatty=lambda: terminal)
-    monkeypatch.setattr(output, "console", Console(file=text, force_terminal=True, width=120))
+    # The console itself: modules that a command imports bind it for good.
+    wide = {"_force_terminal": True, "is_interactive": True, "_width": 120}
+    for name, value in {"_file": text, **wide}.items():
+        monkeypatch.setattr(output.console, name, value)
     monkeypatch.setattr(output, "sys", SimpleNamespace(stderr=stream, stdout=stream))
     update = Progress.update
 
