@@ -73,7 +73,7 @@ def _compile(function: Function, *, nogil: bool) -> Function:
     module = function.__module__
     if module.startswith("rangecast.") and (folder := cache_folder()):
         with contextlib.suppress(OSError):  # without sources to look at, nothing is kept
-            compiled._cache = _KernelCache(function, folder, sources_digest(module))
+            compiled._cache = _KernelCache(function, folder, sources_digest(module), nogil)
     kernel: Function = compiled
     return kernel
 
@@ -81,10 +81,11 @@ def _compile(function: Function, *, nogil: bool) -> Function:
 class _KernelCache(FunctionCache):  # type: ignore[misc]
     """The compiled code of one kernel on disk, a file per signature."""
 
-    def __init__(self, function: Callable[..., object], folder: Path, sources: str):
+    def __init__(self, function: Callable[..., object], folder: Path, sources: str, nogil: bool):
         self._py_func = function
         self._folder = folder
         self._sources = sources
+        self._nogil = nogil
         self._name = f"{function.__module__.partition('.')[2]}.{function.__qualname__}"
 
     @property
@@ -123,7 +124,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     def _key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         versions = (numba.__version__, sys.implementation.cache_tag, bool(config.BOUNDSCHECK))
-        return (self._sources, *versions, self._index_key(sig, codegen))
+        return (self._sources, self._nogil, *versions, self._index_key(sig, codegen))
 
     def _file(self, key: object) -> Path:
         return self._folder / (self.stem + hashlib.sha256(repr(key).encode()).hexdigest()[:16])

@@ -109,6 +109,17 @@ def test_a_damaged_file_is_replaced(tmp_path):
         assert use(tmp_path) == 0
 
 
+def test_a_function_compiled_with_and_without_the_gil_is_kept_twice(monkeypatch, tmp_path):
+    def doubled(value):
+        return 2 * value
+
+    doubled.__module__ = "rangecast.kernels.bits"
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
+    for count, compiled in enumerate((jit.jit, jit.jit_single), 1):
+        assert compiled(doubled)(3) == 6
+        assert len(list(tmp_path.iterdir())) == count
+
+
 def test_a_full_disk_keeps_nothing_and_stops_nobody(tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
     assert use(tmp_path, limit) == 1
