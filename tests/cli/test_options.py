@@ -204,9 +204,9 @@ def examples(text):
 
 TRIED_ELSEWHERE = (
     *("demo", "serve", "publish", "subscribe", "unsubscribe"),
-    *("consumers", "status", "token"),
+    *("consumers", "status", "token", "precompile"),
 )
-"""On Spark, or with a server that runs."""
+"""On Spark, with a server that runs, or (precompile) before all tests."""
 
 
 @pytest.mark.parametrize(

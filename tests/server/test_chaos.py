@@ -38,7 +38,9 @@ def test_the_promises_hold_under_faults(run: Run) -> None:
     assert run.numbers["requests ok"] > 20
 
 
-@pytest.mark.parametrize("plant", ["early-repeats", "no-sync"])
+@pytest.mark.parametrize(
+    "plant", ["early-repeats", pytest.param("no-sync", marks=pytest.mark.soak)]
+)
 def test_a_planted_bug_is_found(run: Run, plant: str) -> None:
     run.plant = plant
     for seed in range(6):
