@@ -13,6 +13,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -72,7 +73,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
             header = next(reader, [])
             if "id" not in header:
                 raise FileError(f"{path}: has no column 'id'\n  hint: {_EXPECTED}")
-            twice = next((name for name in header if header.count(name) > 1), None)
+            twice = next((name for name, count in Counter(header).items() if count > 1), None)
             if twice is not None:
                 raise FileError(
                     f"{path}: two columns are called {twice!r}\n  hint: rename one, or drop it"

@@ -69,10 +69,15 @@ class Grid(NamedTuple):
 
     def cells(self, values: F64, side: int) -> I64:
         """Return the cells of values on the first (0) or second (1) attribute."""
+        return self.steps(values, side) // _STEPS
+
+    def steps(self, values: F64, side: int) -> I64:
+        """Return the steps of values on the first (0) or second (1) attribute."""
         steps = np.empty(len(values), np.int64)
-        given = np.ascontiguousarray(values)
-        _steps(given, self.origin[side], self.scale[side], self.sides[side], steps)
-        return steps // _STEPS
+        column = np.ascontiguousarray(values).view()
+        column.flags.writeable = False  # as those of sets are: one kind of array for the kernel
+        _steps(column, self.origin[side], self.scale[side], self.sides[side], steps)
+        return steps
 
 
 class TileArrays(NamedTuple):
@@ -353,14 +358,11 @@ def grid_axes(boxes: Boxes) -> tuple[int, int]:
 def _build(boxes: Boxes, axes: tuple[int, int]) -> TileArrays:
     grid = plan(boxes, axes)
     while True:
-        ends = []
-        for side, axis in enumerate(axes):
-            for bound in (boxes.lo[:, axis], boxes.hi[:, axis]):
-                steps = np.empty(len(bound), np.int64)
-                where = grid.origin[side], grid.scale[side], grid.sides[side]
-                _steps(np.ascontiguousarray(bound), *where, steps)
-                ends.append(steps)
-        x0, x1, y0, y1 = ends
+        x0, x1, y0, y1 = (
+            grid.steps(ends[:, axis], side)
+            for side, axis in enumerate(axes)
+            for ends in (boxes.lo, boxes.hi)
+        )
         wide, high = x1 // _STEPS - x0 // _STEPS + 1, y1 // _STEPS - y0 // _STEPS + 1
         entries = int((wide * high).sum())
         if entries <= _ENTRIES * len(boxes.lo) + 1024 or max(grid.sides) == 1:

@@ -168,3 +168,11 @@ def test_near_names_what_was_meant():
     assert did_you_mean("prise", ["price", "volume"]) == "did you mean 'price'?"
     assert did_you_mean("PE", ["pe", "price"]) == "did you mean 'pe'?"
     assert did_you_mean("zzz", ["a", "b"]) == "known: 'a', 'b'"
+
+
+def test_a_category_of_very_many_values_is_made_at_once():
+    """Comparing each value with all others would take an hour."""
+    values = [f"value {n}" for n in range(300_000)]
+    assert Category("name", values).values == tuple(values)
+    with pytest.raises(SpaceError, match=r"more than once"):
+        Category("name", [*values, values[7]])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -215,7 +216,7 @@ KINDS: dict[str, type[Attribute]] = {
 def _distinct(name: str, what: str, values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(v, str) for v in values) or not values:
         raise SpaceError(f"attribute {name!r}: {what} takes a list of texts; given: {values!r}")
-    twice = {v for v in values if list(values).count(v) > 1}
-    if twice:
+    if len(set(values)) < len(values):
+        twice = {value for value, count in Counter(values).items() if count > 1}
         raise SpaceError(f"attribute {name!r}: {what} lists {sorted(twice)} more than once")
     return tuple(values)
