@@ -12,6 +12,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.space import Space
 from rangecast.server.delivery.messages import Batch, Gap, Message, TransitionMessage
+from rangecast.server.delivery.track_replay import TrackReplay
 from rangecast.server.encoding import points_of_lines
 from rangecast.server.log.base import Log, Unit
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of, head_of, is_after_loss
@@ -66,6 +67,7 @@ class Reader:
         assert isinstance(consumer.source, SpaceEntry)
         self._source = consumer.source
         self._history: History | None = None
+        self._replay: TrackReplay | None = None
         self._one = threading.Lock()
 
     def read(self, after: int, durable: int, limit: int) -> Batch:
@@ -105,12 +107,13 @@ class Reader:
         upto, size = after, 0
         for some in self._groups(units, after, durable):
             for message, _ in self._matched(some):
-                if len(messages) == limit or size >= MAX_BATCH_BYTES:
+                is_full = len(messages) >= limit or size >= MAX_BATCH_BYTES
+                if is_full and message.seq > messages[-1].seq:  # those of one seq stay together
                     return Batch(messages, messages[-1].seq, gap)
                 messages.append(message)
                 size += message.size
             upto = some.upto
-            if len(messages) == limit or size >= MAX_BATCH_BYTES:
+            if len(messages) >= limit or size >= MAX_BATCH_BYTES:
                 break
         return Batch(messages, upto, gap)
 
@@ -142,7 +145,10 @@ class Reader:
     def _take(self, group: Group, unit: Unit, after: int) -> None:
         """Add the events of a unit after a seq to a group, if they are of this space."""
         group.upto = unit.last
-        if unit.kind == TRANSITIONS:
+        now_from = self._consumer.now_from
+        if unit.last < now_from and self._source.track is not None and unit.last > after:
+            group.transitions += self._replayed(unit)
+        elif unit.kind == TRANSITIONS:
             for seq, one, event in with_events(unit):
                 if one.consumer == self._consumer.number and seq > after:
                     message = TransitionMessage.of(seq, one, event)
@@ -153,6 +159,17 @@ class Reader:
         if (head.tenant, head.space) == (self._source.tenant, self._source.name):
             begin = max(0, after + 1 - unit.first)
             group.add(lines[begin:], head.form, unit.first + begin)
+
+    def _replayed(self, unit: Unit) -> list[tuple[Message, float]]:
+        """Return the transitions that a unit would have caused with the subscriptions of now."""
+        replay = self._replay
+        if (
+            replay is None
+            or replay.now_from != self._consumer.now_from
+            or not replay.is_before(unit)
+        ):
+            replay = self._replay = TrackReplay(self._log, self._consumer, self._source)
+        return replay.messages(unit)
 
     def _groups(self, units: Sequence[Unit], after: int, durable: int) -> Iterator[Group]:
         """Yield the next units, some together: a unit may have a single event."""

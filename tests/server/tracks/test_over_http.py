@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rangecast import Number, Rule, Space, Timestamp
+from rangecast import Engine, Number, Rule, Space, Timestamp, Tracker
 from rangecast.client import AsyncClient, Client, ServerError, TransitionMessage
 from rangecast.errors import RangecastError
 from tests.support.server.served import Served
@@ -162,6 +162,31 @@ def test_time_passes_by_the_clock_of_the_server(server: Served):
             ("enter", "event"),
             ("exit", "silent"),
         ]
+
+
+def test_a_new_consumer_gets_the_transitions_of_the_past(fleet: Client):
+    """As a tracker finds them that has had its subscriptions from the beginning."""
+    events = [event(minute, 40 + 37 * minute % 60, f"t{minute % 3}") for minute in range(40)]
+    for first in range(0, 40, 8):
+        fleet.publish(events[first : first + 8])
+    rule = Rule(dwell="5 min")
+    fleet.subscribe("fast", "speed > 80", consumer="new", create_consumer=True, track=rule)
+    assert not fleet.messages("new").items
+    fleet.seek("new", "start", subscriptions="current")
+    engine = Engine(SPACE)
+    engine.subscribe("fast", "speed > 80")
+    wanted = Tracker(engine, key="truck", time="at", rule=rule).update_many(events)
+    assert len(wanted) > 10
+    found: list[Any] = []
+    while page := fleet.messages("new", limit=1).items:
+        found += page
+        fleet.acknowledge("new", page[-1].position)
+    assert {one.id for one in found} == {one.id for one in wanted}
+    assert len(found) == len(wanted)
+    caused = [one for one in found if one.reason == "event"]
+    assert all(one.event in events and one.event["truck"] == one.key for one in caused)
+    fleet.publish(event(50, 99, "t9"))
+    assert names(got(fleet, "new", 1)) == [("t9", "enter", "fast", 50)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""Transitions of the past for a consumer that was moved back with its subscriptions of now.
+
+They are derived once more from the log, as if its tracked subscriptions had been there from the
+first event that the log has. All that a unit causes has the seq of its last event.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.server.delivery.messages import Message, TransitionMessage
+from rangecast.server.encoding import points_of, rows_of
+from rangecast.server.log.base import Log, Unit
+from rangecast.server.state.edits import EDITS, EVENTS, AdvanceTracks, edits_of, events_of
+from rangecast.server.state.registry import Change, Consumer, SpaceEntry
+from rangecast.server.state.tracks import SpaceTracks
+from rangecast.server.state.transitions import Derived, event_lines
+
+_CHUNK = 4 << 20
+"""Bytes of the log that are read at a time."""
+
+
+class TrackReplay:
+    """Reads the log from its beginning to where a consumer was moved back."""
+
+    def __init__(self, log: Log, consumer: Consumer, source: SpaceEntry):
+        assert source.track is not None
+        self.now_from = consumer.now_from
+        self._log = log
+        self._source = source
+        self._tracks = SpaceTracks(source, source.space, source.track)
+        versions = [
+            version
+            for version in list(consumer.versions)
+            if version.track is not None and version.born <= consumer.now_from < version.died
+        ]
+        self._tracks.apply(Change(source, put=versions))
+        self._upto = log.first - 1
+
+    def is_before(self, unit: Unit) -> bool:
+        """Whether a unit comes after all that was read."""
+        return self._upto < unit.last
+
+    def messages(self, unit: Unit) -> list[tuple[Message, float]]:
+        """Return the transitions that a unit causes, each with its score."""
+        while self._upto < unit.first - 1:
+            for earlier in self._log.read(self._upto, _CHUNK):
+                if earlier.first >= unit.first:
+                    self._upto = unit.first - 1
+                    break
+                self._derived(earlier)
+                self._upto = earlier.last
+        found = self._derived(unit)
+        self._upto = unit.last
+        lines = event_lines(self._log, {derived.seq for derived in found if derived.seq})
+        return [
+            (TransitionMessage.of(unit.last, one, lines.get(one.seq, b"null")), one.score)
+            for one in found
+        ]
+
+    def _derived(self, unit: Unit) -> list[Derived]:
+        entry, tracks, found = self._source, self._tracks, list[Derived]()
+        if unit.kind == EVENTS:
+            head, lines = events_of(unit)
+            if (head.tenant, head.space) == (entry.tenant, entry.name):
+                rows = rows_of(lines, head.form)
+                seqs = np.arange(unit.first, unit.last + 1)
+                found += tracks.events(rows, points_of(rows, tracks.space), seqs)
+        elif unit.kind == EDITS:
+            for edit in edits_of(unit):
+                is_mine = (edit.tenant, edit.name) == (entry.tenant, entry.name)
+                if isinstance(edit, AdvanceTracks) and is_mine:
+                    found += tracks.apply(Change(entry, moment=edit.moment))
+        tracks.pending.clear()  # nothing of it is written
+        return found
