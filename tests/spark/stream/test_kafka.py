@@ -110,7 +110,11 @@ def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be
     assert len({row["rangecast.stream"] for row in messages}) == 1
     again = {one[3] for one, times in told.items() if times > 1}
     assert again == {"1"}, "one batch was sent twice"
-    assert json.loads((tmp_path / "lags.json").read_text()) == [None, 50, 0]
+    done = json.loads((tmp_path / "done.json").read_text())
+    left = [sum(events for _, events in done[place + 1 :]) for place in range(len(done))]
+    # Spark doesn't look for the end of a topic when it repeats a batch.
+    assert [lag for lag, _ in done] == [None, None, *left[2:]]
+    assert len(done) == 4
 
 
 @pytest.mark.spark

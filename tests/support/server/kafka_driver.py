@@ -24,7 +24,7 @@ from tests.support.server.servers import LIGHT
 
 SPACE = Space([Number("price")])
 FILTERS = {"low": "price < 50", "some": "price in (7, 70)", "high": "price > 90"}
-EVENTS = {f"e{number}": number % 100 for number in range(350)}
+EVENTS = {f"e{number}": number % 100 for number in range(450)}
 
 
 def produce(session, servers: str) -> None:
@@ -81,7 +81,7 @@ def main() -> None:
         watch=watch,
         report=done.append,
     )
-    (folder / "lags.json").write_text(json.dumps([one.lag for one in done]))
+    (folder / "done.json").write_text(json.dumps([(one.lag, one.events) for one in done]))
     (folder / "sent.json").write_text(json.dumps(sent(session, servers)))
 
 
