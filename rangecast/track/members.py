@@ -224,8 +224,21 @@ class Subscriptions:
 
     def crossed(self, matched: Matched, paths: Paths, times: I64) -> Matched:
         """Return what events match together with what the paths to them cross."""
+        inside = match_live(self._view, paths.start)
+        ends = np.diff(matched.offsets)[paths.event]
+        first = matched.offsets[paths.event]
+        later = np.repeat(first - np.cumsum(ends) + ends, ends) + np.arange(ends.sum())
+        later = later[matched.flags[later] & MATCHED != 0]
+        after = np.searchsorted(first + ends, later, side="right")
         which, numbers = crossings(
-            self._extents, self._accuracy, lambda number: self.rule(self._numbered[number]), paths
+            self._extents,
+            self._accuracy,
+            lambda number: self.rule(self._numbered[number]),
+            paths,
+            (
+                np.concatenate([inside.events, after]),
+                np.concatenate([self._view.rows.arrival[inside.rows], matched.subscription[later]]),
+            ),
         )
         self._use_numbered(numbers)
         events = np.repeat(np.arange(len(matched.offsets) - 1), np.diff(matched.offsets))

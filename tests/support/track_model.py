@@ -242,6 +242,7 @@ class Oracle:
         gap = tick - thing.last
         for name, (arrival, (lo, hi)) in self.filters.items():
             is_met = max(min(thing.value, value), lo) <= min(max(thing.value, value), hi)
+            is_met = is_met and not lo <= thing.value <= hi
             is_met = is_met and not unsure(lo, hi, thing.value, thing.error)
             if is_met and 0 < gap <= self.rule(name).cross and (arrival, name) not in had:
                 found.append((arrival, name))

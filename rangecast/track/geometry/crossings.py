@@ -60,13 +60,22 @@ def previous(order: I64, slots: I64, times: I64, last: I64, before: I64, newest:
 
 
 def crossings(
-    extents: Extents, accuracy: Accuracy | None, rule_of: Callable[[int], Rule], paths: Paths
+    extents: Extents,
+    accuracy: Accuracy | None,
+    rule_of: Callable[[int], Rule],
+    paths: Paths,
+    inside: tuple[I64, I64],
 ) -> tuple[I64, I64]:
-    """Return pairs of a path and the number of a subscription that it meets, each once."""
+    """Return pairs of a path and the number of a subscription that it meets, each once.
+
+    inside   pairs of a path and a subscription that matches one of its ends, which are left out
+    """
     space = extents.space
     start, end = paths.start, _short_way(space, paths.start, paths.end)
     speeds = _speeds(space, start, end, paths.gap)
     which, numbers = extents.meeting(np.minimum(start, end), np.maximum(start, end))
+    outside = ~np.isin(_pairs(which, numbers), _pairs(*inside))
+    which, numbers = which[outside], numbers[outside]
     places = places_of(space)
     found = []
     for path, number in dict.fromkeys(zip(which.tolist(), numbers.tolist(), strict=True)):
@@ -82,6 +91,12 @@ def crossings(
             found.append((path, number))
     pairs = np.array(found, np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
+
+
+def _pairs(paths: I64, numbers: I64) -> I64:
+    """Return pairs as one number each."""
+    found: I64 = paths.astype(np.int64) << 40 | numbers
+    return found
 
 
 def _short_way(space: Space, start: F64, end: F64) -> F64:

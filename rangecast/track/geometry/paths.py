@@ -46,6 +46,8 @@ _PLANE, _EARTH, _ELLIPSOID = 0, 1, 2
 _PLANES = (PLANE_POLYGON, PLANE_CIRCLE, PLANE_CORRIDOR)
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _STEPS = 80
+_PIECES = 8
+"""Pieces of a path in each of which it cuts a great circle at most once."""
 
 
 @jit
@@ -165,7 +167,10 @@ def _cut_great_circles(ring: F64, path: F64) -> list[float]:
 
 
 def meets(places: Places | None, form: list[Alternative], start: F64, end: F64) -> bool:
-    """Whether a filter matches anywhere on a path; its arithmetic never does."""
+    """Whether a filter that matches neither end of a path matches in between.
+
+    Its arithmetic never does.
+    """
     return any(_meets_one(places, one, start, end) for one in form)
 
 
@@ -175,6 +180,10 @@ def _meets_one(places: Places | None, one: Alternative, start: F64, end: F64) ->
     for axis, lo, hi in one.fixed:
         if not lo <= start[axis] <= hi:
             return False
+    if not one.moving and len(one.shapes) == 1 and _is_plain(one.shapes[0]):
+        shape = one.shapes[0]
+        path = np.array([start[shape.x], start[shape.y], end[shape.x], end[shape.y]])
+        return bool(np.isfinite(path).all()) and bool(_polygon_cuts(shape.literals[0], path))
     turning = {shape.x for shape in one.shapes if shape.earth}
     held = _WHOLE
     for term in one.moving:
@@ -187,6 +196,14 @@ def _meets_one(places: Places | None, one: Alternative, start: F64, end: F64) ->
         if not held:
             return False
     return True
+
+
+def _is_plain(shape: Shaped) -> bool:
+    """Whether a path from outside to outside meets a shape just if it cuts an edge."""
+    literal = shape.literals[0]
+    is_one = len(shape.literals) == 1 and isinstance(literal.shape, Polygons)
+    is_straight = literal.kind != GEODESIC_POLYGON
+    return is_one and is_straight and not literal.negated and literal.border == CLOSED
 
 
 def _in_range(term: Term, start: F64, end: F64, turns: bool) -> Intervals:
@@ -244,12 +261,16 @@ def _polygon_cuts(literal: Asked, path: F64) -> list[float]:
         return found
     for ring in (ring for rings in literal.shape.polygons for ring in rings):
         if literal.kind == GEODESIC_POLYGON:
-            found += _cut_great_circles(ring, path)
+            # A path may cut one edge twice: a great circle bulges.
+            for piece in range(_PIECES):
+                ends = [path[:2] + (piece + t) / _PIECES * (path[2:] - path[:2]) for t in (0, 1)]
+                cuts = _cut_great_circles(ring, np.concatenate(ends))
+                found += [(piece + t) / _PIECES for t in cuts]
             continue
-        cuts = np.empty(2 * len(ring))
+        room = np.empty(2 * len(ring))
         for turn in (0.0,) if literal.kind in _PLANES else (-360.0, 0.0, 360.0):
-            count = _cut_edges(ring, path + np.array([turn, 0.0, turn, 0.0]), cuts)
-            found += cuts[:count].tolist()
+            count = _cut_edges(ring, path + np.array([turn, 0.0, turn, 0.0]), room)
+            found += room[:count].tolist()
     return found
 
 
