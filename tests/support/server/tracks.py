@@ -125,9 +125,9 @@ async def taken(service: Service, history: History, step: Step) -> None:
 async def settled(service: Service) -> None:
     """Wait until all transitions are in the log."""
     core = service.core
-    while any(one.pending for one in core.tracks.spaces.values()):
-        await asyncio.sleep(0.01)
-    while core.pipeline.matched < core.pipeline.durable:
+    while core.pipeline.matched < core.pipeline.durable or any(
+        tracks.pending for tracks in core.tracks.spaces.values()
+    ):
         await asyncio.sleep(0.01)
 
 
