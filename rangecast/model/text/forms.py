@@ -20,6 +20,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes.text_store import TEXTS
+from rangecast.model.text.programs import RECORD, sign
 
 RAW, FOLDED, WORDS, ADDRESS = 0, 1, 2, 3
 _FORMS = 4
@@ -75,18 +76,19 @@ def form_of(text: str, form: int) -> bytes | None:
 
 
 def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
-    """Return addresses and lengths of the forms of texts, (texts, 8), and what must stay alive."""
-    found = np.zeros((len(texts), 2 * _FORMS), np.int64)
+    """Return the records of the forms of texts, a row per text, and what must stay alive."""
+    found = np.zeros((len(texts), RECORD * _FORMS), np.int64)
     alive = []
     for form in sorted(forms):
         each = [form_of(text, form) for text in texts]
         data = np.frombuffer(b"".join(one or b"" for one in each) or b" ", np.uint8)
         alive.append(data)
         sizes = np.array([0 if one is None else len(one) for one in each], np.int64)
-        starts = data.ctypes.data + np.cumsum(sizes) - sizes
+        starts = np.cumsum(sizes) - sizes
         is_there = np.array([one is not None for one in each], bool)
-        found[:, 2 * form] = np.where(is_there, starts, 0)
-        found[:, 2 * form + 1] = sizes
+        found[:, RECORD * form] = np.where(is_there, data.ctypes.data + starts, 0)
+        found[:, RECORD * form + 1] = sizes
+        sign(data, starts, sizes, found, form)
     return found, alive
 
 

@@ -4,7 +4,7 @@ A text comes in several *forms* (`rangecast.model.text.forms`). A program is num
 
     MATCH   how many patterns, whether all must match (1) or any of them (0), then each pattern:
             how many numbers it has, whether it is fixed at the start (1) and at the end (2), how
-            many parts it has, then each part
+            many parts it has, its signature, then each part
     part    how many units, whether any of them is ONE, the units; then, if none is, for each unit
             how many units before it are a prefix of the part again
     SET     how many texts, where each begins and the last one ends, then the texts, ascending, six
@@ -13,23 +13,31 @@ A text comes in several *forms* (`rangecast.model.text.forms`). A program is num
 A unit is a byte, or ONE, which stands for any character. The parts of a pattern are looked for from
 left to right, each as early as possible. Parts without ONE are found by the algorithm of Knuth,
 Morris and Pratt, so the time is linear in the text whatever the pattern is.
+
+Most texts are ruled out by their signature: each pair of bytes next to each other sets one of 208
+bits, and a text in which a pattern is found has all bits of the pattern.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64
+from rangecast.kernels.arrays import F64, I64, U8
 from rangecast.kernels.bundle import bytes_at, integers_at
 from rangecast.kernels.jit import jit
 
 MATCH, SET = 0, 1
 ONE = 256.0
 AT_START, AT_END = 1, 2
+SIGNATURE, _BITS = 4, 52
+"""Numbers of a signature, and bits of each that a double carries."""
+RECORD = 2 + SIGNATURE
+"""Integers about one form of a text: its address, its length, its signature."""
 _CHUNK, _BASE = 6, 257.0
 """Bytes in a number of a set; a byte, or the end of a text."""
 
@@ -40,12 +48,29 @@ def match_program(patterns: Sequence[tuple[int, list[Part]]], *, every: bool) ->
     """Return the program of patterns, given by where they are fixed and by their parts."""
     made: list[float] = [len(patterns), every]
     for fixed, parts in patterns:
-        body: list[float] = [fixed, len(parts)]
+        body: list[float] = [fixed, len(parts), *_signature_of(parts)]
         for part in parts:
             has_one = ONE in part
             body += [len(part), has_one, *part, *([] if has_one else _borders(part))]
         made += [len(body), *body]
     return np.array(made, np.float64)
+
+
+def _signature_of(parts: list[Part]) -> list[float]:
+    """Return the bits that a text has in which the parts are found."""
+    words = [0] * SIGNATURE
+    for part in parts:
+        for first, second in pairwise(part):
+            if ONE not in (first, second):
+                bit = bit_of(int(first), int(second))
+                words[bit // _BITS] |= 1 << bit % _BITS
+    return [float(word) for word in words]
+
+
+@jit
+def bit_of(first: int, second: int) -> int:
+    """Return the bit of a signature that two bytes next to each other set."""
+    return (first * 31 + second * 167) % (SIGNATURE * _BITS)
 
 
 def _borders(part: Part) -> list[float]:
@@ -150,9 +175,12 @@ def _found(n: Any, part: int, text: Any, at: int, size: int) -> int:
 
 
 @jit
-def _pattern_holds(n: Any, pattern: int, text: Any, size: int) -> bool:
+def _pattern_holds(n: Any, pattern: int, text: Any, size: int, forms: Any, own: int) -> bool:
+    for i in range(SIGNATURE):
+        if int(n[pattern + 2 + i]) & ~forms[own + 2 + i]:
+            return False
     fixed, parts = int(n[pattern]), int(n[pattern + 1])
-    at, part = 0, pattern + 2
+    at, part = 0, pattern + 2 + SIGNATURE
     if parts == 0:
         return bool(fixed == 0 or size == 0)
     for number in range(parts):
@@ -174,11 +202,11 @@ def _pattern_holds(n: Any, pattern: int, text: Any, size: int) -> bool:
 
 
 @jit
-def _match_holds(n: Any, first: int, text: Any, size: int) -> bool:
+def _match_holds(n: Any, first: int, text: Any, size: int, forms: Any, own: int) -> bool:
     every = n[first + 1] == 1.0
     pattern = first + 3
     for _ in range(int(n[first])):
-        if _pattern_holds(n, pattern, text, size) != every:
+        if _pattern_holds(n, pattern, text, size, forms, own) != every:
             return not every
         pattern += int(n[pattern - 1]) + 1
     return bool(every)
@@ -219,15 +247,26 @@ def _set_holds(n: Any, first: int, text: Any, size: int) -> bool:
 def text_holds(n: Any, first: int, kind: int, form: int, place: float) -> int:
     """Return whether a program holds for a text, 1 or 0; -1 if the event has no such text.
 
-    The program begins at n[first]; at `place`, an address, are the addresses and lengths of the
-    forms of the event's text.
+    The program begins at n[first]; at `place`, an address, is the record of each form of the
+    event's text: its address, its length and its signature.
     """
     if not math.isfinite(place):
         return -1
     forms = integers_at(np.int64(place))
-    if forms[2 * form] == 0:
+    own = RECORD * form
+    if forms[own] == 0:
         return -1
-    text, size = bytes_at(forms[2 * form]), forms[2 * form + 1]
+    text, size = bytes_at(forms[own]), forms[own + 1]
     if kind == SET:
         return int(_set_holds(n, first, text, size))
-    return int(_match_holds(n, first, text, size))
+    return int(_match_holds(n, first, text, size, forms, own))
+
+
+@jit
+def sign(data: U8, starts: I64, sizes: I64, records: I64, form: int) -> None:
+    """Write the signatures of texts, given by where each begins in `data` and its length."""
+    own = RECORD * form + 2
+    for text in range(len(starts)):
+        for at in range(starts[text], starts[text] + sizes[text] - 1):
+            bit = bit_of(np.int64(data[at]), np.int64(data[at + 1]))
+            records[text, own + bit // _BITS] |= np.int64(1) << (bit % _BITS)
