@@ -68,9 +68,9 @@ def _signature_of(parts: list[Part]) -> list[float]:
 
 
 @jit
-def bit_of(first: int, second: int) -> int:
+def bit_of(first: Any, second: Any) -> int:
     """Return the bit of a signature that two bytes next to each other set."""
-    return (first * 31 + second * 167) % (SIGNATURE * _BITS)
+    return int((first * 31 + second * 167) % (SIGNATURE * _BITS))
 
 
 def _borders(part: Part) -> list[float]:
