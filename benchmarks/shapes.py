@@ -45,6 +45,19 @@ def stars(count: int, corners: int, seed: int = 1) -> F64:
     return np.concatenate([ring, ring[:, :1]], axis=1)
 
 
+def coasts(count: int, corners: int, seed: int = 1) -> F64:
+    """Return closed rings as smooth as the outlines of maps are, (count, corners + 1, 2)."""
+    rng = np.random.default_rng(seed)
+    centre = rng.uniform(0, SIDE, (count, 1, 2))
+    angle = np.arange(corners) / corners * 2 * np.pi
+    radius = np.ones((count, corners))
+    for wave in range(2, 30):
+        radius += 0.3 / wave * np.sin(wave * angle + rng.uniform(0, 6, (count, 1)))
+    radius *= np.sqrt(CANDIDATES / count) * SIDE / 2.2
+    ring = centre + radius[..., None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return np.concatenate([ring, ring[:, :1]], axis=1)
+
+
 def polygon_filters(rings: F64) -> list[str]:
     """Return the filters of rings, with all digits."""
     return [
@@ -128,12 +141,10 @@ class _Measured(NamedTuple):
     """Seconds."""
     residual: float
     """Nanoseconds per candidate."""
-    memory: float
-    """Bytes, as a multiple of those of the corners."""
 
     def row(self) -> list[Any]:
         """Return it as a row of the table, ratios only."""
-        return [*self[:5], "" if self.tg is None else self.tg, self.memory]
+        return [*self[:5], "" if self.tg is None else self.tg]
 
 
 def _against_shapely(count: int, corners: int, events: int) -> _Measured:
@@ -177,7 +188,6 @@ def _against_shapely(count: int, corners: int, events: int) -> _Measured:
         tg[0] / our_one if tg else None,
         build,
         (whole - boxes) / verified * 1e9,
-        engine.memory / rings.nbytes,
     )
 
 
@@ -213,16 +223,22 @@ def _kinds(count: int, events: int) -> list[list[Any]]:
 
 
 def _growth(events: int, *, quick: bool) -> list[list[Any]]:
-    """Corners of polygons in sets of the same size: a large one is cut into stripes."""
+    """Corners of polygons in sets of the same size: a large one is cut into stripes.
+
+    The last column is that of spiky stars, of which many edges are at the height of any point.
+    """
     rows: list[list[Any]] = []
-    first: tuple[float, float] | None = None
     given = np.random.default_rng(7).uniform(0, SIDE, (events, 2))
     points = np.column_stack([given, np.full(events, np.inf)])
+    first: list[float] = []
     for corners in (20, 100, 1000, *(() if quick else (10_000,))):
-        engine, build = _engine(polygon_filters(stars(100, corners)))
-        took = _least([partial(engine.match_points, points)])[0]
-        first = first or (took, build / corners)
-        rows.append([f"{corners:,}", took / first[0], build / corners / first[1]])
+        took = []
+        for rings in (coasts(100, corners), stars(100, corners)):
+            engine, build = _engine(polygon_filters(rings))
+            took += [_least([partial(engine.match_points, points)])[0], build / corners]
+        first = first or took
+        smooth, subscribe, spiky, _ = (new / old for new, old in zip(took, first, strict=True))
+        rows.append([f"{corners:,}", smooth, subscribe, spiky])
     return rows
 
 
@@ -259,23 +275,24 @@ def run(report: Report, *, quick: bool) -> None:
     """Show batches and single events beside shapely, other shapes, growth, and sets without."""
     report.begin("Shapes", ABOUT, "shapely")
     count, events = (500, 500) if quick else (100_000, 40_000)
-    measured = [_against_shapely(count, corners, events) for corners in (10, 20)]
+    measured = [_against_shapely(count, 20, events)]
     measured.append(_against_shapely(max(count // 10, 100), 100, events))
     if not quick:
         measured.append(_against_shapely(100, 10_000, events))
     headings = ["polygons", "matches", "verified", "batches, shapely / ours"]
-    headings += ["one by one, shapely / ours", "one by one, tg / ours", "memory / corners"]
+    headings += ["one by one, shapely / ours", "one by one, tg / ours"]
     report.table(Table("Beside shapely", headings, [one.row() for one in measured]))
     kinds = _kinds(max(count // 10, 100), events)
     headings = ["shapes", "matches", "time / the first"]
     report.table(Table("Kinds of shapes", headings, kinds))
     growth = _growth(events, quick=quick)
     headings = ["corners", "time / 20 corners", "time to subscribe a corner / 20 corners"]
+    headings += ["spiky stars: time / 20 corners"]
     report.table(Table("100 polygons by their corners", headings, growth))
     plain = _without_shapes(count, events)
     headings = ["", "space with a place that is not used / without"]
     report.table(Table("Sets without shapes", headings, plain))
-    small = measured[1]
+    small = measured[0]
     aims = [
         _aim("batches: times shapely", small.batches, least=12),
         _aim("one by one: times shapely", small.singles, least=10),
