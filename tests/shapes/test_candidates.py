@@ -179,3 +179,19 @@ def test_shapes_turned_by_any_longitude(turn):
     found = engine.match_many([{"x": turned(x), "y": y} for x, y in places])
     for event in range(len(places)):
         assert list(found[event]) == list(expected[event])
+
+
+def test_a_space_whose_places_no_filter_uses_verifies_nothing():
+    engine = Engine(Space([Point("place")]))
+    engine.subscribe_many([{"id": n, "filter": f"x < {n}"} for n in range(2000)])
+    events = [{"x": float(n), "y": 0.0} for n in range(0, 2000, 50)]
+    expected = [list(range(n + 1, 2000)) for n in range(0, 2000, 50)]
+    assert [sorted(found) for found in engine.match_many(events)] == expected
+    assert engine.match(events[3]) == expected[3]
+    assert engine._view.verifier.counts.selected == 0
+    engine.subscribe(-1, "within(place, circle(100, 0, 60))")
+    assert [sorted(found) for found in engine.match_many(events)] == [
+        [*([-1] if 40 <= at * 50 <= 160 else []), *rows] for at, rows in enumerate(expected)
+    ]
+    assert -1 in engine.match(events[2])
+    assert engine._view.verifier.counts.verified > 0

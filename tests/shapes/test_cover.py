@@ -150,9 +150,8 @@ def test_the_shell_and_spark_say_the_same(tmp_path, cli, spark):
     assert set(pa.csv.read_csv(tmp_path / "uncovered.csv")["id"].to_pylist()) == expected
     given = spark.createDataFrame([*zip(filters, texts, range(len(texts)), strict=True)])
     given = given.toDF("id", "filter", "seq")
-    for size in (1 << 26, 2000):
-        found = cover(given, space, group_bytes=size).collect()
-        assert {row.subscription for row in found if row.covered_by is None} == expected
+    found = cover(given, space, group_bytes=4000).collect()  # in several groups
+    assert {row.subscription for row in found if row.covered_by is None} == expected
 
 
 def test_circles_on_the_earth():

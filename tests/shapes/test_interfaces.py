@@ -163,14 +163,17 @@ def test_columns_of_geometries_on_spark(spark, tmp_path):
         "json": pa.array([shapely.to_geojson(shape) for shape in shapes.values()]),
         "arrow": pa.array([rings(shape) for shape in shapes.values()]),
     }
+    together = None
     for name, column in columns.items():
-        table = {"id": list(shapes), "geometry": column, "filter": ["v > 5"] * len(shapes)}
+        ids = [f"{name} {one}" for one in shapes]
+        table = {"id": ids, "geometry": column, "filter": ["v > 5"] * len(shapes)}
         pa.parquet.write_table(pa.table(table), tmp_path / f"{name}.parquet")
         read = spark.read.parquet(str(tmp_path / f"{name}.parquet"))
-        subscriptions = filters_of_geometries(read, space)
-        assert subscriptions.columns == ["id", "filter"]
-        found = match(given, subscriptions, space).collect()
-        assert {(row.event, row.subscription) for row in found} == expected
+        some = filters_of_geometries(read, space)
+        assert some.columns == ["id", "filter"]
+        together = some if together is None else together.unionByName(some)
+    found = {(row.event, row.subscription) for row in match(given, together, space).collect()}
+    assert found == {(event, f"{name} {one}") for event, one in expected for name in columns}
     bad = spark.createDataFrame([("a", b"\x01\x07"), ("b", None)], ["id", "geometry"])
     with pytest.raises(RangecastError, match="not WKB"):
         match(given, filters_of_geometries(bad.limit(1), space), space).collect()
