@@ -69,13 +69,14 @@ def match_one_live(view: View, points: F64) -> I32:
     Its work isn't counted. The first answer prepares all that it can for the others of the view.
     """
     if not view.single_event:
-        view.single_event.append(_prepared(view, points.shape[1]))
+        calls: list[Any] = [_prepared(view, points.shape[1])]
+        if view.verifier is not None and view.verifier.has_words:
+            needed = view.verifier.bundles(view.rows.bounds, view.count)
+            calls.append(single_event(verify_one, *needed))
+        view.single_event[:] = calls
     match, unsettled = view.single_event[0]
     rows: I32 = match(points, NO_ROWS)
-    if view.verifier is not None and view.verifier.has_words:
-        if len(view.single_event) == 1:
-            needed = view.verifier.bundles(view.rows.bounds, view.count)
-            view.single_event.append(single_event(verify_one, *needed))
+    if view.verifier is not None and len(view.single_event) > 1:
         read, alive = view.verifier.places.readable(points)
         rows = view.single_event[1](read, rows)
         del alive  # the texts that were read
