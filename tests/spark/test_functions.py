@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyspark
 import pytest
-from pyspark.sql.functions import lit
+from pyspark.sql.functions import explode, lit
 
 from rangecast import Engine, Number, Space, String, Timestamp
 from rangecast.errors import UsageError
@@ -47,6 +47,23 @@ def test_columns_of_every_kind_give_the_rows_of_match(spark):
     found = data.select("id", match_ids(prepared, space)()).collect()
     assert {row[0]: row[1] for row in found} == {row[0]: row[1] for row in expected}
     assert len(found) == len(expected) > 100
+
+
+def test_a_filter_on_other_columns_reaches_the_files_below_the_match(spark, tmp_path):
+    """As an array and as rows: Spark filters, and then matches what is left."""
+    rows = [(place, float(place % 20), f"s{place % 3}") for place in range(60)]
+    data = spark.createDataFrame(rows, "id int, price double, sector string")
+    data.write.parquet(str(tmp_path / "events"))
+    events = spark.read.parquet(str(tmp_path / "events"))
+    ids = match_ids(prepare_match(spark, cheap(), ONE), ONE)
+    arrays = events.select("id", "sector", ids("price").alias("found"))
+    for found in (arrays, arrays.select("id", "sector", explode("found").alias("found"))):
+        some = found.filter("sector = 's1'")
+        plan = some._jdf.queryExecution().executedPlan().toString()
+        assert "EqualTo(sector,s1)" in plan
+        assert plan.index("ArrowEvalPython") < plan.index("Filter (isnotnull(sector")
+        expected = [row for row in found.collect() if row["sector"] == "s1"]
+        assert sorted(some.collect()) == sorted(expected)
 
 
 def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
