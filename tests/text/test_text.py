@@ -135,17 +135,20 @@ def test_texts_of_filters_mean_the_same(seed):
                 assert inside.all(axis=1).any(), (one.text, event)
 
 
-def test_edits_in_any_order_equal_a_fresh_build():
+@pytest.mark.parametrize(
+    ("filters", "edits"), [(1500, 4000), pytest.param(10_000, 25_000, marks=pytest.mark.soak)]
+)
+def test_edits_in_any_order_equal_a_fresh_build(filters, edits):
     draw = Draw(5)
     r = draw.random
     texts = {}
-    while len(texts) < 1500:
+    while len(texts) < filters:
         texts[len(texts)] = Wanted(draw)
     given = events(draw, 40)
     engine = Engine(new_space())
     live: dict[int, Wanted] = {}
-    for _ in range(4000):
-        name = r.randrange(1500)
+    for _ in range(edits):
+        name = r.randrange(filters)
         if name in live:
             engine.unsubscribe(name)
             del live[name]
@@ -181,6 +184,18 @@ def test_prefixes_are_ranges_in_the_order_of_utf_8():
             assert starts <= (lo <= place <= hi)
             if len(data) <= 6:
                 assert starts == (lo <= place <= hi)
+
+
+@pytest.mark.parametrize("pattern", ["_%", "_", "%_", "__%", "a_%", "%", "", "_a%", "%_%", "a%_"])
+def test_short_patterns(pattern):
+    engine = Engine(Space([TextAttribute("title")]))
+    engine.subscribe("is", f"title like '{pattern}'")
+    if pattern != "%":
+        engine.subscribe("not", f"title not like '{pattern}'")
+    for text in ("", "a", "ä", "aa", "ab", "ba", "aäb", "\U0001f600", None):
+        expected = ["is"] * holds(("like", pattern, False), text)
+        expected += ["not"] * holds(("like", pattern, False), text, True)
+        assert engine.match({"title": text}) == expected
 
 
 def test_words_are_runs_of_letters_marks_and_digits():
@@ -303,6 +318,16 @@ def test_what_lacks_is_named():
     line = engine.why({"title": "A red car"}, "prefix").boxes[0][2]
     assert (line.attribute, line.wanted, line.holds) == ("title", "title like 'Re%'", False)
     assert engine.why_not({"title": "bike"})[0].subscription == "bikes"
+
+
+def test_what_is_always_verified_is_named():
+    engine = Engine(Space([TextAttribute("title"), Number("price")]))
+    engine.subscribe("prefix", "title like 'Re%d'")
+    engine.subscribe("bounded", "title contains 'x' and price > 3")
+    engine.subscribe("value", "title = 'x' or title like 'abc%'")
+    assert "text: 0 of 3 subscriptions are always verified\n" in engine.explain()
+    engine.subscribe("words", "words(title) has 'red' or price > 3")
+    assert "text: 1 of 4 subscriptions are always verified (words)" in engine.explain()
 
 
 def test_spaces_with_texts_keep_their_definition(tmp_path):

@@ -293,7 +293,7 @@ def _read_node(node: Condition) -> Read:
             first = pattern[0] if pattern else ""
             prefix = first.encode() if isinstance(first, str) else b""
             bounds = range_of_prefix(prefix)
-            is_prefix = pattern[1:] == [_MANY] and len(prefix) <= ORDER_BYTES
+            is_prefix = pattern[1:] == [_MANY] and 0 < len(prefix) <= ORDER_BYTES
             is_range = is_prefix or pattern == [_MANY]
         program = match_program([_compiled(pattern)], every=True)
         is_never = node.negated and pattern == [_MANY]
