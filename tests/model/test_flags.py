@@ -130,7 +130,7 @@ REMOTE: dict[str, Callable[[Any, Any], Any]] = {
 DATA = {
     *("BoxMessages", "Messages", "LinkDown", "Settings", "Broker"),  # what brokers and boards say
     *("Boolean", "Category", "Hierarchy", "Integer", "Location", "Number", "Point", "String"),
-    *("Arithmetic", "Timestamp"),
+    *("Arithmetic", "Text", "Timestamp"),
 }
 """Classes whose boolean arguments are fields of their data, or of coordinates."""
 MODULES = ("rangecast", *(f"rangecast.{one}" for one in ("cover", "merge", "notify", "overlay")))
