@@ -5,8 +5,8 @@
 
 The committer takes all that waits, judges it, writes it as one group and waits for the disk; while
 it waits, the next group gathers. So there is no timer, and the busier the server, the larger the
-groups. The matcher applies edits and matches events in the order of the log: an event is
-matched with exactly the subscriptions of its seq. What waits for either is bounded by bytes.
+groups. The matcher applies edits and matches events in the order of the log: an event meets exactly
+the subscriptions of its seq. What waits for either is bounded by bytes.
 """
 
 from __future__ import annotations
@@ -478,7 +478,7 @@ class CommitPipeline:
             try:
                 self._match_batch(batch)
             except BaseException as error:
-                self.fail(error, [one.request for one in batch if one.request is not None])
+                self.fail(error, [unit.request for unit in batch if unit.request is not None])
                 return
             finally:
                 with self._change:
@@ -488,14 +488,13 @@ class CommitPipeline:
     def _match_batch(self, batch: Sequence[Written]) -> None:
         """Apply and match units, and deliver the matches."""
         self.batches += 1
-        number, wanted = self.batches, self.wanted
-        messages = self.matching.messages(batch, wanted)
+        messages = self.matching.messages(batch, self.wanted)
         self.matched = batch[-1].unit.last
-        for found in self.matching.derived():
-            self.submit_derived(*found)
+        for transitions in self.matching.derived():
+            self.submit_derived(*transitions)
         if self.links is not None:
             self.links(batch)
             for one in batch:
                 if isinstance(one.request, Events) and one.request.head.lost:
                     self.reread(one.unit.last)
-        self._dispatch(number, messages, self.matched)
+        self._dispatch(self.batches, messages, self.matched)
