@@ -19,6 +19,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.base import INT64_MAX, INT64_MIN, Attribute, Integer, Number
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.text import String
+from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import (
     EPOCH,
     FINER_THAN_MICROSECONDS,
@@ -73,12 +74,13 @@ class Encoded:
         if space is not self.space:
             self.points, self.space = points_of(self.rows, space), space
         elif self.words != count_words(space) or space.patterns:
-            # Handles of texts are made anew: events may have waited for long.
-            for axis, attribute in enumerate(space):
-                if isinstance(attribute, String):
-                    values = _values(self.rows, attribute)
-                    found = [attribute.coordinate(value) for value in values]
-                    self.points[:, axis] = found
+            # Handles of texts are made anew: what has waited is another array by now.
+            with TEXTS.batch() as keep_texts:
+                for axis, attribute in enumerate(space):
+                    if isinstance(attribute, String):
+                        values = _values(self.rows, attribute)
+                        self.points[:, axis] = [attribute.coordinate(value) for value in values]
+                keep_texts(self.points)
         self.words = count_words(space)
         return self.points
 
@@ -224,6 +226,15 @@ def code_of(
 
 def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool = True) -> F64:
     """Return events as points, (events, d)."""
+    if not space.patterns:
+        return _points(rows, space, ignore_unknown)
+    with TEXTS.batch() as keep_texts:
+        points = _points(rows, space, ignore_unknown)
+        keep_texts(points)
+    return points
+
+
+def _points(rows: Sequence[dict[str, Any]], space: Space, ignore_unknown: bool) -> F64:
     quick = None
     known = None if ignore_unknown else space.fields | {"id"}
     if len(rows) >= _ONE_BY_ONE and (known is None or all(row.keys() <= known for row in rows)):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rangecast.errors import RejectedRow, RejectedRowError
 from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import REMEDY, Rows
@@ -84,12 +85,15 @@ def encode_batch(
     if ids is not None and event_id is not None:
         rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
     _reject_broken(rows, batch)
-    points = columns.points_of(space, rows, nan)
+    with TEXTS.batch() as keep_texts:
+        points = columns.points_of(space, rows, nan)
+        points = points if rows.good.all() else points[rows.good]
+        keep_texts(points)
     places = np.arange(len(rows))
     if rows.good.all():
         return Encoded(points, places, places[:0], pa.nulls(0, ERROR_TYPE))
     assert isinstance(bad, CollectedRows)
-    return Encoded(points[rows.good], places[rows.good], places[~rows.good], error_array(bad))
+    return Encoded(points, places[rows.good], places[~rows.good], error_array(bad))
 
 
 def _reject_broken(rows: Rows, batch: pa.RecordBatch) -> None:

@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,7 +51,8 @@ class TextStore:
         self._open = _Segment(secrets.randbelow(_NUMBERS))
         self._segments = {self._open.number: self._open}
         self._size = 0
-        self._batches = 0
+        self._encoding: Counter[int] = Counter()
+        """The segments that batches began with which are being encoded."""
 
     def put(self, text: str) -> float:
         """Keep a text; return its handle."""
@@ -78,18 +80,21 @@ class TextStore:
 
     @contextmanager
     def batch(self) -> Iterator[Callable[[Any], None]]:
-        """Drop nothing in a `with` block; what it gets keeps the texts of the block.
+        """Drop no text of a `with` block; what it yields keeps the texts of the block.
 
         It is called with an array of points, and keeps them for as long as this array lives.
         """
         with self._lock:
-            self._batches += 1
             first = self._open.number
+            self._encoding[first] += 1
         try:
             yield lambda points: self._keep(points, first)
         finally:
             with self._lock:
-                self._batches -= 1
+                self._encoding[first] -= 1
+                if not self._encoding[first]:
+                    del self._encoding[first]
+                self._drop()
 
     def _keep(self, points: Any, first: int) -> None:
         with self._lock:
@@ -107,16 +112,23 @@ class TextStore:
                     self._segments[number].pins -= 1
 
     def _begin(self) -> _Segment:
-        """Begin a segment; drop the oldest ones if there are too many texts."""
         self._open = _Segment((self._open.number + 1) % _NUMBERS)
         self._segments[self._open.number] = self._open
-        for one in list(self._segments.values()):
-            if self._batches or self._size <= MAX_BYTES:
-                break
-            if not one.pins and one is not self._open:
-                del self._segments[one.number]
-                self._size -= one.size
+        self._drop()
         return self._open
+
+    def _drop(self) -> None:
+        """Drop the oldest segments if there are too many texts."""
+        if self._size <= MAX_BYTES:
+            return
+        for segment in list(self._segments.values()):
+            if segment is self._open or segment.number in self._encoding:
+                return  # a batch may have texts in all later ones
+            if not segment.pins:
+                del self._segments[segment.number]
+                self._size -= segment.size
+                if self._size <= MAX_BYTES:
+                    return
 
 
 TEXTS = TextStore()

@@ -134,8 +134,13 @@ class EventFile:
         seen: set[str] = set()
         for rows in self._records:
             seen.update(rows.batch.columns)
-            points = self.columns.points_of(self.space, rows, self._nan)
-            yield rows, points if rows.good.all() else points[rows.good]
+            if self.space.patterns:
+                with TEXTS.batch() as keep_texts:
+                    points = self._points(rows)
+                    keep_texts(points)
+            else:
+                points = self._points(rows)
+            yield rows, points
         valued = self.space.valued
         absent = [
             attribute.name for attribute in valued if seen.isdisjoint(self.columns.names(attribute))
@@ -145,6 +150,10 @@ class EventFile:
                 f"{self.path} has no column for {', '.join(map(repr, absent))}: "
                 "all its events lack a value there"
             )
+
+    def _points(self, rows: Rows) -> F64:
+        points = self.columns.points_of(self.space, rows, self._nan)
+        return points if rows.good.all() else points[rows.good]
 
     def _check_columns(self, names: Sequence[str], where: str) -> None:
         known = set(self.columns.all_names(self.space))
@@ -191,6 +200,15 @@ def encode_event(
         flag("ignore_unknown", ignore_unknown)
     if space.paths and not by_name:
         event = _by_name(event, space, ignore_unknown=ignore_unknown)
+    if not space.patterns:
+        return _point(event, space, ignore_unknown, nan)
+    with TEXTS.batch() as keep_texts:
+        point = _point(event, space, ignore_unknown, nan)
+        keep_texts(point)
+    return point
+
+
+def _point(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: str) -> F64:
     point = [MISSING] * len(space)
     for name, value in values_of(event):
         axis = space.axes.get(name)

@@ -65,9 +65,11 @@ def _encoded(batch: pa.RecordBatch, width: int, patterns: tuple[int, ...]) -> En
     points = floats_of(batch.column("point"), width)
     if patterns:
         points = points.copy()
-    for number, axis in enumerate(patterns):  # handles of texts are those of one process
-        texts = batch.column(f"text {number}").to_pylist()
-        points[:, axis] = [np.inf if one is None else TEXTS.put(one) for one in texts]
+        with TEXTS.batch() as keep_texts:
+            for number, axis in enumerate(patterns):  # handles of texts are those of one process
+                texts = batch.column(f"text {number}").to_pylist()
+                points[:, axis] = [np.inf if text is None else TEXTS.put(text) for text in texts]
+            keep_texts(points)
     return Encoded(points, np.arange(len(points)), np.empty(0, np.int64), pa.nulls(0, ERROR_TYPE))
 
 

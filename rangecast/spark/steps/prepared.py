@@ -17,6 +17,7 @@ from rangecast.errors import UsageError
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index as check_match_index
 from rangecast.model.answers.answerer import Answerer, Choice, warm
+from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import PLAIN
 from rangecast.model.io.batch import Batch
@@ -99,10 +100,12 @@ class Prepared:
             named = need_attributes(events, self.space, PLAIN, allow_missing=allow_missing)
             some = events.select([events[f"`{name}`"] for name in named]).limit(sample).toArrow()
             points = np.zeros((0, len(self.space)))
-            for batch in some.to_batches():
-                rows = Rows("events", Batch.of(batch), CollectedRows())
-                found = PLAIN.points_of(self.space, rows, "missing")
-                points = np.concatenate([points, found[rows.good]])
+            with TEXTS.batch() as keep_texts:
+                for batch in some.to_batches():
+                    rows = Rows("events", Batch.of(batch), CollectedRows())
+                    encoded = PLAIN.points_of(self.space, rows, "missing")
+                    points = np.concatenate([points, encoded[rows.good]])
+                keep_texts(points)
         return explain_shards(self.answerer, self.rows, points)
 
     def with_layers(
