@@ -358,8 +358,8 @@ def test_what_cant_be_worked_on_is_rejected(kafka: str, tmp_path: Path) -> None:
     replay = Replay("here")
     for unit in log.read(0, 1 << 20):
         apply_changes(replay.take(unit), replay.indexes)
-    place = log.epoch, log.last, log.chain
-    SnapshotState(replay.registry, replay.indexes, replay.deduplicator, place).write(tmp_path)
+    parts = replay.registry, replay.indexes, replay.deduplicator, replay.tracks
+    SnapshotState(*parts, (log.epoch, log.last, log.chain)).write(tmp_path)
     log.drop(2)
     with pytest.raises(LogError, match="begins at seq 3, and no snapshot has what was before"):
         worker(space="s2")
