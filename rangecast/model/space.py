@@ -109,25 +109,30 @@ class Space:
         return hash(self.attributes)
 
     def __repr__(self) -> str:
-        shown = [f"{cut(a.name, _MAX_LENGTH)}: {a.type}" for a in self.attributes[:_SHOWN]]
-        if len(self) > _SHOWN:
-            shown.append(f"... {len(self):,} attributes")
+        own = self._own
+        shown = [f"{cut(a.name, _MAX_LENGTH)}: {a.type}" for a in own[:_SHOWN]]
+        if len(own) > _SHOWN:
+            shown.append(f"... {len(own):,} attributes")
         return f"Space({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
         """Return the attributes as a table, for notebooks."""
         rows = (
             (a.name, a.type, ", ".join(f"{key}: {brief(value)}" for key, value in _options(a)))
-            for a in self.attributes
+            for a in self._own
         )
-        title = f"Space of {counted(len(self), 'attribute')}"
-        return html_table(title, ("attribute", "type", "options"), rows, len(self))
+        title = f"Space of {counted(len(self._own), 'attribute')}"
+        return html_table(title, ("attribute", "type", "options"), rows, len(self._own))
+
+    @property
+    def _own(self) -> list[Attribute]:
+        """The attributes without those that texts imply."""
+        return [attribute for attribute in self.attributes if attribute.of is None]
 
     @property
     def valued(self) -> tuple[Attribute, ...]:
         """The attributes that events have columns of: no locations, arithmetic and patterns."""
-        own = (one for one in self.attributes if one.of is None)
-        return tuple(one for one in own if not isinstance(one, Residual))
+        return tuple(attribute for attribute in self._own if not isinstance(attribute, Residual))
 
     def axis(self, name: str) -> int:
         """Return the place of an attribute."""

@@ -361,3 +361,9 @@ def test_a_path_of_long_ago_needs_no_text(monkeypatch):
         text_store.TEXTS.put(f"{number}" * 30)
     second = first | {"longitude": 1, "time": "2026-01-01T00:01"}
     assert [one.subscription for one in tracker.update(second)] == ["a"]
+
+
+def test_a_space_shows_what_was_declared():
+    space = Space([Text("title"), Number("price")])
+    assert repr(space) == "Space(title: text, price: number)"
+    assert "patterns" not in space._repr_html_()
