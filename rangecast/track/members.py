@@ -13,6 +13,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import I32, I64
 from rangecast.match.live import match_live, match_one_live
+from rangecast.model.attributes.base import MISSING
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import terms_of
 from rangecast.track.columns import Matched, Rules
@@ -224,7 +225,10 @@ class Subscriptions:
 
     def crossed(self, matched: Matched, paths: Paths, times: I64) -> Matched:
         """Return what events match together with what the paths to them cross."""
-        inside = match_live(self._view, paths.start)
+        # Only to sift: a stay rules a crossing out, too. Texts of then may be gone.
+        start = paths.start.copy()
+        start[:, [*self._space.patterns.values()]] = MISSING
+        inside = match_live(self._view, start)
         ends = np.diff(matched.offsets)[paths.event]
         first = matched.offsets[paths.event]
         later = np.repeat(first - np.cumsum(ends) + ends, ends) + np.arange(ends.sum())

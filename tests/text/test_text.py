@@ -363,7 +363,17 @@ def test_a_path_of_long_ago_needs_no_text(monkeypatch):
     assert [one.subscription for one in tracker.update(second)] == ["a"]
 
 
+def test_an_object_that_was_inside_by_its_text_crosses_nothing():
+    engine = Engine(Space([Location("at"), TextAttribute("state"), Timestamp("time")]))
+    engine.subscribe("a", "within(at, circle(0, 0, 1 km)) or state contains 'x'")
+    tracker = Tracker(engine, key="id", time="time", rule=Rule(cross="5 min"))
+    first = {"id": 1, "longitude": -1, "latitude": 0, "state": "ax", "time": "2026-01-01T00:00"}
+    second = first | {"longitude": 1, "state": "b", "time": "2026-01-01T00:01"}
+    kinds = [one.transition for event in (first, second) for one in tracker.update(event)]
+    assert kinds == ["enter", "exit"]
+
+
 def test_a_space_shows_what_was_declared():
-    space = Space([Text("title"), Number("price")])
+    space = Space([TextAttribute("title"), Number("price")])
     assert repr(space) == "Space(title: text, price: number)"
     assert "patterns" not in space._repr_html_()

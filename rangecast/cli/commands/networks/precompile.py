@@ -235,8 +235,8 @@ def _track(_made: Workload) -> None:
             event = {"key": f"{at % 3}", "at": at, **where}
             followed.update(event | ({"error": 100} if lateness else {}))
         for at, x in ((20, 3), (21, 7)):  # across all shapes
-            where = {"longitude": x, "latitude": 4.5, "x": x, "y": 4.5, "speed": 1}
-            followed.update({"key": "fast", "at": at, **where})
+            across = {"longitude": x, "latitude": 4.5, "x": x, "y": 4.5, "speed": 1}
+            followed.update({"key": "fast", "at": at, **across})
         engine.unsubscribe(0)
         followed.advance("1970-01-02")
     plain = Tracker(engine, key="key", time="at")
