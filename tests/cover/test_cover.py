@@ -105,7 +105,7 @@ def test_a_long_trace_gives_what_the_definition_gives(index, k):
             for begin, end in pairwise(first)
         ]
         lo, hi, owner = boxes_of(space, filters)
-        commands = rng.integers(0, 60, 500).tolist()
+        commands = rng.integers(0, 60, 250).tolist()
         play(CoverSet(space, index=index, k=k), Boxes.of(lo, hi, owner=owner), commands, 9, filters)
 
 

@@ -64,6 +64,7 @@ def test_the_packaged_java_is_started_without_the_flag_that_it_lacks(no_java):
     assert 'version "21' in done.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_spark_runs_on_the_packaged_java(tmp_path):
     """All other Java is hidden."""

@@ -115,6 +115,7 @@ def test_after_an_end_at_every_step_the_answers_are_those_of_a_batch(spark, tmp_
     check(tmp_path, [*STEPS, None], end_at)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_after_a_kill_the_answers_are_those_of_a_batch(tmp_path):
     check(tmp_path, ["begun", None], partial(kill_at, tmp_path))

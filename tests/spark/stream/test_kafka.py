@@ -82,6 +82,7 @@ def drive(module, folder, servers, *arguments, code):
     assert done.returncode == code, done.stderr[-3000:]
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.xdist_group("kafka")
