@@ -62,6 +62,16 @@ def test_small_boxes_are_cut_like_space(dimensions, most):
     assert met_per_event(boxes, shards, 16) < most
 
 
+@pytest.mark.parametrize("wanted", [2, 3, 5, 6, 7, 11, 16])
+def test_any_number_of_shards_is_of_even_size(wanted):
+    """The largest shard decides the memory of a worker."""
+    centre = RANDOM.random((20_000, 3))
+    boxes = Boxes.of(centre - 0.01, centre + 0.01)
+    placing, shards = placed(boxes, wanted)
+    assert placing.shards == wanted
+    assert np.bincount(shards).max() < 1.05 * boxes.rows / wanted
+
+
 def test_few_of_many_attributes():
     """Cut by space, most boxes would be in most places: here an event misses most shards."""
     n, d = 20_000, 20

@@ -1,11 +1,12 @@
 """Which shard a subscription goes to: near its like, so that the hulls of shards overlap little.
 
 A sample of the subscriptions is cut in two, and each part again, until there are enough parts. A
-part is cut at the median of one attribute, the one on which the hulls of both halves are then the
-shortest. Where that hardly helps, as some of its subscriptions don't mention the attribute, the
-part is first dealt out by attribute: each subscription goes with those that are narrowest on the
-same one. So an event lies in the hulls of few shards, also where boxes mention few of many
-attributes.
+part of an even number of shards is cut at the median of one attribute, one of three shards at a
+third of them, and so on: so all shards are of about the same size. The attribute is the one on
+which the hulls of both parts are then the shortest. Where that hardly helps, as some of its
+subscriptions don't mention the attribute, the part is first dealt out by attribute: each
+subscription goes with those that are narrowest on the same one. So an event lies in the hulls of
+few shards, also where boxes mention few of many attributes.
 
 Places are counted in bounds of the sample, never measured in coordinates.
 """
@@ -130,7 +131,8 @@ def _cut(ranks: _Ranks, wanted: int, number: int, *, mixed: bool) -> tuple[_Part
     rows = len(ranks.first)
     if wanted < 2 or rows < 2:
         return _Shard(number, wanted), number + wanted
-    halves = [(*_median(ranks, axis), axis) for axis in range(ranks.first.shape[1])]
+    lower = wanted // 2 / wanted
+    halves = [(*_quantile(ranks, axis, lower), axis) for axis in range(ranks.first.shape[1])]
     work, cut, axis = min(halves, key=lambda half: (half[0], half[2]))
     if mixed and work > _HELPS:
         return _cut_by_axis(ranks, wanted, number)
@@ -138,9 +140,9 @@ def _cut(ranks: _Ranks, wanted: int, number: int, *, mixed: bool) -> tuple[_Part
         return _Shard(number, wanted), number + wanted
     upper = ranks.middles(axis) >= cut
     share = min(wanted - 1, max(1, round(wanted * float((~upper).mean()))))
-    lower, number = _cut(ranks.of(np.flatnonzero(~upper)), share, number, mixed=mixed)
-    higher, number = _cut(ranks.of(np.flatnonzero(upper)), wanted - share, number, mixed=mixed)
-    return _Halves(axis, cut, lower, higher), number
+    below, number = _cut(ranks.of(np.flatnonzero(~upper)), share, number, mixed=mixed)
+    above, number = _cut(ranks.of(np.flatnonzero(upper)), wanted - share, number, mixed=mixed)
+    return _Halves(axis, cut, below, above), number
 
 
 def _cut_by_axis(ranks: _Ranks, wanted: int, number: int) -> tuple[_Part, int]:
@@ -154,13 +156,15 @@ def _cut_by_axis(ranks: _Ranks, wanted: int, number: int) -> tuple[_Part, int]:
     return _ByAxis(parts, next(iter(parts.values()))), number
 
 
-def _median(ranks: _Ranks, axis: int) -> tuple[float, int]:
-    """Return the work that a cut in two halves leaves, and where to cut; infinite: it can't be.
+def _quantile(ranks: _Ranks, axis: int, lower: float) -> tuple[float, int]:
+    """Return the work that a cut in two leaves, and where to cut; infinite: it can't be.
+
+    lower   the share of subscriptions below the cut
 
     Work is subscriptions times the length of the hull that they are in.
     """
     middles = ranks.middles(axis)
-    cut = int(np.median(middles))
+    cut = int(np.quantile(middles, lower))
     if not (middles < cut).any():
         cut += 1
     upper = middles >= cut
