@@ -228,10 +228,7 @@ def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: b
     """Return events as points, (events, d)."""
     if not space.patterns:
         return _points(rows, space, ignore_unknown)
-    with TEXTS.batch() as keep_texts:
-        points = _points(rows, space, ignore_unknown)
-        keep_texts(points)
-    return points
+    return TEXTS.keep(lambda: _points(rows, space, ignore_unknown))
 
 
 def _points(rows: Sequence[dict[str, Any]], space: Space, ignore_unknown: bool) -> F64:

@@ -7,7 +7,7 @@ from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from tests.support import adversarial, strategies
-from tests.support.conformance import as_sets
+from tests.support.conformance import as_sets, streamed
 
 CASES = adversarial.cases()
 
@@ -21,17 +21,6 @@ def some_boxes(n, d, seed=0, width=0.1, mentions=None):
         free = rng.random((n, d)).argsort(axis=1) >= mentions
         lo[free], hi[free] = -np.inf, np.inf
     return Boxes.of(lo, hi), rng.random((300, d))
-
-
-def streamed(matcher, points, buffer):
-    """Rows by event from a stream of small pieces; each piece keeps to the buffer."""
-    answer = [[] for _ in points]
-    for first, piece in matcher.stream(points, buffer):
-        assert len(piece.rows) <= buffer
-        for event in range(len(piece.offsets) - 1):
-            answer[first + event] += piece.of(event).tolist()
-    assert all(len(rows) == len(set(rows)) for rows in answer)
-    return [set(rows) for rows in answer]
 
 
 @given(strategies.boxes_and_points(), st.integers(1, 9))

@@ -13,7 +13,7 @@ from rangecast.match.scan import Scan
 from rangecast.match.tiles import Tiles
 from rangecast.model.boxes import Boxes
 from tests.support import adversarial, strategies
-from tests.support.conformance import as_sets, check_matcher
+from tests.support.conformance import as_sets, check_matcher, streamed
 
 CASES = adversarial.cases()
 INF = np.inf
@@ -34,16 +34,6 @@ def borders(index):
         at = origin + cells * 128 / scale if scale else np.array([origin])
         made.append(np.concatenate([at, np.nextafter(at, -INF), np.nextafter(at, INF), [INF]]))
     return made
-
-
-def streamed(index, points, buffer):
-    answer = [[] for _ in points]
-    for first, piece in index.stream(points, buffer):
-        assert len(piece.rows) <= buffer
-        for event in range(len(piece.offsets) - 1):
-            answer[first + event] += piece.of(event).tolist()
-    assert all(len(rows) == len(set(rows)) for rows in answer)
-    return [set(rows) for rows in answer]
 
 
 @given(strategies.boxes_and_points(), st.integers(1, 9))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -64,6 +64,17 @@ def by_hand(boxes: Boxes, points: np.ndarray) -> list[set[int]]:
                 rows.add(row)
         answer.append(rows)
     return answer
+
+
+def streamed(matcher: Any, points: Any, buffer: int) -> list[set[int]]:
+    """Return the rows of each event from a stream of small pieces; each keeps to the buffer."""
+    answer: list[list[int]] = [[] for _ in points]
+    for first, piece in matcher.stream(points, buffer):
+        assert len(piece.rows) <= buffer
+        for event in range(len(piece.offsets) - 1):
+            answer[first + event] += piece.of(event).tolist()
+    assert all(len(rows) == len(set(rows)) for rows in answer)
+    return [set(rows) for rows in answer]
 
 
 def as_sets(matches: MatchRows) -> list[set[int]]:

@@ -92,7 +92,7 @@ def expected(
 
 
 def reminders(policy: PolicyOf, own: list[Told], end: int) -> list[int]:
-    """Return when the stays of an object are told again."""
+    """Return when the stays of an object are notified again."""
     found = []
     begun = None
     for row in [*own, Told(end, "", "exit")]:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
 
 _ROOM = 4096
 """Texts of a segment."""
@@ -95,6 +96,13 @@ class TextStore:
                 if not self._encoding[first]:
                     del self._encoding[first]
                 self._drop()
+
+    def keep(self, encode: Callable[[], F64]) -> F64:
+        """Return the points that a function encodes; they keep their texts while they live."""
+        with self.batch() as keep_texts:
+            points = encode()
+            keep_texts(points)
+        return points
 
     def _keep(self, points: Any, first: int) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ what a Python program holds. Both end in `Events`: ids and an array of coordinat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,12 +134,8 @@ class EventFile:
         seen: set[str] = set()
         for rows in self._records:
             seen.update(rows.batch.columns)
-            if self.space.patterns:
-                with TEXTS.batch() as keep_texts:
-                    points = self._points(rows)
-                    keep_texts(points)
-            else:
-                points = self._points(rows)
+            has_texts = bool(self.space.patterns)
+            points = TEXTS.keep(partial(self._points, rows)) if has_texts else self._points(rows)
             yield rows, points
         valued = self.space.valued
         absent = [
@@ -202,10 +198,7 @@ def encode_event(
         event = _by_name(event, space, ignore_unknown=ignore_unknown)
     if not space.patterns:
         return _point(event, space, ignore_unknown, nan)
-    with TEXTS.batch() as keep_texts:
-        point = _point(event, space, ignore_unknown, nan)
-        keep_texts(point)
-    return point
+    return TEXTS.keep(lambda: _point(event, space, ignore_unknown, nan))
 
 
 def _point(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: str) -> F64:

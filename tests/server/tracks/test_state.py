@@ -89,8 +89,8 @@ def test_a_full_disk_delays_transitions_and_loses_none(tmp_path: Path) -> None:
     run(work())
 
 
-def test_tracks_outlive_the_events_that_made_them(tmp_path: Path) -> None:
-    """Retention has dropped them: the snapshot has what follows from them."""
+def test_a_snapshot_has_the_tracks(tmp_path: Path) -> None:
+    """A start from the newest snapshot goes on with the objects that were inside."""
 
     async def work() -> None:
         service = Service(tmp_path, durability="none")
