@@ -48,8 +48,8 @@ from rangecast.model.sets.rowstore import (
     no_rows,
     terms_of,
 )
-from rangecast.model.shapes.candidates import Verifier
-from rangecast.model.shapes.verify import without_places
+from rangecast.model.shapes.verification.candidates import Verifier
+from rangecast.model.shapes.verification.places import without_places
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
 from rangecast.model.validation.inputs import as_boxes, as_filter, as_replacements

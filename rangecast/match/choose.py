@@ -34,7 +34,7 @@ from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
-from rangecast.model.shapes.verify import places_of, without_places
+from rangecast.model.shapes.verification.places import places_of, without_places
 
 
 class Index(Protocol):

@@ -33,7 +33,7 @@ from rangecast.match.slabs.index import Slabs
 from rangecast.match.tiles import Tiles
 from rangecast.match.warmup import Starting
 from rangecast.model.sets.live_view import IndexPart, LiveView
-from rangecast.model.shapes.candidates import verify_one
+from rangecast.model.shapes.verification.candidates import verify_one
 
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""

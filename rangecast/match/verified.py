@@ -14,7 +14,11 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32
 from rangecast.match.result import MatchRows
 from rangecast.model.boxes import Boxes, as_points
-from rangecast.model.shapes.candidates import CandidateCounts, Verifier, bounds_of_boxes
+from rangecast.model.shapes.verification.candidates import (
+    CandidateCounts,
+    Verifier,
+    bounds_of_boxes,
+)
 
 
 class Unverified(Protocol):

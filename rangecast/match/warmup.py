@@ -14,7 +14,7 @@ from rangecast.match.scan import Scan
 from rangecast.match.slabs.lanes import search_batch
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
-from rangecast.model.shapes.verify import without_places
+from rangecast.model.shapes.verification.places import without_places
 
 _VERB = "match"
 

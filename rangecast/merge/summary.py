@@ -44,7 +44,7 @@ from rangecast.model.io.rejected import RejectedTarget
 from rangecast.model.io.tables import table_of
 from rangecast.model.sets.base import Subscription, SubscriptionSet
 from rangecast.model.sets.members import Id, as_id
-from rangecast.model.shapes.verify import without_places
+from rangecast.model.shapes.verification.places import without_places
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,

@@ -22,7 +22,7 @@ from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.shapes.geometry import number_text
-from rangecast.model.shapes.verify import Places, places_of, words_hold
+from rangecast.model.shapes.verification.places import Places, places_of, words_hold
 from rangecast.model.shapes.words import distance_text, literals_of
 from rangecast.model.space import Space
 from rangecast.model.text.explain import compared as compared_text

@@ -16,9 +16,9 @@ from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds
-from rangecast.model.shapes.candidates import Verifier, bounds_of_boxes
-from rangecast.model.shapes.programs import Programs, holds
-from rangecast.model.shapes.verify import places_of
+from rangecast.model.shapes.verification.candidates import Verifier, bounds_of_boxes
+from rangecast.model.shapes.verification.places import places_of
+from rangecast.model.shapes.verification.programs import Programs, holds
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best
 from rangecast.rank.scores.combine import joined, nothing, number_of

@@ -9,7 +9,7 @@ from rangecast.kernels.ahead import WHY, Interim, starts_plainly
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
-from rangecast.model.shapes.verify import without_places
+from rangecast.model.shapes.verification.places import without_places
 from rangecast.rank.choose import Index, build, choose
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best

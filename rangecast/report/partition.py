@@ -8,7 +8,7 @@ polygon lies on them exactly (a T-junction), so that parts find their twins. Of 
     a corner inside of another polygon          is an overlap
     a loop around something that is no polygon  is a gap
 
-Signs are exact (`model.shapes.predicates`). Corners on edges, and corners inside of polygons, are
+Signs are exact (`model.shapes.exact`). Corners on edges, and corners inside of polygons, are
 found by the indexes of matching; edges that cross by comparing each edge without a twin with those
 beside it, in order of x.
 """
@@ -29,8 +29,8 @@ from rangecast.kernels.jit import jit
 from rangecast.match.choose import build
 from rangecast.model.attributes.places import Location, Place
 from rangecast.model.boxes import Boxes
+from rangecast.model.shapes.exact.predicates import orientation
 from rangecast.model.shapes.geometry import Polygons, number_text
-from rangecast.model.shapes.predicates import orientation
 from rangecast.model.shapes.words import literals_of
 from rangecast.model.space import Space
 

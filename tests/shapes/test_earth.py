@@ -12,9 +12,9 @@ from geographiclib.geodesic import Geodesic
 
 from rangecast import Engine, FilterError, Location, Number, Space
 from rangecast.model.filters.filter import Filter
-from rangecast.model.shapes.geodesic import side_of_great_circle, vector_of
-from rangecast.model.shapes.sphere import RADIUS, ellipsoid_distance, sphere_distance
-from rangecast.model.shapes.verify import places_of, words_hold
+from rangecast.model.shapes.exact.geodesic import side_of_great_circle, vector_of
+from rangecast.model.shapes.exact.sphere import RADIUS, ellipsoid_distance, sphere_distance
+from rangecast.model.shapes.verification.places import places_of, words_hold
 from tests.support.seeds import seeds
 
 WGS84 = Geodesic.WGS84

@@ -16,7 +16,7 @@ from rangecast.errors import RangecastError, UsageError
 from rangecast.match.scan import Scan
 from rangecast.merge import ExactSummary, Summary
 from rangecast.model.encoding.events import encode_events
-from rangecast.model.shapes.verify import without_places
+from rangecast.model.shapes.verification.places import without_places
 from rangecast.notify import Board
 from tests.support.server.served import Served
 

@@ -13,7 +13,7 @@ import shapely
 
 from rangecast import Engine, FilterError, Number, Point, Space
 from rangecast.model.filters.filter import Filter
-from rangecast.model.shapes.predicates import orientation, side_of_circle
+from rangecast.model.shapes.exact.predicates import orientation, side_of_circle
 from tests.shapes.oracle import Draw, polygon_holds, wkt
 from tests.support.seeds import seeds
 

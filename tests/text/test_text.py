@@ -31,7 +31,7 @@ from rangecast.model.attributes import text_store
 from rangecast.model.attributes.patterns import order_of, range_of_prefix
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.filter import Filter
-from rangecast.model.shapes.verify import without_places
+from rangecast.model.shapes.verification.places import without_places
 from rangecast.model.text.forms import words_in
 from tests.text.oracle import Draw, holds, words_of
 

@@ -21,8 +21,8 @@ from rangecast.model.arithmetic.comparisons import (
 from rangecast.model.arithmetic.programs import compare, sides
 from rangecast.model.attributes.residuals import Arithmetic
 from rangecast.model.shapes.geometry import number_text
-from rangecast.model.shapes.programs import Programs
-from rangecast.model.shapes.verify import Places
+from rangecast.model.shapes.verification.places import Places
+from rangecast.model.shapes.verification.programs import Programs
 from rangecast.model.space import Space
 
 _ASKED = {"<": "less than ", "<=": "at most ", ">": "more than ", ">=": "at least ", "=": ""}

@@ -13,7 +13,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import I32, I64
 from rangecast.model.sets.rowstore import RowArrays
-from rangecast.model.shapes.candidates import Verifier
+from rangecast.model.shapes.verification.candidates import Verifier
 
 MatchIndex = TypeVar("MatchIndex")
 RankPart = TypeVar("RankPart")

@@ -1,5 +1,5 @@
 """Shapes: circles, polygons and corridors, verified exactly on the candidates of an index.
 
 text of a filter -> syntax -> geometry -> cover (boxes for the index)
-\\-> programs (flat arrays) -> predicates (kernels)
+                                     \\-> verification (flat arrays) -> exact (predicates)
 """

@@ -18,7 +18,7 @@ from rangecast.kernels.jit import jit
 from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.shapes.cover import has_one_box
-from rangecast.model.shapes.rings import crossing, meet
+from rangecast.model.shapes.exact.rings import crossing, meet
 
 _DIGITS = 18
 """Digits of a number that is read here: they fit into 64 bits."""

@@ -23,9 +23,10 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.jit import jit
+from rangecast.model.shapes.exact.predicates import locate, orientation, side_of_circle
+from rangecast.model.shapes.exact.sphere import ellipsoid_distance, sphere_distance
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons
-from rangecast.model.shapes.predicates import locate, orientation, side_of_circle
-from rangecast.model.shapes.programs import (
+from rangecast.model.shapes.verification.programs import (
     CLOSED,
     ELLIPSOID_CIRCLE,
     PLANE_CIRCLE,
@@ -33,7 +34,6 @@ from rangecast.model.shapes.programs import (
     SPHERE_CIRCLE,
     STRAIGHT_POLYGON,
 )
-from rangecast.model.shapes.sphere import ellipsoid_distance, sphere_distance
 from rangecast.model.shapes.words import Asked
 
 _MAX_PAIRS, _MAX_TOUCHING = 1 << 28, 1 << 18

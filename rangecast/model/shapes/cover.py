@@ -14,9 +14,9 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.jit import jit
+from rangecast.model.shapes.exact.predicates import locate, orientation
+from rangecast.model.shapes.exact.sphere import BAND, bounds_of_cap
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
-from rangecast.model.shapes.predicates import locate, orientation
-from rangecast.model.shapes.sphere import BAND, bounds_of_cap
 
 MAX_BOXES = 16
 """Boxes of a polygon."""

@@ -8,19 +8,19 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64
 from rangecast.model.shapes.earth import unit_vectors
+from rangecast.model.shapes.exact.sphere import (
+    ellipsoid_distance,
+    segment_distance,
+    sphere_distance,
+    unit_vector,
+)
 from rangecast.model.shapes.geometry import Circle, Corridor
-from rangecast.model.shapes.programs import (
+from rangecast.model.shapes.verification.programs import (
     ELLIPSOID_CIRCLE,
     PLANE_CIRCLE,
     PLANE_CORRIDOR,
     PLANE_POLYGON,
     Literal,
-)
-from rangecast.model.shapes.sphere import (
-    ellipsoid_distance,
-    segment_distance,
-    sphere_distance,
-    unit_vector,
 )
 
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from rangecast.errors import abbreviate
 from rangecast.kernels.arrays import F64
-from rangecast.model.shapes.predicates import MAX_COORDINATE, MIN_COORDINATE
-from rangecast.model.shapes.rings import crossing
+from rangecast.model.shapes.exact.predicates import MAX_COORDINATE, MIN_COORDINATE
+from rangecast.model.shapes.exact.rings import crossing
 
 MAX_CORNERS = 100_000
 """Corners of one shape."""

@@ -16,6 +16,7 @@ from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.cover import Cell, cover_earth, cover_plane
 from rangecast.model.shapes.distances import distance_to_border
 from rangecast.model.shapes.earth import cover_geodesic, on_earth
+from rangecast.model.shapes.exact.predicates import MAX_COORDINATE
 from rangecast.model.shapes.geometry import (
     Circle,
     Corridor,
@@ -25,8 +26,8 @@ from rangecast.model.shapes.geometry import (
     check_rings,
     number_text,
 )
-from rangecast.model.shapes.predicates import MAX_COORDINATE
-from rangecast.model.shapes.programs import (
+from rangecast.model.shapes.syntax import Call, Length, read_call, read_length, shape_text
+from rangecast.model.shapes.verification.programs import (
     BORDERS,
     CLOSED,
     EARTH_CORRIDOR,
@@ -40,7 +41,6 @@ from rangecast.model.shapes.programs import (
     STRAIGHT_POLYGON,
     Literal,
 )
-from rangecast.model.shapes.syntax import Call, Length, read_call, read_length, shape_text
 
 _DISTANCE = re.compile(r"(distance\(.*\)) (<=?|>=?) (.*)", re.DOTALL)
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}

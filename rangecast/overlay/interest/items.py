@@ -18,7 +18,7 @@ from rangecast.errors import FilterError, FrameError
 from rangecast.model.attributes.text import String
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
-from rangecast.model.shapes.verify import places_of, without_places
+from rangecast.model.shapes.verification.places import places_of, without_places
 from rangecast.model.space import Space
 from rangecast.overlay.interest.range_line import Curve
 from rangecast.overlay.wire.frames import (

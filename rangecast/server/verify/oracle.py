@@ -18,7 +18,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.events import encode_event
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
-from rangecast.model.shapes.verify import places_of, without_places, words_hold
+from rangecast.model.shapes.verification.places import places_of, without_places, words_hold
 from rangecast.model.space import Space
 from rangecast.server.state.edits import (
     AnyEdit,

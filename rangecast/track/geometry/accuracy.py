@@ -15,8 +15,8 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes.base import Integer, Number
 from rangecast.model.attributes.places import Place
 from rangecast.model.shapes.distances import distance_to_border
-from rangecast.model.shapes.sphere import BAND, bounds_of_cap
-from rangecast.model.shapes.verify import places_of, words_hold
+from rangecast.model.shapes.exact.sphere import BAND, bounds_of_cap
+from rangecast.model.shapes.verification.places import places_of, words_hold
 from rangecast.model.space import Space
 from rangecast.track.geometry.extents import Extents
 from rangecast.track.geometry.forms import Alternative, Shaped, Term

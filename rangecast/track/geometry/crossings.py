@@ -11,8 +11,8 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes.places import Place
 from rangecast.model.shapes.earth import unit_vectors
-from rangecast.model.shapes.sphere import RADIUS
-from rangecast.model.shapes.verify import places_of
+from rangecast.model.shapes.exact.sphere import RADIUS
+from rangecast.model.shapes.verification.places import places_of
 from rangecast.model.space import Space
 from rangecast.track.geometry.accuracy import Accuracy
 from rangecast.track.geometry.extents import Extents

@@ -20,6 +20,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import Box
 from rangecast.model.filters.text import text_of
+from rangecast.model.shapes.exact.sphere import BAND, bounds_of_cap
 from rangecast.model.shapes.geometry import (
     MAX_CORNERS,
     Circle,
@@ -30,9 +31,8 @@ from rangecast.model.shapes.geometry import (
     ShapeError,
     number_text,
 )
-from rangecast.model.shapes.programs import STRAIGHT_POLYGON
-from rangecast.model.shapes.sphere import BAND, bounds_of_cap
 from rangecast.model.shapes.syntax import read_length, shape_text
+from rangecast.model.shapes.verification.programs import STRAIGHT_POLYGON
 from rangecast.model.shapes.words import MAX_RADIUS, Asked
 from rangecast.model.space import Space
 from rangecast.track.geometry.forms import plain_boxes

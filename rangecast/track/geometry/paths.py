@@ -20,9 +20,15 @@ from rangecast.kernels.arrays import F64
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes.base import MISSING
 from rangecast.model.shapes.earth import unit_vectors
+from rangecast.model.shapes.exact.predicates import orientation
+from rangecast.model.shapes.exact.sphere import (
+    ellipsoid_distance,
+    segment_distance,
+    unit_vector,
+)
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons
-from rangecast.model.shapes.predicates import orientation
-from rangecast.model.shapes.programs import (
+from rangecast.model.shapes.verification.places import Places, word_holds
+from rangecast.model.shapes.verification.programs import (
     CLOSED,
     ELLIPSOID_CIRCLE,
     GEODESIC_POLYGON,
@@ -30,12 +36,6 @@ from rangecast.model.shapes.programs import (
     PLANE_CORRIDOR,
     PLANE_POLYGON,
 )
-from rangecast.model.shapes.sphere import (
-    ellipsoid_distance,
-    segment_distance,
-    unit_vector,
-)
-from rangecast.model.shapes.verify import Places, word_holds
 from rangecast.model.shapes.words import Asked
 from rangecast.track.geometry.forms import Alternative, Shaped, Term
 

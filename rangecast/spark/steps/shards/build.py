@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StructType
 
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
-from rangecast.model.shapes.verify import places_of, without_places
+from rangecast.model.shapes.verification.places import places_of, without_places
 from rangecast.model.space import Space
 from rangecast.spark import packs
 from rangecast.spark.columns import as_spark_ids

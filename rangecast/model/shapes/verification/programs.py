@@ -34,9 +34,8 @@ from rangecast.kernels.jit import jit
 from rangecast.model.arithmetic.programs import comparison_holds
 from rangecast.model.shapes.bulk import Rings
 from rangecast.model.shapes.earth import holds_north_pole, unit_vectors
-from rangecast.model.shapes.geodesic import in_geodesic, vectors_of
-from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
-from rangecast.model.shapes.predicates import (
+from rangecast.model.shapes.exact.geodesic import in_geodesic, vectors_of
+from rangecast.model.shapes.exact.predicates import (
     BORDER,
     INSIDE,
     ORIENTATION_ERROR,
@@ -44,14 +43,15 @@ from rangecast.model.shapes.predicates import (
     cross_edge,
     side_of_circle,
 )
-from rangecast.model.shapes.rings import stripe_count
-from rangecast.model.shapes.sphere import (
+from rangecast.model.shapes.exact.rings import stripe_count
+from rangecast.model.shapes.exact.sphere import (
     BAND,
     ellipsoid_distance,
     segment_distance,
     squared_chord,
     unit_vector,
 )
+from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
 from rangecast.model.text.programs import text_holds
 
 PLANE_POLYGON, STRAIGHT_POLYGON, GEODESIC_POLYGON = 0, 1, 2

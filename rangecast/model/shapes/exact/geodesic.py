@@ -14,7 +14,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64
 from rangecast.kernels.jit import jit
-from rangecast.model.shapes.predicates import (
+from rangecast.model.shapes.exact.predicates import (
     BORDER,
     INSIDE,
     OUTSIDE,
@@ -22,7 +22,7 @@ from rangecast.model.shapes.predicates import (
     orientation,
     sign_of_sum,
 )
-from rangecast.model.shapes.sphere import unit_vector
+from rangecast.model.shapes.exact.sphere import unit_vector
 
 _ERROR = 2e-15
 """More than the rounding of a determinant of three unit vectors."""

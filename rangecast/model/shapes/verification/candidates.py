@@ -20,7 +20,8 @@ from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_si
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds, append, no_rows
-from rangecast.model.shapes.programs import (
+from rangecast.model.shapes.verification.places import places_of
+from rangecast.model.shapes.verification.programs import (
     DOUBTFUL,
     LITERAL,
     PLANE_RING,
@@ -30,7 +31,6 @@ from rangecast.model.shapes.programs import (
     in_ring,
     literal_holds,
 )
-from rangecast.model.shapes.verify import places_of
 from rangecast.model.space import Space
 
 _SEVERAL = -1

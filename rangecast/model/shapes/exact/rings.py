@@ -12,7 +12,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.jit import jit
-from rangecast.model.shapes.predicates import orientation
+from rangecast.model.shapes.exact.predicates import orientation
 
 
 @jit

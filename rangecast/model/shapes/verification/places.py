@@ -1,7 +1,7 @@
 """The places of a space, and the programs of their words.
 
 An index is built over boxes without the axes of places (`without_places`), so its rows are
-candidates, whose words are verified (`rangecast.model.shapes.candidates`).
+candidates, whose words are verified (`rangecast.model.shapes.verification.candidates`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rangecast.model.attributes.places import Place
 from rangecast.model.attributes.residuals import Arithmetic, Residual
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.bulk import Rings
-from rangecast.model.shapes.programs import (
+from rangecast.model.shapes.verification.programs import (
     ARITHMETIC,
     BORDERS,
     TEXT,
