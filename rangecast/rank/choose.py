@@ -20,7 +20,7 @@ from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_
 from rangecast.model.shapes.verification.places import without_places
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
-from rangecast.rank.papers.ir import ir
+from rangecast.rank.papers.ir import IrTrees
 from rangecast.rank.papers.rtree import TREE_OPTIONS, rtree
 from rangecast.rank.papers.segment import segment
 from rangecast.rank.papers.sopt import sopt
@@ -51,7 +51,7 @@ INDEXES: dict[str, Callable[..., Index]] = {
     "interval": partial(Trees, "interval", interval),
     "interval-ends": partial(Trees, "interval-ends", partial(interval, by_ends=True)),
     "rtree": partial(Trees, "rtree", rtree),
-    "ir": partial(Trees, "ir", ir),
+    "ir": IrTrees,
     "sopt": partial(Trees, "sopt", sopt),
     "slabs": Slabs,
 }

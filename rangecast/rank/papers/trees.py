@@ -40,6 +40,11 @@ class Trees:
         self._lookup = lookup_of(boxes) if relaxed else None
 
     @property
+    def rows(self) -> int:
+        """Number of subscriptions."""
+        return self.boxes.rows
+
+    @property
     def memory(self) -> int:
         """Bytes of the trees and, to look boxes up by, of the terms; the boxes aren't counted."""
         arrays = self.source.arrays
@@ -64,7 +69,7 @@ class Trees:
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event."""
         events = checked(points, self.boxes.dimensions, k)
-        k = min(k, self.boxes.rows)
+        k = min(k, self.rows)
         rows, scores, counts = new_best(len(events), k)
         counters = new_counters()
         cursor = self._shape.cursor(self.boxes.dimensions)
@@ -72,7 +77,7 @@ class Trees:
         if self._lookup is None:
             best_exact(self.source.table, *given, rows, scores, counts, counters)
         else:
-            seen = new_seen(self.boxes.rows, self.boxes.dimensions)
+            seen = new_seen(self.rows, self.boxes.dimensions)
             tables = self.source.table, self._lookup.table, self._combine
             best_relaxed(*tables, *given, seen.table, rows, scores, counts, counters)  # type: ignore[arg-type]
         return Best(rows, scores, counts, Work.of(counters))
