@@ -8,6 +8,7 @@ it is a scan that takes 64 at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from rangecast.cover.blocks.index import Blocks
@@ -15,14 +16,14 @@ from rangecast.cover.index import Index
 from rangecast.cover.papers.kdtree import KdTree
 from rangecast.cover.papers.zcurve import ZCurve
 from rangecast.cover.scan import Scan
-from rangecast.model.index_options import NO_OPTIONS, read_index
+from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index, whole
 
 
 class Plan(NamedTuple):
     """An index, and how it is used."""
 
     name: str
-    build: Callable[[int], Index]
+    build: Callable[..., Index]
     roots_only: bool
     """Whether it holds the roots alone if that is enough; the paper's hold everything."""
 
@@ -35,7 +36,22 @@ INDEXES: dict[str, Plan] = {
 }
 
 
+OPTIONS: dict[str, Options] = {
+    **dict.fromkeys(("auto", *INDEXES), NO_OPTIONS),
+    "kdtree": {"overflow": whole("overflow", 2), "underflow": whole("underflow", 0)},
+}
+"""The options of each of them: boxes past which a bucket splits, and below which it is joined."""
+
+
+def check_index(index: str) -> NamedIndex:
+    """Return the index that a text such as `kdtree:overflow=64` names; reject any other text."""
+    return read_index(index, OPTIONS, " for covering")
+
+
 def choose(index: str) -> Plan:
-    """Return the index of this name."""
-    name = read_index(index, dict.fromkeys(("auto", *INDEXES), NO_OPTIONS)).name
-    return INDEXES["blocks" if name == "auto" else name]
+    """Return the index of this name, with its options."""
+    name, arguments = check_index(index)
+    if name == "auto":
+        return INDEXES["blocks"]
+    plan = INDEXES[name]
+    return plan._replace(name=index, build=partial(plan.build, **arguments))

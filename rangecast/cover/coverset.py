@@ -83,6 +83,7 @@ class CoverSet(SubscriptionSet):
         number, plan, d = _checked_k(k), choose(index), len(self.space)
         roots_only = plan.roots_only and number == 1
         self._live = Live(plan.build(d), d, number, roots_only=roots_only)
+        self._index = plan.name
         self._ids: AnyArray = np.empty(0, object)
         """By row."""
         self._nesting = Nesting(self.space)
@@ -215,8 +216,8 @@ class CoverSet(SubscriptionSet):
 
     @property
     def index(self) -> str:
-        """The name of the covering index."""
-        return self._live.index.name
+        """The covering index: its name, and its options as they were given."""
+        return self._index
 
     @property
     def work(self) -> Work:

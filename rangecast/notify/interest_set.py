@@ -49,7 +49,7 @@ class InterestSet(MemberSet, ABC):
         return self.engine.region(interest, where)
 
     def unsubscribe(self, interest: Id) -> None:
-        """Remove an interest. (A sketch stays as it is: it may cover too much.)"""
+        """Remove an interest."""
         self._drop(self._members.release(interest))
 
     def replace(self, interest: Id, *where: Any, k: int | None = None) -> Any:

@@ -478,3 +478,35 @@ def test_a_region_that_lies_wholly_inside_needs_no_comparisons():
     live.subscribe(-2, "a0 between -2000 and 2000")  # it covers everything
     assert len(live.covered_by(-2)) == 0
     assert live.work.late.comparisons - before < n / 5
+
+
+@pytest.mark.parametrize("limits", ["overflow=2,underflow=1", "overflow=5", "overflow=400"])
+def test_the_limits_of_buckets_never_change_a_message(limits, tmp_path):
+    index = f"kdtree:{limits}" if "underflow" in limits else f"kdtree:{limits},underflow=0"
+    rng = np.random.default_rng(3)
+    boxes = random_boxes(rng, 80, 2)
+    commands = rng.integers(0, boxes.rows, 300).tolist()
+    graph = CoverSet(space_of(2), index=index)
+    play(graph, boxes, commands, 9)
+    assert graph.index == index
+    graph.save(tmp_path / "set")
+    assert CoverSet.open(tmp_path / "set").index == index
+
+
+def test_small_buckets_visit_more_nodes():
+    rng = np.random.default_rng(3)
+    lo = rng.random((2_000, 2))
+    work = []
+    for overflow in (4, 128):
+        graph = CoverSet(space_of(2), index=f"kdtree:overflow={overflow},underflow=1")
+        graph.subscribe_many(Boxes.of(lo, lo + rng.random((2_000, 2)) * 0.01))
+        work.append(graph.work)
+    nodes = [sum(cost.nodes for cost in one) for one in work]
+    assert nodes[0] > 2 * nodes[1]
+
+
+def test_limits_of_buckets_that_would_join_what_was_split_are_rejected():
+    with pytest.raises(UsageError, match="an overflow of 40 or more"):
+        CoverSet(space_of(1), index="kdtree:underflow=20")
+    with pytest.raises(UsageError, match="index 'blocks' takes no options"):
+        CoverSet(space_of(1), index="blocks:overflow=2")

@@ -186,3 +186,24 @@ def test_upserting_interests_adds_what_is_new_and_replaces_what_exists(space):
     assert (board[5].k, len(board)) == (1, 4)
     messages = board.remove("a")
     assert set(board.affected_interests(messages)) == {2, 5}
+
+
+def test_a_sketch_is_tightened_when_interests_leave():
+    """Where all interests have left, a change sends nothing; those that stay still hear of all."""
+    rng = np.random.default_rng(4)
+    left = np.sort(rng.random((400, 2)), axis=1) * 10
+    right = 90 + np.sort(rng.random((40, 2)), axis=1) * 10
+    ends = np.concatenate([left, right])
+    positions, values = rng.random(500) * 100, rng.random(500)
+    objects = {"id": range(500), "position": positions, "value": values}
+    interests = {"id": range(440), "position_lo": ends[:, 0], "position_hi": ends[:, 1]}
+    board = Board(2, objects=objects, interests=interests, sketch=8)
+    inside = np.flatnonzero(positions < 10)
+    assert sum(len(board.set_value(int(one), -1.0 - one)) for one in inside) > 0
+    for interest in range(412):  # a few of the others, too: rectangles aren't drawn at each
+        board.unsubscribe(interest)
+    assert sum(len(board.set_value(int(one), 2.0 + one)) for one in inside) == 0
+    lists = board.lists()
+    for one in np.flatnonzero(positions >= 90).tolist():
+        lists.deliver(board.set_value(one, -rng.random()))
+    assert board.mismatches(lists).tolist() == []

@@ -61,6 +61,8 @@ MATCH_OPTIONS = (
 """Every option of `match.choose.OPTIONS`, by example."""
 RANK_OPTIONS = "Options follow a colon: rtree:branching=50, ir:branching=50, sopt:branching=50."
 """Every option of `rank.choose.OPTIONS`, by example."""
+COVER_OPTIONS = "Options follow a colon: kdtree:overflow=32,underflow=8."
+"""Every option of `cover.choose.OPTIONS`, by example."""
 
 
 def _index(verb: str, choices: Any, about: str) -> Any:
@@ -169,6 +171,9 @@ MatchIndexOption = Annotated[
 ]
 RankIndexOption = Annotated[
     str, _index("rank", RankIndex, f"The structure; auto takes slabs. {RANK_OPTIONS}")
+]
+CoverIndexOption = Annotated[
+    str, _index("cover", CoverIndex, f"With --commands: the covering index. {COVER_OPTIONS}")
 ]
 RejectedFile = Annotated[
     Path | None,

@@ -27,6 +27,7 @@ import numpy as np
 
 from rangecast.cover.index import STALE, Want, consider, is_enough, register
 from rangecast.cover.store import NONE, WIDTH, Store, dominates
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle, edited, opened, pointers
 from rangecast.kernels.grid import cell_of
@@ -252,6 +253,11 @@ class KdTree:
     name = "kdtree"
 
     def __init__(self, dimensions: int, *, overflow: int = OVERFLOW, underflow: int = UNDERFLOW):
+        if 2 * underflow > overflow:
+            raise UsageError(
+                f"a bucket that is joined is at most half full: underflow={underflow} and "
+                f"overflow={overflow}\n  hint: an overflow of {2 * underflow} or more"
+            )
         none = np.empty(0, np.int32)
         notes = np.zeros(9, np.int64)
         notes[OVER], notes[UNDER] = overflow, underflow

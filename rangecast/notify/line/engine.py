@@ -25,6 +25,9 @@ from rangecast.notify.new_interests import Regions, checked_boxes
 from rangecast.notify.subscriber import Interest
 from rangecast.notify.tables import ObjectColumns
 
+_TIGHTENED = 4
+"""A sketch is made anew when a quarter as many interests left as there are: log m work each."""
+
 
 class LineEngine(BoardEngine):
     """The engine of a board without a space."""
@@ -49,6 +52,8 @@ class LineEngine(BoardEngine):
 
     def watch(self, tree: Interests) -> None:
         """Replace all interests by these; with a sketch, only their ends are kept."""
+        self._removed = 0
+        """Interests that left since the sketch was made."""
         self.tree: Interests | Ranges = tree
         """All interests."""
         self.index = tree
@@ -91,11 +96,20 @@ class LineEngine(BoardEngine):
             return range(self.tree.count)
         rows: list[int] = self.tree.add_many(lo, hi).tolist()
         if self.options.sketch is not None:
-            self.index = self.tree.sketch(self.options.sketch)
+            self._sketch_anew()
         return rows
 
     def remove_region(self, row: int) -> None:
         self.tree.remove(row)
+        if self.options.sketch is not None:
+            self._removed += 1
+            if self._removed >= max(self.options.sketch, self.tree.count // _TIGHTENED):
+                self._sketch_anew()
+
+    def _sketch_anew(self) -> None:
+        """Make the sketch from all interests that there are, so that it covers no more."""
+        assert self.options.sketch is not None
+        self.index, self._removed = self.tree.sketch(self.options.sketch), 0
 
     def bounds(self, row: int) -> F64:
         return np.array([self.tree.of(row)])

@@ -10,7 +10,7 @@ import typer
 from rangecast.cli.shared.option_groups import EngineOptions, SubscriptionOptions
 from rangecast.cli.shared.options import (
     CommandsFile,
-    CoverIndex,
+    CoverIndexOption,
     OptionalSubscriptionsFile,
     Output,
     Plot,
@@ -42,9 +42,7 @@ def cover(
             help="With --commands: coverers stored per subscription.",
         ),
     ] = "1",
-    index: Annotated[
-        CoverIndex, typer.Option("--index", help="With --commands: the covering index.")
-    ] = "auto",
+    index: CoverIndexOption = "auto",
     plot: Plot = None,
 ) -> None:
     """Write what covers each subscription: subscription, covered_by (empty: keep it).
