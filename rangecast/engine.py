@@ -115,21 +115,21 @@ class Engine(LiveSet):
         flag("ignore_unknown", ignore_unknown)
         view = self._view
         points, errors = [], dict[int, RangecastError]()
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             try:
                 point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
                 points.append(point)
             except RangecastError as error:
-                errors[place] = error
+                errors[index] = error
             except Exception as error:  # an event whose own methods raise
                 reason = f"{type(error).__name__}: {abbreviate(error)}"
-                errors[place] = UsageError(f"the event can't be read: {reason}")
+                errors[index] = UsageError(f"the event can't be read: {reason}")
         if not points:
             return [*errors.values()]
-        found = joined(_match(view, np.array(points), 1))
-        lists = (by_arrival(view.rows, found.of(number)) for number in range(len(points)))
+        matched = joined(_match(view, np.array(points), 1))
+        lists = (by_arrival(view.rows, matched.of(number)) for number in range(len(points)))
         total = len(points) + len(errors)
-        return [errors[place] if place in errors else next(lists) for place in range(total)]
+        return [errors[index] if index in errors else next(lists) for index in range(total)]
 
     def match_points(self, points: F64, *, threads: Threads = 1) -> Matches:
         """Return the subscriptions that match each point, (events, d): events already encoded.
@@ -137,15 +137,15 @@ class Engine(LiveSet):
         threads   how many threads match, as of `match_many`
         """
         view = self._view
-        given = np.asarray(points, np.float64, order="C")
-        if given.shape == self._one and threads == 1:
-            return Matches(match_one_live(view, given), None, None, view.rows)
-        if given.ndim != 2 or given.shape[1] != len(self.space) or has_nan(given):
+        coordinates = np.asarray(points, np.float64, order="C")
+        if coordinates.shape == self._one and threads == 1:
+            return Matches(match_one_live(view, coordinates), None, None, view.rows)
+        if coordinates.ndim != 2 or coordinates.shape[1] != len(self.space) or has_nan(coordinates):
             raise UsageError(
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
-                f"given: {given.shape}"
+                f"given: {coordinates.shape}"
             )
-        return Matches(_match(view, given, threads), None, None, view.rows)
+        return Matches(_match(view, coordinates, threads), None, None, view.rows)
 
     # ---- ranking
 
@@ -183,16 +183,16 @@ class Engine(LiveSet):
         )
         if options.columns.spans:
             values_of(event)
-            given = encode_events(
+            points = encode_events(
                 [event], self.space, ignore_unknown=ignore_unknown, nan=nan, columns=options.columns
             ).points
         else:
-            given = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
-        parts = options.columns.parts(given, len(self.space))
-        found: list[tuple[Id, float]] = Rankings(
+            points = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
+        parts = options.columns.parts(points, len(self.space))
+        ranking: list[tuple[Id, float]] = Rankings(
             self._rank(view, parts, options), None, None, view.rows
         )[0]
-        return found
+        return ranking
 
     def rank_many(
         self,
@@ -377,13 +377,13 @@ class Engine(LiveSet):
         view = self._view
         count = len(self)
         lines = [f"{self!r}, {self.memory:,} bytes"]
-        for place, part in enumerate(view.parts):
+        for number, part in enumerate(view.parts):
             why = "added to the first since it was built"
-            if not place:
+            if not number:
                 chosen, why = choose(self.boxes(), self.index)
                 why = why if chosen.startswith(part.index.name) else f"to become {chosen}: {why}"
             size = f"{len(part.set_rows):,} rows, {part.index.memory:,} bytes"
-            lines.append(f"part {place + 1}: {part.index.name}, {size}; {why}")
+            lines.append(f"part {number + 1}: {part.index.name}, {size}; {why}")
             for combine, ranked in list(part.rankings.items()):
                 by = "score" if combine is None else f"the {combine} of weights"
                 index = ranked.structure

@@ -100,8 +100,8 @@ class LiveSet(SubscriptionSet):
     def __iter__(self) -> Iterator[Id]:
         """Go through the ids, in order of arrival, of the set as it is at the beginning."""
         view = self._view
-        found: list[Id] = view.rows.ids[view.live()].tolist()
-        return iter(found)
+        ids: list[Id] = view.rows.ids[view.live()].tolist()
+        return iter(ids)
 
     def __getitem__(self, subscription: Id) -> Subscription:
         """Return what a subscription wants, its score and its weights."""
@@ -133,9 +133,9 @@ class LiveSet(SubscriptionSet):
 
     def select(self, subscriptions: Iterable[Id]) -> tuple[Boxes, I64]:
         """Return these subscriptions, and the place of each in the order of arrival."""
-        given = self._members.listed(subscriptions)
+        ids = self._members.listed(subscriptions)
         with self._edits:
-            rows = np.array([self._members.row(one) for one in given], np.int64)
+            rows = np.array([self._members.row(id_) for id_ in ids], np.int64)
             view = self._view
             return boxes_of(view.rows, rows, self.space), view.rows.arrival[rows]
 
@@ -160,10 +160,10 @@ class LiveSet(SubscriptionSet):
     ) -> None:
         """Add a subscription; its id must be new. A weight not given is 1."""
         terms = as_filter(filter, self.space).boxes
-        number, given = score_of(score), weights_of(self.space, weights, None)
+        number, weights_ = score_of(score), weights_of(self.space, weights, None)
         with self._edits:
             new, view = self._members.new(subscription), self._view
-            row = new, terms, number, given, view.arrivals
+            row = new, terms, number, weights_, view.arrivals
             self._publish([new], append_one(view.rows, view.count, *row), arrivals=1)
 
     def subscribe_many(
@@ -204,13 +204,13 @@ class LiveSet(SubscriptionSet):
         One that is replaced keeps its place in ties. A weight not given is 1.
         """
         terms = as_filter(filter, self.space).boxes
-        number, given = score_of(score), weights_of(self.space, weights, None)
+        number, weights_ = score_of(score), weights_of(self.space, weights, None)
         with self._edits:
-            (one, old), view = self._members.either(subscription), self._view
+            (id_, old), view = self._members.either(subscription), self._view
             arrival = view.arrivals if old is None else int(view.rows.arrival[old])
-            rows = append_one(view.rows, view.count, one, terms, number, given, arrival)
+            rows = append_one(view.rows, view.count, id_, terms, number, weights_, arrival)
             is_new = old is None
-            self._publish([one], rows, [] if old is None else [old], arrivals=int(is_new))
+            self._publish([id_], rows, [] if old is None else [old], arrivals=int(is_new))
         return is_new
 
     def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
@@ -240,9 +240,9 @@ class LiveSet(SubscriptionSet):
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
         """Remove all of these as one edit; return how many. An id given twice counts once."""
-        given = self._members.listed(subscriptions)
+        ids = self._members.listed(subscriptions)
         with self._edits:
-            rows = list(dict.fromkeys(map(self._members.row, given)))
+            rows = list(dict.fromkeys(map(self._members.row, ids)))
             if rows:
                 self._publish(self._view.rows.ids[rows].tolist(), None, rows)
         return len(rows)
@@ -267,14 +267,14 @@ class LiveSet(SubscriptionSet):
         They are given as to `subscribe_many`, and keep their places in ties. The scores and
         weights that aren't given stay. (`Boxes` have all of them.)
         """
-        given = as_replacements(subscriptions, self.space, rejected)
+        replacements = as_replacements(subscriptions, self.space, rejected)
         with self._edits:
-            ids, old = self._members.known_many(given.boxes.ids)
+            ids, old = self._members.known_many(replacements.boxes.ids)
             if ids:
                 view = self._view
                 rows = view.rows
                 weights = None if rows.weights is None else rows.weights[old]
-                boxes = given.onto(rows.scores[old], weights)
+                boxes = replacements.onto(rows.scores[old], weights)
                 added = append(rows, view.count, boxes, rows.arrival[old])
                 self._publish(ids, added, old)
         return len(ids)
@@ -456,7 +456,10 @@ class LiveSet(SubscriptionSet):
                 part.set_rows + np.int32(shift),
                 part.start + shift,
                 part.end + shift,
-                {combine: one.shifted(shift) for combine, one in list(part.rankings.items())},
+                {
+                    combine: ranking.shifted(shift)
+                    for combine, ranking in list(part.rankings.items())
+                },
             )
             for part in now.parts
             if part.start >= begun.count

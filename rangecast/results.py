@@ -58,13 +58,13 @@ class Matches(Results[list[Id]]):
     def __len__(self) -> int:
         return sum(len(piece.offsets) - 1 for piece in self.pieces)
 
-    def _item(self, place: int) -> list[Id]:
+    def _item(self, index: int) -> list[Id]:
         for piece in self.pieces:
             events = len(piece.offsets) - 1
-            if place < events:
+            if index < events:
                 break
-            place -= events
-        return by_arrival(self._rows, piece.of(place))
+            index -= events
+        return by_arrival(self._rows, piece.of(index))
 
     def _size(self) -> str:
         count = sum(len(piece.rows) for piece in self.pieces)
@@ -73,14 +73,14 @@ class Matches(Results[list[Id]]):
     def _header(self) -> tuple[str, ...]:
         return "event", "subscriptions"
 
-    def _label(self, place: int) -> Any:
-        return place if self.event_ids is None else self.event_ids[place].as_py()
+    def _label(self, index: int) -> Any:
+        return index if self.event_ids is None else self.event_ids[index].as_py()
 
     @property
     def ids(self) -> AnyArray:
         """The ids of all matches, event by event as in `matches`, in any order within one."""
-        found = [self._rows.ids[piece.rows] for piece in self.pieces]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        ids_ = [self._rows.ids[piece.rows] for piece in self.pieces]
+        return ids_[0] if len(ids_) == 1 else np.concatenate(ids_)
 
     def split(self, pairs: int) -> Iterator[Matches]:
         """Yield the matches of some events, then of the next ones, without a copy.
@@ -94,10 +94,10 @@ class Matches(Results[list[Id]]):
                 fitting = int(np.searchsorted(offsets, offsets[begin] + pairs, "right")) - 1
                 end = max(begin + 1, fitting)
                 rows = piece.rows[offsets[begin] : offsets[end]]
-                found = MatchRows(offsets[begin : end + 1] - offsets[begin], rows)
+                matches = MatchRows(offsets[begin : end + 1] - offsets[begin], rows)
                 some = slice(first + begin, first + end)
                 yield Matches(
-                    (found,),
+                    (matches,),
                     None if self.event_ids is None else self.event_ids[some],
                     None if self.kept is None else self.kept[some],
                     self._rows,
@@ -137,8 +137,8 @@ class Rankings(Results[list[tuple[Id, float]]]):
     def __len__(self) -> int:
         return len(self.best.counts)
 
-    def _item(self, place: int) -> list[tuple[Id, float]]:
-        rows, scores = self.best.of(place)
+    def _item(self, index: int) -> list[tuple[Id, float]]:
+        rows, scores = self.best.of(index)
         return list(zip(self._rows.ids[rows].tolist(), scores.tolist(), strict=True))
 
     def _size(self) -> str:
@@ -147,8 +147,8 @@ class Rankings(Results[list[tuple[Id, float]]]):
     def _header(self) -> tuple[str, ...]:
         return "event", "subscriptions and scores"
 
-    def _label(self, place: int) -> Any:
-        return place if self.event_ids is None else self.event_ids[place].as_py()
+    def _label(self, index: int) -> Any:
+        return index if self.event_ids is None else self.event_ids[index].as_py()
 
     def table(self) -> pa.Table:
         """Return all: the columns event, rank, subscription and score, and those that are kept."""

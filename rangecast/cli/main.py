@@ -180,6 +180,6 @@ def _fail(text: str, code: int) -> NoReturn:
         sys.stdout.flush()
     except OSError:  # what can't be written now can't be at the end either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    said = json.dumps({"error": text}) if "--json" in sys.argv else f"rangecast: {text}"
-    print(said, file=sys.stderr)
+    output = json.dumps({"error": text}) if "--json" in sys.argv else f"rangecast: {text}"
+    print(output, file=sys.stderr)
     sys.exit(code)

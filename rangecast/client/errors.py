@@ -62,15 +62,15 @@ def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -
     code, text = rejected.get("code"), from_interface(rejected["reason"], "http")
     reason, _, remedy = text.rpartition(_HINT) if _HINT in text else (text, "", _REMEDY)
     reason, _, value = reason.rstrip().partition("\n  given: ")
-    given = values if isinstance(values, Mapping) else {}
+    event = values if isinstance(values, Mapping) else {}
     column = "filter" if code == FilterError.code else _named(reason)
-    if column in given and not value:
-        value = abbreviate(given[column])
+    if column in event and not value:
+        value = abbreviate(event[column])
     reason = reason.removeprefix(f"{column!r}: ")
     return RejectedRowError(RejectedRow(source, row, column, value, reason, remedy))
 
 
 def _named(reason: str) -> str:
     """Return the column that a reason begins with, in quotes."""
-    found = re.match(r"'([^']*)'", reason)
-    return found[1] if found else ""
+    quoted = re.match(r"'([^']*)'", reason)
+    return quoted[1] if quoted else ""

@@ -149,7 +149,7 @@ def message(row: Mapping[str, Any]) -> Message | TransitionMessage | Lists:
         return TransitionMessage(**fields | moments)
     if "lists" in row:
         lists = {
-            found["interest"]: [ranked(one) for one in found["best"]] for found in row["lists"]
+            list_["interest"]: [ranked(item) for item in list_["best"]] for list_ in row["lists"]
         }
         return Lists(row["position"], row["board"], lists)
     return Message(row["position"], row["event"], row["subscriptions"], row.get("dropped", 0))
@@ -164,21 +164,21 @@ EventLabels = tuple[pa.Array, pa.Table | None]
 
 def matches_of(lists: Sequence[Sequence[Id]], events: EventLabels) -> Matches:
     """Return the ids that match each event, in this order, as `Matches`."""
-    counts = [len(one) for one in lists]
+    counts = [len(list_) for list_ in lists]
     total = sum(counts)
     rows = MatchRows(np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), _numbered(total))
-    return Matches((rows,), *events, _rows([one for some in lists for one in some]))
+    return Matches((rows,), *events, _rows([list_ for some in lists for list_ in some]))
 
 
 def rankings_of(lists: Sequence[Sequence[tuple[Id, float]]], events: EventLabels) -> Rankings:
     """Return the ids and scores of each event, the best first, as `Rankings`."""
-    counts = np.array([len(one) for one in lists], np.int64)
+    counts = np.array([len(list_) for list_ in lists], np.int64)
     shape = len(lists), int(counts.max(initial=0))
     rows, scores = np.zeros(shape, np.int32), np.zeros(shape)
     is_there = np.arange(shape[1]) < counts[:, None]
     rows[is_there] = _numbered(int(counts.sum()))
     scores[is_there] = [score for some in lists for _, score in some]
-    ids = _rows([one for some in lists for one, _ in some])
+    ids = _rows([list_ for some in lists for list_, _ in some])
     return Rankings(Best(rows, scores, counts), *events, ids)
 
 

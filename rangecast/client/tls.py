@@ -39,7 +39,9 @@ def context(url: str, verify: Verify, cert: Cert | None) -> ssl.SSLContext | boo
         try:
             made.load_cert_chain(*both)
         except (OSError, ssl.SSLError) as error:
-            files = " and ".join(str(one) for one in both if one is not None)
+            files = " and ".join(
+                str(certificate) for certificate in both if certificate is not None
+            )
             raise UsageError(
                 f"the client certificate {files} can't be used: {error}\n"
                 "  hint: give PEM files: a certificate, and its private key"
@@ -50,9 +52,9 @@ def context(url: str, verify: Verify, cert: Cert | None) -> ssl.SSLContext | boo
 def _trusting(verify: bool | str | Path) -> ssl.SSLContext:
     if isinstance(verify, bool):
         trusted = os.environ.get("SSL_CERT_FILE") if verify else None
-        given, by = trusted, "SSL_CERT_FILE"
+        file, by = trusted, "SSL_CERT_FILE"
     else:
-        given, by = str(verify), "verify"
+        file, by = str(verify), "verify"
     try:
         if isinstance(verify, bool):
             return httpx.create_ssl_context(verify)
@@ -61,7 +63,7 @@ def _trusting(verify: bool | str | Path) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(verify))
     except (OSError, ssl.SSLError) as error:
         raise UsageError(
-            f"{by}: the certificates in {given} can't be used: {error}\n"
+            f"{by}: the certificates in {file} can't be used: {error}\n"
             "  hint: give a PEM file with the certificate of an authority, or a folder of them"
         ) from None
 

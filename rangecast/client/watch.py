@@ -48,8 +48,8 @@ class Watch:
             )
             self._socket = self._open.enter_context(connecting)
         except (OSError, websockets.WebSocketException) as error:
-            said = tls.failure(url, error) or f"no WebSocket: {error}"
-            raise ServerError(f"{url}: {said}") from None
+            reason = tls.failure(url, error) or f"no WebSocket: {error}"
+            raise ServerError(f"{url}: {reason}") from None
         try:
             wanted = {"type": "follow", "space": space, "filter": filter}
             tracked = {} if track is None else {"track": track}
@@ -73,9 +73,9 @@ class Watch:
     def __iter__(self) -> Iterator[Message | TransitionMessage | Lists]:
         """Yield messages indefinitely."""
         while True:
-            found = self.next()
-            if found is not None:
-                yield found
+            item = self.next()
+            if item is not None:
+                yield item
 
     def next(self, wait: float | None = None) -> Message | TransitionMessage | Lists | None:
         """Return the next message; `None` if none has come after `wait` seconds."""

@@ -38,17 +38,17 @@ def covered_by(boxes: Boxes) -> I32:
 
     Kept are those that no other one covers; of those that cover each other, the earliest.
     """
-    found = np.full(boxes.rows, NONE, np.int32)
+    coverers = np.full(boxes.rows, NONE, np.int32)
     if boxes.rows == 0:
-        return found
+        return coverers
     boxes = with_nested(boxes)
     live = Live(Blocks(boxes.dimensions), boxes.dimensions, 1, roots_only=True)
     rows = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
     live.do(rows[_largest_first(boxes)], np.ones(len(rows), np.uint8))
     kept = live.roots()
     covered = np.setdiff1d(rows, kept, assume_unique=True)
-    found[covered] = _earliest(live.store, boxes.dimensions, kept, covered)
-    return found
+    coverers[covered] = _earliest(live.store, boxes.dimensions, kept, covered)
+    return coverers
 
 
 def earliest_coverers(kept: Boxes, kept_arrival: I64, boxes: Boxes, arrival: I64) -> I32:
@@ -69,7 +69,7 @@ def earliest_coverers(kept: Boxes, kept_arrival: I64, boxes: Boxes, arrival: I64
 
 def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I32:
     """Return for each row the first of `kept` that is above it; these are by arrival."""
-    found = np.full(len(rows), NONE, np.int32)
+    coverers = np.full(len(rows), NONE, np.int32)
     open_places = np.arange(len(rows))
     index = Blocks(dimensions)
     index.reserve(len(store.arrays.owner))
@@ -78,9 +78,9 @@ def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I3
         index.hold(store, boxes_of(store.arrays, some))
         above = np.empty(len(open_places), np.int32)
         kernels.earliest_above(index.state.table, store.table, rows[open_places], above)
-        found[open_places] = above
+        coverers[open_places] = above
         open_places = open_places[above == NONE]
-    return found
+    return coverers
 
 
 def _twice_as_many(rows: I64) -> Iterator[I64]:

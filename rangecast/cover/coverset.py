@@ -106,7 +106,7 @@ class CoverSet(SubscriptionSet):
         row = self._members.row(subscription)
         exposed, withdraws = self._live.do_one(row, comes=False)
         self._members.release(subscription)
-        return Forward([self._ids[one] for one in exposed], [self._ids[row]] if withdraws else [])
+        return Forward([self._ids[id_] for id_ in exposed], [self._ids[row]] if withdraws else [])
 
     def replace(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
         """Replace the filter of a subscription; its place in the order of arrival stays.
@@ -212,7 +212,7 @@ class CoverSet(SubscriptionSet):
 
     def edges(self) -> list[tuple[Id, Id]]:
         """Return all edges, (coverer, covered), in order of arrival of both."""
-        return [(above, one) for one in self for above in self.covered_by(one)]
+        return [(above, id_) for id_ in self for above in self.covered_by(id_)]
 
     @property
     def index(self) -> str:
@@ -263,8 +263,8 @@ class CoverSet(SubscriptionSet):
         return np.fromiter(self._members.rows(), np.int64, len(self))
 
     def _named(self, rows: AnyArray) -> list[Id]:
-        found: list[Id] = self._ids[rows].tolist()
-        return found
+        ids: list[Id] = self._ids[rows].tolist()
+        return ids
 
     def _name(self, rows: Any, ids: Sequence[Id]) -> None:
         self._ids = grown(self._ids, self._live.rows)
@@ -283,14 +283,14 @@ class CoverSet(SubscriptionSet):
 
     def _new_rows(self, boxes: Boxes) -> I32:
         """Store subscriptions as new rows, which are not live yet."""
-        given, counts = boxes, np.diff(boxes.box_offsets)
+        nested, counts = boxes, np.diff(boxes.box_offsets)
         if self._nesting.has_words(boxes.lo):
             pairs = self._nesting.add(boxes.lo, boxes.hi)
             if pairs and len(self):
                 self._add_nested(pairs)
-            given = with_nested(boxes, self._nesting)
-        rows = self._live.new_rows(given.lo, given.hi, given.owner, given.rows)
-        if given is not boxes or self._own:
+            nested = with_nested(boxes, self._nesting)
+        rows = self._live.new_rows(nested.lo, nested.hi, nested.owner, nested.rows)
+        if nested is not boxes or self._own:
             self._own.update(zip(rows.tolist(), counts.tolist(), strict=True))
         return rows
 

@@ -104,13 +104,13 @@ class Live:
             self.boxes = max(self.boxes, max(places) + 1)
             self._grow(0)
         store = self.store.arrays
-        for place, after, box in zip(places, [*places[1:], NONE], boxes, strict=True):
-            store.points[place] = np.inf
+        for slot, after, box in zip(places, [*places[1:], NONE], boxes, strict=True):
+            store.points[slot] = np.inf
             for axis, lo, hi in box:
-                store.points[place, 2 * axis] = -lo
-                store.points[place, 2 * axis + 1] = hi
-            store.owner[place] = row
-            store.following[place] = after
+                store.points[slot, 2 * axis] = -lo
+                store.points[slot, 2 * axis + 1] = hi
+            store.owner[slot] = row
+            store.following[slot] = after
         store.first[row] = places[0]
         store.arrival[row] = self._arrivals
         store.advertised[row] = store.coverers[row] = 0

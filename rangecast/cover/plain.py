@@ -28,9 +28,9 @@ _FEW = 32
 
 def covered_plainly(boxes: Boxes) -> I32:
     """Return what `batch.covered_by` returns."""
-    found = np.full(boxes.rows, NONE, np.int32)
+    coverers = np.full(boxes.rows, NONE, np.int32)
     if boxes.rows == 0:
-        return found
+        return coverers
     boxes = with_nested(boxes)
     points, starts = points_of(boxes.lo, boxes.hi), boxes.box_offsets
     kept = np.sort(_kept(points, starts))
@@ -38,9 +38,9 @@ def covered_plainly(boxes: Boxes) -> I32:
     for by in _some(kept, _OTHERS):  # the earliest first
         for some in _some(rows, _ROWS):
             covered = _covered(points, starts, some, by)
-            found[some] = np.where(covered.any(axis=1), by[covered.argmax(axis=1)], NONE)
-        rows = rows[found[rows] == NONE]
-    return found
+            coverers[some] = np.where(covered.any(axis=1), by[covered.argmax(axis=1)], NONE)
+        rows = rows[coverers[rows] == NONE]
+    return coverers
 
 
 def _kept(points: F64, starts: I64) -> I64:
@@ -97,27 +97,27 @@ class _Places:
 
     def folded(self, values: Bool, join: np.ufunc) -> Bool:
         """Join the values of each row's boxes, (boxes, n), to those of the row, (rows, n)."""
-        found: Bool = values[self.begin]
-        for place in range(1, int(self.counts.max())):  # most rows have one box: quicker than
-            more = np.flatnonzero(self.counts > place)  # `reduceat`
-            found[more] = join(found[more], values[self.begin[more] + place])
-        return found
+        result: Bool = values[self.begin]
+        for step in range(1, int(self.counts.max())):  # most rows have one box: quicker than
+            more = np.flatnonzero(self.counts > step)  # `reduceat`
+            result[more] = join(result[more], values[self.begin[more] + step])
+        return result
 
 
 def _dominated(points: F64, by: F64) -> Bool:
     """Return whether each point is dominated by each of some others, (points, others)."""
-    found = np.ones((len(points), len(by)), np.bool_)
+    dominated = np.ones((len(points), len(by)), np.bool_)
     axes = iter(range(points.shape[1]))
     for axis in axes:
-        found &= points[:, axis, None] <= by[:, axis]
-        if np.count_nonzero(found) * _FEW < found.size:
+        dominated &= points[:, axis, None] <= by[:, axis]
+        if np.count_nonzero(dominated) * _FEW < dominated.size:
             break
-    below, above = np.nonzero(found)
+    below, above = np.nonzero(dominated)
     for axis in axes:
         holds = points[below, axis] <= by[above, axis]
-        found[below[~holds], above[~holds]] = False
+        dominated[below[~holds], above[~holds]] = False
         below, above = below[holds], above[holds]
-    return found
+    return dominated
 
 
 def _some(rows: I64, size: int) -> Iterator[I64]:

@@ -49,8 +49,8 @@ def _search(
 ) -> tuple[int, int, int]:
     for at in range(index.size[0]):
         other = index.held[at]
-        found = dominates(store, box, other) if want.down else dominates(store, other, box)
-        if found:
+        holds = dominates(store, box, other) if want.down else dominates(store, other, box)
+        if holds:
             filled = consider(store, want, other, out, filled)
             if is_enough(want, filled):
                 return filled, 0, at + 1

@@ -28,7 +28,7 @@ _EXPECTED = (
 )
 
 
-def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
+def read(source: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
     """Import event patterns.
 
     given    a JSON file or its data: patterns by id, or what `aws events list-rules` prints
@@ -36,14 +36,14 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> I
 
     A field inside another is an attribute named by its path, such as `detail.state`.
     """
-    data = load_json(given, "patterns by id")
+    data = load_json(source, "patterns by id")
     if isinstance(data, Mapping) and isinstance(data.get("Rules"), list):
         rules = rules_listed(data["Rules"], _listed, _EXPECTED, "Rules")
     elif isinstance(data, Mapping):
         rules = rules_by_id(data)
     else:
         raise unknown_shape(data, _EXPECTED)
-    return import_rules(rules, lambda one: pattern_rule(json_rule(one)), space)
+    return import_rules(rules, lambda item: pattern_rule(json_rule(item)), space)
 
 
 def _listed(rule: Any) -> tuple[Any, Any] | None:

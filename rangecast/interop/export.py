@@ -117,7 +117,7 @@ def alternatives(space: Space, lo: Any, hi: Any) -> list[list[Term]]:
     if any(isinstance(attribute, Place) for attribute in space):
         products = without_covers(space, products)
     region = joined(space.attributes, products)
-    return [[_term(space.attributes[axis], ranges) for axis, ranges in one] for one in region]
+    return [[_term(space.attributes[axis], ranges) for axis, ranges in box] for box in region]
 
 
 def _term(attribute: Attribute, ranges: tuple[tuple[float, float], ...]) -> Term:
@@ -131,7 +131,7 @@ def _term(attribute: Attribute, ranges: tuple[tuple[float, float], ...]) -> Term
         return Term(attribute, False, False, tuple(prefixes_of(ranges) or ()))
     if attribute.ordered:
         points = tuple(attribute.value(lo) for lo, hi in known if lo == hi)
-        spans = tuple(tuple(_bounds(attribute, *one)) for one in known if one[0] != one[1])
+        spans = tuple(tuple(_bounds(attribute, *value)) for value in known if value[0] != value[1])
         return Term(attribute, missing, False, points, (), spans)
     if isinstance(attribute, String) and known and known[-1][1] == OTHER:
         excluded = complement(attribute, known)

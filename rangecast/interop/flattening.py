@@ -13,12 +13,12 @@ def flatten(event: Mapping[str, Any]) -> dict[str, Any]:
 
     Names inside one another are joined by dots. An array is rejected: an attribute has one value.
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in _leaves(event, ""):
-        if name in found:
+        if name in flat:
             raise UsageError(f"the event has two fields that are named {name!r}, one by its path")
-        found[name] = value
-    return found
+        flat[name] = value
+    return flat
 
 
 def _leaves(event: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:

@@ -37,7 +37,7 @@ _EXPECTED = "give a FeatureCollection, whose features have ids"
 
 
 def read(
-    given: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, Any],
     space: Space | None = None,
     *,
     id_property: str | None = None,
@@ -55,7 +55,7 @@ def read(
     """
     space = space or Space([Location("position")])
     location = location_of(space)
-    data = load_json(given, "a FeatureCollection")
+    data = load_json(source, "a FeatureCollection")
     features = data.get("features") if isinstance(data, Mapping) else None
     if not isinstance(features, list):
         raise unknown_shape(data, _EXPECTED)
@@ -93,14 +93,14 @@ def _may_be_swapped(feature: Any) -> bool:
     geometry = feature.get("geometry") if isinstance(feature, Mapping) else None
     pending = [geometry.get("coordinates")] if isinstance(geometry, Mapping) else []
     while pending:
-        one = pending.pop()
-        if not isinstance(one, list):
+        value = pending.pop()
+        if not isinstance(value, list):
             continue
-        if len(one) >= 2 and all(type(number) in (int, float) for number in one[:2]):
-            if abs(one[0]) <= 90 < abs(one[1]) <= 180:
+        if len(value) >= 2 and all(type(number) in (int, float) for number in value[:2]):
+            if abs(value[0]) <= 90 < abs(value[1]) <= 180:
                 return True
         else:
-            pending += one
+            pending += value
     return False
 
 
@@ -125,11 +125,11 @@ def _ids(features: Sequence[Any]) -> tuple[list[Any], list[str]]:
     counts = Counter(str(label) for label, _ in labels if label is not None)
     ids: list[Any] = []
     shared: dict[str, None] = {}
-    for place, (label, is_name) in enumerate(labels):
+    for number, (label, is_name) in enumerate(labels):
         if is_name and counts[str(label)] > 1:
             shared[str(label)] = None
-            label = f"{label} ({place})"
-        ids.append(place if label is None else label)
+            label = f"{label} ({number})"
+        ids.append(number if label is None else label)
     return ids, list(shared)
 
 
@@ -162,8 +162,8 @@ def _shapes(geometry: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the geometries of a collection, or the one that it is."""
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
     if kind == "GeometryCollection" and isinstance(geometry.get("geometries"), list):
-        for one in geometry["geometries"]:
-            yield from _shapes(one)
+        for geometry_ in geometry["geometries"]:
+            yield from _shapes(geometry_)
     elif isinstance(kind, str) and kind in _KINDS:
         yield geometry
     else:
@@ -293,14 +293,14 @@ def _rectangles(terms: list[Term], location: Location) -> list[Any]:
     others = [term.attribute.name for term in terms if term.attribute.name not in (x, y)]
     if others:
         raise UnsupportedRuleError(others[0], "a shape has a longitude and a latitude alone")
-    found = [
+    polygons = [
         [[[lon, lat] for lon, lat in ((w, s), (e, s), (e, n), (w, n), (w, s))]]
         for w, e in _sides(terms, x, 180)
         for s, n in _sides(terms, y, 90)
     ]
-    if any(a == b for ring in found for a, b in zip(ring[0][0], ring[0][2], strict=True)):
+    if any(a == b for ring in polygons for a, b in zip(ring[0][0], ring[0][2], strict=True)):
         raise UnsupportedRuleError("", "it is a line or a point, and no rectangle")
-    return found
+    return polygons
 
 
 def _sides(terms: list[Term], name: str, limit: int) -> list[tuple[float, float]]:

@@ -32,7 +32,7 @@ _EXTENSION = b"ARROW:extension:name"
 
 
 def read(
-    given: str | Path | pa.Table,
+    source: str | Path | pa.Table,
     space: Space | None = None,
     *,
     id_property: str | None = None,
@@ -45,7 +45,7 @@ def read(
     id_property  the column of the ids; without, `id` or `name`, else the position of the row
     geometry     the column of geometries; without, it is found
     """
-    table = given if isinstance(given, pa.Table) else _table(given)
+    table = source if isinstance(source, pa.Table) else _table(source)
     column = _column(table, geometry)
     others = [name for name in table.column_names if name != column]
     kind = _geoarrow(table.schema.field(column))
@@ -73,30 +73,30 @@ def _geoarrow(field: pa.Field) -> str:
     return kind if prefix in ("geoarrow", "ogc") else ""
 
 
-def _column(table: pa.Table, given: str | None) -> str:
-    if given is not None:
-        if given not in table.column_names:
-            raise UsageError(f"no column {given!r}; there are: {', '.join(table.column_names)}")
-        return given
+def _column(table: pa.Table, name: str | None) -> str:
+    if name is not None:
+        if name not in table.column_names:
+            raise UsageError(f"no column {name!r}; there are: {', '.join(table.column_names)}")
+        return name
     try:
         primary = json.loads((table.schema.metadata or {}).get(b"geo", b"{}")).get("primary_column")
     except (ValueError, AttributeError):
         primary = None
     if primary in table.column_names:
         return str(primary)
-    found = [field.name for field in table.schema if _geoarrow(field)]
+    names = [field.name for field in table.schema if _geoarrow(field)]
     types = pa.types
-    found = found or [
+    names = names or [
         field.name
         for field in table.schema
         if types.is_binary(field.type) or types.is_large_binary(field.type)
     ]
-    if len(found) != 1:
-        listed = ", ".join(map(repr, found)) or "none"
+    if len(names) != 1:
+        listed = ", ".join(map(repr, names)) or "none"
         raise UsageError(
             f"one column has geometries; found: {listed}\n  hint: name it with geometry="
         )
-    return str(found[0])
+    return str(names[0])
 
 
 def _geometry(value: Any, kind: str) -> Any:
@@ -119,8 +119,8 @@ def geometry_text(value: Any, kind: str) -> str:
 
     kind   `polygon` or `multipolygon` of nested lists; empty of bytes and texts
     """
-    found = _geometry(value, kind)
-    return str(found).replace("'", "") if not isinstance(found, dict) else json.dumps(found)
+    text = _geometry(value, kind)
+    return str(text).replace("'", "") if not isinstance(text, dict) else json.dumps(text)
 
 
 def _names() -> dict[str, str]:
@@ -152,10 +152,10 @@ class _Wkb:
 
     def whole(self) -> dict[str, Any]:
         """Read all of the bytes."""
-        found = self._one(_DEEPEST)
+        geometry = self._one(_DEEPEST)
         if self._at != len(self._data):
             raise ValueError(f"{len(self._data) - self._at:,} bytes too many")
-        return found
+        return geometry
 
     def _take(self, form: str) -> tuple[Any, ...]:
         values = struct.unpack_from(form, self._data, self._at)

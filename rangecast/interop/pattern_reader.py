@@ -41,25 +41,27 @@ def pattern_rule(pattern: Any, *, nested: bool = True) -> Rule:
 
 
 def _fields(pattern: dict[str, Any], path: tuple[str, ...], nested: bool) -> Iterator[Rule]:
-    for key, given in pattern.items():
+    for key, value in pattern.items():
         name = ".".join([*path, key])
         if key == "$or":
-            patterns = _objects(given, name)
-            yield Either(tuple(All(tuple(_fields(one, path, nested))) for one in patterns))
+            patterns = _objects(value, name)
+            yield Either(
+                tuple(All(tuple(_fields(pattern_, path, nested))) for pattern_ in patterns)
+            )
         elif "." in key and nested:
             reason = f"the name {key!r} has a dot, which stands for a field inside another"
             raise UnsupportedRuleError(name, reason)
-        elif isinstance(given, dict) and given and nested:
-            yield from _fields(given, (*path, key), nested)
-        elif isinstance(given, list) and given:
-            yield _field(name, given)
+        elif isinstance(value, dict) and value and nested:
+            yield from _fields(value, (*path, key), nested)
+        elif isinstance(value, list) and value:
+            yield _field(name, value)
         else:
             wanted = "a list of matchers" + (", or an object of fields" if nested else "")
-            raise UnsupportedRuleError(name, f"a field takes {wanted}; given: {abbreviate(given)}")
+            raise UnsupportedRuleError(name, f"a field takes {wanted}; given: {abbreviate(value)}")
 
 
 def _objects(value: Any, name: str) -> list[dict[str, Any]]:
-    if isinstance(value, list) and value and all(isinstance(one, dict) and one for one in value):
+    if isinstance(value, list) and value and all(isinstance(item, dict) and item for item in value):
         return value
     raise UnsupportedRuleError(name, f"$or takes a list of patterns; given: {abbreviate(value)}")
 
@@ -88,34 +90,36 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
         raise UnsupportedRuleError(
             name, f"a matcher has one operator; given: {abbreviate(matcher)}"
         )
-    ((operator, given),) = matcher.items()
+    ((operator, argument),) = matcher.items()
     if operator not in _OPERATORS:
         hint = did_you_mean(operator, _OPERATORS)
         raise UnsupportedRuleError(name, f"unknown operator {operator!r}: {hint}")
     if operator == "exists":
-        if not isinstance(given, bool):
+        if not isinstance(argument, bool):
             raise UnsupportedRuleError(
-                name, f"exists takes true or false; given: {abbreviate(given)}"
+                name, f"exists takes true or false; given: {abbreviate(argument)}"
             )
-        return present(name, name) if given else absent(name, name)
+        return present(name, name) if argument else absent(name, name)
     if operator == "numeric":
-        return Test(name, name, "number", bounds=_bounds(name, given))
+        return Test(name, name, "number", bounds=_bounds(name, argument))
     if operator != "anything-but":
-        words = _words(name, operator, given)
-        patterns: tuple[str, ...] = (_condition(operator, given),)
+        words = _words(name, operator, argument)
+        patterns: tuple[str, ...] = (_condition(operator, argument),)
         return Test(name, f"{name}: {operator}", "text", words=words, patterns=patterns)
-    if not isinstance(given, dict):
-        values = given if isinstance(given, list) else [given]
+    if not isinstance(argument, dict):
+        values = argument if isinstance(argument, list) else [argument]
         return _equal(name, values, inverse=True)
-    if len(given) != 1 or not {*given} <= {*_ON_TEXTS}:
+    if len(argument) != 1 or not {*argument} <= {*_ON_TEXTS}:
         raise UnsupportedRuleError(
-            name, f"anything-but takes one operator; given: {abbreviate(given)}"
+            name, f"anything-but takes one operator; given: {abbreviate(argument)}"
         )
-    ((operator, texts),) = given.items()
+    ((operator, texts),) = argument.items()
     each = texts if isinstance(texts, list) else [texts]
-    tests = [_words(name, operator, one) for one in each]
+    tests = [_words(name, operator, pattern) for pattern in each]
     # A text that is no address is in no network there; here it is like a missing one.
-    patterns = () if operator == "cidr" else tuple(_condition(operator, one) for one in each)
+    patterns = (
+        () if operator == "cidr" else tuple(_condition(operator, pattern) for pattern in each)
+    )
     return Test(
         name,
         f"{name}: anything-but {operator}",
@@ -134,7 +138,7 @@ def _equal(name: str, values: list[Any], *, inverse: bool = False) -> Test:
     return Test(name, name, kinds.pop(), values=tuple(values), inverse=inverse)
 
 
-def kind_of(place: str, value: Any) -> Kind:
+def kind_of(path: str, value: Any) -> Kind:
     """Return what a JSON value is compared as."""
     if isinstance(value, bool):
         return "boolean"
@@ -143,7 +147,7 @@ def kind_of(place: str, value: Any) -> Kind:
     if isinstance(value, int | float) and abs(value) <= MAX:
         return "number"
     raise UnsupportedRuleError(
-        place, f"takes a text, a number, true or false; given: {abbreviate(value)}"
+        path, f"takes a text, a number, true or false; given: {abbreviate(value)}"
     )
 
 

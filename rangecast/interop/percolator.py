@@ -76,7 +76,7 @@ _EXPECTED = (
 )
 
 
-def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
+def read(source: str | Path | Mapping[str, Any], space: Space | None = None) -> ImportResult:
     """Import percolator queries.
 
     given    a JSON file or its data: queries by id, or the answer of a search, with the query of
@@ -85,7 +85,7 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> I
 
     Fields of texts are taken as keywords: the whole text is compared, in its letters.
     """
-    data = load_json(given, "queries by id")
+    data = load_json(source, "queries by id")
     hits = data.get("hits") if isinstance(data, Mapping) else None
     if isinstance(hits, Mapping) and isinstance(hits.get("hits"), list):
         rules = rules_listed(hits["hits"], _hit, _EXPECTED, "hits")
@@ -105,67 +105,67 @@ def _hit(value: Any) -> tuple[Any, Any] | None:
     return value.get("_id"), source["query"]
 
 
-def _rule(query: Any, place: str) -> Rule:
-    kind, body = _only(query, place, "a query has one kind")
-    place = f"{place}.{kind}"
+def _rule(query: Any, path: str) -> Rule:
+    kind, body = _only(query, path, "a query has one kind")
+    path = f"{path}.{kind}"
     if kind in _WITHOUT_COUNTERPART:
-        raise UnsupportedRuleError(place, _WITHOUT_COUNTERPART[kind])
+        raise UnsupportedRuleError(path, _WITHOUT_COUNTERPART[kind])
     if kind not in _QUERIES:
         raise UnsupportedRuleError(
-            place, f"has no exact counterpart: {did_you_mean(kind, _QUERIES)}"
+            path, f"has no exact counterpart: {did_you_mean(kind, _QUERIES)}"
         )
     if kind == "bool":
-        return _bool(body, place)
+        return _bool(body, path)
     if kind in ("match_all", "match_none"):
         return All(()) if kind == "match_all" else Either(())
     if not isinstance(body, Mapping):
-        raise UnsupportedRuleError(place, f"takes an object; given: {abbreviate(body)}")
+        raise UnsupportedRuleError(path, f"takes an object; given: {abbreviate(body)}")
     body = {key: value for key, value in body.items() if key not in _NO_MEANING}
     if kind == "constant_score":
-        _, inner = _only(body, place, "constant_score takes a filter", "filter")
-        return _rule(inner, f"{place}.filter")
-    name, wanted = _only(body, place, f"{kind} takes one field")
+        _, inner = _only(body, path, "constant_score takes a filter", "filter")
+        return _rule(inner, f"{path}.filter")
+    name, wanted = _only(body, path, f"{kind} takes one field")
     if kind == "exists":
-        _only(body, place, "exists takes a field", "field")
+        _only(body, path, "exists takes a field", "field")
         if not isinstance(wanted, str):
             raise UnsupportedRuleError(
-                place, f"exists takes the name of a field; given: {abbreviate(wanted)}"
+                path, f"exists takes the name of a field; given: {abbreviate(wanted)}"
             )
-        return present(wanted, place)
+        return present(wanted, path)
     if kind in ("prefix", "wildcard"):
-        return _pattern(kind, name, wanted, place)
-    return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, place)
+        return _pattern(kind, name, wanted, path)
+    return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, path)
 
 
-def _only(value: Any, place: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
+def _only(value: Any, path: str, wanted: str, key: str | None = None) -> tuple[str, Any]:
     """Return the one key of an object and its value."""
     if isinstance(value, Mapping) and len(value) == 1 and key in (None, *value):
         return next(iter(value.items()))
-    raise UnsupportedRuleError(place, f"{wanted}; given: {abbreviate(value)}")
+    raise UnsupportedRuleError(path, f"{wanted}; given: {abbreviate(value)}")
 
 
-def _bool(body: Any, place: str) -> Rule:
+def _bool(body: Any, path: str) -> Rule:
     clauses = ("must", "filter", "should", "must_not")
     known = (*clauses, "minimum_should_match", *_NO_MEANING)
     if not isinstance(body, Mapping):
-        raise UnsupportedRuleError(place, f"takes an object; given: {abbreviate(body)}")
+        raise UnsupportedRuleError(path, f"takes an object; given: {abbreviate(body)}")
     for key in body:
         if key not in known:
             raise UnsupportedRuleError(
-                f"{place}.{key}", f"unknown key: {did_you_mean(str(key), known)}"
+                f"{path}.{key}", f"unknown key: {did_you_mean(str(key), known)}"
             )
     found: dict[str, list[Rule]] = {}
     for clause in clauses:
-        given = body.get(clause, [])
-        each = given if isinstance(given, list) else [given]
-        found[clause] = [_rule(one, f"{place}.{clause}[{i}]") for i, one in enumerate(each)]
+        queries = body.get(clause, [])
+        listed = queries if isinstance(queries, list) else [queries]
+        found[clause] = [_rule(query, f"{path}.{clause}[{i}]") for i, query in enumerate(listed)]
     parts = [*found["must"], *found["filter"], *map(negated, found["must_not"])]
     # Beside must or filter, should only counts for the score, unless a number is given.
     default = 0 if found["must"] or found["filter"] or not found["should"] else 1
     least = body.get("minimum_should_match", default)
     if isinstance(least, bool) or least not in (0, 1, len(found["should"])):
         reason = f"takes 0, 1 or the number of all clauses here; given: {abbreviate(least)}"
-        raise UnsupportedRuleError(f"{place}.minimum_should_match", reason)
+        raise UnsupportedRuleError(f"{path}.minimum_should_match", reason)
     if least == 1:
         parts.append(Either(tuple(found["should"])))
     elif least:
@@ -173,38 +173,38 @@ def _bool(body: Any, place: str) -> Rule:
     return All(tuple(parts))
 
 
-def _term(name: str, wanted: Any, place: str) -> Test:
+def _term(name: str, wanted: Any, path: str) -> Test:
     if isinstance(wanted, Mapping):
         wanted = {key: value for key, value in wanted.items() if key not in _NO_MEANING}
-        _, wanted = _only(wanted, place, "term takes a value", "value")
-    return _terms(name, [wanted], place)
+        _, wanted = _only(wanted, path, "term takes a value", "value")
+    return _terms(name, [wanted], path)
 
 
-def _terms(name: str, wanted: Any, place: str) -> Test:
+def _terms(name: str, wanted: Any, path: str) -> Test:
     if not isinstance(wanted, list):
-        raise UnsupportedRuleError(place, f"takes a list of values; given: {abbreviate(wanted)}")
-    kinds = {kind_of(place, value) for value in wanted}
+        raise UnsupportedRuleError(path, f"takes a list of values; given: {abbreviate(wanted)}")
+    kinds = {kind_of(path, value) for value in wanted}
     if len(kinds) > 1:
-        raise UnsupportedRuleError(place, "the list has values of several types")
-    return Test(name, place, kinds.pop() if kinds else None, values=tuple(wanted))
+        raise UnsupportedRuleError(path, "the list has values of several types")
+    return Test(name, path, kinds.pop() if kinds else None, values=tuple(wanted))
 
 
-def _pattern(kind: str, name: str, wanted: Any, place: str) -> Test:
+def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
     """Return the test of a prefix or of a pattern with * and ?, where a \\ escapes a sign."""
     if isinstance(wanted, Mapping):
         ignored = (*_NO_MEANING, "rewrite")
         wanted = {key: value for key, value in wanted.items() if key not in ignored}
         if wanted.pop("case_insensitive", False):
             reason = "case_insensitive folds the letters of ASCII alone there, and all letters here"
-            raise UnsupportedRuleError(place, reason)
+            raise UnsupportedRuleError(path, reason)
         key = "wildcard" if "wildcard" in wanted else "value"
-        _, wanted = _only(wanted, place, f"{kind} takes a value", key)
+        _, wanted = _only(wanted, path, f"{kind} takes a value", key)
     if not isinstance(wanted, str):
-        raise UnsupportedRuleError(place, f"takes a text; given: {abbreviate(wanted)}")
+        raise UnsupportedRuleError(path, f"takes a text; given: {abbreviate(wanted)}")
     if kind == "prefix":
         given: str = wanted
         patterns = (like(given, after="%"),)
-        return Test(name, place, "text", words=lambda x: x.startswith(given), patterns=patterns)
+        return Test(name, path, "text", words=lambda x: x.startswith(given), patterns=patterns)
     pieces = _PIECES.findall(wanted)
     expression = re.compile("".join(map(_expression, pieces)), re.DOTALL)
     pattern = "".join(
@@ -212,7 +212,7 @@ def _pattern(kind: str, name: str, wanted: Any, place: str) -> Test:
     )
     return Test(
         name,
-        place,
+        path,
         "text",
         words=lambda text: expression.fullmatch(text) is not None,
         patterns=(f"like {quoted(pattern)}",),
@@ -227,9 +227,9 @@ def _expression(piece: str) -> str:
     return {"*": ".*", "?": "."}.get(piece) or re.escape(piece[-1])
 
 
-def _range(name: str, wanted: Any, place: str) -> Test:
+def _range(name: str, wanted: Any, path: str) -> Test:
     if not isinstance(wanted, Mapping) or not wanted:
-        raise UnsupportedRuleError(place, f"takes an object of bounds; given: {abbreviate(wanted)}")
+        raise UnsupportedRuleError(path, f"takes an object of bounds; given: {abbreviate(wanted)}")
     bounds = []
     kinds = set()
     for key, value in wanted.items():
@@ -237,26 +237,26 @@ def _range(name: str, wanted: Any, place: str) -> Test:
             continue
         if key not in _SIGNS:
             reason = f"{key!r} changes what is compared: {did_you_mean(key, [*_SIGNS])}"
-            raise UnsupportedRuleError(place, reason)
-        kind = kind_of(place, value)
+            raise UnsupportedRuleError(path, reason)
+        kind = kind_of(path, value)
         if kind == "text":
-            _check_moment(value, place)
+            _check_moment(value, path)
             kind = "moment"
         elif kind == "boolean":
-            raise UnsupportedRuleError(place, f"has no order: {abbreviate(value)}")
+            raise UnsupportedRuleError(path, f"has no order: {abbreviate(value)}")
         kinds.add(kind)
         bounds.append(_moment_bound(key, value) if kind == "moment" else (_SIGNS[key], value))
     if len(kinds) > 1:
-        raise UnsupportedRuleError(place, "the bounds are of several types")
+        raise UnsupportedRuleError(path, "the bounds are of several types")
     if not bounds:
-        return present(name, place)
-    return Test(name, place, kinds.pop(), bounds=tuple(bounds))
+        return present(name, path)
+    return Test(name, path, kinds.pop(), bounds=tuple(bounds))
 
 
-def _check_moment(text: str, place: str) -> None:
+def _check_moment(text: str, path: str) -> None:
     if "now" in text or "||" in text:
         reason = f"date math moves with the clock, a subscription doesn't: {abbreviate(text)}"
-        raise UnsupportedRuleError(place, reason)
+        raise UnsupportedRuleError(path, reason)
     try:
         if not _DATE.fullmatch(text):
             raise InvalidValueError("not a whole date")
@@ -266,7 +266,7 @@ def _check_moment(text: str, place: str) -> None:
             "a range of texts is imported only if they are dates such as 2026-01-31 or "
             f"moments such as 2026-01-31T09:30:00Z; given: {abbreviate(text)}"
         )
-        raise UnsupportedRuleError(place, reason) from None
+        raise UnsupportedRuleError(path, reason) from None
 
 
 def _moment_bound(key: str, text: str) -> tuple[str, str]:

@@ -39,7 +39,7 @@ _ESCAPED = re.compile(r'\\(.)|"(")')
 _EXPECTED = "give a CSV file with a header, a list of rows with an id, or rows by id"
 
 
-def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
+def read(source: str | Path | Any, space: Space | None = None) -> ImportResult:
     """Import the rows of a table with range columns.
 
     given    a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
@@ -48,14 +48,14 @@ def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
 
     An empty cell or null is no condition.
     """
-    if isinstance(given, str | Path):
-        rows = _rows(Path(given))
-    elif isinstance(given, Mapping):
-        rows = rules_by_id(given)
-    elif isinstance(given, list):
-        rows = rules_listed(given, _named_row, _EXPECTED, "rows")
+    if isinstance(source, str | Path):
+        rows = _rows(Path(source))
+    elif isinstance(source, Mapping):
+        rows = rules_by_id(source)
+    elif isinstance(source, list):
+        rows = rules_listed(source, _named_row, _EXPECTED, "rows")
     else:
-        raise unknown_shape(given, _EXPECTED)
+        raise unknown_shape(source, _EXPECTED)
     return import_rules(rows, _rule, space)
 
 
@@ -124,35 +124,35 @@ def _cell(name: str, cell: Any) -> Rule:
     several = text[:1] == "{" and text[-1:] == "}"
     ranges = text[1:-1].strip() if several else text
     parts: list[Rule] = []
-    place = 0
-    while found := _RANGE.match(ranges, place):
-        parts.append(_range(name, found))
-        place = found.end()
-        if not several or ranges[place : place + 1] != ",":
+    at = 0
+    while range_ := _RANGE.match(ranges, at):
+        parts.append(_range(name, range_))
+        at = range_.end()
+        if not several or ranges[at : at + 1] != ",":
             break
-        place += 1
-    if place < len(ranges) or ranges.endswith(",") or not (parts or several):
+        at += 1
+    if at < len(ranges) or ranges.endswith(",") or not (parts or several):
         expected = "a range such as [1,5) or {[1,5),[7,9)}"
         raise UnsupportedRuleError(name, f"takes {expected}; given: {abbreviate(text)}")
     return Either(tuple(parts))
 
 
-def _range(name: str, found: re.Match[str]) -> Test:
+def _range(name: str, range_: re.Match[str]) -> Test:
     bounds: list[Bound] = []
     kinds: set[Kind] = set()
     for text, sign, closed, endless in (
-        (found[2], ">", found[1] == "[", "-infinity"),
-        (found[3], "<", found[4] == "]", "infinity"),
+        (range_[2], ">", range_[1] == "[", "-infinity"),
+        (range_[3], "<", range_[4] == "]", "infinity"),
     ):
         if text.startswith('"'):
-            text = _ESCAPED.sub(lambda one: one[1] or one[2], text[1:-1])
+            text = _ESCAPED.sub(lambda bound: bound[1] or bound[2], text[1:-1])
         if text == "" or text.strip().lower() == endless:
             continue
         kind, value = _value(name, text.strip())
         kinds.add(kind)
         bounds.append((sign + "=" * closed, value))
     if len(kinds) > 1:
-        raise UnsupportedRuleError(name, f"the ends are of two types: {found[0]}")
+        raise UnsupportedRuleError(name, f"the ends are of two types: {range_[0]}")
     return Test(name, name, kinds.pop() if kinds else None, bounds=tuple(bounds))
 
 

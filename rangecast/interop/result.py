@@ -95,7 +95,7 @@ def import_rules(
     rejected: list[Rejection] = []
     texts: dict[str, str] = {}
     seen = set()
-    for id_, given in rules:
+    for id_, definition in rules:
         try:
             if not id_:
                 raise UnsupportedRuleError("", "the id is empty")
@@ -103,7 +103,7 @@ def import_rules(
                 raise UnsupportedRuleError("", "duplicate id")
             seen.add(id_)
             _check_utf8(id_)
-            text = text_of(attributes.settle(id_, rule_of(_readable(given))))
+            text = text_of(attributes.settle(id_, rule_of(_readable(definition))))
             if text is False:
                 raise UnsupportedRuleError("", "this rule can never hold")
             _check_utf8("" if text is True else text)
@@ -115,8 +115,8 @@ def import_rules(
     for id_, text in texts.items():
         try:
             # Its shortest text: boxes of a hierarchy as concepts, nothing said twice.
-            said = text if found is None else str(Filter.parse(text, found))
-            subscriptions.append({"id": id_, "filter": said})
+            normalized = text if found is None else str(Filter.parse(text, found))
+            subscriptions.append({"id": id_, "filter": normalized})
         except Exception as error:
             rejected.append(_rejection(id_, error))
     return ImportResult(subscriptions, rejected, found, attributes.notes())
@@ -126,22 +126,22 @@ def _rejection(id_: str, error: Exception) -> Rejection:
     """Return the rejection of a rule for the error that reading it raised."""
     shown_id = id_.encode("utf-8", "backslashreplace").decode() or '""'
     if isinstance(error, UnsupportedRuleError):
-        place, reason = error.place, error.reason
+        path, reason = error.place, error.reason
     elif isinstance(error, FilterError):
-        place, reason = "", error.reason.partition(" (line ")[0]
+        path, reason = "", error.reason.partition(" (line ")[0]
     elif isinstance(error, RecursionError):
-        place, reason = "", "the rule is nested too deep"
+        path, reason = "", "the rule is nested too deep"
     else:
-        place, reason = "", f"can't be read: {type(error).__name__}: {error}"
-    both = (one.encode("utf-8", "backslashreplace").decode() for one in (str(place), reason))
+        path, reason = "", f"can't be read: {type(error).__name__}: {error}"
+    both = (text_.encode("utf-8", "backslashreplace").decode() for text_ in (str(path), reason))
     return Rejection(shown_id, *both)
 
 
-def _check_utf8(text: str, place: str = "") -> None:
+def _check_utf8(text: str, path: str = "") -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise UnsupportedRuleError(place, "has a text that isn't UTF-8") from None
+        raise UnsupportedRuleError(path, "has a text that isn't UTF-8") from None
 
 
 def _readable(value: Any) -> Any:
@@ -241,7 +241,7 @@ class _Attributes:
         listed = None if attribute is None else listed_texts(attribute)
         if rule.words is not None:
             if listed is None and isinstance(attribute, Text) and rule.patterns:
-                if any(one.endswith(" ignore case") for one in rule.patterns):
+                if any(pattern.endswith(" ignore case") for pattern in rule.patterns):
                     self._folded[rule.name] = None
                 return rule
             if listed is None:
@@ -295,9 +295,9 @@ class RepeatedKeys(dict[str, Any]):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    object_ = dict(pairs)
+    if len(object_) == len(pairs):
+        return object_
     keys = [key for key, _ in pairs]
     return RepeatedKeys(pairs, next(key for at, key in enumerate(keys) if key in keys[:at]))
 
@@ -344,22 +344,22 @@ def rules_listed(
 
     Those are rejected one by one, under their place; if there is nothing else, the list is.
     """
-    found: list[tuple[str, Any]] = []
+    rules: list[tuple[str, Any]] = []
     wrong: list[Any] = []
-    for place, one in enumerate(listed):
-        pair = rule_of(one)
+    for number, rule in enumerate(listed):
+        pair = rule_of(rule)
         if pair is None or pair[0] is None:
-            wrong.append(one)
+            wrong.append(rule)
             pair = (
-                f"{noun}[{place}]",
-                Unreadable(f"is no rule with an id; given: {abbreviate(one)}"),
+                f"{noun}[{number}]",
+                Unreadable(f"is no rule with an id; given: {abbreviate(rule)}"),
             )
-        elif isinstance(one, RepeatedKeys):
-            pair = pair[0], Unreadable(f"the key {one.key!r} is given twice")
-        found.append((str(pair[0]), pair[1]))
-    if wrong and len(wrong) == len(found):
+        elif isinstance(rule, RepeatedKeys):
+            pair = pair[0], Unreadable(f"the key {rule.key!r} is given twice")
+        rules.append((str(pair[0]), pair[1]))
+    if wrong and len(wrong) == len(rules):
         raise unknown_shape(wrong[0], expected)
-    return found
+    return rules
 
 
 def json_rule(value: Any) -> Any:

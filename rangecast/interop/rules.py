@@ -19,9 +19,9 @@ from rangecast.model.filters.lexer import name_text
 class UnsupportedRuleError(Exception):
     """A part of a rule that has no exact counterpart: where it is, and why."""
 
-    def __init__(self, place: str, reason: str):
-        super().__init__(f"{place}: {reason}")
-        self.place = place
+    def __init__(self, path: str, reason: str):
+        super().__init__(f"{path}: {reason}")
+        self.place = path
         self.reason = reason
 
 
@@ -73,14 +73,14 @@ class Written:
 Rule = Test | All | Either | Written
 
 
-def present(name: str, place: str) -> Test:
+def present(name: str, path: str) -> Test:
     """Return the test that a field has a value."""
-    return Test(name, place)
+    return Test(name, path)
 
 
-def absent(name: str, place: str) -> Test:
+def absent(name: str, path: str) -> Test:
     """Return the test that a field has no value."""
-    return negated_test(present(name, place))
+    return negated_test(present(name, path))
 
 
 def negated_test(test: Test) -> Test:

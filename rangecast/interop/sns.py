@@ -29,7 +29,7 @@ _EXPECTED = (
 )
 
 
-def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
+def read(source: str | Path | Any, space: Space | None = None) -> ImportResult:
     """Import filter policies.
 
     given    a JSON file or its data: policies by id, or a list of what
@@ -39,12 +39,12 @@ def read(given: str | Path | Any, space: Space | None = None) -> ImportResult:
     A subscription without a policy gets every message. With the scope MessageBody, a field inside
     another is an attribute named by its path.
     """
-    data = load_json(given, "policies by id")
+    data = load_json(source, "policies by id")
     if isinstance(data, Mapping) and "Attributes" in data:
         data = [data]
     if isinstance(data, Mapping):
         policies = {"FilterPolicyScope": "MessageBody"}
-        rules = [(id_, policies | {"FilterPolicy": one}) for id_, one in rules_by_id(data)]
+        rules = [(id_, policies | {"FilterPolicy": policy}) for id_, policy in rules_by_id(data)]
     elif isinstance(data, list):
         rules = rules_listed(data, _subscription, _EXPECTED, "subscriptions")
     else:

@@ -50,7 +50,7 @@ KEY = "key"
 
 
 def read(
-    given: str | Path | Sequence[str], space: Space | None = None, *, key: str = KEY
+    source: str | Path | Sequence[str], space: Space | None = None, *, key: str = KEY
 ) -> ImportResult:
     """Import hooks and channels.
 
@@ -59,7 +59,7 @@ def read(
              `position` on a sphere, as Tile38 measures it, the key and the fields
     key      the attribute that has the collection of an object; left out if the space has none
     """
-    lines = _lines(given)
+    lines = _lines(source)
     commands = [words for line in lines if (words := _words(line)) and words[0][:1] != "#"]
     known = ("SETHOOK", "SETCHAN")
     if not any(words[0].upper() in known for words in commands):
@@ -67,10 +67,10 @@ def read(
     space = space or _space(commands, key)
     location = location_of(space)
     rules: list[tuple[str, Any]] = []
-    for place, words in enumerate(commands):
+    for number, words in enumerate(commands):
         is_known = words[0].upper() in known and len(words) > 1
         reason = f"is no SETHOOK or SETCHAN; given: {abbreviate(words[0])}"
-        id_ = words[1] if is_known else f"commands[{place}]"
+        id_ = words[1] if is_known else f"commands[{number}]"
         rules.append((id_, words if is_known else Unreadable(reason)))
     imported = import_rules(rules, lambda words: _rule(words, location, space, key), space)
     if any("DETECT" in (word.upper() for word in words) for words in commands):
@@ -80,15 +80,15 @@ def read(
     return imported
 
 
-def _lines(given: Any) -> list[str]:
-    if not isinstance(given, str | Path):
-        if not isinstance(given, list | tuple) or not all(isinstance(x, str) for x in given):
-            raise unknown_shape(given, _EXPECTED)
-        return list(given)
+def _lines(source: Any) -> list[str]:
+    if not isinstance(source, str | Path):
+        if not isinstance(source, list | tuple) or not all(isinstance(x, str) for x in source):
+            raise unknown_shape(source, _EXPECTED)
+        return list(source)
     try:
-        text = Path(given).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        text = Path(source).read_text(encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
-        raise FileError(f"{given}: can't be read: {error.strerror}") from None
+        raise FileError(f"{source}: can't be read: {error.strerror}") from None
     return text.splitlines()
 
 
@@ -120,32 +120,32 @@ def _space(commands: list[list[str]], key: str) -> Space:
 
 
 def _rule(words: list[str], location: Location, space: Space, key: str) -> Rule:
-    place, left = _start(words)
-    search = words[place].upper()
-    collection = words[place + 1] if place + 1 < left else ""
+    start, left = _start(words)
+    search = words[start].upper()
+    collection = words[start + 1] if start + 1 < left else ""
     if not collection:
         raise UnsupportedRuleError(search, "the key of a collection is missing")
     parts: list[Rule] = []
     if key in space.axes:
         parts.append(Test(key, key, "text", (collection,)))
-    place += 2
+    start += 2
     is_fence = False
-    while place < left:
-        word = words[place].upper()
-        if word in _REJECTED and not (word == "MATCH" and words[place + 1 : place + 2] == ["*"]):
+    while start < left:
+        word = words[start].upper()
+        if word in _REJECTED and not (word == "MATCH" and words[start + 1 : start + 2] == ["*"]):
             raise UnsupportedRuleError(word, _REJECTED[word])
         if word == "WHERE":
-            parts += _where(words[place + 1 : place + 4])
-            place += 4
+            parts += _where(words[start + 1 : start + 4])
+            start += 4
         elif word == "MATCH":
-            place += 2
+            start += 2
         elif word == "FENCE":
             is_fence = True
-            place += 1
+            start += 1
         elif word in _LEFT_OUT:
-            place += 1 + _LEFT_OUT[word]
+            start += 1 + _LEFT_OUT[word]
         else:
-            parts.append(_area(word, words[place + 1 :], location))
+            parts.append(_area(word, words[start + 1 :], location))
             if not is_fence:
                 raise UnsupportedRuleError(search, "the word FENCE is missing")
             return All(tuple(parts))
@@ -154,14 +154,14 @@ def _rule(words: list[str], location: Location, space: Space, key: str) -> Rule:
 
 def _start(words: list[str]) -> tuple[int, int]:
     """Return where the search of a command begins, and the number of words."""
-    place = 3 if words[0].upper() == "SETHOOK" else 2
-    while place < len(words):
-        word = words[place].upper()
+    start = 3 if words[0].upper() == "SETHOOK" else 2
+    while start < len(words):
+        word = words[start].upper()
         if word in _SEARCHES:
-            return place, len(words)
+            return start, len(words)
         if word not in _BEFORE:
             raise UnsupportedRuleError(word, f"expected {', '.join(_SEARCHES)}, META or EX")
-        place += 1 + _BEFORE[word]
+        start += 1 + _BEFORE[word]
     raise UnsupportedRuleError(words[0], f"expected {', '.join(_SEARCHES)}")
 
 
@@ -179,13 +179,13 @@ def _where(words: list[str]) -> list[Rule]:
     return [Test(field, "WHERE", "number", bounds=tuple(bounds))] if bounds else []
 
 
-def _number(text: str, place: str) -> float:
+def _number(text: str, path: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or not text.isascii() or "_" in text:
-        raise UnsupportedRuleError(place, f"not a number: {abbreviate(text)}")
+        raise UnsupportedRuleError(path, f"not a number: {abbreviate(text)}")
     return number
 
 

@@ -41,7 +41,7 @@ _EXPECTED = (
 
 
 def read(
-    given: str | Path | Any, space: Space | None = None, *, field: str = "predicate"
+    source: str | Path | Any, space: Space | None = None, *, field: str = "predicate"
 ) -> ImportResult:
     """Import predicates.
 
@@ -49,11 +49,13 @@ def read(
     space    the types of the attributes; without it ranges are of integers, values are texts
     field    the field of a document that has the predicate
     """
-    data = load_json(given, "predicates by id")
+    data = load_json(source, "predicates by id")
     if isinstance(data, Mapping):
         rules = rules_by_id(data)
     elif isinstance(data, list):
-        rules = rules_listed(data, lambda one: _document(one, field), _EXPECTED, "documents")
+        rules = rules_listed(
+            data, lambda document: _document(document, field), _EXPECTED, "documents"
+        )
     else:
         raise unknown_shape(data, _EXPECTED)
     return import_rules(rules, _rule, space)
@@ -81,7 +83,7 @@ class _Reading:
     """One predicate, read word by word."""
 
     def __init__(self, text: str):
-        self.words = [(found.lastgroup or "end", found) for found in _WORDS.finditer(text)]
+        self.words = [(token.lastgroup or "end", token) for token in _WORDS.finditer(text)]
         self.at = 0
 
     @property
@@ -90,8 +92,8 @@ class _Reading:
 
     @property
     def word(self) -> str:
-        kind, found = self.words[self.at]
-        return "" if kind == "end" else str(found[kind])
+        kind, token = self.words[self.at]
+        return "" if kind == "end" else str(token[kind])
 
     def take(self) -> str:
         word = self.word
@@ -107,9 +109,9 @@ class _Reading:
         self.take()
 
     def unexpected(self, wanted: str) -> UnsupportedRuleError:
-        kind, found = self.words[self.at]
-        place = f"character {found.start(kind if kind != 'end' else 0) + 1}"
-        return UnsupportedRuleError(place, f"expected {wanted}, found {self.word or 'the end'}")
+        kind, token = self.words[self.at]
+        position = f"character {token.start(kind if kind != 'end' else 0) + 1}"
+        return UnsupportedRuleError(position, f"expected {wanted}, found {self.word or 'the end'}")
 
     def either(self, depth: int) -> Rule:
         if depth > _DEEPEST:
@@ -162,12 +164,12 @@ class _Reading:
         if not self.is_keyword("["):
             return [self.value()]
         self.take()
-        found = [self.value()]
+        values_ = [self.value()]
         while self.is_keyword(","):
             self.take()
-            found.append(self.value())
+            values_.append(self.value())
         self.expect("]")
-        return found
+        return values_
 
     def value(self) -> str:
         if self.kind == "word":
@@ -177,8 +179,8 @@ class _Reading:
         return _ESCAPE.sub(_unescaped, self.take()[1:-1])
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    mark = found[1]
+def _unescaped(escape: re.Match[str]) -> str:
+    mark = escape[1]
     return chr(int(mark[1:], 16)) if len(mark) == 3 else _ESCAPES.get(mark, mark)
 
 

@@ -63,8 +63,8 @@ class Call(NamedTuple):
     def place(self, which: int, index: Any, kind: Any) -> Any:
         """Return the address of an item of argument `which`, a pointer, as that of a vector."""
         count, pointer_kind = getattr(kind, "count", 1), self.signature.args[which]
-        place = address(self.context, self.builder, pointer_kind, self.given[which], index, count)
-        return self.builder.bitcast(place, kind.as_pointer())
+        pointer = address(self.context, self.builder, pointer_kind, self.given[which], index, count)
+        return self.builder.bitcast(pointer, kind.as_pointer())
 
     def load(self, which: int, index: Any, kind: Any) -> Any:
         """Return the vector that begins at an item of argument `which`."""
@@ -89,10 +89,10 @@ def _in_all_lanes(builder: Any, value: Any) -> Any:
 def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
     """Bit i says whether codes[begin + i] >= value, for 64 of them."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        some = call.load(0, given[1], _BYTES)
-        above = builder.icmp_unsigned(">=", some, _in_all_lanes(builder, given[2]))
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        some = call.load(0, arguments[1], _BYTES)
+        above = builder.icmp_unsigned(">=", some, _in_all_lanes(builder, arguments[2]))
         return builder.bitcast(above, WORD)
 
     return types.uint64(codes, types.intp, types.uint8), generate
@@ -102,10 +102,10 @@ def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
 def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
     """Bit i says whether codes[begin + i] <= value, for 64 of them."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        some = call.load(0, given[1], _BYTES)
-        below = builder.icmp_unsigned("<=", some, _in_all_lanes(builder, given[2]))
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        some = call.load(0, arguments[1], _BYTES)
+        below = builder.icmp_unsigned("<=", some, _in_all_lanes(builder, arguments[2]))
         return builder.bitcast(below, WORD)
 
     return types.uint64(codes, types.intp, types.uint8), generate
@@ -115,12 +115,12 @@ def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
 def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
     """Bit i says whether codes[lo + i] <= above and below <= codes[hi + i], for 64 of them."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        low = call.load(0, given[1], _BYTES)
-        high = call.load(0, given[2], _BYTES)
-        begun = builder.icmp_unsigned("<=", low, _in_all_lanes(builder, given[3]))
-        going = builder.icmp_unsigned("<=", _in_all_lanes(builder, given[4]), high)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        low = call.load(0, arguments[1], _BYTES)
+        high = call.load(0, arguments[2], _BYTES)
+        begun = builder.icmp_unsigned("<=", low, _in_all_lanes(builder, arguments[3]))
+        going = builder.icmp_unsigned("<=", _in_all_lanes(builder, arguments[4]), high)
         return builder.bitcast(builder.and_(begun, going), WORD)
 
     return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
@@ -130,12 +130,12 @@ def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) 
 def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
     """Bit i says whether codes[lo + i] is above or codes[hi + i] is below, for 64 of them."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        low = call.load(0, given[1], _BYTES)
-        high = call.load(0, given[2], _BYTES)
-        first = builder.icmp_unsigned("==", low, _in_all_lanes(builder, given[3]))
-        last = builder.icmp_unsigned("==", _in_all_lanes(builder, given[4]), high)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        low = call.load(0, arguments[1], _BYTES)
+        high = call.load(0, arguments[2], _BYTES)
+        first = builder.icmp_unsigned("==", low, _in_all_lanes(builder, arguments[3]))
+        last = builder.icmp_unsigned("==", _in_all_lanes(builder, arguments[4]), high)
         return builder.bitcast(builder.or_(first, last), WORD)
 
     return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
@@ -145,14 +145,14 @@ def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) 
 def holding(_typing: Any, bounds: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
     """Bit i says whether bounds[lo + i] <= above and below <= bounds[hi + i], for 64 doubles."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        above, below = (_in_eight_lanes(builder, value) for value in given[3:])
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        above, below = (_in_eight_lanes(builder, value) for value in arguments[3:])
         mask = ir.Constant(WORD, 0)
-        for place in range(0, 64, 8):
-            step = ir.Constant(WORD, place)
-            low = call.load(0, builder.add(given[1], step), _DOUBLES)
-            high = call.load(0, builder.add(given[2], step), _DOUBLES)
+        for shift in range(0, 64, 8):
+            step = ir.Constant(WORD, shift)
+            low = call.load(0, builder.add(arguments[1], step), _DOUBLES)
+            high = call.load(0, builder.add(arguments[2], step), _DOUBLES)
             begun = builder.fcmp_ordered("<=", low, above)
             going = builder.fcmp_ordered("<=", below, high)
             both = builder.bitcast(builder.and_(begun, going), BYTE)
@@ -166,13 +166,13 @@ def holding(_typing: Any, bounds: Any, lo: Any, hi: Any, above: Any, below: Any)
 def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any) -> Any:
     """Keep of the row at rows[at] what is in the row table[kept] and not in table[dropped]."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        place = call.place(0, given[1], ROW)
-        keep = call.load(2, given[3], ROW)
-        drop = call.load(2, given[4], ROW)
-        left = builder.and_(builder.load(place, align=8), keep)
-        builder.store(builder.and_(left, builder.not_(drop)), place, align=8)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        pointer = call.place(0, arguments[1], ROW)
+        keep = call.load(2, arguments[3], ROW)
+        drop = call.load(2, arguments[4], ROW)
+        left = builder.and_(builder.load(pointer, align=8), keep)
+        builder.store(builder.and_(left, builder.not_(drop)), pointer, align=8)
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, table, types.intp, types.intp), generate
@@ -182,11 +182,11 @@ def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any
 def join_row(_typing: Any, rows: Any, at: Any, begin: Any) -> Any:
     """Add to the row at rows[at] what is in the row at rows[begin]."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        place = call.place(0, given[1], ROW)
-        both = builder.or_(builder.load(place, align=8), call.load(0, given[2], ROW))
-        builder.store(both, place, align=8)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        pointer = call.place(0, arguments[1], ROW)
+        both = builder.or_(builder.load(pointer, align=8), call.load(0, arguments[2], ROW))
+        builder.store(both, pointer, align=8)
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, types.intp), generate
@@ -196,10 +196,10 @@ def join_row(_typing: Any, rows: Any, at: Any, begin: Any) -> Any:
 def copy_row(_typing: Any, rows: Any, at: Any, source: Any, begin: Any) -> Any:
     """Copy the row at source[begin] to rows[at]."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        row = call.load(2, given[3], ROW)
-        builder.store(row, call.place(0, given[1], ROW), align=8)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        row = call.load(2, arguments[3], ROW)
+        builder.store(row, call.place(0, arguments[1], ROW), align=8)
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, source, types.intp), generate
@@ -212,15 +212,15 @@ def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) ->
     `out` needs room for 16, however many there are; the mask's other bits don't matter.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
         kind = ir.FunctionType(_ITEMS, [_ITEMS, _ITEM_BITS, _ITEMS])
         name = "llvm.experimental.vector.compress.v16i32"
         compress = cgutils.get_or_insert_function(builder.module, kind, name)
-        items = call.load(2, given[3], _ITEMS)
-        bits = builder.bitcast(builder.trunc(given[4], ir.IntType(16)), _ITEM_BITS)
+        items = call.load(2, arguments[3], _ITEMS)
+        bits = builder.bitcast(builder.trunc(arguments[4], ir.IntType(16)), _ITEM_BITS)
         packed = builder.call(compress, [items, bits, ir.Constant(_ITEMS, ir.Undefined)])
-        builder.store(packed, call.place(0, given[1], _ITEMS), align=4)
+        builder.store(packed, call.place(0, arguments[1], _ITEMS), align=4)
         return context.get_dummy_value()
 
     return types.void(out, types.intp, source, types.intp, types.uint64), generate
@@ -230,9 +230,9 @@ def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) ->
 def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
     """Bit w says whether word w of the row at rows[at] has a bit set."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call = Call(context, builder, signature, given)
-        row = call.load(0, given[1], ROW)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        call = Call(context, builder, signature, arguments)
+        row = call.load(0, arguments[1], ROW)
         used = builder.icmp_unsigned("!=", row, ir.Constant(ROW, [0] * LANE_WORDS))
         return builder.zext(builder.bitcast(used, BYTE), WORD)
 
@@ -243,17 +243,17 @@ def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
 def prefetch(_typing: Any, items: Any, at: Any) -> Any:
     """Prefetch the cache line of items[at], a pointer's; the address may be invalid."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]
-        data = given[0]
+        data = arguments[0]
         if not isinstance(kind, types.CPointer):  # it knows its length: nothing is read here
             data = cgutils.create_struct_proxy(kind)(context, builder, data).data
-        place = builder.bitcast(builder.gep(data, [given[1]]), BYTE.as_pointer())
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), BYTE.as_pointer())
         numbers = [ir.IntType(32)] * 3
         function = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), *numbers])
         call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
         read, keep, data_cache = (ir.Constant(ir.IntType(32), n) for n in (0, 3, 1))
-        builder.call(call, [place, read, keep, data_cache])
+        builder.call(call, [pointer, read, keep, data_cache])
         return context.get_dummy_value()
 
     return types.void(items, types.intp), generate
@@ -263,8 +263,8 @@ def prefetch(_typing: Any, items: Any, at: Any) -> Any:
 def bits_set(_typing: Any, word: Any) -> Any:
     """Return the number of bits of a word that are set."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.ctpop(given[0])
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
 
     return types.intp(types.uint64), generate
 
@@ -273,8 +273,8 @@ def bits_set(_typing: Any, word: Any) -> Any:
 def lowest_bit(_typing: Any, word: Any) -> Any:
     """Return the place of the lowest bit set, 64 if there is none."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.cttz(given[0], ir.Constant(BIT, 0))
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(BIT, 0))
 
     return types.intp(types.uint64), generate
 
@@ -294,11 +294,11 @@ def list_bits(word: np.uint64, first: int, out: I64, filled: int) -> int:
     Four at a time, so that most words take one turn: `out` needs room for four more.
     """
     end = filled + bits_set(word)
-    one = np.uint64(1)
+    bit = np.uint64(1)
     while filled < end:
         for ahead in range(4):
             out[filled + ahead] = first + lowest_bit(word)
-            word &= word - one
+            word &= word - bit
         filled += 4
     return int(end)
 

@@ -152,8 +152,8 @@ def opened(_typing: Any, table: Any, kind: Any) -> Any:
         layout,
     )
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, given[0]).data
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         values = []
         for i, field in enumerate(made.types):
             row = [
@@ -193,10 +193,10 @@ def pointers(_typing: Any, bundle: Any) -> Any:
         bundle.instance_class,
     )
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values = []
         for i, field in enumerate(bundle.types):
-            value = builder.extract_value(given[0], i)
+            value = builder.extract_value(arguments[0], i)
             if isinstance(field, types.Array):
                 value = _point(context, builder, field, value, _WORD(0))
             values.append(value)
@@ -209,28 +209,28 @@ def pointers(_typing: Any, bundle: Any) -> Any:
 def pointer(_typing: Any, array: Any, first: Any) -> Any:
     """Return where item `first` of an array, or of what a pointer points to, lies."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return _point(context, builder, signature.args[0], given[0], given[1])
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _point(context, builder, signature.args[0], arguments[0], arguments[1])
 
     return _pointer_to(array.dtype)(array, types.intp), generate
 
 
 @intrinsic
-def bytes_at(_typing: Any, place: Any) -> Any:
+def bytes_at(_typing: Any, pointer: Any) -> Any:
     """Return a pointer to the bytes at an address; how many there are is for the caller to know."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return builder.inttoptr(given[0], ir.IntType(8).as_pointer())
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
 
     return types.CPointer(types.uint8)(types.int64), generate
 
 
 @intrinsic
-def integers_at(_typing: Any, place: Any) -> Any:
+def integers_at(_typing: Any, pointer: Any) -> Any:
     """Return a pointer to the integers of 64 bits at an address."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return builder.inttoptr(given[0], ir.IntType(64).as_pointer())
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
 
     return types.CPointer(types.int64)(types.int64), generate
 
@@ -306,12 +306,12 @@ class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
 
 @extending.lower_builtin(operator.getitem, Checked, types.Integer)  # type: ignore[untyped-decorator]
 def _get_item(context: Any, builder: Any, signature: Any, value: Any) -> Any:
-    place = address(context, builder, signature.args[0], value[0], value[1], 1)
-    return context.unpack_value(builder, signature.return_type, place)
+    pointer = address(context, builder, signature.args[0], value[0], value[1], 1)
+    return context.unpack_value(builder, signature.return_type, pointer)
 
 
 @extending.lower_builtin(operator.setitem, Checked, types.Integer, types.Any)  # type: ignore[untyped-decorator]
 def _set_item(context: Any, builder: Any, signature: Any, value: Any) -> Any:
-    place = address(context, builder, signature.args[0], value[0], value[1], 1)
-    context.pack_value(builder, signature.args[2], value[2], place)
+    pointer = address(context, builder, signature.args[0], value[0], value[1], 1)
+    context.pack_value(builder, signature.args[2], value[2], pointer)
     return context.get_dummy_value()

@@ -407,10 +407,10 @@ def groups_by_axes(
         growing, first = growing[has_more], first[has_more]
         ranked[growing, first] = False
         parent_and_axis = group[growing] * dimensions + first
-        found, which, counts = np.unique(parent_and_axis, return_inverse=True, return_counts=True)
+        groups, which, counts = np.unique(parent_and_axis, return_inverse=True, return_counts=True)
         enough = counts >= smallest * 3**size
         number = np.cumsum(enough) - 1 + len(axes)
-        axes += [[*axes[key // dimensions], int(order[key % dimensions])] for key in found[enough]]
+        axes += [[*axes[key // dimensions], int(order[key % dimensions])] for key in groups[enough]]
         growing, which = growing[enough[which]], which[enough[which]]
         group[growing] = number[which]
     used, group = np.unique(group, return_inverse=True)

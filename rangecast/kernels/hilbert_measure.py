@@ -33,7 +33,7 @@ def _weight(sums: F64, first: np.uint64, last: np.uint64) -> float:
 
 @jit
 def _beside(
-    place: np.uint64,
+    key: np.uint64,
     shared: int,
     later: bool,
     bits: int,
@@ -55,7 +55,7 @@ def _beside(
     total = 0.0
     depth = 0
     for level in range(bits - 1, -1, -1):
-        number = (place >> (level * axes)) & (_ALL >> (64 - axes))
+        number = (key >> (level * axes)) & (_ALL >> (64 - axes))
         above = _ZERO
         size = (_ONE << level) - _ONE
         for bit in range(axes - 1, -1, -1):

@@ -104,8 +104,8 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         digest, data = kept[:32], kept[32:]
         if hashlib.sha256(data).digest() != digest:
             return None
-        found, code = pickle.loads(data)
-        return CompileResult._rebuild(target_context, *code) if found == key else None
+        name, code = pickle.loads(data)
+        return CompileResult._rebuild(target_context, *code) if name == key else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the compiled code, if there is room on the disk."""
@@ -218,18 +218,18 @@ def _imported_by(file: Path) -> tuple[bytes, list[Path]]:
     """Return a hash of one source and of the files that it imports from this package."""
     text = file.read_bytes()
     imported = []
-    for found in _IMPORT.finditer(text):
-        module, names = found[1].decode(), (found[2] or b"").decode()
+    for statement in _IMPORT.finditer(text):
+        module, names = statement[1].decode(), (statement[2] or b"").decode()
         imported.append(_file_of(module))
         imported += [_file_of(f"{module}.{name}") for name in re.findall(r"\w+", names)]
-    return hashlib.sha256(text).digest(), [one for one in imported if one]
+    return hashlib.sha256(text).digest(), [file_ for file_ in imported if file_]
 
 
 @cache
 def _file_of(module: str) -> Path | None:
     """Return the file of a module, `None` if there is none of this name."""
-    place = _PACKAGE.joinpath(*module.split(".")[1:])
-    files = (place.with_suffix(".py"), place / "__init__.py")
+    path = _PACKAGE.joinpath(*module.split(".")[1:])
+    files = (path.with_suffix(".py"), path / "__init__.py")
     return next((file for file in files if file.is_file()), None)
 
 

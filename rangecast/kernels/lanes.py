@@ -53,8 +53,8 @@ def tabulate(codes: U8, chunks: int, table: U64) -> None:
             first = chunk * LANES
             for e in range(first, min(first + LANES, events)):
                 lane = e - first
-                place = base + np.int64(all_codes[e * d + j]) * LANE_WORDS + (lane >> 6)
-                rows[place] |= np.uint64(1) << np.uint64(lane & 63)
+                word = base + np.int64(all_codes[e * d + j]) * LANE_WORDS + (lane >> 6)
+                rows[word] |= np.uint64(1) << np.uint64(lane & 63)
             for row in range(base + 254 * LANE_WORDS, base - 1, -LANE_WORDS):
                 join_row(rows, row, row + LANE_WORDS)
 
@@ -85,9 +85,9 @@ def list_lanes(
     There is no branch in it but the loop over the slots: the words in use are packed.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        slot, end, box, filled, key = (given[i] for i in (4, 5, 6, 10, 11))
-        call = Call(context, builder, signature, given)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        slot, end, box, filled, key = (arguments[i] for i in (4, 5, 6, 10, 11))
+        call = Call(context, builder, signature, arguments)
         left = cgutils.alloca_once(builder, ROW)
         builder.store(call.load(_LANES, WORD(0), ROW), left)
         with cgutils.for_range_slice(builder, slot, end, WORD(1), WORD) as (at, _):
@@ -99,8 +99,8 @@ def list_lanes(
             upper = builder.add(builder.zext(builder.load(upper), WORD), WORD(1))
             places = (builder.mul(builder.add(base, c), WORD(LANE_WORDS)) for c in (lower, upper))
             kept, dropped = (
-                call.load(table, place, ROW)
-                for table, place in zip((_ABOVE, _BELOW), places, strict=True)
+                call.load(table, pointer, ROW)
+                for table, pointer in zip((_ABOVE, _BELOW), places, strict=True)
             )
             now = builder.and_(builder.load(left), kept)
             builder.store(builder.and_(now, builder.not_(dropped)), left)

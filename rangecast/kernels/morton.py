@@ -17,9 +17,9 @@ from rangecast.kernels.jit import jit
 @jit
 def key_of(cell: Any, axes: int, bits: int) -> np.uint64:
     """Return the key of a cell; `cell` has `axes` coordinates of `bits` bits, or points to them."""
-    one = np.uint64(1)
-    key = one
+    bit = np.uint64(1)
+    key = bit
     for plane in range(bits - 1, -1, -1):
         for axis in range(axes):
-            key = (key << one) | ((np.uint64(cell[axis]) >> np.uint64(plane)) & one)
+            key = (key << bit) | ((np.uint64(cell[axis]) >> np.uint64(plane)) & bit)
     return key

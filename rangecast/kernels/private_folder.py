@@ -14,9 +14,9 @@ def private_folder(folder: Path) -> Path:
     user and be no symbolic link; every folder above it must belong to this user or to root, and if
     others can write it, it must be sticky, as the temporary folder is.
     """
-    for place in reversed([folder, *folder.parents]):
-        if not place.exists():
-            place.mkdir(mode=0o700, exist_ok=True)
+    for directory in reversed([folder, *folder.parents]):
+        if not directory.exists():
+            directory.mkdir(mode=0o700, exist_ok=True)
     own = folder.lstat()
     if stat.S_ISLNK(own.st_mode):
         raise PermissionError(f"{folder}: is a symbolic link")
@@ -24,10 +24,10 @@ def private_folder(folder: Path) -> Path:
         raise PermissionError(f"{folder}: belongs to another user")
     if own.st_mode & 0o022:
         raise PermissionError(f"{folder}: can be written by others")
-    for place in (*folder.absolute().parents, *folder.resolve().parents):
-        seen = place.lstat()
+    for directory in (*folder.absolute().parents, *folder.resolve().parents):
+        seen = directory.lstat()
         if seen.st_uid not in (0, os.getuid()):
-            raise PermissionError(f"{place}: belongs to another user")
-        if seen.st_mode & 0o022 and not seen.st_mode & stat.S_ISVTX and not place.is_symlink():
-            raise PermissionError(f"{place}: can be written by others")
+            raise PermissionError(f"{directory}: belongs to another user")
+        if seen.st_mode & 0o022 and not seen.st_mode & stat.S_ISVTX and not directory.is_symlink():
+            raise PermissionError(f"{directory}: can be written by others")
     return folder

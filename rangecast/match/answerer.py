@@ -74,8 +74,8 @@ class MatchAnswerer:
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers to events (n, d), in pieces of whole events."""
         threads = number_of_threads(self.threads, len(points))
-        for first, found in stream_ordered(self.index, points, threads):
-            offsets, rows = found.offsets, found.rows
+        for first, matches in stream_ordered(self.index, points, threads):
+            offsets, rows = matches.offsets, matches.rows
             if self.dead is not None:
                 lives = ~self.dead[rows]
                 offsets, rows = offsets_of(lives)[offsets], rows[lives]

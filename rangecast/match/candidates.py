@@ -53,11 +53,11 @@ def earlier_boxes(boxes: Boxes, order: I64) -> I32:
     """
     if len(boxes.lo) == boxes.rows:
         return np.zeros(0, np.int32)
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
     before = np.full(len(order), -1, np.int32)
     same = np.flatnonzero(np.diff(boxes.owner) == 0)
-    before[same + 1] = place[same]
+    before[same + 1] = rank[same]
     return before[order]
 
 

@@ -122,7 +122,7 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choi
     room = (_ROOM + _TIMES * held if memory is None else memory) - held
     alone = np.empty(len(boxes.lo), np.bool_)
     stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
-    best = min(weigh(boxes, sample, alone, room), key=lambda each: each.time, default=None)
+    best = min(weigh(boxes, sample, alone, room), key=lambda plan: plan.time, default=None)
     if best is None or _MARGIN * best.time > _slabs_time(boxes, sample, matches):
         return Choice("slabs", f"{facts}; cell lists would be slower or too large")
     size = f"{best.size / 1e6:,.0f} MB"
@@ -141,7 +141,7 @@ def _tile_entries(boxes: Boxes, sample: Sample) -> float | None:
     met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
     for side, axis in enumerate(axes):
         first, last, cell = (
-            grid.cells(each[:, axis], side) for each in (sample.lo, sample.hi, sample.events)
+            grid.cells(array[:, axis], side) for array in (sample.lo, sample.hi, sample.events)
         )
         met &= (first <= cell[:, None]) & (cell[:, None] <= last)
     return np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
@@ -153,7 +153,7 @@ def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
     for axis in range(boxes.dimensions):
         edges = edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], _SLABS)
         first, last, cell = (
-            cells_of(edges, each[:, axis]) for each in (sample.lo, sample.hi, sample.events)
+            cells_of(edges, array[:, axis]) for array in (sample.lo, sample.hi, sample.events)
         )
         met &= (first <= cell[:, None]) & (cell[:, None] <= last)
     shared = np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale

@@ -140,12 +140,14 @@ def match_live(view: View, points: F64) -> MatchRows:
     """Return the live rows that match each event, (events, d)."""
     if view.is_plain:
         return view.parts[0].index.match(points)
-    found = _match_boxes(view, points)
+    matches = _match_boxes(view, points)
     if view.verifier is None or not view.verifier.has_words:
-        return found
-    candidates = found.offsets, found.rows
+        return matches
+    candidates = matches.offsets, matches.rows
     offsets, rows = view.verifier.verified(view.rows.bounds, view.count, points, *candidates)
-    return MatchRows(offsets, rows, found.work._replace(tested=found.work.tested + len(found.rows)))
+    return MatchRows(
+        offsets, rows, matches.work._replace(tested=matches.work.tested + len(matches.rows))
+    )
 
 
 def _match_boxes(view: View, points: F64) -> MatchRows:
@@ -157,8 +159,8 @@ def _match_boxes(view: View, points: F64) -> MatchRows:
         return _renumbered(index.match(points), base)
     if isinstance(index, Cells) and base.is_whole:
         others = _match_others(view, points)
-        found = index.match(points, others)
-        return found._replace(work=found.work.plus(others.work))
+        matches = index.match(points, others)
+        return matches._replace(work=matches.work.plus(others.work))
     return _match_joined(view, points)
 
 
@@ -172,17 +174,17 @@ def _match_joined(view: View, points: F64) -> MatchRows:
     while first < len(points):
         last = min(first + take, len(points))
         others = _match_others(view, points[first:last])
-        found = _renumbered(index.match(points[first:last]), base)
-        end = at + len(found.rows) + len(others.rows)
+        matches = _renumbered(index.match(points[first:last]), base)
+        end = at + len(matches.rows) + len(others.rows)
         if end > len(rows):
             room = end if last == len(points) else int(1.1 * end * len(points) / last)
             rows, so_far = np.empty(room, np.int32), rows
             rows[:at] = so_far[:at]
         mine = offsets[first : last + 1]
-        _join(found.offsets, found.rows, others.offsets, others.rows, mine, rows[at:])
+        _join(matches.offsets, matches.rows, others.offsets, others.rows, mine, rows[at:])
         mine += at
         at = int(mine[-1])
-        work = work.plus(found.work).plus(others.work)
+        work = work.plus(matches.work).plus(others.work)
         first, take = last, max(_LEAST, _ROWS * last // max(1, at))
     return MatchRows(offsets, rows[:at], work)
 
@@ -206,9 +208,9 @@ def _without_dead(view: View, part: Part) -> Index:
     return index
 
 
-def _renumbered(found: MatchRows, part: Part) -> MatchRows:
+def _renumbered(matches: MatchRows, part: Part) -> MatchRows:
     """Return what a part found in the set's own rows."""
-    return found if part.is_whole else found._replace(rows=part.set_rows[found.rows])
+    return matches if part.is_whole else matches._replace(rows=part.set_rows[matches.rows])
 
 
 def _recent(view: View, dimensions: int) -> Recent:
@@ -223,14 +225,14 @@ def _recent(view: View, dimensions: int) -> Recent:
 
 def _match_others(view: View, points: F64) -> MatchRows:
     """Return the live rows of all but the first part, which is by far the largest."""
-    found = [
+    matches = [
         _renumbered(index.match(points), part)
         for part, index in zip(view.parts[1:], _living(view)[1:], strict=True)
     ]
     if view.indexed < view.count:
-        found.append(_recent(view, points.shape[1]).match(points))
-    joined = found[0]
-    for one in found[1:]:
+        matches.append(_recent(view, points.shape[1]).match(points))
+    joined = matches[0]
+    for one in matches[1:]:
         offsets = np.empty_like(joined.offsets)
         rows = np.empty(len(joined.rows) + len(one.rows), np.int32)
         _join(joined.offsets, joined.rows, one.offsets, one.rows, offsets, rows)

@@ -26,9 +26,9 @@ def _keep(offsets: I64, rows: I32, dead: Bool, kept_offsets: I64, kept: I32) -> 
     filled = 0
     for event in range(len(offsets) - 1):
         kept_offsets[event] = filled
-        for place in range(offsets[event], offsets[event + 1]):
-            kept[filled] = rows[place]
-            filled += not dead[rows[place]]
+        for slot in range(offsets[event], offsets[event + 1]):
+            kept[filled] = rows[slot]
+            filled += not dead[rows[slot]]
     kept_offsets[len(offsets) - 1] = filled
 
 
@@ -59,19 +59,19 @@ class Sifted:
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of bounded size."""
-        for first, found in self.index.stream(points):
-            yield first, self._kept(found)
+        for first, matches in self.index.stream(points):
+            yield first, self._kept(matches)
 
     def match_one(self, point: F64) -> I32:
         """Return the rows that match one event."""
         rows = self.index.match_one(point)
         return rows[~self.dead[rows]]
 
-    def _kept(self, found: MatchRows) -> MatchRows:
-        offsets = np.empty_like(found.offsets)
-        rows = np.empty(len(found.rows) + 1, np.int32)
-        _keep(found.offsets, found.rows, self.dead, offsets, rows)
-        return MatchRows(offsets, rows[: offsets[-1]], found.work)
+    def _kept(self, matches: MatchRows) -> MatchRows:
+        offsets = np.empty_like(matches.offsets)
+        rows = np.empty(len(matches.rows) + 1, np.int32)
+        _keep(matches.offsets, matches.rows, self.dead, offsets, rows)
+        return MatchRows(offsets, rows[: offsets[-1]], matches.work)
 
 
 def without(index: Index, rows: I64, count: int) -> Index:

@@ -134,7 +134,7 @@ class Recent:
         table = self.columns.table
         points = as_points(points, points.shape[1])
 
-        def step(event: int, _: int, found: I32, counts: I64) -> tuple[int, int, int, int, int]:
-            return _scan(table, points, event, found, counts)
+        def step(event: int, _: int, hits: I32, counts: I64) -> tuple[int, int, int, int, int]:
+            return _scan(table, points, event, hits, counts)
 
         return collect(step, len(points), len(points))

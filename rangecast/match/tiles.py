@@ -207,14 +207,14 @@ def _match(
             prefetch(at.boxes, first)
             prefetch(at.codes, 4 * first)
         for e in range(start, last):
-            place = cells[e - start], xs[e - start], ys[e - start]
+            cell = cells[e - start], xs[e - start], ys[e - start]
             out, room = pointer(rows, filled), len(rows) - filled
             visited -= cursor
-            cursor, found, compared = _search(at, values, e * d, place, cursor, out, room)
-            size = at.offsets[place[0] + 1] - at.offsets[place[0]]
+            cursor, hits, compared = _search(at, values, e * d, cell, cursor, out, room)
+            size = at.offsets[cell[0] + 1] - at.offsets[cell[0]]
             visited += size if cursor < 0 else cursor
-            filled += found
-            counts[e] += found
+            filled += hits
+            counts[e] += hits
             tested += compared
             if cursor >= 0:
                 return e, cursor, filled, visited, tested
@@ -226,17 +226,17 @@ def _match(
 def _match_one(table: I64, point: F64, cursor: int, rows: I32) -> tuple[int, int]:
     at = pointers(opened(table, TileArrays))
     values = pointer(point, 0)
-    place = _cell(at, values, ZERO)
-    given = cursor, pointer(rows, 0), len(rows)
-    cursor, filled, _ = _search(at, values, ZERO, place, *given)
+    cell = _cell(at, values, ZERO)
+    output = cursor, pointer(rows, 0), len(rows)
+    cursor, filled, _ = _search(at, values, ZERO, cell, *output)
     return cursor, filled
 
 
 @jit
-def _search_single(at: Any, points: F64, place: tuple[int, int, int], rows: I32) -> int:
+def _search_single(at: Any, points: F64, cell: tuple[int, int, int], rows: I32) -> int:
     """Search for one event; there is room for all of its cell."""
-    given = ZERO, pointer(rows, 0), len(rows)
-    return _search(at, pointer(points, 0), ZERO, place, *given)[1]
+    output = ZERO, pointer(rows, 0), len(rows)
+    return _search(at, pointer(points, 0), ZERO, cell, *output)[1]
 
 
 @jit_single
@@ -244,10 +244,10 @@ def _match_single(table: I64, points: F64, others: I32) -> I32:
     """The kernel of a `SingleEvent`: the table behind its own is that of the tiles."""
     reject_nan(points)
     at = pointers(opened(table[OWN:], TileArrays))
-    place = _cell(at, pointer(points, 0), ZERO)
-    most = at.offsets[place[0] + 1] - at.offsets[place[0]]
+    cell = _cell(at, pointer(points, 0), ZERO)
+    most = at.offsets[cell[0] + 1] - at.offsets[cell[0]]
     rows = np.empty(most + max_beside(table, others), np.int32)
-    filled = _search_single(at, points, place, rows)
+    filled = _search_single(at, points, cell, rows)
     return rows[: put_beside(table, points, others, rows, filled)]
 
 
@@ -369,22 +369,22 @@ def _build(boxes: Boxes, axes: tuple[int, int]) -> TileArrays:
             break
         sides = tuple(max(1, side // 2) for side in grid.sides)
         factors = (new / old for new, old in zip(sides, grid.sides, strict=True))
-        scale = tuple(one * factor for one, factor in zip(grid.scale, factors, strict=True))
+        scale = tuple(step * factor for step, factor in zip(grid.scale, factors, strict=True))
         grid = grid._replace(sides=(sides[0], sides[1]), scale=(scale[0], scale[1]))
     columns = grid.sides[1]
     counts = np.zeros(grid.sides[0] * columns, np.int64)
     _count(x0, x1, y0, y1, columns, counts)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     others: Bool = np.delete(boxes.mentions, list(set(axes)), axis=1).sum(axis=1) > 0
-    found, codes = np.empty(entries, np.int32), np.empty((entries, 4), np.uint8)
-    _fill(x0, x1, y0, y1, columns, others, offsets[:-1].copy(), found, codes)
+    rows, codes = np.empty(entries, np.int32), np.empty((entries, 4), np.uint8)
+    _fill(x0, x1, y0, y1, columns, others, offsets[:-1].copy(), rows, codes)
     return TileArrays(
         axes=np.array(axes, np.int64),
         origin=np.array(grid.origin),
         scale=np.array(grid.scale),
         sides=np.array(grid.sides, np.int64),
         offsets=frozen(offsets, np.int32),
-        boxes=found,
+        boxes=rows,
         codes=codes,
         lo=frozen(boxes.lo, np.float64),
         hi=frozen(boxes.hi, np.float64),

@@ -68,9 +68,9 @@ class Verified:
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of bounded size."""
-        for first, found in self.index.stream(points):
-            some = points[first : first + len(found.offsets) - 1]
-            yield first, self._verified(found, some)
+        for first, matches in self.index.stream(points):
+            some = points[first : first + len(matches.offsets) - 1]
+            yield first, self._verified(matches, some)
 
     def match_one(self, point: F64) -> I32:
         """Return the rows that match one event."""
@@ -79,8 +79,8 @@ class Verified:
         offsets = np.array([0, len(rows)])
         return self._verified(MatchRows(offsets, rows), point[None]).rows
 
-    def _verified(self, found: MatchRows, points: F64) -> MatchRows:
-        candidates = found.offsets, found.rows
+    def _verified(self, matches: MatchRows, points: F64) -> MatchRows:
+        candidates = matches.offsets, matches.rows
         offsets, rows = self._verifier.verified(self._bounds, self.rows, points, *candidates)
-        work = found.work._replace(tested=found.work.tested + len(found.rows))
+        work = matches.work._replace(tested=matches.work.tested + len(matches.rows))
         return MatchRows(offsets, rows, work)

@@ -234,8 +234,8 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     if isinstance(attributes, str) or not names or len(set(names)) < len(names):
         raise UsageError(f"attributes are a list of different names; given: {attributes!r}")
     axes = tuple(space.axis(name) for name in names)
-    if given := sorted(places.intersection(names)):
-        one = space[given[0]]
+    if chosen := sorted(places.intersection(names)):
+        one = space[chosen[0]]
         assert isinstance(one, Residual)
         coordinates = " and ".join(repr(axis.name) for axis in one.coordinates)
         if not coordinates:

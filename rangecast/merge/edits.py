@@ -50,16 +50,16 @@ def _next_gap(
     inner: I32,
     leaf_key: U64,
     leaf: I32,
-    place: np.uint64,
+    position: np.uint64,
     last: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64, bool]:
-    """Find the first place from `place` to `last` that nothing holds.
+    """Find the first place from `position` to `last` that nothing holds.
 
     Returns whether there is one, the first place of the gap around it and the first behind it, and
     whether there is one behind it.
     """
-    node, base = descend(state, key, inner, place)
-    i = last_at(leaf_key, node, leaf[node, SIZE], place)
+    node, base = descend(state, key, inner, position)
+    i = last_at(leaf_key, node, leaf[node, SIZE], position)
     while base + leaf[node, LEVEL + i] != 0:
         i += 1
         if i == leaf[node, SIZE]:
@@ -107,15 +107,15 @@ def _lacking(
     looked = 0
     before = filled
     i = begin
-    place = starts[begin] if begin < end else _ZERO
+    position = starts[begin] if begin < end else _ZERO
     while i < end:
         looked += 1
-        found, first, following, bounded = _next_gap(
-            state, key, inner, leaf_key, leaf, place, ends[i]
+        is_gap, first, following, bounded = _next_gap(
+            state, key, inner, leaf_key, leaf, position, ends[i]
         )
-        if not found:
+        if not is_gap:
             i += 1
-            place = starts[i] if i < end else _ZERO
+            position = starts[i] if i < end else _ZERO
             continue
         last = following - _ONE if bounded else top
         told = not bounded or first == _ZERO or last - first >= gap  # else it is closed already
@@ -145,9 +145,9 @@ def _lacking(
         if told and not full and bounded and last - free < gap:
             out_ends[filled - 1] = last
         if past:
-            place = last + _ONE
+            position = last + _ONE
         elif i < end:
-            place = starts[i]
+            position = starts[i]
     return filled, looked
 
 
@@ -171,17 +171,17 @@ def missing(
     filled = 0
     while cursor[0] < len(starts):
         i = cursor[0]
-        place = starts[i] if cursor[1] == 0 else np.uint64(cursor[1])
-        found, first, following, bounded = _next_gap(
-            state, key, inner, leaf_key, leaf, place, ends[i]
+        position = starts[i] if cursor[1] == 0 else np.uint64(cursor[1])
+        is_gap, first, following, bounded = _next_gap(
+            state, key, inner, leaf_key, leaf, position, ends[i]
         )
         last = following - _ONE if bounded else top
-        if found and (not bounded or first == _ZERO or last - first >= gap):
+        if is_gap and (not bounded or first == _ZERO or last - first >= gap):
             if filled == len(out_starts):
                 return filled
-            out_starts[filled], out_ends[filled] = max(first, place), min(last, ends[i])
+            out_starts[filled], out_ends[filled] = max(first, position), min(last, ends[i])
             filled += 1
-        if found and last < ends[i]:
+        if is_gap and last < ends[i]:
             cursor[1] = np.int64(last + _ONE)
         else:
             cursor[0], cursor[1] = i + 1, 0
@@ -197,22 +197,22 @@ def covered(tree: Tree, starts: U64, ends: U64, offsets: I64, gap: np.uint64, ou
     """
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     looked = 0
-    for one in range(len(out)):
-        i, end = offsets[one], offsets[one + 1]
-        place = starts[i] if i < end else _ZERO
+    for number in range(len(out)):
+        i, end = offsets[number], offsets[number + 1]
+        position = starts[i] if i < end else _ZERO
         while i < end:
             looked += 1
-            found, first, following, bounded = _next_gap(
-                state, key, inner, leaf_key, leaf, place, ends[i]
+            is_gap, first, following, bounded = _next_gap(
+                state, key, inner, leaf_key, leaf, position, ends[i]
             )
-            if found and (not bounded or first == _ZERO or following - first > gap):
+            if is_gap and (not bounded or first == _ZERO or following - first > gap):
                 break
-            if found and following <= ends[i]:
-                place = following
+            if is_gap and following <= ends[i]:
+                position = following
             else:
                 i += 1
-                place = starts[i] if i < end else _ZERO
-        out[one] = i == end
+                position = starts[i] if i < end else _ZERO
+        out[number] = i == end
     return looked
 
 
@@ -239,8 +239,8 @@ def edit(
     """
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     while cursor[0] < len(offsets) - 1:
-        one = cursor[0]
-        begin, end = offsets[one], offsets[one + 1]
+        number = cursor[0]
+        begin, end = offsets[number], offsets[number + 1]
         for phase in range(2):
             if (phase == 0) == (by > 0):
                 if cursor[2]:
@@ -259,11 +259,11 @@ def edit(
                     gap,
                     out_starts,
                     out_ends,
-                    out_offsets[one],
+                    out_offsets[number],
                 )
                 if filled < 0:
                     return NO_ROOM
-                out_offsets[one + 1] = filled
+                out_offsets[number + 1] = filled
                 cursor[2] = 1
                 cursor[4] += looked
             else:
@@ -285,14 +285,16 @@ def edit(
                         balance(tree, node)
                     cursor[3] += 1 + (ends[begin + cursor[1]] != top)
                     cursor[1] += 1
-        cursor[0], cursor[1], cursor[2] = one + 1, 0, 0
+        cursor[0], cursor[1], cursor[2] = number + 1, 0, 0
     return DONE
 
 
 @jit
-def _held(leaf_key: U64, leaf: I32, place: np.uint64, gap: np.uint64, node: int, base: int) -> bool:
+def _held(
+    leaf_key: U64, leaf: I32, position: np.uint64, gap: np.uint64, node: int, base: int
+) -> bool:
     """Whether a place of this leaf lies in a range of the table."""
-    i = last_at(leaf_key, node, leaf[node, SIZE], place)
+    i = last_at(leaf_key, node, leaf[node, SIZE], position)
     if base + leaf[node, LEVEL + i] != 0:
         return True
     first = leaf_key[node, i]
@@ -328,13 +330,13 @@ def read_ranges(tree: Tree, top: np.uint64, gap: np.uint64, starts: U64, ends: U
         base = level
         for i in range(leaf[node, SIZE]):
             level = base + leaf[node, LEVEL + i]
-            place = leaf_key[node, i]
-            if level != 0 and not was_held and (count == 0 or place - end - _ONE > gap):
+            position = leaf_key[node, i]
+            if level != 0 and not was_held and (count == 0 or position - end - _ONE > gap):
                 if count < len(starts):
-                    starts[count] = place
+                    starts[count] = position
                 count += 1
             elif was_held and level == 0:
-                end = place - _ONE
+                end = position - _ONE
                 if count <= len(ends):
                     ends[count - 1] = end
             was_held = level != 0

@@ -77,9 +77,9 @@ class Entries:
     def enter(self, new: Id, arrival: int, lo: F64, hi: F64) -> int:
         """Add a subscription; return its row."""
         row, ranges = len(self._rows), self._ranges(lo, hi)
-        one = Row(new, arrival, lo, hi, ranges)
-        self._rows.append(one)
-        self._touched[row] = one, None
+        entry = Row(new, arrival, lo, hi, ranges)
+        self._rows.append(entry)
+        self._touched[row] = entry, None
         self._holders.add(np.full(len(ranges), row), ranges)
         self._judge(row)
         return row
@@ -126,9 +126,11 @@ class Entries:
                 now[one.id] = known
         self._touched = {}
 
-        def order(one: Id) -> tuple[bool, bool, int]:
-            is_less = one in before and not _covers(now[one], before[one])
-            return one in before, is_less, arrival[one]
+        def order(subscription: Id) -> tuple[bool, bool, int]:
+            is_less = subscription in before and not _covers(
+                now[subscription], before[subscription]
+            )
+            return subscription in before, is_less, arrival[subscription]
 
         sent = [one for one in now if one not in before or not _same(now[one], before[one])]
         gone = sorted(before.keys() - now.keys(), key=arrival.__getitem__)
@@ -138,9 +140,9 @@ class Entries:
 
     def row(self, row: int) -> Row:
         """Return a subscription."""
-        one = self._rows[row]
-        assert one is not None
-        return one
+        entry = self._rows[row]
+        assert entry is not None
+        return entry
 
     def known(self, row: int) -> Bounds | None:
         """Return the boxes that neighbours know under a row, if any."""
@@ -148,10 +150,10 @@ class Entries:
             return None
         return self._entry(row)
 
-    def candidates(self, place: U64) -> list[int]:
+    def candidates(self, keys: U64) -> list[int]:
         """Return the rows whose ranges hold a place of the curve, (1,)."""
-        found: list[int] = self._holders.overlapping(Ranges(place, place))[0].tolist()
-        return found
+        rows: list[int] = self._holders.overlapping(Ranges(keys, keys))[0].tolist()
+        return rows
 
     def adds(self, row: int) -> bool:
         """Whether a row isn't inside others, so that to ask it about an event is worth it."""
@@ -167,22 +169,22 @@ class Entries:
 
     def arrays(self, rows: Sequence[int]) -> dict[str, AnyArray]:
         """Return rows as plain arrays, in this order."""
-        place = {row: at for at, row in enumerate(rows)}
+        positions = {row: at for at, row in enumerate(rows)}
         kept = [self.row(row) for row in rows]
-        ranges = RangeSets.joined([RangeSets.single(one.ranges) for one in kept])
+        ranges = RangeSets.joined([RangeSets.single(entry.ranges) for entry in kept])
         hosts = [self._inside.get(row, _NOBODY).tolist() for row in rows]
         none = np.zeros((0, len(self._discrete)))
         return {
-            "lo": np.concatenate([none, *(one.lo for one in kept)]),
-            "hi": np.concatenate([none, *(one.hi for one in kept)]),
-            "box_at": np.cumsum([0, *(len(one.lo) for one in kept)]),
+            "lo": np.concatenate([none, *(entry.lo for entry in kept)]),
+            "hi": np.concatenate([none, *(entry.hi for entry in kept)]),
+            "box_at": np.cumsum([0, *(len(entry.lo) for entry in kept)]),
             "starts": ranges.starts,
             "ends": ranges.ends,
             "range_at": ranges.offsets,
-            "hosts": np.array([place[host] for some in hosts for host in some], np.int64),
+            "hosts": np.array([positions[host] for some in hosts for host in some], np.int64),
             "host_at": np.cumsum([0, *map(len, hosts)]),
             "merged_into": np.array(
-                [place.get(self._host.get(row, -1), -1) for row in rows], np.int64
+                [positions.get(self._host.get(row, -1), -1) for row in rows], np.int64
             ),
         }
 
@@ -213,16 +215,16 @@ class Entries:
 
     def _judge(self, row: int) -> None:
         """Decide what becomes of a row that neighbours would have to know as it is."""
-        one = self.row(row)
-        near_by = self._near(row, one.ranges)
+        entry = self.row(row)
+        near_by = self._near(row, entry.ranges)
         inside = self._inside_of(
-            (one.lo, one.hi), [(other, self._entry(other)) for other in near_by]
+            (entry.lo, entry.hi), [(other, self._entry(other)) for other in near_by]
         )
         if len(inside):
             self._make_passive(row, inside)
             return
         self._hide(row, near_by)
-        while self._merging and len(one.lo) == 1:
+        while self._merging and len(entry.lo) == 1:
             lo, hi = self._entry(row)
             near_by = self._near(row, self._ranges(*widened(lo, hi, self._discrete)))
             for other in near_by:
@@ -265,7 +267,7 @@ class Entries:
     def _take_over(self, host: int) -> None:
         """Choose another host for an entry whose host is no member any longer: the first one."""
         members = self._members.pop(host)
-        new = min(members, key=lambda one: self.row(one).arrival)
+        new = min(members, key=lambda other: self.row(other).arrival)
         self._touch(new)
         self._merged[new], self._members[new] = self._merged.pop(host), members
         self._host |= dict.fromkeys(members, new)
@@ -290,7 +292,7 @@ class Entries:
 
     def _is_needless(self, row: int, host: int) -> bool:
         """Whether the other members of an entry hold all that a row of it holds."""
-        rest = [(one, self.row(one)) for one in sorted(self._members[host] - {row})]
+        rest = [(member, self.row(member)) for member in sorted(self._members[host] - {row})]
         mine = self.row(row)
         return len(self._inside_of((mine.lo, mine.hi), [(i, (r.lo, r.hi)) for i, r in rest])) > 0
 
@@ -300,13 +302,17 @@ class Entries:
             self._touched[row] = self.row(row), self.known(row)
 
     def _entry(self, row: int) -> Bounds:
-        one = self.row(row)
-        return self._merged.get(row, (one.lo, one.hi))
+        entry = self.row(row)
+        return self._merged.get(row, (entry.lo, entry.hi))
 
     def _near(self, row: int, ranges: Ranges) -> list[int]:
         """Return the entries that may meet ranges, other than a row's own."""
-        found, _ = self._holders.overlapping(ranges)
-        hosts = {self._host.get(one, one) for one in found.tolist() if one not in self._inside}
+        holders, _ = self._holders.overlapping(ranges)
+        hosts = {
+            self._host.get(holder, holder)
+            for holder in holders.tolist()
+            if holder not in self._inside
+        }
         near_by = sorted(hosts - {row})
         self.evaluated += len(near_by)
         return near_by

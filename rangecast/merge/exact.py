@@ -120,7 +120,7 @@ class ExactSummary(SubscriptionSet):
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
         some = zip(ids, _bounds(boxes), strict=True)
-        return Forwards.of([self._subscribed(one, lo, hi) for one, (lo, hi) in some])
+        return Forwards.of([self._subscribed(id_, lo, hi) for id_, (lo, hi) in some])
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> Forwards:
         """Remove all of these, each once, one after the other."""
@@ -140,8 +140,8 @@ class ExactSummary(SubscriptionSet):
         some = zip(ids, rows, _bounds(boxes), strict=True)
         return Forwards.of(
             [
-                self._subscribed(one, lo, hi) if row is None else self._replaced(row, lo, hi)
-                for one, row, (lo, hi) in some
+                self._subscribed(id_, lo, hi) if row is None else self._replaced(row, lo, hi)
+                for id_, row, (lo, hi) in some
             ]
         )
 
@@ -149,8 +149,8 @@ class ExactSummary(SubscriptionSet):
 
     def __getitem__(self, subscription: Id) -> Subscription:
         """Return a subscription's id and the text of its filter."""
-        one = self._entries.row(self._members.row(subscription))
-        return Subscription(one.id, text_of_bounds(self.space, one.lo, one.hi))
+        entry = self._entries.row(self._members.row(subscription))
+        return Subscription(entry.id, text_of_bounds(self.space, entry.lo, entry.hi))
 
     def entry(self, subscription: Id) -> Subscription:
         """Return what neighbours know under an id of `advertised`: its filter, or a merged one."""
@@ -166,19 +166,19 @@ class ExactSummary(SubscriptionSet):
     def advertised(self) -> list[Id]:
         """Return the subscriptions that neighbours know, in order of arrival."""
         known = self._entries.known
-        return [one for one, row in self._members.items() if known(row) is not None]
+        return [id_ for id_, row in self._members.items() if known(row) is not None]
 
     def unadvertised(self) -> list[Id]:
         """Return those that neighbours needn't know, as what they know holds all of them."""
         known = self._entries.known
-        return [one for one, row in self._members.items() if known(row) is None]
+        return [id_ for id_, row in self._members.items() if known(row) is None]
 
     def match(self, event: Mapping[str, Any]) -> list[Id]:
         """Return the subscriptions that match an event, in order of arrival."""
         point = encode_event(event, self.space)
         hits = [row for row in self._candidates(point) if self._hits(row, point)]
-        found = sorted(map(self._entries.row, hits), key=lambda one: one.arrival)
-        return [one.id for one in found]
+        entries = sorted(map(self._entries.row, hits), key=lambda entry: entry.arrival)
+        return [entry.id for entry in entries]
 
     def may_match(self, event: Mapping[str, Any]) -> bool:
         """Return whether a subscription matches an event, exactly."""
@@ -256,8 +256,8 @@ class ExactSummary(SubscriptionSet):
         return self._entries.candidates(self.cells.places(point[None]))
 
     def _hits(self, row: int, point: F64) -> bool:
-        one = self._entries.row(row)
-        return bool(((one.lo <= point) & (point <= one.hi)).all(axis=1).any())
+        entry = self._entries.row(row)
+        return bool(((entry.lo <= point) & (point <= entry.hi)).all(axis=1).any())
 
 
 def _bounds(boxes: Boxes) -> Iterator[tuple[F64, F64]]:

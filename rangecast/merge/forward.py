@@ -48,11 +48,11 @@ class RangeForwards(Results[RangeForward]):
     def _header(self) -> tuple[str, ...]:
         return "command", "add", "drop"
 
-    def _cells(self, place: int) -> tuple[Any, ...]:
-        return place, *self._item(place)
+    def _cells(self, index: int) -> tuple[Any, ...]:
+        return index, *self._item(index)
 
-    def _item(self, place: int) -> RangeForward:
-        return RangeForward(self.add.of(place), self.drop.of(place))
+    def _item(self, index: int) -> RangeForward:
+        return RangeForward(self.add.of(index), self.drop.of(index))
 
     def table(self) -> pa.Table:
         """Return all ranges in the order in which they are sent: command, action, start, end."""

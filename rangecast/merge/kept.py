@@ -111,7 +111,7 @@ class Kept:
         """Restore what `arrays` returned; rows count from 0 now."""
         ranges = RangeSets(arrays["starts"], arrays["ends"], arrays["range_at"])
         both = np.stack([arrays["lo"], arrays["hi"]], axis=1)
-        sent = iter([ranges.of(place) for place in range(len(ranges))])
+        sent = iter([ranges.of(index) for index in range(len(ranges))])
         boxes = iter(np.split(both, np.cumsum(arrays["sizes"])))
         self._items = [
             next(sent) if as_ranges else next(boxes).tobytes()

@@ -51,8 +51,8 @@ def weights_of(attribute: Attribute, edges: F64) -> F64:
     lo, hi = attribute.domain
     if isinstance(attribute, String):
         words = np.append(np.arange(float(len(attribute.vocabulary))), hi)
-        found = np.bincount(np.searchsorted(edges, words, "right"), minlength=len(edges) + 1)
-        return found.astype(np.float64)
+        counts = np.bincount(np.searchsorted(edges, words, "right"), minlength=len(edges) + 1)
+        return counts.astype(np.float64)
     begins, ends = np.append(-MAX, edges), np.append(edges, np.inf)  # an end isn't in its cell
     if lo > -MAX and hi < MAX and lo < hi:
         if isinstance(attribute, Number):

@@ -26,24 +26,24 @@ def not_empty(low: F64, high: F64, discrete: Bool) -> Bool:
 def cut_out(low: F64, high: F64, lo: F64, hi: F64, discrete: Bool) -> list[int] | None:
     """Cut boxes (n, d) out of pieces; return those that took part, `None` if some is left."""
     took_part = []
-    for place in range(len(lo)):
-        meets = ((low <= hi[place]) & (lo[place] <= high)).all(axis=1)
+    for piece in range(len(lo)):
+        meets = ((low <= hi[piece]) & (lo[piece] <= high)).all(axis=1)
         if not meets.any():
             continue
-        took_part.append(place)
+        took_part.append(piece)
         kept_low, kept_high = [low[~meets]], [high[~meets]]
         low, high = low[meets], high[meets]
         for axis in range(low.shape[1]):
-            if lo[place, axis] > -np.inf:
+            if lo[piece, axis] > -np.inf:
                 kept_low.append(low.copy())
                 kept_high.append(high.copy())
-                kept_high[-1][:, axis] = nextafter(lo[place, axis], -np.inf)
-            if hi[place, axis] < np.inf:
+                kept_high[-1][:, axis] = nextafter(lo[piece, axis], -np.inf)
+            if hi[piece, axis] < np.inf:
                 kept_low.append(low.copy())
                 kept_high.append(high.copy())
-                kept_low[-1][:, axis] = nextafter(hi[place, axis], np.inf)
-            low[:, axis] = np.maximum(low[:, axis], lo[place, axis])
-            high[:, axis] = np.minimum(high[:, axis], hi[place, axis])
+                kept_low[-1][:, axis] = nextafter(hi[piece, axis], np.inf)
+            low[:, axis] = np.maximum(low[:, axis], lo[piece, axis])
+            high[:, axis] = np.minimum(high[:, axis], hi[piece, axis])
         low, high = np.concatenate(kept_low), np.concatenate(kept_high)
         full = not_empty(low, high, discrete)
         low, high = low[full], high[full]

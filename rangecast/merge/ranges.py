@@ -73,9 +73,9 @@ class RangeSets(NamedTuple):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def of(self, place: int) -> Ranges:
+    def of(self, number: int) -> Ranges:
         """Return the ranges of one subscription."""
-        some = slice(int(self.offsets[place]), int(self.offsets[place + 1]))
+        some = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
         return Ranges(self.starts[some], self.ends[some])
 
     @classmethod
@@ -263,16 +263,18 @@ def _breakpoints(starts: U64, ends: U64, top: np.uint64, keys: U64, levels: I32)
     count, level, i, j = 1, 0, 0, 0
     while i < len(starts) or (j < len(ends) and ends[j] != top):
         past = j == len(ends) or ends[j] == top  # no more ends that are breakpoints
-        place = starts[i] if past or (i < len(starts) and starts[i] <= ends[j]) else ends[j] + _ONE
-        while i < len(starts) and starts[i] == place:
+        position = (
+            starts[i] if past or (i < len(starts) and starts[i] <= ends[j]) else ends[j] + _ONE
+        )
+        while i < len(starts) and starts[i] == position:
             level += 1
             i += 1
-        while j < len(ends) and ends[j] != top and ends[j] + _ONE == place:
+        while j < len(ends) and ends[j] != top and ends[j] + _ONE == position:
             level -= 1
             j += 1
-        if place == np.uint64(0):
+        if position == np.uint64(0):
             levels[0] = level
         elif level != levels[count - 1]:
-            keys[count], levels[count] = place, level
+            keys[count], levels[count] = position, level
             count += 1
     return count

@@ -116,8 +116,8 @@ class Summary(SubscriptionSet):
         if not isinstance(ranges, Ranges):
             table = table_of(ranges, "ranges")
             if not {"start", "end"} <= set(table.column_names):
-                given = ", ".join(table.column_names)
-                raise UsageError(f"ranges have the columns 'start' and 'end'; given: {given}")
+                columns = ", ".join(table.column_names)
+                raise UsageError(f"ranges have the columns 'start' and 'end'; given: {columns}")
             starts, ends = (table[name].to_numpy() for name in ("start", "end"))
             ranges = Ranges(starts.astype(np.uint64), ends.astype(np.uint64))
         summary = cls(space, **options)
@@ -134,19 +134,19 @@ class Summary(SubscriptionSet):
         self._members.bind(new, *self._keep(boxes))
         return RangeForward(add=gained.of(0))
 
-    def subscribe_ranges(self, subscription: Id, given: Converted) -> RangeForward:
+    def subscribe_ranges(self, subscription: Id, converted: Converted) -> RangeForward:
         """Add a subscription that its client converted (`convert`)."""
         new = self._members.new(subscription)
-        self._check(given.ranges)
-        digest = digest_of(self.cells, self.space, given.words)
-        if digest != given.digest:
+        self._check(converted.ranges)
+        digest = digest_of(self.cells, self.space, converted.words)
+        if digest != converted.digest:
             raise UsageError(
                 "the ranges were made with other cells, or with other words of a string attribute, "
-                f"than the summary's\n  given: {given.digest}; expected: {digest}\n"
+                f"than the summary's\n  given: {converted.digest}; expected: {digest}\n"
                 "  hint: convert again with the summary's cells, or send the filter itself"
             )
-        gained = self._levels.edit(RangeSets.single(given.ranges), 1)
-        self._members.bind(new, self._kept.add(given.ranges))
+        gained = self._levels.edit(RangeSets.single(converted.ranges), 1)
+        self._members.bind(new, self._kept.add(converted.ranges))
         return RangeForward(add=gained.of(0))
 
     def unsubscribe(self, subscription: Id) -> RangeForward:
@@ -222,8 +222,8 @@ class Summary(SubscriptionSet):
             boxes = todo.boxes.take(np.arange(brought, brought + count))
             brought += count
             done.append(act[word](replace(boxes, ids=ids)))
-        add = RangeSets.joined([one.add for one in done])
-        return RangeForwards(add, RangeSets.joined([one.drop for one in done]))
+        add = RangeSets.joined([change.add for change in done])
+        return RangeForwards(add, RangeSets.joined([change.drop for change in done]))
 
     def apply(self, forward: RangeForward) -> RangeForward:
         """Apply a change of a neighbour: add its ranges, and drop others.
@@ -302,8 +302,8 @@ class Summary(SubscriptionSet):
         sets = self._kept.sets(
             [*self._members.rows()], self.cells, self.max_ranges_per_subscription
         )
-        found = np.concatenate([self._levels.needless(some) for some in sets])
-        return [ids[place] for place in np.flatnonzero(found)]
+        redundant = np.concatenate([self._levels.needless(some) for some in sets])
+        return [ids[index] for index in np.flatnonzero(redundant)]
 
     def covers(self, filter: Any) -> bool:  # noqa: A002
         """Return whether the summary holds all of a filter, so that it needn't be advertised.
@@ -441,9 +441,9 @@ class Summary(SubscriptionSet):
             [*self._kept.sets(rows, self.cells, self.max_ranges_per_subscription)]
         )
         forwards = []
-        for place in range(len(rows)):
-            gained = self._levels.edit(RangeSets.single(new.of(place)), 1)
-            lost = self._levels.edit(RangeSets.single(old.of(place)), -1)
+        for index in range(len(rows)):
+            gained = self._levels.edit(RangeSets.single(new.of(index)), 1)
+            lost = self._levels.edit(RangeSets.single(old.of(index)), -1)
             forwards.append(_net(gained.of(0), lost.of(0)))
         self._kept.put(rows, self._kept.items_of(boxes))
         add = RangeSets.joined([RangeSets.single(forward.add) for forward in forwards])

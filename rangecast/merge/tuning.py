@@ -175,14 +175,14 @@ def recommended(outcomes: Sequence[Outcome]) -> Outcome:
     """
     if not outcomes:
         raise UsageError("no setting was tried")
-    sampled = any(one.passed for one in outcomes)
+    sampled = any(outcome.passed for outcome in outcomes)
     return min(
         outcomes,
-        key=lambda one: (
-            one.passed if sampled else one.coverage,
-            one.ranges,
-            len(one.setting.attributes),
-            one.setting.bits,
+        key=lambda outcome: (
+            outcome.passed if sampled else outcome.coverage,
+            outcome.ranges,
+            len(outcome.setting.attributes),
+            outcome.setting.bits,
         ),
     )
 

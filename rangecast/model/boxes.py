@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
     """Return a read-only, C-contiguous array; the caller's own array stays as it is."""
-    given = np.asarray(array)
-    fixed = np.ascontiguousarray(given, dtype=dtype)
-    if fixed.flags.writeable and np.may_share_memory(fixed, given):
+    values = np.asarray(array)
+    fixed = np.ascontiguousarray(values, dtype=dtype)
+    if fixed.flags.writeable and np.may_share_memory(fixed, values):
         fixed = fixed.copy()
     fixed.flags.writeable = False
     return fixed
@@ -47,12 +47,14 @@ def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F
         flags = points.flags
         if points.dtype == np.float64 and flags.c_contiguous and not flags.writeable:
             return points
-    given = np.ascontiguousarray(points, np.float64).view()
-    if given.ndim != 2 - one or given.shape[-1] != dimensions:
+    coordinates = np.ascontiguousarray(points, np.float64).view()
+    if coordinates.ndim != 2 - one or coordinates.shape[-1] != dimensions:
         expected = f"({dimensions},)" if one else f"(events, {dimensions})"
-        raise UsageError(f"events of this set take the shape {expected}; given: {given.shape}")
-    given.flags.writeable = False
-    return given
+        raise UsageError(
+            f"events of this set take the shape {expected}; given: {coordinates.shape}"
+        )
+    coordinates.flags.writeable = False
+    return coordinates
 
 
 def closed_range(lo: Any, hi: Any) -> tuple[Any, Any]:
@@ -171,7 +173,7 @@ class Boxes:
 
 def id_array(ids: Any) -> pa.Array:
     """Return user ids as one Arrow array, int64 or text; reject anything else, and a mixture."""
-    given = ""
+    detail = ""
     try:
         array = ids if isinstance(ids, pa.Array) else pa.array(ids)
         if isinstance(array, pa.ChunkedArray):
@@ -179,14 +181,14 @@ def id_array(ids: Any) -> pa.Array:
         kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
         if not len(array) and not _is_text(kind):  # nothing has no type of its own
             return pa.array([], pa.int64())
-        given = f"; given: {array.null_count} missing" if array.null_count else f"; given: {kind}"
+        detail = f"; given: {array.null_count} missing" if array.null_count else f"; given: {kind}"
         if not array.null_count and pa.types.is_integer(kind):
             return array.cast(pa.int64())
         if not array.null_count and _is_text(kind):
             return array.cast(pa.large_string())
     except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
-        given = f"\n  {error}"
-    raise UsageError(f"ids are all integers of 64 bits or all texts, and none is missing{given}")
+        detail = f"\n  {error}"
+    raise UsageError(f"ids are all integers of 64 bits or all texts, and none is missing{detail}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

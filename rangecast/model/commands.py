@@ -43,13 +43,13 @@ class Commands(NamedTuple):
     def check(self, known: Container[Id]) -> None:
         """Reject commands of which one would fail on a set with these ids, before any is done."""
         live: dict[Id, bool] = {}
-        for at, (word, one) in enumerate(zip(self.words, self.ids.to_pylist(), strict=True)):
-            exists = live.get(one, one in known)
+        for at, (word, id_) in enumerate(zip(self.words, self.ids.to_pylist(), strict=True)):
+            exists = live.get(id_, id_ in known)
             if exists == (word == "subscribe"):
                 wrong = "already exists" if exists else "doesn't exist"
                 error = DuplicateIdError if exists else UnknownIdError
-                raise error(f"command {at}: subscription {one!r} {wrong}; nothing was done")
-            live[one] = word != "unsubscribe"
+                raise error(f"command {at}: subscription {id_!r} {wrong}; nothing was done")
+            live[id_] = word != "unsubscribe"
 
     def messages(self, forwards: Forwards) -> pa.Table:
         """Return what to advertise, in order: command, action, subscription, exposed.
@@ -132,10 +132,10 @@ def _boxes(table: pa.Table, comes: Bool, space: Space, source: str) -> Boxes:
     if not comes.any():
         return _no_boxes(space)
     try:
-        found = encode_subscriptions(columns, space, noun=source)
+        boxes = encode_subscriptions(columns, space, noun=source)
     except RejectedRowError as error:  # never skipped: later commands may need it
         raise UsageError(f"{error}; nothing was done") from None
-    return found if comes.all() else found.take(np.flatnonzero(comes))
+    return boxes if comes.all() else boxes.take(np.flatnonzero(comes))
 
 
 def _no_boxes(space: Space) -> Boxes:

@@ -119,9 +119,11 @@ def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point:
             continue
         if isinstance(attribute, Patterns):
             word = attribute.literal(lo[axis])
-            found = compared_text(attribute, word, float(point[axis]))
+            comparison = compared_text(attribute, word, float(point[axis]))
             name = attribute.of or attribute.name
-            lines[axis] = Line(name, word, found.value, found.holds, True, found.lacking)
+            lines[axis] = Line(
+                name, word, comparison.value, comparison.holds, True, comparison.lacking
+            )
             continue
         assert isinstance(attribute, Place)
         x, y = sides
@@ -143,10 +145,17 @@ def _add_shapes(space: Space, places: Places, lines: list[Line], lo: F64, point:
 def _arithmetic_line(space: Space, attribute: Arithmetic, number: float, point: F64) -> Line:
     """Return the arithmetic of a box against an event."""
     word = attribute.literal(number)
-    found = compared(space, attribute, word, point)
-    value = "; ".join(one.value for one in found)
-    asked = "; ".join(one.asked for one in found if one.asked)
-    return Line(attribute.name, word, value, all(one.holds for one in found), True, asked)
+    comparisons = compared(space, attribute, word, point)
+    value = "; ".join(comparison.value for comparison in comparisons)
+    asked = "; ".join(comparison.asked for comparison in comparisons if comparison.asked)
+    return Line(
+        attribute.name,
+        word,
+        value,
+        all(comparison.holds for comparison in comparisons),
+        True,
+        asked,
+    )
 
 
 def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[int]:
@@ -180,8 +189,8 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
                 gap = np.abs(bound - at)
                 scale = _DAY if isinstance(attribute, Timestamp) else max(abs(at), 1.0)
                 share[some, axis] = np.nan_to_num(gap / (gap + scale), nan=1.0)
-    found: C128 = off.sum(axis=1) + 1j * (share * off).sum(axis=1)
-    return found
+    lack: C128 = off.sum(axis=1) + 1j * (share * off).sum(axis=1)
+    return lack
 
 
 def _lack_shapes(
@@ -224,11 +233,11 @@ def _line(
     attribute = space.attributes[axis]
     mentioned = not (lo == -math.inf and hi == math.inf)
     path = attribute.path
-    given = values.get(attribute.name) if path is None else value_at(values, path)
+    value = values.get(attribute.name) if path is None else value_at(values, path)
     return Line(
         attribute=attribute.of or attribute.name,
         wanted=_wanted(space, axis, lo, hi) if mentioned else "(anything)",
-        value="(missing)" if coordinate == math.inf else str(given),
+        value="(missing)" if coordinate == math.inf else str(value),
         holds=bool(lo <= coordinate <= hi),
         mentioned=mentioned,
         distance=_distance(attribute, lo, hi, coordinate) if mentioned else "",

@@ -56,15 +56,15 @@ class Forwards(Results[Forward]):
     def _header(self) -> tuple[str, ...]:
         return "command", "subscribe", "unsubscribe"
 
-    def _cells(self, place: int) -> tuple[Any, ...]:
-        return place, *self._item(place)
+    def _cells(self, index: int) -> tuple[Any, ...]:
+        return index, *self._item(index)
 
     @cached_property
     def _offsets(self) -> I64:
         return np.searchsorted(self.command, np.arange(self.commands + 1))
 
-    def _item(self, place: int) -> Forward:
-        begin, end = self._offsets[place : place + 2].tolist()
+    def _item(self, index: int) -> Forward:
+        begin, end = self._offsets[index : index + 2].tolist()
         sent = begin + int(np.count_nonzero(~self.withdraws[begin:end]))
         return Forward(self.ids[begin:sent], self.ids[sent:end])
 
@@ -81,6 +81,6 @@ class Forwards(Results[Forward]):
         return cls(
             len(forwards),
             np.repeat(np.arange(len(forwards)), sizes.sum(axis=1)),
-            [one for f in forwards for some in f for one in some],
+            [item for f in forwards for some in f for item in some],
             np.repeat(np.tile([False, True], len(forwards)), sizes.reshape(-1)),
         )

@@ -92,9 +92,9 @@ def read_index(text: str, known: Mapping[str, Options], purpose: str = "") -> Na
                 value if equals or not option.is_flag else "yes"
             )
         except ValueError:
-            given = repr(value) if equals else "no value"
+            shown = repr(value) if equals else "no value"
             wanted = f"option {key!r} of index {name!r} takes {option.takes}"
-            raise UsageError(f"{wanted}; given: {given}") from None
+            raise UsageError(f"{wanted}; given: {shown}") from None
     return NamedIndex(name, arguments)
 
 

@@ -144,26 +144,26 @@ def _batches(value: Any) -> Iterator[tuple[Batch, str]]:
 
 def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:
     """Return the columns that can't be attributes because of their names, and why."""
-    found: dict[Fields, str] = {}
+    sources: dict[Fields, str] = {}
     taken: dict[str, str] = {}
     # Of price and price_lo, price is the attribute; of order_id and id within order, order_id.
     for path in sorted(columns, key=lambda path: (len(columns[path].name), len(path))):
         name = columns[path].name
         also = columns_of(name)
-        both = next((one for one in also if one in taken), None)
+        both = next((other for other in also if other in taken), None)
         if name == "id":
-            found[path] = "it names the rows"
+            sources[path] = "it names the rows"
         elif not name.strip():
-            found[path] = "it has no name"
+            sources[path] = "it has no name"
         elif len(path) > 1 and columns[path].source is None:
-            found[path] = "no source can name a field with both kinds of quotes in its name"
+            sources[path] = "no source can name a field with both kinds of quotes in its name"
         elif not also.keys().isdisjoint(RESERVED):
-            found[path] = "files of subscriptions have a column of this name; rename it"
+            sources[path] = "files of subscriptions have a column of this name; rename it"
         elif both is not None:
-            found[path] = f"a column {both!r} would also be {taken[both]}; rename it"
+            sources[path] = f"a column {both!r} would also be {taken[both]}; rename it"
         else:
             taken |= also
-    return found
+    return sources
 
 
 class _Tried:
@@ -177,11 +177,11 @@ class _Tried:
 
     def add(self, coordinates: F64, count: int) -> None:
         """Count coordinates, of which `count` aren't those of a null."""
-        found = coordinates[np.isfinite(coordinates)]
-        self.lo = float(found.min(initial=self.lo))
-        self.hi = float(found.max(initial=self.hi))
-        self.nan += count - len(found)
-        self.all_whole = self.all_whole and bool((found == np.floor(found)).all())
+        finite = coordinates[np.isfinite(coordinates)]
+        self.lo = float(finite.min(initial=self.lo))
+        self.hi = float(finite.max(initial=self.hi))
+        self.nan += count - len(finite)
+        self.all_whole = self.all_whole and bool((finite == np.floor(finite)).all())
 
 
 class _Column:
@@ -226,9 +226,9 @@ class _Column:
             wrong = encoded.bad | _oddly_written(kind, values)
             if wrong.any():
                 del self.possible[kind]
-                place = int(np.flatnonzero(wrong)[0])
-                where = f"row {rows[place]}" + (f" of {file}" if file else "")
-                self._explain(tried.attribute, values, place, where, encoded.bad, wrong)
+                index = int(np.flatnonzero(wrong)[0])
+                where = f"row {rows[index]}" + (f" of {file}" if file else "")
+                self._explain(tried.attribute, values, index, where, encoded.bad, wrong)
             else:
                 tried.add(encoded.coordinates, len(values) - nulls)
         if String in self.possible and len(self.distinct) <= LEAVES:
@@ -240,19 +240,19 @@ class _Column:
         self,
         attribute: Attribute,
         values: Values,
-        place: int,
+        index: int,
         where: str,
         rejected: Bool,
         wrong: Bool,
     ) -> None:
         """Remember why a kind isn't possible, where a person would have expected it."""
         count = len(values) - _nulls(values)
-        given = f"{abbreviate(text_at(values, place))} in {where}"
+        shown = f"{abbreviate(text_at(values, index))} in {where}"
         if "text" in self.types:
             if isinstance(attribute, Number | Timestamp) and 2 * wrong.sum() < count:
-                self.nearly = f"; no {attribute.type} because of {given}"
-        elif rejected[place] and type(attribute) is _SUITS.get(next(iter(self.types))):
-            self.rejected = f"{explain(attribute, values, place)}: {given}"
+                self.nearly = f"; no {attribute.type} because of {shown}"
+        elif rejected[index] and type(attribute) is _SUITS.get(next(iter(self.types))):
+            self.rejected = f"{explain(attribute, values, index)}: {shown}"
 
     def guess(self, rows: int, *, bounds: bool) -> tuple[Attribute | None, str]:
         """Return the attribute, if it can be one, and why it is that."""
@@ -310,7 +310,7 @@ def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
     attribute = tried.attribute
     if tried.lo > tried.hi:
         return attribute, f"{attribute.type}, no value but NaN{end}"
-    low, high = (attribute.literal(one).strip("'") for one in (tried.lo, tried.hi))
+    low, high = (attribute.literal(array).strip("'") for array in (tried.lo, tried.hi))
     text = f"{attribute.type}, {low} to {high}{end}"
     carried = max(abs(tried.lo), abs(tried.hi)) <= 2**53
     if isinstance(attribute, Number) and tried.all_whole and carried:
@@ -329,10 +329,10 @@ def _nulls(values: Values) -> int:
 def _types(values: Values) -> Iterator[str]:
     """Yield what types the values of a column have, in a user's words."""
     if isinstance(values, list):
-        for one in {type(value): value for value in values if value is not None}.values():
-            if not _is_nan(one):  # which is a missing value among values of any type
-                own = type(one).__name__
-                yield next((name for name, of in _NAMED.items() if isinstance(one, of)), own)
+        for value_ in {type(value): value for value in values if value is not None}.values():
+            if not _is_nan(value_):  # which is a missing value among values of any type
+                own = type(value_).__name__
+                yield next((name for name, of in _NAMED.items() if isinstance(value_, of)), own)
         return
     kind = values.type
     if is_text(kind):
@@ -350,12 +350,12 @@ def _oddly_written(kind: type[Attribute], values: Values) -> Any:
     if isinstance(values, list):
         return np.array([not _as_expected(kind, value) for value in values], np.bool_)
     odd = np.zeros(len(values), np.bool_)
-    given = values.type
-    if is_text(given):
+    type_ = values.type
+    if is_text(type_):
         odd = pc.invert(pc.match_substring_regex(values, _WRITTEN[kind])).fill_null(False)
         return np.asarray(odd.to_numpy(zero_copy_only=False), np.bool_)
-    if (kind is Boolean and not pa.types.is_boolean(given)) or (
-        kind is Integer and not pa.types.is_integer(given)
+    if (kind is Boolean and not pa.types.is_boolean(type_)) or (
+        kind is Integer and not pa.types.is_integer(type_)
     ):
         odd[:] = values.is_valid().to_numpy(zero_copy_only=False)
     return odd
@@ -398,10 +398,10 @@ def _tree(values: list[str], mark: str) -> Any:
 
 
 def _beginnings(path: str, mark: str) -> Iterator[str]:
-    place = path.find(mark, 1)
-    while place >= 0:
-        yield path[:place]
-        place = path.find(mark, place + len(mark))
+    end = path.find(mark, 1)
+    while end >= 0:
+        yield path[:end]
+        end = path.find(mark, end + len(mark))
 
 
 def _branch(branch: dict[str, Any]) -> Any:
@@ -412,5 +412,5 @@ def _branch(branch: dict[str, Any]) -> Any:
     return [*leaves, concepts]
 
 
-def _counted(count: int, one: str) -> str:
-    return f"{count:,} {one}{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

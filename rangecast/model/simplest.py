@@ -66,7 +66,7 @@ def _doubtful(boxes: Boxes, space: Space) -> I64:
     some = np.flatnonzero((sizes > 1)[boxes.owner])
     owner: I32 = boxes.owner[some]
     lo, hi, step = _on_grid(boxes.lo[some], boxes.hi[some], space)
-    found = [np.zeros(0, np.int64)]
+    rows = [np.zeros(0, np.int64)]
     for apart in range(1, int(sizes.max())):
         near = np.flatnonzero(owner[apart:] == owner[:-apart])
         if not len(near):
@@ -78,8 +78,8 @@ def _doubtful(boxes: Boxes, space: Space) -> I64:
             end = np.minimum(b, d)
             after = np.where(step, end + 1, np.nextafter(end, np.inf))
         touch = (np.maximum(a, c) <= after) | ~differ
-        found.append(owner[near[inside | ((differ.sum(axis=1) == 1) & touch.all(axis=1))]])
-    return np.unique(np.concatenate(found)).astype(np.int64)
+        rows.append(owner[near[inside | ((differ.sum(axis=1) == 1) & touch.all(axis=1))]])
+    return np.unique(np.concatenate(rows)).astype(np.int64)
 
 
 def _on_grid(lo: F64, hi: F64, space: Space) -> tuple[F64, F64, Bool]:

@@ -148,8 +148,8 @@ class Space:
 
     def definition(self) -> dict[str, Any]:
         """Return the space as plain data, as its TOML file holds it."""
-        given = [a for a in self.attributes if a.name not in self._implied]
-        return {"attribute": [a.definition() for a in given]}
+        declared = [a for a in self.attributes if a.name not in self._implied]
+        return {"attribute": [a.definition() for a in declared]}
 
     @classmethod
     def from_definition(
@@ -159,8 +159,8 @@ class Space:
         unknown = [key for key in data if key != "attribute"]
         tables = data.get("attribute")
         if unknown or not isinstance(tables, list) or not tables:
-            found = ", ".join(map(repr, data)) or "nothing"
-            raise SpaceError(f"a space is a list of [[attribute]] tables; found: {found}")
+            keys = ", ".join(map(repr, data)) or "nothing"
+            raise SpaceError(f"a space is a list of [[attribute]] tables; found: {keys}")
         known = vocabularies or {}
         return cls(_attribute(i, table, known) for i, table in enumerate(tables))
 
@@ -185,22 +185,24 @@ class Space:
     def without_sources(self) -> Space:
         """Return the space of events whose values are under the names of attributes."""
         plain = [
-            {key: value for key, value in one.definition().items() if key != "source"}
-            for one in self.attributes
-            if one.of is None
+            {key: value for key, value in attribute.definition().items() if key != "source"}
+            for attribute in self.attributes
+            if attribute.of is None
         ]
-        stated = [one for one in self.attributes if one.of is None]
-        for table, one in zip(plain, stated, strict=True):
-            if isinstance(one, Place):
-                table |= one.columns_named(*(axis.name for axis in one.coordinates))
+        stated = [attribute for attribute in self.attributes if attribute.of is None]
+        for table, attribute in zip(plain, stated, strict=True):
+            if isinstance(attribute, Place):
+                table |= attribute.columns_named(*(axis.name for axis in attribute.coordinates))
         return Space.from_definition({"attribute": plain}, self.vocabularies)
 
     def to_toml(self) -> str:
         """Return the space as TOML; guesses are comments."""
         left_out = [name for name in self.guesses if name not in self.axes]
         head = "".join(map(self._comment, left_out))
-        given = [attribute for attribute in self.attributes if attribute.name not in self._implied]
-        tables = [self._comment(each.name) + _toml_of(each) for each in given]
+        declared = [
+            attribute for attribute in self.attributes if attribute.name not in self._implied
+        ]
+        tables = [self._comment(attribute_.name) + _toml_of(attribute_) for attribute_ in declared]
         return "\n".join([head, *tables] if head else tables)
 
     def _comment(self, name: str) -> str:
@@ -239,17 +241,17 @@ class Space:
 
 
 def _with_coordinates(
-    given: tuple[Attribute, ...],
+    declared: tuple[Attribute, ...],
 ) -> tuple[tuple[Attribute, ...], frozenset[str]]:
     """Return attributes with those that they imply, and the names of these.
 
     A place implies its coordinates, a text its patterns and its order.
     """
-    known = {one.name: one for one in given}
+    known = {attribute.name: attribute for attribute in declared}
     every: list[Attribute] = []
     implied: set[str] = set()
-    for one in given:
-        for axis in one.coordinates if isinstance(one, Place) else ():
+    for attribute in declared:
+        for axis in attribute.coordinates if isinstance(attribute, Place) else ():
             is_new = axis.name not in known
             there = known.setdefault(axis.name, axis)
             if there is axis:  # perhaps of a space whose attributes these were
@@ -257,13 +259,15 @@ def _with_coordinates(
                 implied.add(axis.name)
             elif not isinstance(there, Number) or there.path != axis.path:
                 raise SpaceError(
-                    f"attribute {one.name!r}: its coordinate {axis.name!r} is a number; "
+                    f"attribute {attribute.name!r}: its coordinate {axis.name!r} is a number; "
                     f"given: a {there.type}"
                 )
-        every.append(one)
-        for companion in one.companions if isinstance(one, Text) else ():
+        every.append(attribute)
+        for companion in attribute.companions if isinstance(attribute, Text) else ():
             if known.get(companion.name, companion) is not companion:
-                raise SpaceError(f"attribute {one.name!r} needs the name {companion.name!r} itself")
+                raise SpaceError(
+                    f"attribute {attribute.name!r} needs the name {companion.name!r} itself"
+                )
             every += [companion] * (companion.name not in known)
             implied.add(companion.name)
     return tuple(every), frozenset(implied)
@@ -308,12 +312,12 @@ _ELSEWHERE = {
 """Names of the types of attributes in other systems."""
 
 
-def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) -> Attribute:
+def _attribute(axis: int, table: Any, vocabularies: Mapping[str, list[str]]) -> Attribute:
     if not isinstance(table, Mapping):
-        raise SpaceError(f"attribute {place} is not a table: {table!r}")
+        raise SpaceError(f"attribute {axis} is not a table: {table!r}")
     name = table.get("name")
     kind = table.get("type")
-    where = f"attribute {name!r}" if name else f"attribute {place} (it has no name)"
+    where = f"attribute {name!r}" if name else f"attribute {axis} (it has no name)"
     if kind not in KINDS:
         wrong = "has no type" if kind is None else f"has the unknown type {kind!r}"
         ours = _ELSEWHERE.get(str(kind).lower())

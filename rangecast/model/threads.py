@@ -62,13 +62,13 @@ def side_by_side(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], threads: int
 ) -> list[Result]:
     """Return what `work` makes of each piece, in order; the thread that calls is one of them."""
-    found = dict[int, Result]()
+    results = dict[int, Result]()
     waiting = iter(range(len(pieces)))  # its next item can be taken by any thread
 
     def take() -> None:
         try:
-            for place in waiting:
-                found[place] = work(pieces[place])
+            for index in waiting:
+                results[index] = work(pieces[index])
         finally:  # after an error, no thread begins another piece
             for _ in waiting:
                 pass
@@ -80,6 +80,6 @@ def side_by_side(
         with ThreadPoolExecutor(others) as pool:
             running = [pool.submit(take) for _ in range(others)]
             take()
-            for one in running:
-                one.result()
-    return [found[place] for place in range(len(pieces))]
+            for future in running:
+                future.result()
+    return [results[index] for index in range(len(pieces))]

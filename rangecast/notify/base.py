@@ -184,11 +184,11 @@ class BoardEngine(ABC):
     def key(self, slot: int) -> tuple[float, int]:
         """Return y and arrival of an object."""
 
-    def enter(self, place: Any, arrival: int) -> int:
+    def enter(self, position: Any, arrival: int) -> int:
         """Add an object with y = inf; return its slot."""
         if self._before is not None:
-            self._before.add(place, math.inf, arrival)
-        slot: int = self.objects.add(place, math.inf, arrival)
+            self._before.add(position, math.inf, arrival)
+        slot: int = self.objects.add(position, math.inf, arrival)
         return slot
 
     def leave(self, slot: int) -> None:

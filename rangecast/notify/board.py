@@ -248,8 +248,8 @@ class Board(InterestSet):
     def add(self, object_id: Id, position: Any, value: float) -> Messages:
         """Add an object; its id must be new. Over a space, a position is a dict of values."""
         new = self._objects.new(object_id, "use set_value() or move()")
-        place = self._places().moved(None, position)
-        return self.update_many([Change(new, check_finite("value", value), place)])
+        point = self._places().moved(None, position)
+        return self.update_many([Change(new, check_finite("value", value), point)])
 
     def remove(self, object_id: Id) -> Messages:
         """Remove an object."""

@@ -122,13 +122,15 @@ def _changes(
     before: dict[Any, _Entry], after: dict[Any, _Entry], updated: Collection[Any]
 ) -> list[tuple[str, Any, int | None, int | None, float | None]]:
     """Return how a list changed: change, object, rank, rank before and value."""
-    found: list[tuple[str, Any, int | None, int | None, float | None]] = [
-        ("left", one, None, rank, None) for one, (rank, _) in before.items() if one not in after
+    changes: list[tuple[str, Any, int | None, int | None, float | None]] = [
+        ("left", object_id, None, rank, None)
+        for object_id, (rank, _) in before.items()
+        if object_id not in after
     ]
-    for one, (rank, y) in after.items():
-        old = before.get(one)
+    for object_id, (rank, y) in after.items():
+        old = before.get(object_id)
         if old is None:
-            found.append(("entered", one, rank, None, y))
-        elif one in updated and old != (rank, y):
-            found.append(("moved" if old[0] != rank else "changed", one, rank, old[0], y))
-    return found
+            changes.append(("entered", object_id, rank, None, y))
+        elif object_id in updated and old != (rank, y):
+            changes.append(("moved" if old[0] != rank else "changed", object_id, rank, old[0], y))
+    return changes

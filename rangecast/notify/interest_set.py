@@ -106,19 +106,19 @@ class InterestSet(MemberSet, ABC):
 
     def replace_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
         """Replace the ranges or filters of interests, all or none; return how many."""
-        given = self._given(interests, rejected)
-        ids, rows = self._members.known_many(given.ids)
+        new = self._given(interests, rejected)
+        ids, rows = self._members.known_many(new.ids)
         for at, (name, old) in enumerate(zip(ids, rows, strict=True)):
-            self._add(name, given.regions[at], given.wanted.get(at, self._wanted.get(old)))
+            self._add(name, new.regions[at], new.wanted.get(at, self._wanted.get(old)))
             self._drop(old)
         return len(ids)
 
     def upsert_many(self, interests: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
         """Add those of these that are new, replace those that exist, all or none; count both."""
-        given = self._given(interests, rejected)
-        ids, rows = self._members.either_many(given.ids)
+        new = self._given(interests, rejected)
+        ids, rows = self._members.either_many(new.ids)
         for at, (name, old) in enumerate(zip(ids, rows, strict=True)):
-            self._add(name, given.regions[at], given.wanted.get(at))
+            self._add(name, new.regions[at], new.wanted.get(at))
             if old is not None:
                 self._drop(old)
         return UpsertResult.of(rows)
@@ -147,8 +147,8 @@ class InterestSet(MemberSet, ABC):
 
     def _drop(self, row: int) -> None:
         if self._ids is not None:
-            for each in self.engine.rows_of(row):
-                del self._ids[each]
+            for row_ in self.engine.rows_of(row):
+                del self._ids[row_]
         self.engine.remove_region(row)
         self._wanted.pop(row, None)
 

@@ -160,8 +160,8 @@ class Messages(Results[Any]):
         return len(self.seq)
 
     def __repr__(self) -> str:
-        said = zip(self.objects[:ITEMS], self.value[:ITEMS].tolist(), strict=True)
-        first = ", ".join(f"{brief(name)} {_value(value)}" for name, value in said)
+        shown = zip(self.objects[:ITEMS], self.value[:ITEMS].tolist(), strict=True)
+        first = ", ".join(f"{brief(name)} {_value(value)}" for name, value in shown)
         more = ", ..." if len(self) > ITEMS else ""
         return f"<Messages: {self._size()}{f': {first}{more}' if first else ''}>"
 
@@ -171,23 +171,23 @@ class Messages(Results[Any]):
     def _header(self) -> tuple[str, ...]:
         return "seq", "ordinal", "object", "value"
 
-    def _cells(self, place: int) -> tuple[Any, ...]:
-        seq, ordinal = int(self.seq[place]), int(self.ordinal[place])
-        return seq, ordinal, self.objects[place], _value(float(self.value[place]))
+    def _cells(self, index: int) -> tuple[Any, ...]:
+        seq, ordinal = int(self.seq[index]), int(self.ordinal[index])
+        return seq, ordinal, self.objects[index], _value(float(self.value[index]))
 
-    def _item(self, place: int) -> Any:
-        left_outer, left_inner, right_inner, right_outer = self.tile[place].tolist()
+    def _item(self, index: int) -> Any:
+        left_outer, left_inner, right_inner, right_outer = self.tile[index].tolist()
         return Message(
-            int(self.seq[place]),
-            int(self.ordinal[place]),
-            self.objects[place],
-            float(self.position[place]),
-            float(self.value[place]),
+            int(self.seq[index]),
+            int(self.ordinal[index]),
+            self.objects[index],
+            float(self.position[index]),
+            float(self.value[index]),
             left_inner,
             right_inner,
             left_outer,
             right_outer,
-            int(self.arrival[place]),
+            int(self.arrival[index]),
         )
 
     def table(self) -> pa.Table:

@@ -44,13 +44,13 @@ class Places(NamedTuple):
 
 def planned(changes: Any, members: Members, places: Places, *, descending: bool) -> list[Step]:
     """Return each change as a step; reject all of them if one can't be."""
-    given = _changes(changes, places)
+    edits = _changes(changes, places)
     steps = _Steps(members, places, descending=descending)
-    for row, change in enumerate(given):
+    for row, change in enumerate(edits):
         try:
             steps.add(change if isinstance(change, Change) else _fields(change, places))
         except (UsageError, InvalidValueError) as error:
-            if len(given) == 1:
+            if len(edits) == 1:
                 raise
             raise type(error)(f"row {row}: {error}") from None
     members.check_kinds(steps.added)
@@ -72,44 +72,46 @@ class _Steps:
     def add(self, change: Change) -> None:
         """Append the step of a change, or reject the change."""
         members, places = self._members, self._places
-        one = as_id(change.id, "object")
-        if one not in self._place:
-            self._place[one] = places.of(members.row(one)) if one in members else None
-        place = self._place[one]
-        y = self._value_of(one, change)
-        new = place if change.position is None else places.moved(place, change.position)
-        if place is None and (new is None or y is None):
-            hint = members.hint(one)
+        object_id = as_id(change.id, "object")
+        if object_id not in self._place:
+            self._place[object_id] = (
+                places.of(members.row(object_id)) if object_id in members else None
+            )
+        position = self._place[object_id]
+        y = self._value_of(object_id, change)
+        new = position if change.position is None else places.moved(position, change.position)
+        if position is None and (new is None or y is None):
+            hint = members.hint(object_id)
             raise UnknownIdError(
-                f"no object {one!r}: {hint}\n  hint: give {places.words} to add it"
+                f"no object {object_id!r}: {hint}\n  hint: give {places.words} to add it"
             )
         if y is None:
-            self.found.append(Step("remove", one))
-            self._place[one] = None
+            self.found.append(Step("remove", object_id))
+            self._place[object_id] = None
             return
-        self._value[one] = y
+        self._value[object_id] = y
         y = 0.0 - y if self._descending else y
-        if place is None:
-            self.added.append(one)
-        if new == place:
-            self.found.append(Step("set", one, y))
+        if position is None:
+            self.added.append(object_id)
+        if new == position:
+            self.found.append(Step("set", object_id, y))
         else:
-            self.found.append(Step("add" if place is None else "move", one, y, new))
-            self._place[one] = new
+            self.found.append(Step("add" if position is None else "move", object_id, y, new))
+            self._place[object_id] = new
 
-    def _value_of(self, one: Id, change: Change) -> float | None:
+    def _value_of(self, object_id: Id, change: Change) -> float | None:
         """Return the value that an object has after a change; None: it is removed, or not there."""
         if change.value is None:
             return None
         if change.value is not SAME:
             return check_finite("value", change.value)
-        if self._place[one] is None:
+        if self._place[object_id] is None:
             return None
         if self._places.value is None:
-            raise UsageError(f"the change of {one!r} has no value\n  hint: give a value")
-        if one in self._value:
-            return self._value[one]
-        return self._places.value(self._members.row(one))
+            raise UsageError(f"the change of {object_id!r} has no value\n  hint: give a value")
+        if object_id in self._value:
+            return self._value[object_id]
+        return self._places.value(self._members.row(object_id))
 
 
 def _changes(value: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]:

@@ -58,7 +58,7 @@ class ReceivingInterest(ABC):
         self.descending = flag("descending", descending)
         """Whether the highest value ranks first."""
         self._places = places
-        self._lists = [sorted(one, key=self._rank)[: self.keeps] for one in lists]
+        self._lists = [sorted(list_, key=self._rank)[: self.keeps] for list_ in lists]
         self._applied = (seq, -1 if seq < 0 else 1 << 62)
 
     def receive(self, message: Any) -> bool:
@@ -67,7 +67,7 @@ class ReceivingInterest(ABC):
         One that is not meant for this interest, or was applied before, does nothing.
         """
         number = (message.seq, message.ordinal)
-        reached = [at for at, place in enumerate(self._places) if message.reaches(*place)]
+        reached = [at for at, index in enumerate(self._places) if message.reaches(*index)]
         if number <= self._applied or not reached:
             return False
         self._applied = number
@@ -112,7 +112,7 @@ def merged(lists: Sequence[list[Any]], rank: Callable[[Any], Any]) -> list[Any]:
     """Return the entries of several lists, each object once, the best first."""
     if len(lists) == 1:
         return lists[0]
-    return sorted({entry.object: entry for one in lists for entry in one}.values(), key=rank)
+    return sorted({entry.object: entry for list_ in lists for entry in list_}.values(), key=rank)
 
 
 class Interest(ReceivingInterest):

@@ -259,15 +259,15 @@ class BoardTables(ABC):
         at = np.stack([rows.coordinates(attribute) for attribute in self.space], axis=1)
         ys, moves = rows.coordinates(VALUE).tolist(), np.any(at < np.inf, axis=1)
         return [
-            Change(name, None if y == np.inf else y, self._position(place) if moved else None)
-            for name, y, place, moved in zip(
+            Change(name, None if y == np.inf else y, self._position(position) if moved else None)
+            for name, y, position, moved in zip(
                 rows.ids.to_pylist(), ys, at.tolist(), moves, strict=True
             )
         ]
 
-    def _position(self, place: list[float]) -> Any:
+    def _position(self, position: list[float]) -> Any:
         """Return coordinates as a change has them."""
-        return tuple(place)
+        return tuple(position)
 
     # ---- messages
 

@@ -50,10 +50,10 @@ def explain_rank(
     places = np.flatnonzero(ranked.rows == row)
     if not len(places):
         return Place(None, None, len(ranked.rows), 0, relaxed)
-    place = int(places[0])
-    score = float(ranked.scores[place])
-    level = int(np.count_nonzero(ranked.scores[:place] == score))
-    return Place(place + 1, score, place, level, relaxed)
+    index = int(places[0])
+    score = float(ranked.scores[index])
+    level = int(np.count_nonzero(ranked.scores[:index] == score))
+    return Place(index + 1, score, index, level, relaxed)
 
 
 def _ordinal(number: int) -> str:

@@ -120,12 +120,12 @@ def _compare(
     bounds = pointers(opened(table, Bounds))
     for event in range(len(above)):
         filled = 0
-        for place in range(len(order)):
-            row = order[place]
+        for index in range(len(order)):
+            row = order[index]
             if died[row] <= edit:
                 continue
             counters[TESTED] += 1
-            best, found = 0.0, False
+            best, is_matched = 0.0, False
             for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
                 total, all_hold, some_hold = nothing(combine), True, False
                 for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
@@ -142,10 +142,10 @@ def _compare(
                             break
                 if some_hold if relaxed else all_hold:
                     score = total if relaxed else worth[row, 0]
-                    best = max(best, score) if found else score
-                    found = True
-            if found:
-                filled = insert(places[event], scores[event], filled, place, best)
+                    best = max(best, score) if is_matched else score
+                    is_matched = True
+            if is_matched:
+                filled = insert(places[event], scores[event], filled, index, best)
         counts[event] = filled
 
 
@@ -167,10 +167,10 @@ class _Ranked(NamedTuple):
             rows, start = view.rows, view.indexed
             order = start + np.argsort(rows.arrival[start : view.count], kind="stable")
             died = rows.died[: len(rows.died) if view.dead else 0]
-            given = readonly(died), readonly(rows.arrival), readonly(order)
-            view.ranked.append(cls(*given, frozen(order, np.int32)))
-        found: _Ranked = view.ranked[0]
-        return found
+            arrays = readonly(died), readonly(rows.arrival), readonly(order)
+            view.ranked.append(cls(*arrays, frozen(order, np.int32)))
+        ranked: _Ranked = view.ranked[0]
+        return ranked
 
 
 def _best_recent(view: LiveView[Any, RankedPart], ranked: _Ranked, query: Query) -> PartBest:
@@ -205,8 +205,8 @@ def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest
     if isinstance(part.structure, Verified | VerifiedScan):
         raise UsageError("spans can't be ranked by subscriptions with shapes")
     assert isinstance(part.structure, Slabs | Starting)  # a set with another index takes no spans
-    found = part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
-    return PartBest(found, part.set_rows)
+    best = part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
+    return PartBest(best, part.set_rows)
 
 
 def _recent_part(
@@ -228,14 +228,14 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
     index   of such a structure
     """
     rows, combine, ranked = view.rows, query.combine, _Ranked.of(view)
-    found = []
+    best = []
     for part in view.parts:
         if combine not in part.rankings:
             part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
-        found.append(_best_part(part.rankings[combine], ranked.died, view.edit, query))
+        best.append(_best_part(part.rankings[combine], ranked.died, view.edit, query))
     if view.verifier is not None and len(ranked.recent):
         newest = _recent_part(view, ranked, combine, index, space)
-        found.append(_best_part(newest, ranked.died, view.edit, query))
-    elif len(ranked.recent) or not found:
-        found.append(_best_recent(view, ranked, query))
-    return merged(found, ranked.arrival, query.k)
+        best.append(_best_part(newest, ranked.died, view.edit, query))
+    elif len(ranked.recent) or not best:
+        best.append(_best_recent(view, ranked, query))
+    return merged(best, ranked.arrival, query.k)

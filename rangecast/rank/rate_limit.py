@@ -63,9 +63,9 @@ def staying(windows: I64, scores: F64, max_per_window: int) -> Bool:
         raise UsageError(f"a maximum is at least 1 notification; given: {max_per_window}")
     order = np.lexsort((-scores, windows))  # stable: equal ones stay as they come
     sorted_windows = windows[order]
-    place = np.arange(len(order)) - np.searchsorted(sorted_windows, sorted_windows)
+    rank = np.arange(len(order)) - np.searchsorted(sorted_windows, sorted_windows)
     stay = np.empty(len(order), np.bool_)
-    stay[order] = place < max_per_window
+    stay[order] = rank < max_per_window
     return stay
 
 

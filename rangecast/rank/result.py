@@ -79,8 +79,8 @@ class Best(NamedTuple):
     def pairs(self) -> tuple[I64, I64, I32, F64]:
         """Return events, ranks from 1 on, rows and scores, a subscription of an event each."""
         there = np.arange(self.rows.shape[1]) < self.counts[:, None]
-        event, place = np.nonzero(there)
-        return event, place + 1, self.rows[there], self.scores[there]
+        event, rank = np.nonzero(there)
+        return event, rank + 1, self.rows[there], self.scores[there]
 
 
 def new_best(events: int, k: int) -> tuple[I32, F64, I64]:
@@ -105,10 +105,10 @@ def checked(points: F64, dimensions: int, k: int) -> F64:
             and not flags.writeable
         ):
             return points  # they were checked before
-    given = np.asarray(points, np.float64, order="C").view()
-    if given.ndim != 2 or given.shape[1] != dimensions:
+    coordinates = np.asarray(points, np.float64, order="C").view()
+    if coordinates.ndim != 2 or coordinates.shape[1] != dimensions:
         raise UsageError(
-            f"events of this set take the shape (events, {dimensions}); given: {given.shape}"
+            f"events of this set take the shape (events, {dimensions}); given: {coordinates.shape}"
         )
-    given.setflags(write=False)  # quicker than by its flags
-    return given
+    coordinates.setflags(write=False)  # quicker than by its flags
+    return coordinates

@@ -50,8 +50,8 @@ def _are_among(best: F64, k: int) -> Bool:
     above = best > last
     level = (best == last) & (last > -np.inf)
     room = k - above.sum(axis=1, keepdims=True)
-    found: Bool = above | (level & (np.cumsum(level, axis=1) <= room))
-    return found
+    chosen: Bool = above | (level & (np.cumsum(level, axis=1) <= room))
+    return chosen
 
 
 class Scan:
@@ -85,9 +85,9 @@ class Scan:
             order = np.lexsort((row, -best[event, row], event))
             event, row = event[order], row[order]
             counts[some] = np.bincount(event, minlength=len(best))
-            place = np.arange(len(event)) - np.searchsorted(event, event)
-            rows[some][event, place] = row
-            scores[some][event, place] = best[event, row]
+            rank = np.arange(len(event)) - np.searchsorted(event, event)
+            rows[some][event, rank] = row
+            scores[some][event, rank] = best[event, row]
         return Best(rows, scores, counts, Work(tested=len(events) * len(self.boxes.lo)))
 
     def _best_of_all(self, points: F64) -> F64:

@@ -17,24 +17,24 @@ def insert(rows: I32, scores: F64, filled: int, row: int, score: float) -> int:
         if scores[k - 1] > score or (scores[k - 1] == score and rows[k - 1] < row):
             return k
         filled -= 1
-    place = filled
-    while place and (
-        scores[place - 1] < score or (scores[place - 1] == score and rows[place - 1] > row)
+    slot = filled
+    while slot and (
+        scores[slot - 1] < score or (scores[slot - 1] == score and rows[slot - 1] > row)
     ):
-        rows[place], scores[place] = rows[place - 1], scores[place - 1]
-        place -= 1
-    rows[place], scores[place] = row, score
+        rows[slot], scores[slot] = rows[slot - 1], scores[slot - 1]
+        slot -= 1
+    rows[slot], scores[slot] = row, score
     return filled + 1
 
 
 @jit
 def insert_once(rows: I32, scores: F64, filled: int, row: int, score: float) -> int:
     """As `insert`, where a row may be there already: only the better of the two stays."""
-    for place in range(filled):
-        if rows[place] == row:
-            if scores[place] >= score:
+    for slot in range(filled):
+        if rows[slot] == row:
+            if scores[slot] >= score:
                 return filled
-            for after in range(place + 1, filled):
+            for after in range(slot + 1, filled):
                 rows[after - 1], scores[after - 1] = rows[after], scores[after]
             return insert(rows, scores, filled - 1, row, score)
     return insert(rows, scores, filled, row, score)

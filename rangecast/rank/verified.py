@@ -67,19 +67,19 @@ class Verified:
         while len(left):
             some = np.ascontiguousarray(points[left])
             some.flags.writeable = False
-            found = self.index.best(some, ask, liveness=liveness)
-            work = work.plus(found.work)
-            filled = self._fill(found, some, left, rows, scores, counts)
-            left = left[(filled < k) & (found.counts == ask)] if ask < self.rows else left[:0]
+            best = self.index.best(some, ask, liveness=liveness)
+            work = work.plus(best.work)
+            filled = self._fill(best, some, left, rows, scores, counts)
+            left = left[(filled < k) & (best.counts == ask)] if ask < self.rows else left[:0]
             ask = min(_MORE * ask, self.rows)
         return Best(rows, scores, counts, work)
 
     def _fill(
-        self, found: Best, points: F64, events: I64, rows: I32, scores: F64, counts: I64
+        self, best: Best, points: F64, events: I64, rows: I32, scores: F64, counts: I64
     ) -> I64:
         """Write the first candidates that are verified; return how many each event has."""
-        event, _, candidate, score = found.pairs()
-        ends = np.concatenate([[0], np.cumsum(found.counts)])
+        event, _, candidate, score = best.pairs()
+        ends = np.concatenate([[0], np.cumsum(best.counts)])
         held, _ = self._verifier.are_held(self._bounds, self.rows, points, ends, candidate)
         event, candidate, score = event[held], candidate[held], score[held]
         rank = np.arange(len(event)) - np.searchsorted(event, event)
@@ -119,7 +119,7 @@ def _score(
         for row in range(len(alive)):
             if not alive[row]:
                 continue
-            best, found = 0.0, False
+            best, is_matched = 0.0, False
             for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
                 total, some_hold, shapes = nothing(combine), False, 0
                 for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
@@ -141,9 +141,9 @@ def _score(
                         weight = weights[row, axis] if weights.shape[1] else 1.0
                         total = joined(combine, total, weight)
                 if some_hold:
-                    best = max(best, total) if found else total
-                    found = True
-            if found:
+                    best = max(best, total) if is_matched else total
+                    is_matched = True
+            if is_matched:
                 filled = insert(rows[event], scores[event], filled, row, best)
         counts[event] = filled
 
@@ -177,8 +177,8 @@ class VerifiedScan:
         places = places_of(boxes.space)
         assert places is not None
         tables = places.tables()
-        given = self._bounds.table, *tables[:3], tables.programs.table
+        tables_ = self._bounds.table, *tables[:3], tables.programs.table
         read, texts = places.readable(points)
-        _score(*given, alive, number_of(self.combine), weights, read, rows, scores, counts)
+        _score(*tables_, alive, number_of(self.combine), weights, read, rows, scores, counts)
         del texts  # which were read
         return Best(rows, scores, counts, Work(tested=len(points) * boxes.rows))

@@ -108,27 +108,28 @@ def _equal(boxes: Boxes, covered_by: I32) -> Bool:
     return equal
 
 
-def draw(path: str | Path, found: Redundancy) -> None:
+def draw(path: str | Path, redundancy: Redundancy) -> None:
     """Draw the main coverers, and redundancy by the number of attributes mentioned."""
     with figure(path, columns=2, size=(6.4, 4.2)) as axes:
         left, right = axes[0]
         left.set(title="Redundant by attributes mentioned", xlabel="attributes mentioned")
         left.set_ylabel("subscriptions")
-        places = range(len(found.by_attributes))
-        uncovered = [group.subscriptions - group.redundant for group in found.by_attributes]
-        redundant = [group.redundant for group in found.by_attributes]
+        places = range(len(redundancy.by_attributes))
+        uncovered = [group.subscriptions - group.redundant for group in redundancy.by_attributes]
+        redundant = [group.redundant for group in redundancy.by_attributes]
         left.bar(places, uncovered, label="uncovered")
         left.bar(places, redundant, bottom=uncovered, label="redundant")
-        left.set_xticks(places, [str(group.attributes) for group in found.by_attributes])
+        left.set_xticks(places, [str(group.attributes) for group in redundancy.by_attributes])
         left.grid(axis="x", visible=False)
         left.legend()
         right.set(title="The biggest coverers", xlabel="subscriptions that each makes redundant")
         right.grid(axis="y", visible=False)
         names = [
-            _shortened(f"{coverer.subscription}: {coverer.filter}") for coverer in found.coverers
+            _shortened(f"{coverer.subscription}: {coverer.filter}")
+            for coverer in redundancy.coverers
         ]
         right.barh(
-            range(len(names)), [coverer.covers for coverer in found.coverers], color="#e07a3f"
+            range(len(names)), [coverer.covers for coverer in redundancy.coverers], color="#e07a3f"
         )
         right.set_yticks(range(len(names)), names, fontsize=8)
         right.invert_yaxis()

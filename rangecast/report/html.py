@@ -151,8 +151,8 @@ def page(title: str, lead: str, *content: Html, foot: str = "") -> str:
 
 def _variables() -> str:
     def rules(named: str, plot: str) -> str:
-        pairs = [each.split(":") for each in named.split()]
-        pairs += [[f"c{place}", colour] for place, colour in enumerate(plot.split())]
+        pairs = [selector.split(":") for selector in named.split()]
+        pairs += [[f"c{number}", colour] for number, colour in enumerate(plot.split())]
         return ":root{" + ";".join(f"--{name}:{value}" for name, value in pairs) + "}"
 
     dark = rules(_DARK, _DARK_PLOT)

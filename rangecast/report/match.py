@@ -37,11 +37,11 @@ def short(count: float) -> str:
 def _overview(report: MatchReport) -> Html:
     matches = int(report.per_event.sum())
     idle = int((report.per_subscription == 0).sum())
-    each = report.per_event if report.events else np.zeros(1, np.int64)
+    counts = report.per_event if report.events else np.zeros(1, np.int64)
     shown = [
         tile("Events", short(report.events)),
         tile("Subscriptions", short(len(report.per_subscription)), f"{idle:,} without a match"),
-        tile("Matches", short(matches), f"{each.mean():,.1f} an event"),
+        tile("Matches", short(matches), f"{counts.mean():,.1f} an event"),
         tile(
             "Unwanted",
             percent(report.unwanted, report.events),
@@ -56,8 +56,8 @@ def _overview(report: MatchReport) -> Html:
         good = all(proof.holds for proof in report.proofs)
         *names, last = (proof.name.lower() for proof in report.proofs)
         listed = f"{', '.join(names)} and {last}" if names else last
-        said = ("Right", f"{listed}, every event") if good else ("Wrong", "see below")
-        shown.append(tile("Verified", *said, kind="good" if good else "bad"))
+        verdict = ("Right", f"{listed}, every event") if good else ("Wrong", "see below")
+        shown.append(tile("Verified", *verdict, kind="good" if good else "bad"))
     return tiles(*shown)
 
 
@@ -113,12 +113,12 @@ def _subscriptions(report: MatchReport) -> Html:
         most = max(1, report.busiest[0].matches)
         rows = [
             (
-                one.subscription,
-                f"{one.matches:,}",
-                share(percent(one.matches, report.events), one.matches / most),
-                tag("code", one.filter),
+                subscription.subscription,
+                f"{subscription.matches:,}",
+                share(percent(subscription.matches, report.events), subscription.matches / most),
+                tag("code", subscription.filter),
             )
-            for one in report.busiest
+            for subscription in report.busiest
         ]
         content.append(tag("h3", "The busiest", style="margin-top:24px"))
         headings = ("subscription", "matches", "of all events", "filter")
@@ -139,9 +139,9 @@ def _best(report: MatchReport) -> Html | None:
     if not report.best:
         return None
     rows = [
-        (one.event if not place else "", str(place + 1), name, f"{score:g}", tag("code", text))
-        for one in report.best
-        for place, (name, score, text) in enumerate(one.best)
+        (event.event if not rank else "", str(rank + 1), name, f"{score:g}", tag("code", text))
+        for event in report.best
+        for rank, (name, score, text) in enumerate(event.best)
     ]
     return section(
         "The best of each event",

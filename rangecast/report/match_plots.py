@@ -175,12 +175,12 @@ def _grows(edges: F64) -> bool:
 
 def _changes(axes: Any, stream: Sequence[MicroBatch]) -> None:
     """Mark where a new version took over."""
-    for place in range(1, len(stream)):
-        if stream[place].version != stream[place - 1].version:
-            axes.axvline(place - 0.5, color=COLOURS[3], linewidth=1.5)
+    for index in range(1, len(stream)):
+        if stream[index].version != stream[index - 1].version:
+            axes.axvline(index - 0.5, color=COLOURS[3], linewidth=1.5)
             axes.annotate(
-                f"version {stream[place].version}",
-                (place - 0.5, 1.0),
+                f"version {stream[index].version}",
+                (index - 0.5, 1.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(5, -10),
                 textcoords="offset points",
@@ -211,7 +211,7 @@ def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
 def stream_matches(stream: Sequence[MicroBatch]) -> Svg:
     """Return matches an event of each micro-batch."""
     svg = Svg("Matches an event by micro-batch")
-    means = [one.matches / max(one.events, 1) for one in stream]
+    means = [batch.matches / max(batch.events, 1) for batch in stream]
     with plot(svg, title="", x="micro-batch", y="matches an event", size=_THIRD) as axes:
         axes.plot(range(len(means)), means, color=COLOURS[0], linewidth=2, marker="o", markersize=4)
         axes.set_ylim(0, max(means) * 1.25 or 1)

@@ -43,8 +43,8 @@ def draw(path: Path, recommendation: Recommendation, max_ranges: int) -> None:
         axes = drawing[0, 0]
         for (cells, count), mine in sorted(lines.items(), reverse=True):
             axes.plot(
-                [one.all_ranges for one in mine],
-                [100 * one.pass_rate for one in mine],
+                [setting.all_ranges for setting in mine],
+                [100 * setting.pass_rate for setting in mine],
                 "o-" if cells == "uniform" else "s--",
                 color=COLOURS[(count - 1) % len(COLOURS)],
                 markersize=4,

@@ -184,13 +184,13 @@ def _without_twins(edges: _Edges, ids: list[Any], faults: list[Fault]) -> _Edges
 
 
 @jit
-def _on_edges(ends: F64, points: F64, edge: I64, point: I64, found: Bool) -> None:
+def _on_edges(ends: F64, points: F64, edge: I64, point: I64, on_edge: Bool) -> None:
     """Write whether each point lies on its edge, and is no end of it."""
     for i in range(len(edge)):
         ax, ay, bx, by = ends[edge[i]]
         x, y = points[point[i]]
         is_end = (x == ax and y == ay) or (x == bx and y == by)
-        found[i] = not is_end and orientation(ax, ay, bx, by, x, y) == 0
+        on_edge[i] = not is_end and orientation(ax, ay, bx, by, x, y) == 0
 
 
 def _cuts(
@@ -205,10 +205,10 @@ def _cuts(
     candidates = build(Boxes.of(low, high), "auto").match(points)
     edge = candidates.rows.astype(np.int64)
     point = np.repeat(np.arange(len(points)), np.diff(candidates.offsets))
-    found = np.zeros(len(edge), np.bool_)
-    _on_edges(edges.ends, points, edge, point, found)
+    cut = np.zeros(len(edge), np.bool_)
+    _on_edges(edges.ends, points, edge, point, cut)
     cuts: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for e, p in zip(edge[found].tolist(), point[found].tolist(), strict=True):
+    for e, p in zip(edge[cut].tolist(), point[cut].tolist(), strict=True):
         x, y = points[p].tolist()
         cuts[e].append((x, y))
         names = dict.fromkeys([ids[edges.owner[e]], *(ids[owner] for owner in who[p])])
@@ -224,9 +224,9 @@ def _corners(edges: _Edges) -> tuple[F64, list[list[int]]]:
     points, number = np.unique(both, axis=0, return_inverse=True)
     who: list[list[int]] = [[] for _ in points]
     owners = [*edges.owner.tolist(), *edges.owner.tolist()]
-    for place, owner in zip(number.reshape(-1).tolist(), owners, strict=True):
-        if owner not in who[place]:
-            who[place].append(owner)
+    for corner, owner in zip(number.reshape(-1).tolist(), owners, strict=True):
+        if owner not in who[corner]:
+            who[corner].append(owner)
     return points, who
 
 
@@ -295,12 +295,12 @@ def _inside(
         {x: math.remainder(px, shift) if shift and abs(px) > 180 else px, y: py}
         for px, py in points.tolist()
     ]
-    found = []
+    inside = []
     if events:
         matches = engine.match_many(events)
         for number, (px, py) in enumerate(points.tolist()):
-            found += [(px, py, id_, who[number]) for id_ in matches[number]]
-    return found
+            inside += [(px, py, id_, who[number]) for id_ in matches[number]]
+    return inside
 
 
 def _overlaps(
@@ -317,15 +317,15 @@ def _overlaps(
     is_clean = np.ones(len(edges.ends), np.bool_)
     pairs = set()
 
-    def note(x: float, y: float, one: Any, other: Any) -> None:
-        pair = tuple(sorted({one, other}, key=str))
+    def note(x: float, y: float, fault: Any, other: Any) -> None:
+        pair = tuple(sorted({fault, other}, key=str))
         if pair not in pairs:
             pairs.add(pair)
             faults.append(Fault("overlap", x, y, pair))
 
     order = np.argsort(np.minimum(every.ends[:, 0], every.ends[:, 2]), kind="stable")
-    found = np.empty((_MAX_CROSSINGS, 2), np.int64)
-    for a, b in found[: _crossings(edges.ends, every.ends, order, found)].tolist():
+    crossings = np.empty((_MAX_CROSSINGS, 2), np.int64)
+    for a, b in crossings[: _crossings(edges.ends, every.ends, order, crossings)].tolist():
         is_clean[a] = False
         x, y = _crossing_point(edges.ends[a].tolist(), every.ends[b].tolist())
         note(x, y, ids[edges.owner[a]], ids[every.owner[b]])
@@ -354,14 +354,14 @@ def _near_corners(edges: _Edges, ids: list[Any], faults: list[Fault]) -> None:
         return
     reach = _NEAR * float((points.max(axis=0) - points.min(axis=0)).max())
     order = np.argsort(points[:, 0], kind="stable").tolist()
-    for place, one in enumerate(order):
-        for other in order[place + 1 :]:
-            if points[other, 0] - points[one, 0] > reach:
+    for rank, corner in enumerate(order):
+        for other in order[rank + 1 :]:
+            if points[other, 0] - points[corner, 0] > reach:
                 break
-            apart = math.dist(points[one], points[other])
-            names = dict.fromkeys(ids[owner] for owner in [*who[one], *who[other]])
+            apart = math.dist(points[corner], points[other])
+            names = dict.fromkeys(ids[owner] for owner in [*who[corner], *who[other]])
             if 0 < apart <= reach and len(names) > 1:
-                x, y = points[one].tolist()
+                x, y = points[corner].tolist()
                 faults.append(Fault("near corners", x, y, tuple(names), apart))
 
 

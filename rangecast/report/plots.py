@@ -130,8 +130,8 @@ def plot(
 ) -> Iterator[Any]:
     """Hand out one pair of axes with its title and labels set; a legend is added if one is due."""
     with figure(path, size=size) as axes:
-        one = axes[0, 0]
-        one.set(title=title, xlabel=x, ylabel=y)
-        yield one
-        if len(one.get_legend_handles_labels()[0]) > 1:
-            one.legend()
+        axis = axes[0, 0]
+        axis.set(title=title, xlabel=x, ylabel=y)
+        yield axis
+        if len(axis.get_legend_handles_labels()[0]) > 1:
+            axis.legend()

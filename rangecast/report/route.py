@@ -15,30 +15,30 @@ def places_of(tree: Sequence[tuple[int, int]], brokers: int) -> list[tuple[float
     Every broker gets a slice of its ring by the number of leaves behind it, so no two lines cross.
     """
     near: list[list[int]] = [[] for _ in range(brokers)]
-    for one, other in tree:
-        near[one].append(other)
-        near[other].append(one)
+    for node, other in tree:
+        near[node].append(other)
+        near[other].append(node)
     above, order, ring = [-1] * brokers, [0], [0] * brokers
-    for one in order:
-        for other in near[one]:
-            if other != above[one]:
-                above[other], ring[other] = one, ring[one] + 1
+    for node in order:
+        for other in near[node]:
+            if other != above[node]:
+                above[other], ring[other] = node, ring[node] + 1
                 order.append(other)
     leaves = [0] * brokers
-    for one in reversed(order):
-        leaves[one] = leaves[one] or 1
-        if one:
-            leaves[above[one]] += leaves[one]
+    for node in reversed(order):
+        leaves[node] = leaves[node] or 1
+        if node:
+            leaves[above[node]] += leaves[node]
     begin = [0.0] * brokers
     places = [(0.0, 0.0)] * brokers
     taken = [0] * brokers
-    for one in order:
-        if one:
-            over = above[one]
-            begin[one] = begin[over] + taken[over]
-            taken[over] += leaves[one]
-            angle = 2 * pi * (begin[one] + leaves[one] / 2) / leaves[0]
-            places[one] = (ring[one] * cos(angle), ring[one] * sin(angle))
+    for node in order:
+        if node:
+            over = above[node]
+            begin[node] = begin[over] + taken[over]
+            taken[over] += leaves[node]
+            angle = 2 * pi * (begin[node] + leaves[node] / 2) / leaves[0]
+            places[node] = (ring[node] * cos(angle), ring[node] * sin(angle))
     return places
 
 
@@ -55,22 +55,22 @@ def draw(
     most = max(by_link.values(), default=1) or 1
     largest = max(subscriptions, default=1) or 1
     with figure(path, size=(8.0, 8.0)) as axes:
-        one = axes[0, 0]
-        one.set_title(title)
-        one.set_aspect("equal")
-        one.axis("off")
+        axis = axes[0, 0]
+        axis.set_title(title)
+        axis.set_aspect("equal")
+        axis.axis("off")
         for ends in tree:
             events = by_link.get((min(ends), max(ends)), 0)
             (x0, y0), (x1, y1) = (places[end] for end in ends)
             width = 0.4 + 7 * events / most
-            one.plot([x0, x1], [y0, y1], color=COLOURS[0], lw=width, alpha=0.7, zorder=1)
+            axis.plot([x0, x1], [y0, y1], color=COLOURS[0], lw=width, alpha=0.7, zorder=1)
             if brokers <= 30:
-                one.annotate(
+                axis.annotate(
                     f"{events:,}", ((x0 + x1) / 2, (y0 + y1) / 2), fontsize=8, ha="center", zorder=3
                 )
         sizes = [30 + 400 * count / largest / max(1.0, brokers / 60) for count in subscriptions]
         xs, ys = zip(*places, strict=True)
-        one.scatter(xs, ys, s=sizes, color=COLOURS[1], edgecolors="white", zorder=2)
+        axis.scatter(xs, ys, s=sizes, color=COLOURS[1], edgecolors="white", zorder=2)
         if brokers <= 30:
-            for number, place in enumerate(places):
-                one.annotate(str(number), place, fontsize=8, ha="center", va="center", zorder=4)
+            for number, position in enumerate(places):
+                axis.annotate(str(number), position, fontsize=8, ha="center", va="center", zorder=4)

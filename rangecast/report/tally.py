@@ -89,11 +89,11 @@ class Tally:
         labels = [str(self.space[name].value(code)) for code in known.tolist()]
         return Group(name, labels, *self._by(whole, here, len(known))) if labels else None
 
-    def _by(self, place: I64, here: Bool, size: int) -> tuple[I64, I64]:
+    def _by(self, column: I64, here: Bool, size: int) -> tuple[I64, I64]:
         unwanted = here & (self.per_event == 0)
         return (
-            np.bincount(place[here], minlength=size),
-            np.bincount(place[unwanted], minlength=size),
+            np.bincount(column[here], minlength=size),
+            np.bincount(column[unwanted], minlength=size),
         )
 
     def region(self) -> Region | None:
@@ -141,7 +141,7 @@ def tally(
         row = of_row.find(rows.subscriptions)
         per_event += np.bincount(event[event >= 0], minlength=len(per_event))
         per_subscription += np.bincount(row[row >= 0], minlength=boxes.rows)
-    axes = {name: points[:, place] for place, name in enumerate(wanted)}
+    axes = {name: points[:, index] for index, name in enumerate(wanted)}
     return Tally(space, boxes, axes, per_event, per_subscription, shown)
 
 

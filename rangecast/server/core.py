@@ -221,7 +221,9 @@ class Core:
         if not self.log.first <= seq <= self.log.last:
             return None
         try:
-            return next((one.chain for one in self.log.read(seq - 1, 1) if one.last == seq), None)
+            return next(
+                (unit.chain for unit in self.log.read(seq - 1, 1) if unit.last == seq), None
+            )
         except LogError:
             return None  # damage before a snapshot is met when it is read
 
@@ -309,8 +311,8 @@ class Core:
             self.pipeline.quiesced(lambda: self.registry.forget(self.log.first))
 
     def _snapshot_state(self) -> SnapshotState:
-        place = self.log.epoch, self.log.last, self.log.chain
-        return SnapshotState(self.registry, self.indexes, self.deduplicator, self.tracks, place)
+        position = self.log.epoch, self.log.last, self.log.chain
+        return SnapshotState(self.registry, self.indexes, self.deduplicator, self.tracks, position)
 
     @staticmethod
     def _log_failure(error: BaseException) -> None:
@@ -391,8 +393,8 @@ class Core:
     ) -> Future[Accepted]:
         """Publish events, each a JSON text; those that can't be used are rejected one by one."""
         taken, rejected = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
-        given = entry.tenant, entry.name, key, digest, form, dedup, source, upto
-        head = EventsHead(*given, rejected)
+        arguments = entry.tenant, entry.name, key, digest, form, dedup, source, upto
+        head = EventsHead(*arguments, rejected)
         events = Events(entry, taken, head, wants_matches)
         if (strict and rejected) or not taken.lines:
             events.answer.set_result(Accepted(self.log.last + 1, 0, rejected))
@@ -404,7 +406,7 @@ class Core:
         self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
     ) -> tuple[Encoded, list[tuple[int, str]]]:
         """Return the events that can be used, and the places and reasons of the others."""
-        found = encoded(
+        encoded_ = encoded(
             lines,
             entry.space,
             ignore_unknown=ignore_unknown,
@@ -412,7 +414,7 @@ class Core:
             tracked=track_columns(entry.track),
         )
         limit = self._max_event_bytes
-        return found if limit is None else without_long_events(*found, limit)
+        return encoded_ if limit is None else without_long_events(*encoded_, limit)
 
     def update(
         self,

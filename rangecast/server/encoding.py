@@ -96,17 +96,17 @@ class TrackColumns(NamedTuple):
         """Reject an event whose key names no object, or whose accuracy is no length; either may be
         missing.
         """
-        given = event.get(self.key)
-        if given is not None and not is_key(given):
+        value = event.get(self.key)
+        if value is not None and not is_key(value):
             raise InvalidValueError(
                 f"{self.key!r} names an object: an integer of 64 bits or a text of at most "
-                f"{_MAX_KEY:,} characters\n  given: {abbreviate(given)}"
+                f"{_MAX_KEY:,} characters\n  given: {abbreviate(value)}"
             )
-        given = event.get(self.accuracy) if self.accuracy else None
-        if given is not None and accuracy_of(given) is None:
+        value = event.get(self.accuracy) if self.accuracy else None
+        if value is not None and accuracy_of(value) is None:
             raise InvalidValueError(
                 f"{self.accuracy!r} is an accuracy: a number from 0 on\n"
-                f"  given: {abbreviate(given)}"
+                f"  given: {abbreviate(value)}"
             )
 
     def without(self, rows: list[dict[str, Any]], space: Space) -> list[dict[str, Any]]:
@@ -115,11 +115,11 @@ class TrackColumns(NamedTuple):
         return [{name: row[name] for name in row if name not in own} for row in rows]
 
 
-def accuracy_of(given: object) -> float | None:
+def accuracy_of(value: object) -> float | None:
     """Return an accuracy; `None` for what isn't one."""
-    if type(given) not in (int, float):
+    if type(value) not in (int, float):
         return None
-    return float(given) if 0 <= given < np.inf else None  # type: ignore[arg-type, operator]
+    return float(value) if 0 <= value < np.inf else None  # type: ignore[arg-type, operator]
 
 
 def encoded(
@@ -139,18 +139,18 @@ def encoded(
     taken: list[bytes] = []
     rows: list[dict[str, Any]] = []
     read = decoder_for(lines)
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         try:
             row = read(line)
         except DepthError as error:
-            rejected.append((place, f"{error}\n  given: {abbreviate(_text(line))}"))
+            rejected.append((index, f"{error}\n  given: {abbreviate(_text(line))}"))
             continue
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            rejected.append((place, f"not JSON: {error}\n  given: {abbreviate(_text(line))}"))
+            rejected.append((index, f"not JSON: {error}\n  given: {abbreviate(_text(line))}"))
             continue
         if not isinstance(row, dict):
             rejected.append(
-                (place, f"an event is a JSON object\n  given: {abbreviate(_text(line))}")
+                (index, f"an event is a JSON object\n  given: {abbreviate(_text(line))}")
             )
             continue
         try:
@@ -159,14 +159,14 @@ def encoded(
                 tracked.check(event)
             rows.append(event)
         except RangecastError as error:
-            rejected.append((place, str(error)))
+            rejected.append((index, str(error)))
             continue
         taken.append(_encode(row) if b"\n" in line else bytes(line))
     known = rows if tracked is None or ignore_unknown else tracked.without(rows, space)
     try:
         points = points_of(known, space, ignore_unknown=ignore_unknown)
     except (RangecastError, OverflowError):
-        wrong = {place for place, _ in rejected}
+        wrong = {index for index, _ in rejected}
         places = [at for at in range(len(lines)) if at not in wrong]
         kept: list[int] = []
         found: list[F64] = []
@@ -182,11 +182,11 @@ def encoded(
     return Encoded(taken, rows, points, space, words), rejected
 
 
-def is_key(given: object) -> bool:
+def is_key(value: object) -> bool:
     """Whether a value names an object."""
-    if type(given) is str:
-        return len(given) <= _MAX_KEY
-    return type(given) is int and INT64_MIN <= given <= INT64_MAX
+    if type(value) is str:
+        return len(value) <= _MAX_KEY
+    return type(value) is int and INT64_MIN <= value <= INT64_MAX
 
 
 def without_long_events(
@@ -241,8 +241,8 @@ def _points(rows: Sequence[dict[str, Any]], space: Space, ignore_unknown: bool) 
     if len(rows) >= _FEW:
         with suppress(RangecastError, OverflowError):  # together they may not make a table
             return encode_events(rows, space, ignore_unknown=ignore_unknown).points.copy()
-    found = [encode_event(row, space, ignore_unknown=ignore_unknown) for row in rows]
-    return np.array(found).reshape(len(rows), len(space))
+    points = [encode_event(row, space, ignore_unknown=ignore_unknown) for row in rows]
+    return np.array(points).reshape(len(rows), len(space))
 
 
 def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | None:
@@ -284,8 +284,8 @@ def _numbers(
     attribute: Number | Integer, values: Sequence[Any], *, are_all_given: bool
 ) -> F64 | None:
     """Return a column of numbers; `None` if one of them can't be taken as it is."""
-    given = values if are_all_given else [value for value in values if value is not None]
-    some = np.array(given, np.float64) + 0.0
+    present = values if are_all_given else [value for value in values if value is not None]
+    some = np.array(present, np.float64) + 0.0
     lo, hi = attribute.domain
     if not ((some >= lo) & (some <= hi)).all():  # so is NaN rejected
         return None
@@ -308,7 +308,7 @@ def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
         return None
     lo, hi = attribute.domain
     column = np.full(len(values), np.inf)
-    for place, text in enumerate(values):
+    for index, text in enumerate(values):
         if text is not None:
             moment = datetime.fromisoformat(text)
             if moment.tzinfo is None:
@@ -316,7 +316,7 @@ def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
             micros = (moment - EPOCH) // MICROSECOND
             if not (lo <= micros <= hi and -_EXACT < micros < _EXACT):
                 return None
-            column[place] = micros
+            column[index] = micros
     return column
 
 
@@ -325,8 +325,8 @@ def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
     # True equals 1 and 1.0, so values of several types would share a place.
     if len({type(value) for value in values} - {type(None)}) > 1:
         raise TypeError("mixed")
-    found = {value: coordinate(attribute, value) for value in set(values)}
-    return np.array([found[value] for value in values], np.float64)
+    coordinates = {value: coordinate(attribute, value) for value in set(values)}
+    return np.array([coordinates[value] for value in values], np.float64)
 
 
 def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:

@@ -117,8 +117,8 @@ def find_covering(
     boxes = index.engine.boxes(MAX_EXAMINED)
     own = boxes.rows
     if number is not None:
-        found = np.flatnonzero(boxes.ids.to_numpy(zero_copy_only=False) == number)
-        own = int(found[0]) if len(found) else own
+        rows = np.flatnonzero(boxes.ids.to_numpy(zero_copy_only=False) == number)
+        own = int(rows[0]) if len(rows) else own
     lo, hi = filter_.arrays()
     by = None
     for row in _coverers(boxes, lo, hi):
@@ -184,19 +184,21 @@ def boxes_on_axes(
     }
 
 
-def _axes(space: Space, boxes: Boxes, given: Sequence[int | None]) -> list[int]:
+def _axes(space: Space, boxes: Boxes, wanted: Sequence[int | None]) -> list[int]:
     """Return two attributes to draw: those that are given, else those that most boxes bound.
 
     Free text has no ranges to draw, so it comes after all others that are bounded. The earlier
     one in the space goes across, unless its name says that it goes up, as latitude does.
     """
     bounded = boxes.mentions.sum(axis=0)
-    is_text = np.array([isinstance(one, String) or one.of is not None for one in space])
+    is_text = np.array(
+        [isinstance(attribute, String) or attribute.of is not None for attribute in space]
+    )
     # lexsort: the last key counts first
     order = np.lexsort((np.arange(len(space)), -bounded, is_text, bounded == 0)).tolist()
-    free = [axis for axis in order if axis not in given]
-    chosen = [(free.pop(0) if free else order[0]) if axis is None else axis for axis in given]
-    if given[0] is given[1] is None:
+    free = [axis for axis in order if axis not in wanted]
+    chosen = [(free.pop(0) if free else order[0]) if axis is None else axis for axis in wanted]
+    if wanted[0] is wanted[1] is None:
         chosen.sort(key=lambda axis: (bool(_UPRIGHT.match(space.names[axis])), axis))
     return chosen
 
@@ -212,18 +214,18 @@ def _explained(
         lo, hi = lo[box : box + 1], hi[box : box + 1]
     own = np.zeros(len(lo), np.int32)
     boxes = Boxes.of(lo, hi, owner=own, ids=pa.array([name]), space=space)
-    found = explain_match(space, boxes, 0, point, dict(asked.event))
-    nearest = found.boxes[found.nearest]
+    explanation = explain_match(space, boxes, 0, point, dict(asked.event))
+    nearest = explanation.boxes[explanation.nearest]
     shown: dict[str, Any] = {
         "subscription": name,
-        "matches": found.matches,
-        "verdict": found.verdict,
+        "matches": explanation.matches,
+        "verdict": explanation.verdict,
         "alternatives": count,
         "lines": [asdict(line) for line in nearest if line.mentioned],
     }
     if asked.has_boxes:
-        shown["boxes"] = [[asdict(line) for line in box] for box in found.boxes]
-        shown["nearest"] = found.nearest
+        shown["boxes"] = [[asdict(line) for line in box] for box in explanation.boxes]
+        shown["nearest"] = explanation.nearest
     return shown
 
 

@@ -26,10 +26,10 @@ def configure(form: str, level: str) -> None:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    given = {name: getattr(record, name, None) for name in FIELDS}
+    fields = {name: getattr(record, name, None) for name in FIELDS}
     return {
         name: printable(value) if isinstance(value, str) else value
-        for name, value in given.items()
+        for name, value in fields.items()
         if value is not None
     }
 
@@ -38,7 +38,9 @@ def printable(text: str) -> str:
     """Return a text with all that isn't printable escaped: what a client sends makes no lines."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )
 
 
 def _lines(text: str) -> list[str]:
@@ -60,7 +62,7 @@ class TextLines(logging.Formatter):
         """Return a line; text after its first line is indented."""
         first, *more = _lines(record.message) or [""]
         record.message = first
-        return "\n".join([super().formatMessage(record), *("    " + one for one in more)])
+        return "\n".join([super().formatMessage(record), *("    " + field for field in more)])
 
 
 class JsonLines(logging.Formatter):

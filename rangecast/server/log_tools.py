@@ -80,30 +80,30 @@ def dumped(folder: Path, after: int, *, with_secrets: bool = False) -> Iterator[
 def _lines(unit: Unit, *, with_secrets: bool) -> Iterator[tuple[int, str]]:
     if unit.kind == EVENTS:
         head, texts = events_of(unit)
-        for place, text in enumerate(texts):
-            told: dict[str, Any] = {"seq": unit.first + place, "at": unit.at, "space": head.space}
+        for index, text in enumerate(texts):
+            told: dict[str, Any] = {"seq": unit.first + index, "at": unit.at, "space": head.space}
             if head.numbers:
-                told |= {"source": head.source, "number": head.numbers[place]}
+                told |= {"source": head.source, "number": head.numbers[index]}
             start = _encode(told | {"tenant": head.tenant})[:-1]
-            yield unit.first + place, (start + b',"event":' + text + b"}").decode()
+            yield unit.first + index, (start + b',"event":' + text + b"}").decode()
     elif unit.kind == EDITS:
-        for place, edit in enumerate(edits_of(unit)):
+        for index, edit in enumerate(edits_of(unit)):
             if isinstance(edit, PutConsumer) and not with_secrets:
                 edit = msgspec.structs.replace(edit, delivery=hidden(edit.delivery))
-            told = {"seq": unit.first + place, "at": unit.at, "edit": edit}
-            yield unit.first + place, _encode(told).decode()
+            told = {"seq": unit.first + index, "at": unit.at, "edit": edit}
+            yield unit.first + index, _encode(told).decode()
     elif unit.kind == UPDATES:
         top, changes = updates_of(unit)
-        for place, change in enumerate(changes):
-            told = {"seq": unit.first + place, "at": unit.at, "board": top.board}
+        for index, change in enumerate(changes):
+            told = {"seq": unit.first + index, "at": unit.at, "board": top.board}
             told |= {"tenant": top.tenant, "batch": top.is_batch, "update": change}
-            yield unit.first + place, _encode(told).decode()
+            yield unit.first + index, _encode(told).decode()
     elif unit.kind == TRANSITIONS:
         whose = transitions_head(unit)
-        for place, one in enumerate(transitions_of(unit)):
-            told = {"seq": unit.first + place, "at": unit.at, "space": whose.space}
-            told |= {"tenant": whose.tenant, "transition": one}
-            yield unit.first + place, _encode(told).decode()
+        for index, transition in enumerate(transitions_of(unit)):
+            told = {"seq": unit.first + index, "at": unit.at, "space": whose.space}
+            told |= {"tenant": whose.tenant, "transition": transition}
+            yield unit.first + index, _encode(told).decode()
     elif unit.kind == ACKS:
         told = {"seq": unit.first, "at": unit.at, "acks": acks_of(unit)}
         yield unit.first, _encode(told).decode()
@@ -141,13 +141,13 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
             writer.close()
     entry = registry.space(tenant, space)
     entry.space.without_sources().save(output / "space.toml")
-    live = sorted(entry.live.values(), key=lambda one: one.number)
+    live = sorted(entry.live.values(), key=lambda subscription: subscription.number)
     pq.write_table(
         pa.table(
             {
-                "id": pa.array([one.name for one in live], pa.string()),
-                "filter": pa.array([one.filter for one in live], pa.string()),
-                "score": pa.array([one.score for one in live], pa.float64()),
+                "id": pa.array([subscription.name for subscription in live], pa.string()),
+                "filter": pa.array([subscription.filter for subscription in live], pa.string()),
+                "score": pa.array([subscription.score for subscription in live], pa.float64()),
             }
         ),
         output / "subscriptions.parquet",

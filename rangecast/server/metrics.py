@@ -87,8 +87,8 @@ def source_metrics(sources: Iterable[SourceState]) -> Iterator[Metric]:
         name: CounterMetricFamily(f"rangecast_source_{name}", text, labels=["source"])
         for name, text in counters.items()
     }
-    said = "1 if a source fails repeatedly on the same messages."
-    stuck = GaugeMetricFamily("rangecast_source_stuck", said, labels=["source"])
+    help_ = "1 if a source fails repeatedly on the same messages."
+    stuck = GaugeMetricFamily("rangecast_source_stuck", help_, labels=["source"])
     for source in sources:
         for name, metric in counted.items():
             metric.add_metric([source.name], getattr(source, name))
@@ -107,8 +107,8 @@ def follower_metrics(follower: Follower) -> Iterator[Metric]:
     if age is not None:
         gauges["contact_age_seconds"] = ("Seconds since the leader last answered.", age)
     yield from measured("rangecast_follower", gauges)
-    said = "Failed attempts to copy from the leader."
-    yield from counted("rangecast_follower", {"failures": (said, follower.failures)})
+    help_ = "Failed attempts to copy from the leader."
+    yield from counted("rangecast_follower", {"failures": (help_, follower.failures)})
 
 
 class ServerMetrics(Collector):

@@ -230,8 +230,8 @@ class Server(uvicorn.Server):
         if left:
             text = "%s connections are cut: they didn't end within %g seconds"
             logger.warning(text, len(left), self.settings.shutdown_seconds)
-        for one in left:
-            one.transport.abort()
+        for connection in left:
+            connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -349,7 +349,7 @@ def serve(
             if preparing.done() and not server.should_exit:
                 preparing.result()
                 ready(f"{scheme}://{host}:{port}", server)
-                others = [asyncio.ensure_future(one(service.core)) for one in beside]
+                others = [asyncio.ensure_future(task(service.core)) for task in beside]
             else:  # a signal came first: what is missing is made at the next start
                 preparing.cancel()
                 await asyncio.wait([preparing])
@@ -422,8 +422,8 @@ async def _make_spaces(core: Core, settings: Settings) -> None:
 
 async def _end_sessions(core: Core) -> None:
     gone = [consumer for consumer in core.registry.consumers.values() if consumer.is_session]
-    for one in gone:
-        await result_of(core.edit(DeleteConsumer(one.tenant, one.name)))
+    for session in gone:
+        await result_of(core.edit(DeleteConsumer(session.tenant, session.name)))
 
 
 def _listener(settings: Settings) -> socket.socket:

@@ -80,10 +80,10 @@ def _place(space: Space, name: str) -> Place | None:
 
 
 def _described(place: Place) -> dict[str, Any]:
-    given = {key: value for key, value in place.definition().items() if key != "vocabulary"}
+    definition = {key: value for key, value in place.definition().items() if key != "vocabulary"}
     if isinstance(place, Location):
-        given["x"], given["y"] = given.pop("longitude"), given.pop("latitude")
-    return given
+        definition["x"], definition["y"] = definition.pop("longitude"), definition.pop("latitude")
+    return definition
 
 
 def _shapes(place: Place, boxes: Boxes, axis: int, row: int) -> Iterator[tuple[Shape, bool]]:
@@ -92,10 +92,10 @@ def _shapes(place: Place, boxes: Boxes, axis: int, row: int) -> Iterator[tuple[S
     words = boxes.lo[part, axis][boxes.mentions[part, axis]]
     seen: set[str] = set()
     for word in np.unique(words.astype(np.int64)).tolist():
-        for one in literals_of(place, place.vocabulary[word]):
-            if one.text not in seen:
-                seen.add(one.text)
-                yield one.shape, one.negated
+        for literal in literals_of(place, place.vocabulary[word]):
+            if literal.text not in seen:
+                seen.add(literal.text)
+                yield literal.shape, literal.negated
 
 
 def _feature(subscription: str | int, shape: Shape, negated: bool) -> dict[str, Any]:

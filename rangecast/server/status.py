@@ -56,7 +56,7 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
     def count(names: dict[tuple[str, str], Any]) -> int:
         return sum(tenant in (None, owner) for owner, _ in list(names))
 
-    found: dict[str, Any] = {
+    state: dict[str, Any] = {
         "epoch": core.epoch,
         "log": log.epoch,
         "first_seq": log.first,
@@ -78,12 +78,12 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
         "listeners": listeners(core, tenant),
     }
     if tenant is None:
-        found["snapshot_seq"] = core.snapshot_seq
-        found["damage"] = [text.partition("\n")[0] for _, text in sorted(log.damage.items())]
+        state["snapshot_seq"] = core.snapshot_seq
+        state["damage"] = [text.partition("\n")[0] for _, text in sorted(log.damage.items())]
     if core.sources and tenant in (None, TENANT):
-        found["sources"] = [source.status() for source in core.sources.values()]
+        state["sources"] = [source.status() for source in core.sources.values()]
     if service.follower is not None:
-        found["follower"] = service.follower.status()
+        state["follower"] = service.follower.status()
     if service.links is not None and tenant in (None, TENANT):
-        found |= service.links.status()
-    return found
+        state |= service.links.status()
+    return state

@@ -93,11 +93,11 @@ class _EditedSet:
         """Read a version; 0: a new set."""
         if not version:
             return cls(versions, 0, Engine(space, index="scan"), np.empty(0, np.int64), 0)
-        found = versions.layered(version)
-        boxes, arrival = found.whole()
-        engine = Engine(found.space, index="scan")
+        layered = versions.layered(version)
+        boxes, arrival = layered.whole()
+        engine = Engine(layered.space, index="scan")
         engine.subscribe_many(boxes)
-        return cls(versions, version, engine, arrival, found.next_arrival)
+        return cls(versions, version, engine, arrival, layered.next_arrival)
 
     def commit(self, files: list[Path]) -> int | None:
         """Apply new files and commit what they make; `None`: another version came first."""
@@ -116,9 +116,9 @@ class _EditedSet:
                 boxes, space, edits=names, rejected=rejected, after=self.version
             )
             if number is not None:  # a whole one, whose numbers are its rows
-                found = _EditedSet.of(self.versions, number, space)
-                self.engine, self.arrival = found.engine, found.arrival
-                self.following = found.following
+                edited = _EditedSet.of(self.versions, number, space)
+                self.engine, self.arrival = edited.engine, edited.arrival
+                self.following = edited.following
         if number is not None:
             self.version = number
         return number
@@ -144,10 +144,10 @@ class _EditedSet:
                     except RangecastError as error:
                         yield {"file": path.name, "row": row, **edit, "reason": str(error)}
 
-    def _number(self, one: Any) -> int | None:
-        if one not in self.engine:
+    def _number(self, value: Any) -> int | None:
+        if value not in self.engine:
             return None
-        return int(self._numbers(self.engine.select([one])[1])[0])
+        return int(self._numbers(self.engine.select([value])[1])[0])
 
     def _numbers(self, places: I64) -> I64:
         """Return the numbers of subscriptions by their places in the engine's order."""
@@ -159,7 +159,7 @@ class _EditedSet:
     def _layer(
         self, touched: dict[Any, int | None], words: dict[str, int], files: list[str]
     ) -> Layer:
-        boxes, places = self.engine.select([one for one in touched if one in self.engine])
+        boxes, places = self.engine.select([id_ for id_ in touched if id_ in self.engine])
         arrival = self._numbers(places)
         order = np.argsort(arrival)
         gone = np.array(sorted(number for number in touched.values() if number is not None))
@@ -191,36 +191,36 @@ def _check_columns(path: Path, names: list[str]) -> None:
 def _rows(batch: Batch, kind: pa.DataType) -> Iterator[tuple[int, dict[str, Any], str | None]]:
     """Yield the number of each row, its edit, and why it can't be one."""
     none = pa.nulls(len(batch.rows))
-    given = {name: batch.columns.get(name, none) for name in COLUMNS}
-    ids, _ = as_ids(given["id"], kind)
-    scores, bad = encode(_SCORE, given["score"])
-    for place, (row, one, score) in enumerate(
+    columns = {name: batch.columns.get(name, none) for name in COLUMNS}
+    ids, _ = as_ids(columns["id"], kind)
+    scores, bad = encode(_SCORE, columns["score"])
+    for index, (row, id_, score) in enumerate(
         zip(batch.rows.tolist(), ids.to_pylist(), scores.tolist(), strict=True)
     ):
-        op, text = (value_at(given[name], place) for name in ("op", "filter"))
-        edit = {"id": one, "op": op, "filter": text, "score": None if np.isposinf(score) else score}
+        op, text = (value_at(columns[name], index) for name in ("op", "filter"))
+        edit = {"id": id_, "op": op, "filter": text, "score": None if np.isposinf(score) else score}
         reason = None
-        if one is None:
-            edit["id"] = text_at(given["id"], place)
+        if id_ is None:
+            edit["id"] = text_at(columns["id"], index)
             reason = f"an id is {'an integer' if pa.types.is_integer(kind) else 'a text'}, as are "
             reason += "the others of the set"
-        elif bad[place]:
-            edit["score"] = text_at(given["score"], place)
-            reason = explain(_SCORE, given["score"], place)
+        elif bad[index]:
+            edit["score"] = text_at(columns["score"], index)
+            reason = explain(_SCORE, columns["score"], index)
         yield row, edit, reason
 
 
 def _apply(engine: Engine, edit: dict[str, Any]) -> None:
-    one, op, text = edit["id"], edit["op"], edit["filter"]
-    if op == "remove" and one not in engine:
+    id_, op, text = edit["id"], edit["op"], edit["filter"]
+    if op == "remove" and id_ not in engine:
         return
     if op in ("unsubscribe", "remove"):
-        engine.unsubscribe(one)
+        engine.unsubscribe(id_)
     elif op not in OPS:
         raise UsageError(f"an op is {', '.join(OPS)}; given: {op!r}")
     elif not isinstance(text, str):
         raise UsageError(f"to {op} takes a filter; given: {text!r}")
-    elif op == "subscribe" or (op == "upsert" and one not in engine):
-        engine.subscribe(one, text, score=edit["score"] or 0.0)
+    elif op == "subscribe" or (op == "upsert" and id_ not in engine):
+        engine.subscribe(id_, text, score=edit["score"] or 0.0)
     else:
-        engine.replace(one, text, score=edit["score"])
+        engine.replace(id_, text, score=edit["score"])

@@ -102,21 +102,21 @@ class LayeredSet(NamedTuple):
         """Number of live subscriptions."""
         base = self.base.rows - int((self.gone_after(0) < self.base.rows).sum())
         return base + sum(
-            len(layer.arrival) - int(np.isin(layer.arrival, self.gone_after(place + 1)).sum())
-            for place, layer in enumerate(self.layers)
+            len(layer.arrival) - int(np.isin(layer.arrival, self.gone_after(number + 1)).sum())
+            for number, layer in enumerate(self.layers)
         )
 
-    def gone_after(self, place: int) -> I64:
+    def gone_after(self, number: int) -> I64:
         """Return the numbers that were removed from this layer on."""
-        gone = [layer.gone for layer in self.layers[place:]]
+        gone = [layer.gone for layer in self.layers[number:]]
         return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
 
     def parts(self) -> list[tuple[Boxes, I64, I64]]:
         """Return the subscriptions of the base and each layer, their numbers, and those removed."""
         base = self.base, np.arange(self.base.rows), self.gone_after(0)
         more = [
-            (layer.boxes, layer.arrival, self.gone_after(place + 1))
-            for place, layer in enumerate(self.layers)
+            (layer.boxes, layer.arrival, self.gone_after(number + 1))
+            for number, layer in enumerate(self.layers)
         ]
         return [base, *more]
 

@@ -96,8 +96,8 @@ class Versions:
 
     def load(self, version: int) -> tuple[Boxes, Space]:
         """Return the subscriptions of a version, with its space; a whole one is mapped."""
-        found = self.layered(version)
-        return found.whole()[0], found.space
+        layered = self.layered(version)
+        return layered.whole()[0], layered.space
 
     def layered(self, version: int) -> LayeredSet:
         """Map a version into memory: the whole set that it is made over, and its layers."""
@@ -166,13 +166,13 @@ class Versions:
         with self._locked():
             if after != max(self.all(), default=0):
                 return None
-            found = self.layered(after)
-            size = layer.size + sum(one.size for one in found.layers)
-            if size > max(self._few, found.base.rows // _SHARE):
+            layered = self.layered(after)
+            size = layer.size + sum(one.size for one in layered.layers)
+            if size > max(self._few, layered.base.rows // _SHARE):
                 return None
             base, numbers = self.parts(after)
-            while numbers and found.layers[len(numbers) - 1].size <= _TAKES_IN * layer.size:
-                layer = layer.after(found.layers[len(numbers) - 1])
+            while numbers and layered.layers[len(numbers) - 1].size <= _TAKES_IN * layer.size:
+                layer = layer.after(layered.layers[len(numbers) - 1])
                 numbers.pop()
             self._clear()
             unseen = self.folder / _UNSEEN / f"{after + 1:06}"
@@ -276,10 +276,10 @@ class Versions:
             self._clear()
             return gone
 
-    def _move(self, part: Path, place: str) -> None:
+    def _move(self, part: Path, name: str) -> None:
         """Move a version by one rename: none is ever seen half deleted."""
-        (self.folder / place).mkdir(exist_ok=True)
-        part.rename(self.folder / place / part.name)
+        (self.folder / name).mkdir(exist_ok=True)
+        part.rename(self.folder / name / part.name)
 
     def _clear(self) -> None:
         """Remove files that no reader can see, perhaps left by a process that crashed."""
@@ -322,9 +322,9 @@ def load_set(path: str | Path) -> tuple[Boxes, Space]:
     return load_boxes(folder)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(path: Path, other: Path) -> bool:
     """Return whether two snapshots are equal: a manifest has the digest of every array."""
-    return (one / MANIFEST).read_bytes() == (other / MANIFEST).read_bytes()
+    return (path / MANIFEST).read_bytes() == (other / MANIFEST).read_bytes()
 
 
 def _pinned_version(pin: Path) -> int:

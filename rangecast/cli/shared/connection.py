@@ -75,8 +75,8 @@ class Connection:
         with self.client() as client:
             names = client.spaces()
         if len(names) != 1:
-            found = f"there are {', '.join(names)}" if names else "there is none"
+            hint = f"there are {', '.join(names)}" if names else "there is none"
             raise UsageError(
-                f"which space is meant? At {self.server} {found}\n  hint: give --space NAME"
+                f"which space is meant? At {self.server} {hint}\n  hint: give --space NAME"
             )
         return self.client(names[0])

@@ -52,15 +52,16 @@ class Kept(NamedTuple):
 
     def columns(self, events: pa.Array, rows: pa.Array) -> list[pa.Array]:
         """Return the ids of events, and the kept columns of these events and subscriptions."""
-        found = [events]
+        arrays = [events]
         if len(self.events):
-            found = [pc.struct_field(events, at) for at in range(events.type.num_fields)]
-            found[1:] = [
-                column.cast(one.type) for column, one in zip(found[1:], self.events, strict=True)
+            arrays = [pc.struct_field(events, at) for at in range(events.type.num_fields)]
+            arrays[1:] = [
+                column.cast(field.type)
+                for column, field in zip(arrays[1:], self.events, strict=True)
             ]
         if self.subscriptions.num_columns:
-            found += [one.combine_chunks() for one in self.subscriptions.take(rows).columns]
-        return found
+            arrays += [field.combine_chunks() for field in self.subscriptions.take(rows).columns]
+        return arrays
 
 
 def kept_by(run: Run, events: EventFile, subscriptions: Path, boxes: Boxes) -> Kept:

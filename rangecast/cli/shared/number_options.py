@@ -26,11 +26,11 @@ def reworded(error: typer.BadParameter) -> str | None:
 
 def _declared(hint: Any) -> tuple[type | None, Any]:
     """Return the type of numbers that an option takes, and how it was declared."""
-    given = get_args(hint)
+    types = get_args(hint)
     if not hasattr(hint, "__metadata__"):
         return (hint if hint in _WORDS else None), None
-    kinds = [word for word in _WORDS if word is given[0] or word in get_args(given[0])]
-    return (kinds[0] if kinds else None), given[1]
+    kinds = [word for word in _WORDS if word is types[0] or word in get_args(types[0])]
+    return (kinds[0] if kinds else None), types[1]
 
 
 def _range(declared: Any) -> str:
@@ -47,5 +47,5 @@ def _given(error: typer.BadParameter) -> str:
     cause: Any = error.__cause__ or error.__context__
     if hasattr(cause, "errors"):
         return f"; given: {cause.errors()[0]['input']}"
-    found = re.match(r"'?(.+?)'? is not ", error.message)
-    return f"; given: {found[1]}" if found else ""
+    quoted = re.match(r"'?(.+?)'? is not ", error.message)
+    return f"; given: {quoted[1]}" if quoted else ""

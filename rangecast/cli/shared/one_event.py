@@ -53,19 +53,19 @@ def event_query(
 
 
 def _event_of(
-    run: Run, given: str, space: Space, events: Path | None, *, is_row: bool
+    run: Run, text: str, space: Space, events: Path | None, *, is_row: bool
 ) -> tuple[dict[str, Any], F64]:
     """Return the event that a command was given, its values and its point."""
     if events is not None:
-        return _event_in_file(run, events, space, given, is_row=is_row)
+        return _event_in_file(run, events, space, text, is_row=is_row)
     if is_row:
         raise UsageError("--row is for an event of a file\n  hint: pass --events FILE")
-    return _event(run, given, space)
+    return _event(run, text, space)
 
 
-def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
+def _event(run: Run, text: str, space: Space) -> tuple[dict[str, Any], F64]:
     """Return an event that was given as JSON, its values and its point."""
-    values = _values(run.file(Path(given)).read_text() if given == "-" else given)
+    values = _values(run.file(Path(text)).read_text() if text == "-" else text)
     ignored = {run.options.event_id or "id"}
     if run.options.ignore_unknown:
         ignored |= {*values} - space.fields
@@ -80,11 +80,11 @@ def _event_in_file(
     source = run.events(path, space)
     if is_row and not wanted.isdecimal():
         raise UsageError(f"--row takes a number, counted from 0; given: {wanted!r}")
-    found = source.find(int(wanted) if is_row else wanted)
-    if found is None:
+    event = source.find(int(wanted) if is_row else wanted)
+    if event is None:
         what = f"row {wanted}" if is_row else f"event {wanted!r}"
         raise UsageError(f"{path} has no {what}, or it is a rejected row")
-    return found
+    return event
 
 
 def _values(text: str) -> dict[str, Any]:

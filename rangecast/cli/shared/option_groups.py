@@ -126,10 +126,10 @@ class TrackOptions:
         taken   other options and their values, which don't go with `--track`
         """
         if self.track is None:
-            given = [field.name for field in fields(self) if getattr(self, field.name)]
-            if given:
+            names = [field.name for field in fields(self) if getattr(self, field.name)]
+            if names:
                 raise UsageError(
-                    f"--{given[0].rstrip('_')} is for --track\n"
+                    f"--{names[0].rstrip('_')} is for --track\n"
                     "  hint: name the column of the objects: --track COLUMN"
                 )
             return None
@@ -159,16 +159,20 @@ class App(typer.Typer):
 def _flat(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes each option of its groups separately."""
     declared = inspect.signature(command, eval_str=True).parameters.values()
-    groups = {one.name: found for one in declared if (found := _group(one.annotation))}
+    groups = {
+        parameter.name: found for parameter in declared if (found := _group(parameter.annotation))
+    }
     if not groups:
         return command
 
-    def called(**given: Any) -> None:
+    def called(**arguments: Any) -> None:
         for name, (group, options) in groups.items():
-            given[name] = group(**{option.name: given.pop(option.name) for option in options})
-        command(**given)
+            arguments[name] = group(
+                **{option.name: arguments.pop(option.name) for option in options}
+            )
+        command(**arguments)
 
-    alone = [one for one in declared if one.name not in groups]
+    alone = [parameter for parameter in declared if parameter.name not in groups]
     of_groups = [option for _, options in groups.values() for option in options]
     called.__signature__ = inspect.Signature([*alone, *of_groups])  # type: ignore[attr-defined]
     called.__name__, called.__doc__ = command.__name__, command.__doc__

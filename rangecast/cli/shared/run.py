@@ -338,10 +338,10 @@ def _matched(path: str | Path) -> list[Path]:
     return parts_of(path) if is_pattern(path) else []
 
 
-def _check_files(written: Sequence[File], given: Sequence[File]) -> None:
+def _check_files(written: Sequence[File], files: Sequence[File]) -> None:
     """Refuse to write over what is being read, or two things into one file."""
     named = [Path(path) for path in written if path is not None]
-    inputs = [one for path in given if path is not None for one in (Path(path), *_matched(path))]
+    inputs = [one for path in files if path is not None for one in (Path(path), *_matched(path))]
     for path in named:
         if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
             raise FileError(f"{path}: is an input of this command; write to another file")

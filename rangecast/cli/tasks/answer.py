@@ -87,13 +87,13 @@ def answer_events(
             width=source.columns.width(len(where)),
         )
         choice, answers = prepared.choice, prepared.answerer.schema
-        given = batches()
+        pending = batches()
         if on.explain_plan:
-            first = list(islice(given, 1))
-            given = chain(first, given)
+            first = list(islice(pending, 1))
+            pending = chain(first, pending)
             points = first[0].points[:_SAMPLE] if first else None
             run.say(explain_shards(prepared.answerer, prepared.rows, points))
-        pieces = answer_in_order(session, prepared, given)
+        pieces = answer_in_order(session, prepared, pending)
     facts.update(index=choice.name, plan=choice.why)
     if on.explain_plan:
         run.say(f"plan: {choice.name}: {choice.why}")

@@ -49,10 +49,10 @@ def read_both(
 
 
 def cover_commands(
-    run: Run, cover: CoverSet, given: tuple[Boxes | None, Commands], uncovered: Path | None
+    run: Run, cover: CoverSet, pair: tuple[Boxes | None, Commands], uncovered: Path | None
 ) -> None:
     """Apply commands; write what is sent and withdrawn, and at the end what is uncovered."""
-    boxes, todo = given
+    boxes, todo = pair
     if boxes is not None:
         cover.subscribe_many(boxes)
     with run.task("doing commands"):

@@ -34,19 +34,19 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
     boxes, where = one_set(run, files[1], where, None)
     engine = Engine(where, index=index)
     ids = int if pa.types.is_integer(boxes.ids.type) else str
-    given = TrackRules() if asked.rules is None else read_rules(asked.rules, ids)
+    rules = TrackRules() if asked.rules is None else read_rules(asked.rules, ids)
     tracker = Tracker(
         engine,
         key=key,
         time=_time(where, asked.time),
-        rule=_rule(asked, given),
-        rules=given.rules,
+        rule=_rule(asked, rules),
+        rules=rules.rules,
         after=asked.after,
         lateness=asked.lateness,
         inside=asked.inside,
-        accuracy=given.accuracy,
+        accuracy=rules.accuracy,
     )
-    notifier = Notifier(given.policy, given.policies) if given.has_policies else None
+    notifier = Notifier(rules.policy, rules.policies) if rules.has_policies else None
     run.options = replace(run.options, keep=tracker.columns)
     source = run.events(files[0], where)
     for column in tracker.columns:
@@ -67,11 +67,11 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
     count = 0
     with run.writer(schema) as writer:
 
-        def write(found: Transitions) -> None:
+        def write(transitions: Transitions) -> None:
             if notifier is None:
-                write_table(found.table())
+                write_table(transitions.table())
             else:
-                write_table(table_of(notifier.take(found)))
+                write_table(table_of(notifier.take(transitions)))
 
         def write_table(table: pa.Table) -> None:
             if len(table):
@@ -100,32 +100,32 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
     run.done(f"{text}: {counted(writer.rows, 'transition')}", count, facts)
 
 
-def _rule(asked: TrackOptions, given: TrackRules) -> Rule:
+def _rule(asked: TrackOptions, rules: TrackRules) -> Rule:
     """Return the rule of all subscriptions: that of the options, or that of the file."""
     options = {"for_": asked.for_, "dwell": asked.dwell, "first": asked.first}
     named = [name for name, value in options.items() if value]
-    if given.rule is None:
+    if rules.rule is None:
         return Rule(for_=asked.for_, dwell=asked.dwell, first=asked.first or "enter")
     if named:
         raise UsageError(
             f"--{named[0].rstrip('_')} and the table 'rule' of --rules are both the rule of all\n"
             "  hint: leave out one of them"
         )
-    return given.rule
+    return rules.rule
 
 
-def _time(space: Space, given: str | None) -> str:
+def _time(space: Space, name: str | None) -> str:
     """Return the timestamp that orders events: the one that is given, or the only one."""
     known = [attribute.name for attribute in space if isinstance(attribute, Timestamp)]
-    if given is not None:
-        if given not in known:
+    if name is not None:
+        if name not in known:
             raise UsageError(
-                f"--time {given}: the space has no such timestamp: {did_you_mean(given, known)}"
+                f"--time {name}: the space has no such timestamp: {did_you_mean(name, known)}"
             )
-        return given
+        return name
     if len(known) != 1:
-        found = f"{len(known)}: {', '.join(known)}" if known else "none"
+        available = f"{len(known)}: {', '.join(known)}" if known else "none"
         raise UsageError(
-            f"--track needs a timestamp; the space has {found}\n  hint: name it by --time"
+            f"--track needs a timestamp; the space has {available}\n  hint: name it by --time"
         )
     return known[0]

@@ -47,19 +47,22 @@ class TrackRules(NamedTuple):
 def read_rules(path: Path, ids: type) -> TrackRules:
     """Return the rules of a file; `ids` is the type of the ids of subscriptions."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-        unknown = next((name for name in given if name not in _TABLES), None)
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        unknown = next((name for name in document if name not in _TABLES), None)
         if unknown is not None:
             raise UsageError(f"there is no table {unknown!r}: {did_you_mean(unknown, _TABLES)}")
-        rule, policy = given.get("rule"), given.get("policy")
+        rule, policy = document.get("rule"), document.get("policy")
         return TrackRules(
             None if rule is None else _made("rule", _rule, rule),
-            {ids(one): _made(f"rules.{one}", _rule, each) for one, each in _own(given, "rules")},
-            given.get("accuracy"),
+            {
+                ids(id_): _made(f"rules.{id_}", _rule, table)
+                for id_, table in _own(document, "rules")
+            },
+            document.get("accuracy"),
             None if policy is None else _made("policy", Policy.of, policy),
             {
-                ids(one): _made(f"policies.{one}", Policy.of, each)
-                for one, each in _own(given, "policies")
+                ids(id_): _made(f"policies.{id_}", Policy.of, table)
+                for id_, table in _own(document, "policies")
             },
         )
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -70,19 +73,19 @@ def read_rules(path: Path, ids: type) -> TrackRules:
         raise UsageError(f"--rules {path}: ids of these subscriptions are integers") from None
 
 
-def _own(given: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
-    tables = given.get(name, {})
+def _own(document: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+    tables = document.get(name, {})
     if not isinstance(tables, dict):
         raise UsageError(f"{name!r} is a table of tables, by subscription")
     return [*tables.items()]
 
 
-def _rule(given: Mapping[str, Any]) -> Rule:
-    return Rule(**{"for_" if name == "for" else name: value for name, value in given.items()})
+def _rule(table: Mapping[str, Any]) -> Rule:
+    return Rule(**{"for_" if name == "for" else name: value for name, value in table.items()})
 
 
-def _made(table: str, make: Callable[[Any], Made], given: Any) -> Made:
+def _made(table: str, make: Callable[[Any], Made], value: Any) -> Made:
     try:
-        return make(given)
+        return make(value)
     except (TypeError, AttributeError) as error:
         raise UsageError(f"table {table!r}: {error}") from None

@@ -102,8 +102,8 @@ def subscribe(
 ) -> Operation[ListedInterest]:
     """Add an interest, bounds or a filter, and return it with its list."""
     yield board._put(interest, where, k, consumer, IS_NEW)
-    found: ListedInterest = yield get(board, interest)
-    return found
+    current: ListedInterest = yield get(board, interest)
+    return current
 
 
 def replace(
@@ -119,15 +119,15 @@ def replace(
     while True:
         before = yield board._get(interest)
         _, _, seq = before["position"].partition(":")
-        given = k or before["k"], consumer or before["consumer"]
+        settings = k or before["k"], consumer or before["consumer"]
         try:
-            yield board._put(interest, where, *given, ("If-Match", f'"{seq}"'))
+            yield board._put(interest, where, *settings, ("If-Match", f'"{seq}"'))
         except RangecastError as error:
             if getattr(error, "status", None) == 412:
                 continue  # another program has replaced it in the meantime
             raise
-        found: ListedInterest = yield get(board, interest)
-        return found
+        current: ListedInterest = yield get(board, interest)
+        return current
 
 
 def upsert(
@@ -139,8 +139,8 @@ def upsert(
 ) -> Operation[ListedInterest]:
     """Add an interest, or replace all of the one that has its id; return it with its list."""
     yield board._put(interest, where, k, consumer, None)
-    found: ListedInterest = yield get(board, interest)
-    return found
+    current: ListedInterest = yield get(board, interest)
+    return current
 
 
 def unsubscribe(board: BoardCalls, interest: Id) -> Call[None]:
@@ -191,7 +191,7 @@ def unsubscribe_many(board: BoardCalls, interests: Iterable[Id]) -> Operation[in
 
     A request takes 10,000 of them.
     """
-    given = [as_id(one, "interest") for one in Members("interest").listed(interests)]
+    given = [as_id(interest, "interest") for interest in Members("interest").listed(interests)]
     ids = list(dict.fromkeys(given))
     for first in range(0, len(ids), _MAX_IDS):
         body = encode({"ids": ids[first : first + _MAX_IDS]})
@@ -230,11 +230,11 @@ def get(board: BoardCalls, interest: Id) -> Call[ListedInterest]:
     return board._get(interest)._replace(read=_listed)
 
 
-def _listed(found: Any) -> ListedInterest:
-    is_filter = "filter" in found
-    where = (found["filter"],) if is_filter else (found["position_lo"], found["position_hi"])
-    rest = found["k"], found["consumer"], [ranked(one) for one in found["best"]]
-    return ListedInterest(found["id"], where, *rest)
+def _listed(answer: Any) -> ListedInterest:
+    is_filter = "filter" in answer
+    where = (answer["filter"],) if is_filter else (answer["position_lo"], answer["position_hi"])
+    rest = answer["k"], answer["consumer"], [ranked(item) for item in answer["best"]]
+    return ListedInterest(answer["id"], where, *rest)
 
 
 def contains(board: BoardCalls, interest: object) -> Operation[bool]:
@@ -258,7 +258,7 @@ def best(board: BoardCalls, *where: Any, k: int | None = None) -> Call[list[Rank
     asked = _bounds(where) | {"k": k}
     params = {key: value for key, value in asked.items() if value is not None}
     path = board._path("/best")
-    return Call("GET", path, read=lambda found: [*map(ranked, found["items"])], params=params)
+    return Call("GET", path, read=lambda answer: [*map(ranked, answer["items"])], params=params)
 
 
 # ---- objects
@@ -281,10 +281,10 @@ def remove(board: BoardCalls, object_id: Id) -> Call[str]:
 
 def move(board: BoardCalls, object_id: Id, position: Any, value: float | None = None) -> Call[str]:
     """Set the position of an object, and its value unless that is None."""
-    given = _change((object_id, value, position))
+    change = _change((object_id, value, position))
     if value is None:
-        del given["value"]
-    return board._update([given], only="existing")
+        del change["value"]
+    return board._update([change], only="existing")
 
 
 def update_many(board: BoardCalls, changes: Iterable[Any]) -> Call[str]:

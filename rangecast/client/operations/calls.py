@@ -105,16 +105,16 @@ class Calls:
         return Call("POST", self._in_space(path), encode(asked | options))
 
     def _get_space(self) -> Call[Space]:
-        def read(found: Any) -> Space:
+        def read(answer: Any) -> Space:
             own = ("name", "subscriptions", "track", "tracked")
-            return Space.from_definition({key: found[key] for key in found if key not in own})
+            return Space.from_definition({key: answer[key] for key in answer if key not in own})
 
         return Call("GET", self._in_space(""), read=read)
 
     def _get(self, name: Id) -> Call[Subscription]:
-        def read(found: Any) -> Subscription:
-            weights = {name: weight for name, weight in found["weights"].items() if weight != 1}
-            return Subscription(found["id"], found["filter"], found["score"], weights)
+        def read(answer: Any) -> Subscription:
+            weights = {name: weight for name, weight in answer["weights"].items() if weight != 1}
+            return Subscription(answer["id"], answer["filter"], answer["score"], weights)
 
         return Call("GET", self._known(name), read=read)
 
@@ -138,24 +138,24 @@ class Calls:
 
     def _answered(self, call: Call[Any], answer: httpx.Response) -> Any:
         try:
-            found = msgspec.json.decode(answer.content)
+            document = msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
-            found = {"detail": answer.text[:200] or answer.reason_phrase}
+            document = {"detail": answer.text[:200] or answer.reason_phrase}
             if answer.is_success:
                 raise ServerError(
-                    f"{self.url}: the answer isn't JSON: {found['detail']}\n"
+                    f"{self.url}: the answer isn't JSON: {document['detail']}\n"
                     "  hint: give the address of a rangecast server"
                 ) from None
-        is_told = answer.status_code == 422 and "rejected" in found
+        is_told = answer.status_code == 422 and "rejected" in document
         if answer.is_success or is_told or answer.status_code in call.answers:
-            return call.read(found)
+            return call.read(document)
         if answer.status_code == 401:
-            why = str(found.get("detail", found)).partition("\n")[0]
-            found = {
+            why = str(document.get("detail", document)).partition("\n")[0]
+            document = {
                 "detail": f"{why}\n  hint: pass a token: Client(token=...), --token, or "
                 "RANGECAST_TOKEN"
             }
-        raise error_of(found, answer.status_code)
+        raise error_of(document, answer.status_code)
 
     def _may_try_again(self, call: Call[Any], attempt: int, outcome: int | Exception) -> bool:
         """Whether a request is made again after this status, or this error instead of one."""
@@ -166,13 +166,13 @@ class Calls:
         return call.repeatable and not tls.is_failure(outcome)
 
     def _unreachable(self, error: Exception) -> ServerError:
-        said = tls.failure(self.url, error)
-        if said is None:
-            said = (
+        reason = tls.failure(self.url, error)
+        if reason is None:
+            reason = (
                 f"no answer: {str(error) or type(error).__name__}\n"
                 "  hint: start a server with `rangecast serve`, or give its address"
             )
-        return ServerError(f"{self.url}: {said}")
+        return ServerError(f"{self.url}: {reason}")
 
 
 def wanted_of(

@@ -35,8 +35,8 @@ Row = Mapping[str, Any] | RangecastError
 def checked_event(event: Any) -> Mapping[str, Any]:
     """Return one event; reject what is no dict."""
     values_of(event)
-    found: Mapping[str, Any] = event
-    return found
+    values: Mapping[str, Any] = event
+    return values
 
 
 class EventParts:
@@ -120,7 +120,7 @@ class EventParts:
         is_strict   raise the first error, as for a row of a table
         """
         wrong = {rejection["row"]: rejection for rejection in answer["rejected"]}
-        found = iter(answer[name])
+        answers = iter(answer[name])
         results: list[Any] = []
         sent = 0
         for at, row in enumerate(self._part, self._done):
@@ -137,7 +137,7 @@ class EventParts:
                 reason = wrong[sent]["reason"]
                 results.append(error_of(wrong[sent] | {"detail": reason}, 422))
             else:
-                results.append(next(found))
+                results.append(next(answers))
             sent += 1
         self._done += len(self._part)
         return results
@@ -146,8 +146,8 @@ class EventParts:
         if not isinstance(error, InvalidValueError):
             return error
         column = error.reason.partition("'")[2].partition("'")[0]
-        given = str(error).rpartition("given: ")[2]
-        return RejectedRowError(RejectedRow("events", at, column, given, error.reason, REMEDY))
+        value = str(error).rpartition("given: ")[2]
+        return RejectedRowError(RejectedRow("events", at, column, value, error.reason, REMEDY))
 
     def labels(self) -> EventLabels:
         """Return the ids of the events, and the columns that are kept with them."""

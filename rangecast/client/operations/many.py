@@ -108,18 +108,18 @@ class Publishing:
 
     def result(self, rejected: list[RejectedRow] | None) -> Published:
         """Return what became of all events; rejected ones go to the list, or are an error."""
-        found = self.published()
+        result = self.published()
         if rejected is not None:
-            rejected += found.rejected
-        elif found.rejected:
-            count = len(found.rejected)
+            rejected += result.rejected
+        elif result.rejected:
+            count = len(result.rejected)
             text = (
                 f"{count:,} of {self._sent:,} {'event is' if self._sent == 1 else 'events are'} "
-                f"rejected, {found.accepted:,} published; "
-                f"row {found.rejected[0].row}: {found.rejected[0].reason}"
+                f"rejected, {result.accepted:,} published; "
+                f"row {result.rejected[0].row}: {result.rejected[0].reason}"
             )
-            raise PublishError(text, 422, found)
-        return found
+            raise PublishError(text, 422, result)
+        return result
 
 
 class BulkOptions(NamedTuple):
@@ -141,7 +141,7 @@ class Subscribing:
     def __init__(
         self,
         path: str,
-        given: Any,
+        source: Any,
         space: Space | None,
         condition: Condition,
         options: BulkOptions,
@@ -154,16 +154,16 @@ class Subscribing:
             self._params["create_consumer"] = True
         if options.consumer is not None:
             self._params["consumer"] = options.consumer
-        if not is_file(given) and not is_table(given):
-            if not isinstance(given, Iterable):
-                table_source(given, "subscriptions")  # rejects it
-            given = self._named(list(given))
-        self._given = given
+        if not is_file(source) and not is_table(source):
+            if not isinstance(source, Iterable):
+                table_source(source, "subscriptions")  # rejects it
+            source = self._named(list(source))
+        self._given = source
         self._rows: I64 = np.zeros(0, np.int64)
         """The numbers of the last request's rows."""
         self.accepted = self._inserted = 0
         self.rejected: list[RejectedRow] = []
-        self._source = str(given) if is_file(given) else "subscriptions"
+        self._source = str(source) if is_file(source) else "subscriptions"
 
     def _named(self, rows: list[Any]) -> list[Any]:
         """Return rows with their ids under `id`."""
@@ -247,14 +247,14 @@ class Subscribing:
             raise row_error(self._source, rejected[0], row, values)
         self.accepted += answer["accepted"]
         self._inserted += answer["inserted"]
-        found = [
+        rejections = [
             row_error(self._source, rejection, int(self._rows[rejection["row"]]), None).rejected
             for rejection in rejected
         ]
-        self.rejected += found
-        if self._is_strict and found:
+        self.rejected += rejections
+        if self._is_strict and rejections:
             before = f"{self.accepted:,} are saved, by requests before; " if self.accepted else ""
-            text = f"{before}row {found[0].row}: {found[0].reason}"
+            text = f"{before}row {rejections[0].row}: {rejections[0].reason}"
             raise SubscribeError(text, 422, self.accepted, self.rejected)
 
         if self._options.progress is not None:
@@ -263,7 +263,9 @@ class Subscribing:
     def result(self) -> UpsertResult:
         """Return how many are saved: inserted and replaced."""
         if self._options.rejected is not None:
-            self._options.rejected.extend(sorted(self.rejected, key=lambda one: one.row or 0))
+            self._options.rejected.extend(
+                sorted(self.rejected, key=lambda rejection: rejection.row or 0)
+            )
         return UpsertResult(self._inserted, self.accepted - self._inserted)
 
     def failed(self, error: RangecastError) -> RangecastError:
@@ -275,19 +277,19 @@ class Subscribing:
         return SubscribeError(text, status, self.accepted, self.rejected)
 
 
-def is_file(given: Any) -> bool:
+def is_file(source: Any) -> bool:
     """Whether this is the path of a file."""
-    return isinstance(given, str | Path)
+    return isinstance(source, str | Path)
 
 
-def is_table(given: Any) -> bool:
+def is_table(source: Any) -> bool:
     """Whether this is an Arrow table, a DataFrame or a dict of columns."""
-    return isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__")
+    return isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__")
 
 
-def is_row(given: Any) -> bool:
+def is_row(source: Any) -> bool:
     """Whether this is a dict."""
-    return isinstance(given, Mapping)
+    return isinstance(source, Mapping)
 
 
 def _id_type(source: Source) -> pa.DataType | None:

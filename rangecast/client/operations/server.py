@@ -143,7 +143,9 @@ def seek(
 
 def spaces(client: Calls) -> Call[list[str]]:
     """Return the names of the spaces."""
-    return Call("GET", "/v1/spaces", read=lambda one: [space["name"] for space in one["items"]])
+    return Call(
+        "GET", "/v1/spaces", read=lambda answer: [space["name"] for space in answer["items"]]
+    )
 
 
 def make_token(

@@ -130,7 +130,7 @@ def unsubscribe_many(client: Calls, subscriptions: Iterable[Id]) -> Operation[in
 
     A request takes 10,000 of them, all or none.
     """
-    given = [as_id(one) for one in Members().listed(subscriptions)]
+    given = [as_id(subscription) for subscription in Members().listed(subscriptions)]
     ids = list(dict.fromkeys(given))
     for first in range(0, len(ids), _MAX_IDS):
         yield client._by_ids("delete", ids[first : first + _MAX_IDS])
@@ -242,7 +242,7 @@ def select(client: Calls, subscriptions: Iterable[Id]) -> Operation[tuple[Boxes,
 
     The boxes are of a space of their own, which equals that of the server.
     """
-    ids = [as_id(one) for one in Members().listed(subscriptions)]
+    ids = [as_id(subscription) for subscription in Members().listed(subscriptions)]
     space = yield client._get_space()
     items: list[Any] = []
     for first in range(0, len(ids), _MAX_IDS):
@@ -271,10 +271,10 @@ def match(
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
     """
     parts = EventParts([checked_event(event)], nan)
-    found = yield from _matched(client, parts, ignore_unknown)
-    if isinstance(found[0], RangecastError):
-        raise found[0]
-    ids: list[Id] = found[0]
+    answers = yield from _matched(client, parts, ignore_unknown)
+    if isinstance(answers[0], RangecastError):
+        raise answers[0]
+    ids: list[Id] = answers[0]
     return ids
 
 
@@ -298,8 +298,8 @@ def match_many(
     keep             columns of events that `table()` of the result has, too
     """
     parts = yield from _parts(client, events, nan, id, keep)
-    found = yield from _matched(client, parts, ignore_unknown, is_strict=True)
-    return matches_of(found, parts.labels())
+    answers = yield from _matched(client, parts, ignore_unknown, is_strict=True)
+    return matches_of(answers, parts.labels())
 
 
 def _parts(
@@ -328,19 +328,19 @@ def match_each(
     A bad event doesn't affect the others. The options are those of `match`.
     """
     parts = EventParts(list(events), nan, one_by_one=True)
-    found: list[list[Id] | RangecastError] = yield from _matched(client, parts, ignore_unknown)
-    return found
+    answers: list[list[Id] | RangecastError] = yield from _matched(client, parts, ignore_unknown)
+    return answers
 
 
 def _matched(
     client: Calls, parts: EventParts, ignore_unknown: bool, *, is_strict: bool = False
 ) -> Operation[list[Any]]:
-    found: list[Any] = []
+    answers: list[Any] = []
     for body in parts:
         params = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
         answer = yield Call("POST", client._in_space("/events:match"), body, params=params)
-        found += parts.taken(answer, "matches", is_strict=is_strict)
-    return found
+        answers += parts.taken(answer, "matches", is_strict=is_strict)
+    return answers
 
 
 def rank(
@@ -359,10 +359,10 @@ def rank(
     """
     parts = EventParts([checked_event(event)], nan)
     options = _rank_options(k, relaxed, combine, ignore_unknown)
-    found = yield from _ranked(client, parts, options, is_strict=False)
-    if isinstance(found[0], RangecastError):
-        raise found[0]
-    best: list[tuple[Id, float]] = found[0]
+    answers = yield from _ranked(client, parts, options, is_strict=False)
+    if isinstance(answers[0], RangecastError):
+        raise answers[0]
+    best: list[tuple[Id, float]] = answers[0]
     return best
 
 
@@ -389,8 +389,8 @@ def rank_many(
     """
     options = _rank_options(k, relaxed, combine, ignore_unknown)
     parts = yield from _parts(client, events, nan, id, keep)
-    found = yield from _ranked(client, parts, options, is_strict=True)
-    return rankings_of(found, parts.labels())
+    answers = yield from _ranked(client, parts, options, is_strict=True)
+    return rankings_of(answers, parts.labels())
 
 
 def _rank_options(k: int, relaxed: bool, combine: str, ignore_unknown: bool) -> dict[str, Any]:
@@ -405,15 +405,15 @@ def _rank_options(k: int, relaxed: bool, combine: str, ignore_unknown: bool) -> 
 def _ranked(
     client: Calls, parts: EventParts, options: dict[str, Any], *, is_strict: bool
 ) -> Operation[list[Any]]:
-    found: list[Any] = []
+    answers: list[Any] = []
     for body in parts:
         answer = yield Call("POST", client._in_space("/events:rank"), body, params=options)
-        found += parts.taken(answer, "best", is_strict=is_strict)
+        answers += parts.taken(answer, "best", is_strict=is_strict)
     return [
         one
         if isinstance(one, RangecastError)
         else [(row["subscription"], row["score"]) for row in one]
-        for one in found
+        for one in answers
     ]
 
 

@@ -109,7 +109,7 @@ def _search(
     encode(index, store, box)
     used = _order(index, down)
     width = index.notes[COLUMNS]
-    one = np.uint64(1)
+    bit = np.uint64(1)
     wanted, order, codes = index.wanted, index.order, index.codes
     tops = index.top_low if down else index.top_high
     hulls = index.low if down else index.high
@@ -121,13 +121,13 @@ def _search(
         some_tiles = _may_hold(tops, group * width * WIDE, wanted, order, used, down, some_tiles)
         while some_tiles:
             tile = group * WIDE + lowest_bit(some_tiles)
-            some_tiles &= some_tiles - one
+            some_tiles &= some_tiles - bit
             visited += 1
             leaves = bits_up_to(int(index.leaves[tile]))
             leaves = _may_hold(hulls, tile * width * WIDE, wanted, order, used, down, leaves)
             while leaves:
                 leaf = int(index.leaf[tile * WIDE + lowest_bit(leaves)])
-                leaves &= leaves - one
+                leaves &= leaves - bit
                 if want.earliest and filled and index.early[leaf] > store.arrival[out[0]]:
                     continue
                 visited += 1
@@ -135,7 +135,7 @@ def _search(
                 left = _may_hold(codes, leaf * width * WIDE, wanted, order, used, down, left)
                 while left:
                     other = index.boxes[leaf * WIDE + lowest_bit(left)]
-                    left &= left - one
+                    left &= left - bit
                     compared += 1
                     large, small = (box, other) if down else (other, box)
                     if dominates(store, large, small):
@@ -158,13 +158,13 @@ def _room(index: BlockState) -> int:
 
 
 @jit
-def _steps(spare: int, full: int, each: int) -> int:
+def _steps(spare: int, full: int, width: int) -> int:
     """Return how many steps `spare` is enough for, if `full` may be split at once.
 
     That is the largest s with min(s, full) + s // each + 1 <= spare, or a little less.
     """
     left = spare - 1
-    return max(0, (left - full) * each, left - left // each)
+    return max(0, (left - full) * width, left - left // width)
 
 
 register(BlockState, insert, drop, _search, _room)

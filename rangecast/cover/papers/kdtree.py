@@ -203,11 +203,11 @@ def _search(
         visited += 1
         other = index.child[node]
         while other != NONE:
-            found = bounded == width
-            if not found:
+            holds = bounded == width
+            if not holds:
                 compared += 1
-                found = dominates(store, box, other) if down else dominates(store, other, box)
-            if found:
+                holds = dominates(store, box, other) if down else dominates(store, other, box)
+            if holds:
                 filled = consider(store, want, other, out, filled)
                 if is_enough(want, filled):
                     return filled, visited, compared

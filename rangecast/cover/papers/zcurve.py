@@ -94,11 +94,11 @@ def _look(
         for _ in range(last - first):
             other = index.boxes[at]
             at += step
-            found = sure
+            holds = sure
             if not sure:
                 compared += 1
-                found = dominates(store, box, other) if want.down else dominates(store, other, box)
-            if found:
+                holds = dominates(store, box, other) if want.down else dominates(store, other, box)
+            if holds:
                 filled = consider(store, want, other, out, filled)
                 if is_enough(want, filled):
                     return filled, compared
@@ -122,26 +122,26 @@ def _extreme(index: ZState, begin: int, end: int, down: bool) -> int:
 def _search(
     index: ZState, store: Store, want: Want, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
-    notes, down, one = index.notes, want.down, np.uint64(1)
+    notes, down, bit = index.notes, want.down, np.uint64(1)
     axes, bits = notes[AXES], notes[BITS]
     encode(index, store, box)
     whole = axes == store.notes[WIDTH]
-    index.cells[0], index.masks[0] = one, (one << np.uint64(axes)) - one
+    index.cells[0], index.masks[0] = bit, (bit << np.uint64(axes)) - bit
     index.begins[0], index.ends[0] = index.after[END] * LEAF, END * LEAF
     waiting, here, there = int(index.after[END] != END), 0, notes[QUEUE]
     visited = compared = 0
     for level in range(axes * bits):
         axis = np.uint64(level % axes)
-        asked = (np.uint64(index.cell[level % axes]) >> np.uint64(bits - 1 - level // axes)) & one
+        asked = (np.uint64(index.cell[level % axes]) >> np.uint64(bits - 1 - level // axes)) & bit
         below = np.uint64(axes * bits - level - 1)
         later = 0
         for turn in range(here, here + waiting):
             visited += 1
             begin, end = index.begins[turn], index.ends[turn]
-            cell, tight = index.cells[turn] << one, (index.masks[turn] >> axis) & one
-            border = seek(index, (cell | one) << below, begin, end)
+            cell, tight = index.cells[turn] << bit, (index.masks[turn] >> axis) & bit
+            border = seek(index, (cell | bit) << below, begin, end)
             for near in range(2):  # the half first that lies further into the region
-                half = np.uint64(near) if down else one - np.uint64(near)
+                half = np.uint64(near) if down else bit - np.uint64(near)
                 first, last = (begin, border) if half == 0 else (border, end)
                 if first == last:
                     continue
@@ -149,14 +149,14 @@ def _search(
                 if tight and half != asked:
                     if (half > asked) if down else (half < asked):
                         continue
-                    mask ^= one << axis
+                    mask ^= bit << axis
                 sure = whole and mask == 0
                 if sure or level == axes * bits - 1 or _is_small(index, first, last):
                     filled, tests = _look(index, store, want, box, first, last, sure, out, filled)
                 else:
                     other, tests = _extreme(index, first, last, down), 1
-                    found = dominates(store, box, other) if down else dominates(store, other, box)
-                    if found:
+                    holds = dominates(store, box, other) if down else dominates(store, other, box)
+                    if holds:
                         filled = consider(store, want, other, out, filled)
                     at = there + later
                     index.cells[at], index.masks[at] = cell | half, mask
@@ -274,8 +274,8 @@ class ZCurve:
         """Put boxes into leaves, and those below nodes, three quarters full."""
         notes = self.state.arrays.notes
         notes[SPARE] = notes[SPARE_NODES] = 0
-        each = LEAF * 3 // 4
-        leaves = -(-len(held) // each)
+        size = LEAF * 3 // 4
+        leaves = -(-len(held) // size)
         levels = _levels(leaves)
         notes[LEAVES], notes[LEVELS] = 1 + leaves, len(levels)
         notes[NODES], notes[TOP] = sum(levels), sum(levels) - 1
@@ -283,21 +283,21 @@ class ZCurve:
         state = self.state.arrays
         ring = np.arange(leaves + 1)  # END is the leaf 0
         state.after[ring], state.before[ring] = np.roll(ring, -1), np.roll(ring, 1)
-        state.sizes[ring[1:]] = np.diff(np.append(np.arange(leaves) * each, len(held)))
+        state.sizes[ring[1:]] = np.diff(np.append(np.arange(leaves) * size, len(held)))
         state.sizes[END] = 0
-        places = LEAF + np.arange(len(held)) // each * LEAF + np.arange(len(held)) % each
+        places = LEAF + np.arange(len(held)) // size * LEAF + np.arange(len(held)) % size
         state.keys[places], state.boxes[places], state.key[held] = keys, held, keys
-        children, each = ring[1:], FAN * 3 // 4
+        children, size = ring[1:], FAN * 3 // 4
         least = keys[:: LEAF * 3 // 4], held[:: LEAF * 3 // 4]
         node = 0
         for count in levels:
             own = node + np.arange(count)
             within = np.arange(len(children))
-            places = (node + within // each) * FAN + within % each
+            places = (node + within // size) * FAN + within % size
             state.child[places] = children
             state.min_key[places], state.min_box[places] = least
-            state.counts[own] = np.bincount(within // each, minlength=count)
-            children, least, node = own, (least[0][::each], least[1][::each]), node + count
+            state.counts[own] = np.bincount(within // size, minlength=count)
+            children, least, node = own, (least[0][::size], least[1][::size]), node + count
 
 
 def _levels(leaves: int) -> list[int]:

@@ -340,19 +340,19 @@ def drop(index: ZState, box: int) -> None:
     if size >= LEAF // 4:
         return
     level = notes[LEVELS] - 1
-    node, place = int(index.path[2 * level]), int(index.path[2 * level + 1])
+    node, slot = int(index.path[2 * level]), int(index.path[2 * level + 1])
     after, before = int(index.after[leaf]), int(index.before[leaf])
     if size == 0:
         _unlink(index, leaf)
-        _remove_child(index, place)
-    elif place + 1 < index.counts[node] and size + index.sizes[after] <= LEAF // 2:
+        _remove_child(index, slot)
+    elif slot + 1 < index.counts[node] and size + index.sizes[after] <= LEAF // 2:
         _move(index, after, 0, leaf)
         _unlink(index, after)
-        _remove_child(index, place + 1)
-    elif place > 0 and size + index.sizes[before] <= LEAF // 2:
+        _remove_child(index, slot + 1)
+    elif slot > 0 and size + index.sizes[before] <= LEAF // 2:
         _move(index, leaf, 0, before)
         _unlink(index, leaf)
-        _remove_child(index, place)
+        _remove_child(index, slot)
 
 
 @jit

@@ -111,10 +111,10 @@ def file(
         least = SURE if alone[box] else DOUBTFUL
         for _ in range(product):
             node, kind = _next_list(grid, nodes, kinds, lengths, turn, least)
-            place = (node * 3 + kind) * blocks + (box >> BLOCK_BITS)
+            slot = (node * 3 + kind) * blocks + (box >> BLOCK_BITS)
             if len(ids):
-                ids[places[place]] = box & 0xFFFF
-            places[place] += 1
+                ids[places[slot]] = box & 0xFFFF
+            places[slot] += 1
     return total
 
 

@@ -117,9 +117,9 @@ def _locate(grid: Grid, filed: Filed, points: F64, lists: I32, on_edges: Bool) -
 
 
 @jit
-def _widen(ids: U16, start: int, count: int, base: int, out: I32, place: int) -> None:
+def _widen(ids: U16, start: int, count: int, base: int, out: I32, width: int) -> None:
     """Write base + id for `count` ids. Unsigned indexes make this loop SIMD code."""
-    a, b, high = np.uint64(start), np.uint64(place), np.int32(base)
+    a, b, high = np.uint64(start), np.uint64(width), np.int32(base)
     for i in range(np.uint64(count)):
         out[b + i] = high + ids[a + i]
 
@@ -190,15 +190,15 @@ def _match(
                 break
             visited += lists.shape[1]
         for i in range(lists.shape[1]):
-            place = int(lists[event, i]) * 3 * blocks
-            if filed.offsets[place] == filed.offsets[place + 3 * blocks]:
+            slot = int(lists[event, i]) * 3 * blocks
+            if filed.offsets[slot] == filed.offsets[slot + 3 * blocks]:
                 continue
             for kind in range(3):
                 copied = filed.is_plain and (kind == SURE or (kind == EDGE and on_edges[event]))
                 checked = kind == DOUBTFUL or (kind == EDGE and not on_edges[event])
                 for block in range(blocks):
-                    start, end = int(filed.offsets[place]), int(filed.offsets[place + 1])
-                    place += 1
+                    start, end = int(filed.offsets[slot]), int(filed.offsets[slot + 1])
+                    slot += 1
                     if passed + end - start <= cursor:
                         passed += end - start
                         continue
@@ -275,8 +275,8 @@ def _match_all(
 ) -> tuple[int, int, int, int, int]:
     """Do what `_match` does, for a batch."""
     filed = opened(filed_table, Filed)
-    given = points, lists, on_edges, other_offsets, other_rows
-    return _match(filed, *given, event, cursor, rows, counts)
+    arguments = points, lists, on_edges, other_offsets, other_rows
+    return _match(filed, *arguments, event, cursor, rows, counts)
 
 
 @jit_single
@@ -289,8 +289,8 @@ def _match_one(table: I64, points: F64, others: I32) -> I32:
     entries = _locate(grid, filed, points, lists, on_edges)
     rows = np.empty(entries + max_beside(table, others), np.int32)
     counts = np.zeros(1, np.int64)
-    given = lists, on_edges, counts[:0], others, ZERO, ZERO, rows, counts
-    _match(filed, points, *given)
+    arguments = lists, on_edges, counts[:0], others, ZERO, ZERO, rows, counts
+    _match(filed, points, *arguments)
     return rows[: put_beside(table, points, others, rows, counts[0])]
 
 
@@ -348,8 +348,8 @@ class Cells:
         return {**self.__dict__, "_alone": []}
 
     def _file(self, boxes: Boxes, indexed: Bool, places: I64, ids: U16) -> int:
-        given = self._grid.table, boxes.lo, boxes.hi, indexed, self._blocks
-        return file(*given, *self._scratch(), places, ids)
+        arguments = self._grid.table, boxes.lo, boxes.hi, indexed, self._blocks
+        return file(*arguments, *self._scratch(), places, ids)
 
     def _scratch(self) -> tuple[I64, I64]:
         """Return room to cut a box in: `nodes` and `kinds`."""
@@ -439,6 +439,6 @@ class Cells:
         filed = self._filed
         beside = _NONE if others is None else others
         most += len(beside.rows)
-        given = points, lists, on_edges, beside.offsets, beside.rows
+        arguments = points, lists, on_edges, beside.offsets, beside.rows
         # A table is addresses of arrays: the step holds the bundle, or they would be gone with it.
-        return lambda *place: _match_all(filed.table, *given, *place), most
+        return lambda *place: _match_all(filed.table, *arguments, *place), most

@@ -196,14 +196,14 @@ def plans(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> list[Plan]:
     Other levels over the same cells may take less memory: of those that take at most 15% more
     time, the smallest leads.
     """
-    weighed = sorted(weigh(boxes, sample, alone, room), key=lambda each: each.time)
+    weighed = sorted(weigh(boxes, sample, alone, room), key=lambda plan: plan.time)
     if weighed:
         best = weighed[0]
         alike = [w for w in weighed if w.time <= 1.15 * best.time and w.cells == best.cells]
-        smallest = min(alike, key=lambda each: each.size)
+        smallest = min(alike, key=lambda plan: plan.size)
         weighed.remove(smallest)
         weighed.insert(0, smallest)
-    return [each.plan for each in weighed] + [Plan((), (), ())]
+    return [plan.plan for plan in weighed] + [Plan((), (), ())]
 
 
 class Weighed(NamedTuple):

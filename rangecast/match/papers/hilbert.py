@@ -174,8 +174,8 @@ def _search(
                 if twice:
                     continue
                 if filled == len(rows):
-                    place = (group << _GROUP_SHIFT) | (level << _LEVEL_SHIFT) | (at - 1)
-                    return place, filled, visited, tested
+                    slot = (group << _GROUP_SHIFT) | (level << _LEVEL_SHIFT) | (at - 1)
+                    return slot, filled, visited, tested
                 rows[filled] = row[box]
                 filled += 1
     return -1, filled, visited, tested

@@ -90,7 +90,7 @@ class Slabs:
     @property
     def memory(self) -> int:
         """Bytes of all arrays held; the boxes are among them."""
-        maps = sum(each.memory for each in self._maps[:1] if each is not None)
+        maps = sum(map_.memory for map_ in self._maps[:1] if map_ is not None)
         places = 0 if self._by_owner is None else sum(part.nbytes for part in self._by_owner)
         return self.layout.memory + maps + places
 
@@ -178,11 +178,11 @@ class _Batch:
         encode_points(layout.edges, layout.first_edge, points, codes)
         done = self.search_each(points, codes) if self.each else self.search_lanes(points, codes)
         self.first, self.last = self.last, self.last + done
-        found = max(1, int(self.offsets[-1]))
+        room = max(1, int(self.offsets[-1]))
         # With more than one match in 64 boxes, most of the time goes into writing them: event by
         # event they are written in order at once.
-        self.each = self.each or found * BLOCK > done * self.boxes
-        fit = max(1, _ROWS // 2 * done // found)
+        self.each = self.each or room * BLOCK > done * self.boxes
+        fit = max(1, _ROWS // 2 * done // room)
         self.take = fit if self.each or fit < LANES else min(fit // LANES, self.chunks) * LANES
 
     def search_each(self, points: F64, codes: Any) -> int:
@@ -203,7 +203,7 @@ class _Batch:
         while True:
             chunks = -(-done // LANES)
             tabulate(codes[:done], chunks, self.scratch.arrays.table)
-            found, visited, tested = search_batch(
+            hits, visited, tested = search_batch(
                 self.layout.table,
                 points[:done],
                 codes[:done],
@@ -214,10 +214,10 @@ class _Batch:
             )
             self.visited += visited
             self.tested += tested
-            if found >= 0:
+            if hits >= 0:
                 break
             done = max(1, done // 4)
-        keys, masks = self.keys[:found], self.masks[:found]
+        keys, masks = self.keys[:hits], self.masks[:hits]
         self.offsets = np.empty(done + 1, np.int64)
         count_by_event(keys, masks, self.offsets)
         self.rows = np.empty(self.offsets[-1], np.int32)

@@ -322,9 +322,9 @@ def sort_by_event(keys: I64, masks: U64, owner: I32, offsets: I64, rows: I32) ->
         e = keys[i] >> 32
         first = keys[i] & LOW
         left = masks[i]
-        place = places[e]
+        slot = places[e]
         while left:
-            rows[place] = owner[first + lowest_bit(left)]
+            rows[slot] = owner[first + lowest_bit(left)]
             left &= left - np.uint64(1)
-            place += 1
-        places[e] = place
+            slot += 1
+        places[e] = slot

@@ -47,11 +47,11 @@ class Part(NamedTuple):
 @jit
 def candidates(part: Part, codes: U8, event: int, mask: np.uint64) -> np.uint64:
     """Return which boxes may contain the event whose codes begin at codes[event]."""
-    place = part.base
+    word = part.base
     for s in range(part.width):
         code = codes[event + part.attributes[s]]
-        mask &= meeting(part.codes, place, place + part.stride, code, code)
-        place += 2 * part.stride
+        mask &= meeting(part.codes, word, word + part.stride, code, code)
+        word += 2 * part.stride
         if s & 3 == 3 and mask == 0:  # now and then: a branch costs more than a comparison
             break
     return mask
@@ -61,25 +61,25 @@ def candidates(part: Part, codes: U8, event: int, mask: np.uint64) -> np.uint64:
 def doubtful(part: Part, rough: U8, codes: U8, event: int) -> np.uint64:
     """Return which boxes have a bound inside a slab that the event is in."""
     doubt = np.uint64(0)
-    place = part.base
+    word = part.base
     for s in range(part.width):
         j = part.attributes[s]
         if rough[j]:
             code = codes[event + j]
-            doubt |= sharing(part.codes, place, place + part.stride, code, code)
-        place += 2 * part.stride
+            doubt |= sharing(part.codes, word, word + part.stride, code, code)
+        word += 2 * part.stride
     return doubt
 
 
 @jit
 def holds(part: Part, box: int, bounds: F64, points: F64, event: int) -> bool:
     """Compare a box with the event whose coordinates begin at points[event], exactly."""
-    place = part.base + box
+    word = part.base + box
     for s in range(part.width):
         value = points[event + part.attributes[s]]
-        if not ((bounds[place] <= value) & (value <= bounds[place + part.stride])):
+        if not ((bounds[word] <= value) & (value <= bounds[word + part.stride])):
             return False
-        place += 2 * part.stride
+        word += 2 * part.stride
     return True
 
 

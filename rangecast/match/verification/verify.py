@@ -45,8 +45,8 @@ class Sample(NamedTuple):
 
     def __str__(self) -> str:
         kinds = (("missing", self.missing), ("not a match", self.extra), ("twice", self.twice))
-        said = "; ".join(f"{kind}: {', '.join(map(str, ids))}" for kind, ids in kinds if ids)
-        return f"event {self.event}: {said}"
+        kinds_text = "; ".join(f"{kind}: {', '.join(map(str, ids))}" for kind, ids in kinds if ids)
+        return f"event {self.event}: {kinds_text}"
 
 
 @dataclass
@@ -237,16 +237,16 @@ class _Result:
 
     def _note(self, what: str, ids: pa.Array, places: I64) -> None:
         if len(self.unknown) < _KEPT:
-            for place in np.flatnonzero(places < 0)[: _KEPT - len(self.unknown)].tolist():
-                self.unknown.append(f"{what} {ids[place]}")
+            for index in np.flatnonzero(places < 0)[: _KEPT - len(self.unknown)].tolist():
+                self.unknown.append(f"{what} {ids[index]}")
 
 
 def _verdict(
     read: _Result, findings: Findings, ids: pa.Array, names: pa.Array, lost: Any, show: int
 ) -> Verdict:
-    def sample(place: int, *rows: I64) -> Sample:
+    def sample(index: int, *rows: I64) -> Sample:
         kinds = [[names[row].as_py() for row in kind[:_KEPT].tolist()] for kind in rows]
-        return Sample(ids[place].as_py(), *kinds)
+        return Sample(ids[index].as_py(), *kinds)
 
     absent = lost | ((read.version == _NOWHERE) & read.has_empty)
     samples = [sample(*each) for each in sorted(findings.samples, key=lambda one: one[0])[:show]]

@@ -47,12 +47,12 @@ def _fill(
     out: Bool,
 ) -> None:
     """`alone` are the breakpoints of level 1, ascending, and their number behind them."""
-    for one in range(len(out)):
-        out[one] = True
+    for number in range(len(out)):
+        out[number] = True
         first, behind = _ZERO, _ZERO  # the gap so far, and the place behind it
-        for i in range(offsets[one], offsets[one + 1]):
+        for i in range(offsets[number], offsets[number + 1]):
             at = np.searchsorted(alone, np.searchsorted(places, starts[i], "right") - 1)
-            while out[one] and alone[at] < len(places) and places[alone[at]] <= ends[i]:
+            while out[number] and alone[at] < len(places) and places[alone[at]] <= ends[i]:
                 step = alone[at]
                 at += 1
                 low, high = max(places[step], starts[i]), ends[i]
@@ -67,6 +67,6 @@ def _fill(
                 if low > behind:
                     first = low
                 behind = high + _ONE
-                out[one] = low > _ZERO and high < top and high - first < gap
-            if not out[one]:
+                out[number] = low > _ZERO and high < top and high - first < gap
+            if not out[number]:
                 break

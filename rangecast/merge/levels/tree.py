@@ -77,7 +77,7 @@ def has_room(state: I64, leaves: int, inners: int) -> bool:
 
 
 @jit
-def last_at(keys: U64, node: int, count: int, place: np.uint64) -> int:
+def last_at(keys: U64, node: int, count: int, key: np.uint64) -> int:
     """Return the last of `count` ascending keys of a node that is at or before a place.
 
     The first one is. No branch depends on the keys: it would be guessed wrong.
@@ -85,7 +85,7 @@ def last_at(keys: U64, node: int, count: int, place: np.uint64) -> int:
     row, low, step, size = np.uint64(node), _ZERO, np.uint64(FAN // 2), np.uint64(count)
     while step > _ZERO:
         trial = low + step
-        low = trial if (trial < size) & (keys[row, trial] <= place) else low
+        low = trial if (trial < size) & (keys[row, trial] <= key) else low
         step >>= _ONE
     return int(np.int64(low))
 
@@ -218,18 +218,18 @@ def shift_from(
 
 
 @jit
-def _with_step(leaf_key: U64, leaf: I32, node: int, place: np.uint64) -> int:
+def _with_step(leaf_key: U64, leaf: I32, node: int, key: np.uint64) -> int:
     """Return the breakpoint of a leaf at this place; if there is none, make one of no height."""
     size = leaf[node, SIZE]
-    i = last_at(leaf_key, node, size, place)
-    if leaf_key[node, i] == place:
+    i = last_at(leaf_key, node, size, key)
+    if leaf_key[node, i] == key:
         return i
     i += 1
     for j in range(size, i, -1):
         leaf_key[node, j] = leaf_key[node, j - 1]
     for j in range(LEVEL + size, LEVEL + i, -1):
         leaf[node, j] = leaf[node, j - 1]
-    leaf_key[node, i], leaf[node, LEVEL + i] = place, leaf[node, LEVEL + i - 1]
+    leaf_key[node, i], leaf[node, LEVEL + i] = key, leaf[node, LEVEL + i - 1]
     leaf[node, SIZE] = size + 1
     return i
 

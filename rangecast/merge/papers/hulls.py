@@ -82,10 +82,10 @@ def _joined(first: I64, last: I64, counts: I64, surplus: int, rng: np.random.Gen
     both = _share(np.minimum(first[1:], first[:-1]), np.maximum(last[1:], last[:-1]), counts)
     growth = both - held[1:] - held[:-1]
     by_cost = np.lexsort((rng.random(len(growth)), growth))
-    place = np.empty(len(growth), np.int64)
-    place[by_cost] = np.arange(len(growth))
-    beside = np.pad(place, 1, constant_values=len(place))
-    is_least = (place < beside[:-2]) & (place < beside[2:]) & (place <= len(place) // 2)
+    rank = np.empty(len(growth), np.int64)
+    rank[by_cost] = np.arange(len(growth))
+    beside = np.pad(rank, 1, constant_values=len(rank))
+    is_least = (rank < beside[:-2]) & (rank < beside[2:]) & (rank <= len(rank) // 2)
     cheapest = by_cost[is_least[by_cost]][:surplus]
     begins = np.ones(len(first), np.bool_)
     begins[cheapest + 1] = False

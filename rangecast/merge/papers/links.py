@@ -129,15 +129,17 @@ class Links(SubscriptionSet):
     def known_to(self, link: Link) -> Ranges:
         """Return all that the neighbour behind a link knows: the sum of the other summaries."""
         self._members.row(link)
-        return joined([one.ranges() for other, one in self._summaries.items() if other != link])
+        return joined(
+            [summary.ranges() for other, summary in self._summaries.items() if other != link]
+        )
 
     def links_for(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
         """Return the links to send an event over, other than the one that it came over."""
-        place = self.cells.places(encode_event(event, self.space)[None])
+        key = self.cells.places(encode_event(event, self.space)[None])
         return [
             link
             for link, summary in self._summaries.items()
-            if link != came_over and summary.contains_cells(place)[0]
+            if link != came_over and summary.contains_cells(key)[0]
         ]
 
     def links_for_many(self, events: Any) -> dict[Link, Bool]:

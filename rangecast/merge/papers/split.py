@@ -84,8 +84,8 @@ class SplitSummary(SubscriptionSet):
 
     def upsert(self, subscription: Id, filter: Any) -> bool:  # noqa: A002
         """Add a subscription, or replace the one that has its id; return whether it is new."""
-        one, _ = self._members.either(subscription)
-        return bool(self.upsert_many(self._boxes(one, filter)).inserted)
+        id_, _ = self._members.either(subscription)
+        return bool(self.upsert_many(self._boxes(id_, filter)).inserted)
 
     def subscribe_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
         """Add subscriptions: a file, a table, a DataFrame, dicts or `Boxes`; return how many.
@@ -109,7 +109,7 @@ class SplitSummary(SubscriptionSet):
         ids = list(dict.fromkeys(self._members.listed(subscriptions)))
         homes = self._members.release_many(ids)
         for home in dict.fromkeys(homes):
-            some = [one for one, where in zip(ids, homes, strict=True) if where == home]
+            some = [id_ for id_, where in zip(ids, homes, strict=True) if where == home]
             for summary in self._in(home):
                 summary.unsubscribe_many(some)
         self._unbounded -= homes.count(_NONE)

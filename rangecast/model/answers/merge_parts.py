@@ -42,12 +42,12 @@ def _order(events: I64, arrival: I64, offsets: I64, order: I64) -> None:
         some = order[offsets[event] : offsets[event + 1]]
         if len(some) > _FEW:
             rows = some[np.argsort(arrival[some])]
-            for place in range(len(some)):
-                some[place] = rows[place]
+            for slot in range(len(some)):
+                some[slot] = rows[slot]
             continue
-        for place in range(1, len(some)):  # a few rows, in runs that ascend
-            row = some[place]
-            at = place
+        for slot in range(1, len(some)):  # a few rows, in runs that ascend
+            row = some[slot]
+            at = slot
             while at > 0 and arrival[some[at - 1]] > arrival[row]:
                 some[at] = some[at - 1]
                 at -= 1
@@ -73,10 +73,10 @@ def merge(first: int, events: int, parts: Sequence[PartAnswers], best: int | Non
         return Answers(first, offsets, {name: _taken(c, order) for name, c in columns.items()})
     scores: F64 = columns["score"].to_numpy()
     order = np.lexsort((arrival, -scores, of_event))
-    place = np.arange(len(order)) - offsets[of_event[order]]
-    order, place = order[place < best], place[place < best]
+    rank = np.arange(len(order)) - offsets[of_event[order]]
+    order, rank = order[rank < best], rank[rank < best]
     taken = {name: _taken(column, order) for name, column in columns.items()}
-    taken["rank"] = pa.array(place + 1)
+    taken["rank"] = pa.array(rank + 1)
     return Answers(first, offsets_of(np.minimum(np.diff(offsets), best)), taken)
 
 

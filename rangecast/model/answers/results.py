@@ -36,7 +36,7 @@ class Results(Sequence[Item]):
 
     __slots__ = ()
 
-    def _item(self, place: int) -> Item:
+    def _item(self, index: int) -> Item:
         """Return an item by its place, which is there."""
         raise NotImplementedError
 
@@ -57,8 +57,8 @@ class Results(Sequence[Item]):
         """Return the size and the first few items in one line."""
         size = len(self)
         first = ", ".join(
-            f"{brief(self._label(place))}: {_brief(item)}"
-            for place, item in enumerate(islice(self, ITEMS))
+            f"{brief(self._label(index))}: {_brief(item)}"
+            for index, item in enumerate(islice(self, ITEMS))
         )
         more = ", ..." if size > ITEMS else ""
         return f"<{type(self).__name__}: {self._size()}{f': {first}{more}' if first else ''}>"
@@ -77,19 +77,19 @@ class Results(Sequence[Item]):
         """Return the columns of its HTML table."""
         return "", "result"
 
-    def _cells(self, place: int) -> tuple[Any, ...]:
+    def _cells(self, index: int) -> tuple[Any, ...]:
         """Return the cells of a row of its HTML table."""
-        return self._label(place), self._item(place)
+        return self._label(index), self._item(index)
 
-    def _label(self, place: int) -> Any:
+    def _label(self, index: int) -> Any:
         """Return what the question at a place is called."""
-        return place
+        return index
 
     @overload
-    def __getitem__(self, place: SupportsIndex) -> Item: ...
+    def __getitem__(self, index: SupportsIndex) -> Item: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
+    def __getitem__(self, index: slice) -> list[Item]: ...
 
     def __getitem__(self, place: SupportsIndex | slice) -> Item | list[Item]:
         """Return the item at a place; a negative one counts from the end. A slice is a list."""

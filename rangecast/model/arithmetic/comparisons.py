@@ -39,19 +39,19 @@ _SUM, _PRODUCT, _SIGNED, _ATOM = 1, 2, 3, 4
 def literals_of(space: Space, text: str, node: Condition, *, negated: bool) -> list[str]:
     """Return the literals of a condition, as texts: all must hold, or, negated, one of them."""
     attribute = arithmetic_of(space, text, node)
-    found = []
+    literals = []
     for comparison in node.terms:
         _check(space, text, node, comparison)
         left, sign, right = comparison
         sign = _OPPOSITE[sign] if negated else sign
         literal = f"{operand_text(left)} {sign} {operand_text(right)}"
         attribute.read[literal] = program_of(space, (left, sign, right))[0]
-        found.append(literal)
+        literals.append(literal)
     (_, sign, middle), (other, second, _) = node.terms[0], node.terms[-1]
     if middle is other and sign[0] != second[0]:
         problem = "the two signs of a chain must point the same way, as in a <= x + y < b"
         raise fault(text, *node.span, problem)
-    return found
+    return literals
 
 
 def arithmetic_of(space: Space, text: str, node: Condition) -> Arithmetic:
@@ -93,8 +93,8 @@ def _check_functions(text: str, operand: Operand) -> None:
     if operand.operator == "abs" and count != 1:
         problem = f"abs takes one number; given: {count}"
         raise fault(text, operand.first.start, operand.last.end, problem)
-    for one in operand.operands:
-        _check_functions(text, one)
+    for operand_ in operand.operands:
+        _check_functions(text, operand_)
 
 
 def _is_name(word: Word) -> bool:
@@ -161,7 +161,7 @@ def operand_text(operand: Operand, least: int = 0) -> str:
         return f"({number})" if number[0] == "-" and least > _SIGNED else number
     operator, operands = operand.operator, operand.operands
     if operator not in "+-*/":
-        return f"{operator}({', '.join(operand_text(one) for one in operands)})"
+        return f"{operator}({', '.join(operand_text(operand_) for operand_ in operands)})"
     if len(operands) == 1:
         binding, text = _SIGNED, f"-{operand_text(operands[0], _ATOM)}"
     else:
@@ -193,8 +193,8 @@ def _steps(space: Space, operand: Operand) -> tuple[int, list[tuple[int, float]]
     if len(operand.operands) == 1:
         if operand.operator in ("min", "max"):
             return room, steps
-        one = programs.NEGATE if operand.operator == "-" else programs.ABSOLUTE
-        return room, [*steps, (one, 0.0)]
+        opcode = programs.NEGATE if operand.operator == "-" else programs.ABSOLUTE
+        return room, [*steps, (opcode, 0.0)]
     operation = _OPERATIONS[operand.operator]
     for other in operand.operands[1:]:
         second, more = _steps(space, other)
@@ -223,5 +223,5 @@ def comparison_of(space: Space, literal: str) -> Comparison:
     node = read_tree(literal, space.names)
     if not isinstance(node, Condition) or node.form != "arithmetic":
         raise FilterError(f"{clipped(literal)} is no comparison of numbers")
-    found: Comparison = node.terms[0]
-    return found
+    comparison: Comparison = node.terms[0]
+    return comparison

@@ -41,8 +41,8 @@ class Compared(NamedTuple):
 
 def compared(space: Space, attribute: Arithmetic, word: str, point: F64) -> list[Compared]:
     """Return the literals of a word against an event, those that fail if there are any."""
-    found = [_compared(space, literal, point) for literal in attribute.literals_in(word)]
-    return [one for one in found if not one.holds] or found
+    comparisons = [_compared(space, literal, point) for literal in attribute.literals_in(word)]
+    return [comparison for comparison in comparisons if not comparison.holds] or comparisons
 
 
 def _compared(space: Space, literal: str, point: F64) -> Compared:

@@ -288,11 +288,11 @@ def narrowed(n: F64, ends: I64, lo: F64, hi: F64, whole: Bool, domains: F64) -> 
     for turn in range(_ROUNDS):
         for program in range(len(ends) - 1):
             first, last = ends[program], ends[program + 1]
-            found = _narrow(n, first, last, lo, hi, whole, domains, low, high, child)
-            if found == EMPTY:
+            is_empty = _narrow(n, first, last, lo, hi, whole, domains, low, high, child)
+            if is_empty == EMPTY:
                 return EMPTY
             if turn == 0:  # later on the box is a smaller one
-                decided = min(decided, found)
+                decided = min(decided, is_empty)
         if decided == FULL or ((lo == old_lo).all() and (hi == old_hi).all()):
             break
         old_lo[:], old_hi[:] = lo, hi

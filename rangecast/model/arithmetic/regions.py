@@ -33,8 +33,8 @@ def decided(space: Space, boxes: Region) -> Region:
     if axis < 0:
         return boxes
     grids = grids_of(space)
-    found = (_decided(space, axis, box, grids) for box in boxes)
-    return [box for box in found if box is not None]
+    decisions = (_decided(space, axis, box, grids) for box in boxes)
+    return [box for box in decisions if box is not None]
 
 
 def _decided(space: Space, axis: int, box: Product, grids: tuple[Bool, F64]) -> Product | None:

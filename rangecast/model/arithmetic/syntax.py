@@ -65,11 +65,11 @@ def leaves_of(operand: Operand) -> Iterator[Word]:
     """Yield the numbers and names of an operand, whatever its depth."""
     pending = [operand]
     while pending:
-        one = pending.pop()
-        if isinstance(one, Operation):
-            pending += reversed(one.operands)
+        node = pending.pop()
+        if isinstance(node, Operation):
+            pending += reversed(node.operands)
         else:
-            yield one
+            yield node
 
 
 def is_number(operand: Any) -> bool:
@@ -106,11 +106,11 @@ class _Parser(Parser):
         self._follows: dict[int, str] = {}
         """The kind of word behind the parenthesis that closes the one at an offset."""
         opened = []
-        for place, word in enumerate(words[:-1]):
+        for index, word in enumerate(words[:-1]):
             if word.kind == "LPAR":
                 opened.append(word.start)
             elif word.kind == "RPAR" and opened:
-                self._follows[opened.pop()] = words[place + 1].kind
+                self._follows[opened.pop()] = words[index + 1].kind
 
     def _group(self) -> Node:
         after = self._follows.get(self._word.start, "")
@@ -156,39 +156,39 @@ class _Parser(Parser):
         return _arithmetic([(name, ">=", low), (name, "<=", high)])
 
     def _sum(self) -> Operand:
-        found = self._product()
+        operand = self._product()
         while self._word.kind in ("PLUS", "MINUS"):
             sign = self._take("PLUS", "MINUS")
-            found = _operation(sign, found, self._product())
-        return found
+            operand = _operation(sign, operand, self._product())
+        return operand
 
     def _product(self) -> Operand:
-        found = self._factor()
+        operand = self._factor()
         while self._word.kind in ("TIMES", "DIVIDE"):
             sign = self._take("TIMES", "DIVIDE")
-            found = _operation(sign, found, self._factor())
-        return found
+            operand = _operation(sign, operand, self._factor())
+        return operand
 
     def _factor(self) -> Operand:
         signs = []
         while self._word.kind == "MINUS":
             signs.append(self._take("MINUS"))
         word = self._take(*_FACTOR)
-        found: Operand = word
+        operand: Operand = word
         if word.kind == "LPAR":
-            found = self._sum()
+            operand = self._sum()
             last = self._take("RPAR")
-            if isinstance(found, Operation):
-                found.first, found.last = word, last
+            if isinstance(operand, Operation):
+                operand.first, operand.last = word, last
         elif word.kind == "FUNCTION":
             self._take("LPAR")
             operands = [self._sum()]
             while (last := self._take("COMMA", "RPAR")).kind == "COMMA":
                 operands.append(self._sum())
-            found = Operation(word.lower(), operands, word, last)
+            operand = Operation(word.lower(), operands, word, last)
         for sign in reversed(signs):
-            found = _negative(sign, found)
-        return found
+            operand = _negative(sign, operand)
+        return operand
 
 
 def _noted(words: Iterator[Word], noted: list[Word]) -> Iterator[Word]:

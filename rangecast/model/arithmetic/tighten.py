@@ -32,10 +32,10 @@ def arithmetic_axis(space: Space) -> int:
     )
 
 
-def joined_programs(found: Sequence[F64]) -> tuple[F64, I64]:
+def joined_programs(programs: Sequence[F64]) -> tuple[F64, I64]:
     """Return programs behind each other, where each begins, and the end of the last."""
-    ends = np.cumsum([0, *(len(one) for one in found)])
-    return np.concatenate(found), ends.astype(np.int64)
+    ends = np.cumsum([0, *(len(program) for program in programs)])
+    return np.concatenate(programs), ends.astype(np.int64)
 
 
 @jit
@@ -75,10 +75,10 @@ def tighten(space: Space, lo: F64, hi: F64) -> None:
     mentioned = lo[:, axis] > -np.inf
     if not mentioned.any():
         return
-    known, place = np.unique(lo[mentioned, axis], return_inverse=True)
+    known, literal = np.unique(lo[mentioned, axis], return_inverse=True)
     words = np.full(len(lo), -1, np.int64)
-    words[mentioned] = place
-    each = [programs_of(space, attribute, attribute.literal(code)) for code in known.tolist()]
-    numbers, ends = joined_programs([program for some in each for program in some])
-    first = np.cumsum([0, *(len(some) for some in each)]).astype(np.int64)
+    words[mentioned] = literal
+    programs = [programs_of(space, attribute, attribute.literal(code)) for code in known.tolist()]
+    numbers, ends = joined_programs([program for some in programs for program in some])
+    first = np.cumsum([0, *(len(some) for some in programs)]).astype(np.int64)
     _tighten(words, numbers, ends, first, lo, hi, *grids_of(space))

@@ -23,9 +23,9 @@ def path_of(attribute: str, source: Any) -> Fields:
     """Return the fields that a source names, one within the other."""
     steps, end = [], 1
     if isinstance(source, str) and source.startswith("$"):
-        while found := _STEP.match(source, end):
-            steps.append(next(filter(None, found.groups())))
-            end = found.end()
+        while step := _STEP.match(source, end):
+            steps.append(next(filter(None, step.groups())))
+            end = step.end()
         if steps and end == len(source):
             return tuple(steps)
     raise SpaceError(
@@ -49,8 +49,8 @@ def source_of(path: Fields) -> str | None:
 class NoObject:
     """Stands for an unreadable value: its path leads through something other than an object."""
 
-    def __init__(self, step: str, found: Any):
-        self._text = f"{step!r} is {abbreviate(found)}, not an object"
+    def __init__(self, step: str, value: Any):
+        self._text = f"{step!r} is {abbreviate(value)}, not an object"
 
     def __str__(self) -> str:
         return self._text
@@ -60,14 +60,14 @@ class NoObject:
 
 def value_at(event: Mapping[str, Any], path: Fields) -> Any:
     """Return the value of one event."""
-    found: Any = event
+    value: Any = event
     for before, step in zip(("", *path), path, strict=False):
-        if found is None:
+        if value is None:
             return None
-        if not isinstance(found, Mapping):
-            return NoObject(before, found)
-        found = found.get(step)
-    return found
+        if not isinstance(value, Mapping):
+            return NoObject(before, value)
+        value = value.get(step)
+    return value
 
 
 def checked(attribute: str, value: Any) -> Any:

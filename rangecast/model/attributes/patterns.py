@@ -30,10 +30,10 @@ _AND = re.compile(r"'[^']*+(?:''[^']*+)*+'|`[^`]*+(?:``[^`]*+)*+`| and ")
 
 def order_of(data: bytes) -> float:
     """Return the place of a text, given in UTF-8, by its first bytes."""
-    place = 0
+    key = 0
     for at in range(ORDER_BYTES):
-        place = place * _BASE + (data[at] + 1 if at < len(data) else 0)
-    return float(place)
+        key = key * _BASE + (data[at] + 1 if at < len(data) else 0)
+    return float(key)
 
 
 def range_of_prefix(prefix: bytes) -> Interval:

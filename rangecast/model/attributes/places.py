@@ -98,8 +98,8 @@ class Location(Place):
 
     def definition(self) -> dict[str, Any]:
         longitude, latitude = self._columns
-        given = {"longitude": longitude, "latitude": latitude, "edges": self.edges}
-        return super().definition() | given | {"earth": self.model, "border": self.border}
+        columns = {"longitude": longitude, "latitude": latitude, "edges": self.edges}
+        return super().definition() | columns | {"earth": self.model, "border": self.border}
 
 
 class Point(Place):
@@ -136,6 +136,6 @@ def _axis(name: str, which: str, given: str, limit: float | None) -> Number:
     return Number(given, min=low, max=high)
 
 
-def _not_one_of(name: str, option: str, given: Any, choices: tuple[str, ...]) -> SpaceError:
+def _not_one_of(name: str, option: str, value: Any, choices: tuple[str, ...]) -> SpaceError:
     listed = ", ".join(repr(choice) for choice in choices)
-    return SpaceError(f"attribute {name!r}: {option} is one of {listed}; given: {given!r}")
+    return SpaceError(f"attribute {name!r}: {option} is one of {listed}; given: {value!r}")

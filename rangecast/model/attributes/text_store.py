@@ -71,7 +71,7 @@ class TextStore:
         """Return the texts of handles."""
         segments = self._segments
         try:
-            return [segments[int(one) // _ROOM].texts[int(one) % _ROOM] for one in handles]
+            return [segments[int(handle) // _ROOM].texts[int(handle) % _ROOM] for handle in handles]
         except LookupError:
             raise UsageError(
                 "the texts of these points are no longer there\n"

@@ -89,8 +89,8 @@ def _has_hexadecimal(texts: pa.Array) -> bool:
     if data is None:
         return False
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    found = data.slice(ends[0], ends[-1] - ends[0]).to_pybytes() if len(texts) else b""
-    return b"x" in found or b"X" in found
+    data_ = data.slice(ends[0], ends[-1] - ends[0]).to_pybytes() if len(texts) else b""
+    return b"x" in data_ or b"X" in data_
 
 
 def carried(whole: I64) -> tuple[F64, Bool]:

@@ -131,9 +131,9 @@ def decode(attribute: Attribute, coordinates: F64) -> pa.Array:
         kind = pa.int64() if isinstance(attribute, Integer) else pa.timestamp("us", "UTC")
         return pa.array(whole, mask=missing).cast(kind)
     kind = pa.bool_() if isinstance(attribute, Boolean) else pa.string()
-    distinct, place = np.unique(coordinates, return_inverse=True)
+    distinct, inverse = np.unique(coordinates, return_inverse=True)
     values = [None if c == MISSING else attribute.value(c) for c in distinct.tolist()]
-    return pa.array(values, kind).take(pa.array(place))
+    return pa.array(values, kind).take(pa.array(inverse))
 
 
 def coordinate(attribute: Attribute, value: Any, *, nan: str = "error") -> float:
@@ -270,8 +270,8 @@ def _without_nan(attribute: Attribute, array: pa.Array) -> pa.Array:
 def _nulls(attribute: Attribute, values: Values) -> Bool:
     """Return which rows have no value."""
     if isinstance(values, list):
-        found = (_is_nothing(attribute, value) for value in values)
-        return np.fromiter(found, np.bool_, len(values))
+        flags = (_is_nothing(attribute, value) for value in values)
+        return np.fromiter(flags, np.bool_, len(values))
     if pa.types.is_null(values.type):
         return np.ones(len(values), np.bool_)
     nulls = values.is_null()
@@ -288,11 +288,11 @@ def _is_nothing(attribute: Attribute, value: Any) -> bool:
 
 def _each(values: list[Any], convert: Callable[[Any], float]) -> tuple[F64, Bool]:
     """Convert values one by one."""
-    found = np.full(len(values), np.nan)
-    for place, value in enumerate(values):
+    coordinates = np.full(len(values), np.nan)
+    for index, value in enumerate(values):
         with suppress(InvalidValueError):
-            found[place] = convert(value)
-    return found, np.isnan(found)
+            coordinates[index] = convert(value)
+    return coordinates, np.isnan(coordinates)
 
 
 def _by_value(array: pa.Array, convert: Callable[[Any], float]) -> tuple[F64, Bool]:
@@ -305,7 +305,7 @@ def _by_value(array: pa.Array, convert: Callable[[Any], float]) -> tuple[F64, Bo
         values, places = encoded.dictionary, encoded.indices.fill_null(0)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         values, places = array, pa.array(np.arange(len(array)))
-    distinct = [value_at(values, place) for place in range(len(values))] or [None]
+    distinct = [value_at(values, index) for index in range(len(values))] or [None]
     found, _ = _each(distinct, lambda value: math.nan if value is None else convert(value))
     coordinates = found[np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)]
     return coordinates, np.isnan(coordinates)
@@ -370,8 +370,8 @@ def _ends(attribute: Attribute, values: Values, *, upper: bool) -> tuple[F64, Bo
 
 def _ends_of_whole(whole: I64, upper: bool) -> F64:
     ends, inexact = carried(whole)
-    for place in np.flatnonzero(inexact).tolist():
-        ends[place] = _end(_LINE, int(whole[place]), upper=upper)
+    for index in np.flatnonzero(inexact).tolist():
+        ends[index] = _end(_LINE, int(whole[index]), upper=upper)
     return ends
 
 

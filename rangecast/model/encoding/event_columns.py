@@ -101,17 +101,17 @@ class EventColumns(NamedTuple):
 def column_of(columns: Mapping[str, Values], attribute: Attribute) -> Values | None:
     """Return an attribute's values, under its name or at its source; `None`: there are none."""
     first, *rest = attribute.path or (attribute.name,)
-    found = columns.get(first)
-    while rest and isinstance(found, pa.Array) and pa.types.is_struct(found.type):
-        place = found.type.get_field_index(rest[0])
-        if place < 0:
-            return pa.nulls(len(found))
-        found = pc.struct_field(found, place)
+    column = columns.get(first)
+    while rest and isinstance(column, pa.Array) and pa.types.is_struct(column.type):
+        field = column.type.get_field_index(rest[0])
+        if field < 0:
+            return pa.nulls(len(column))
+        column = pc.struct_field(column, field)
         first, *rest = rest
-    if found is None or not rest:
-        return found
-    given = found if isinstance(found, list) else found.to_pylist()
-    return as_values([value_at({first: one}, (first, *rest)) for one in given])
+    if column is None or not rest:
+        return column
+    values = column if isinstance(column, list) else column.to_pylist()
+    return as_values([value_at({first: value}, (first, *rest)) for value in values])
 
 
 def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False) -> F64:
@@ -137,22 +137,22 @@ def _span(rows: Rows, attribute: Attribute, nan: str) -> tuple[F64, F64]:
     if low in rows or high in rows:
         lo, hi = (rows.coordinates(attribute, nan, end) for end in (low, high))
         is_span = ~(np.isposinf(lo) & np.isposinf(hi))
-        for place in _good(rows, is_span & ~(np.isposinf(begins) & np.isposinf(ends))):
-            rows.reject(place, name, f"there is a value and a span, {low} to {high}", "give one")
+        for index in _good(rows, is_span & ~(np.isposinf(begins) & np.isposinf(ends))):
+            rows.reject(index, name, f"there is a value and a span, {low} to {high}", "give one")
         column[is_span] = low
         begins, ends = np.where(is_span, lo, begins), np.where(is_span, hi, ends)
-    for place in _good(rows, np.isposinf(begins) != np.isposinf(ends)):
-        where = name if column[place] == name else (low, high)[int(np.isposinf(ends[place]))]
-        rows.reject(place, where, "one end of a span is missing", "give both ends, or none")
-    for place in _good(rows, begins > ends):
+    for index in _good(rows, np.isposinf(begins) != np.isposinf(ends)):
+        where = name if column[index] == name else (low, high)[int(np.isposinf(ends[index]))]
+        rows.reject(index, where, "one end of a span is missing", "give both ends, or none")
+    for index in _good(rows, begins > ends):
         reason = "the span begins above its end"
-        if column[place] == low:
-            reason += f", {high} = {text_at(rows.batch.columns[high], place)}"
-        rows.reject(place, column[place], reason, "swap its ends")
+        if column[index] == low:
+            reason += f", {high} = {text_at(rows.batch.columns[high], index)}"
+        rows.reject(index, column[index], reason, "swap its ends")
     if not attribute.ordered:
-        for place in _good(rows, begins != ends):
+        for index in _good(rows, begins != ends):
             reason = f"a {attribute.type} has no order, and so no spans"
-            rows.reject(place, column[place], reason, "give a single value")
+            rows.reject(index, column[index], reason, "give a single value")
     return begins, ends
 
 
@@ -167,10 +167,10 @@ def _pairs(rows: Rows, name: str) -> tuple[Values, Values] | None:
         if not any(isinstance(value, tuple | list) for value in values):
             return None
         both: list[tuple[Any, Any]] = []
-        for place, value in enumerate(values):
+        for index, value in enumerate(values):
             is_pair = isinstance(value, tuple | list)
             if is_pair and len(value) != 2:
-                rows.reject(place, name, _PAIR)
+                rows.reject(index, name, _PAIR)
             fits = not is_pair or len(value) == 2
             both.append((tuple(value) if is_pair else (value, value)) if fits else (None, None))
         return as_values([one for one, _ in both]), as_values([one for _, one in both])
@@ -181,8 +181,8 @@ def _pairs(rows: Rows, name: str) -> tuple[Values, Values] | None:
     ):
         return None
     lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
-    for place in np.flatnonzero((lengths >= 0) & (lengths != 2)).tolist():
-        rows.reject(place, name, _PAIR)
+    for index in np.flatnonzero((lengths >= 0) & (lengths != 2)).tolist():
+        rows.reject(index, name, _PAIR)
     fits = lengths == 2
     flat = values.filter(pa.array(fits)).flatten()
     at = np.where(fits, 2 * (np.cumsum(fits) - 1), 0)

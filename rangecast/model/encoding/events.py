@@ -125,8 +125,8 @@ class EventFile:
             names = rows.batch.rows if isinstance(wanted, int) else rows.ids.cast(pa.string())
             at = np.flatnonzero(np.asarray(names)[rows.good] == wanted)
             if len(at):
-                place = int(np.flatnonzero(rows.good)[at[0]])
-                return rows.batch.row(place), points[at[0]]
+                index = int(np.flatnonzero(rows.good)[at[0]])
+                return rows.batch.row(index), points[at[0]]
         return None
 
     def _read(self) -> Iterator[tuple[Rows, F64]]:
@@ -225,15 +225,15 @@ def _point(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: st
 
 def _by_name(event: Mapping[str, Any], space: Space, *, ignore_unknown: bool) -> dict[str, Any]:
     """Return an event with the values of all attributes under their names."""
-    given = dict(values_of(event))
+    values = dict(values_of(event))
     if not ignore_unknown:
-        for name in given:
+        for name in values:
             if name != "id" and name not in space.fields:
                 raise UsageError(_unknown(space, name))
     return {
-        attribute.name: given.get(attribute.name)
+        attribute.name: values.get(attribute.name)
         if attribute.path is None
-        else value_at(given, attribute.path)
+        else value_at(values, attribute.path)
         for attribute in space
     }
 
@@ -261,13 +261,13 @@ def encode_events(
                      are structs then
     """
     flag("ignore_unknown", ignore_unknown)
-    given: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "columns": columns, "id": id}
+    options: Any = {"ignore_unknown": ignore_unknown, "nan": nan, "columns": columns, "id": id}
     if not space.patterns:
-        return _encoded(events, space, **given, keep=keep)
+        return _encoded(events, space, **options, keep=keep)
     with TEXTS.batch() as keep_texts:
-        found = _encoded(events, space, **given, keep=keep)
-        keep_texts(found.points)
-    return found
+        encoded = _encoded(events, space, **options, keep=keep)
+        keep_texts(encoded.points)
+    return encoded
 
 
 def _encoded(
@@ -297,14 +297,14 @@ def _encoded(
             if name not in known and not ignore_unknown:
                 raise UsageError(_unknown(space, name))
 
-    found = []
+    encoded = []
     for rows in Records(source, RejectedRows(), check, unique=False):
         ids = rows.ids
         if names:
             arrays = [ids, *kept_columns(rows.batch, kept)]
             ids = pa.StructArray.from_arrays(arrays, ["", *names])
-        found.append(Events(ids, columns.points_of(space, rows, nan)))
-    return _joined(found, space)
+        encoded.append(Events(ids, columns.points_of(space, rows, nan)))
+    return _joined(encoded, space)
 
 
 def _joined(events: list[Events], space: Space) -> Events:

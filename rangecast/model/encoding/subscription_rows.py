@@ -64,15 +64,15 @@ def subscription_rows(
     consumers = _texts(rows, "consumer")
     texts = _texts(rows, "filter") if "filter" in rows else _ranges(columns, rows)
     ids, numbers = rows.ids.to_pylist(), batch.rows.tolist()
-    for place in np.flatnonzero(rows.good).tolist():
+    for index in np.flatnonzero(rows.good).tolist():
         yield SubscriptionRow(
-            numbers[place],
-            ids[place],
-            texts[place],
-            None if np.isnan(scores[place]) else float(scores[place]),
-            {} if weights is None else _weights(space, weights[place]),
-            consumers[place],
-            None if np.isposinf(ttl[place]) else float(ttl[place]),
+            numbers[index],
+            ids[index],
+            texts[index],
+            None if np.isnan(scores[index]) else float(scores[index]),
+            {} if weights is None else _weights(space, weights[index]),
+            consumers[index],
+            None if np.isposinf(ttl[index]) else float(ttl[index]),
         )
 
 
@@ -81,24 +81,24 @@ def _texts(rows: Rows, name: str) -> list[str]:
     values = rows.batch.columns.get(name)
     if values is None:
         return [""] * len(rows)
-    found = []
-    for place in range(len(rows)):
-        value = value_at(values, place)
+    texts = []
+    for index in range(len(rows)):
+        value = value_at(values, index)
         if value is None and name == "consumer":
             value = ""
         if not isinstance(value, str):
-            if rows.good[place]:
-                rows.reject(place, name, f"a {name} is a text", "give a text")
-            value = "" if value is None else text_at(values, place)
-        found.append(value)
-    return found
+            if rows.good[index]:
+                rows.reject(index, name, f"a {name} is a text", "give a text")
+            value = "" if value is None else text_at(values, index)
+        texts.append(value)
+    return texts
 
 
 def _ranges(columns: SubscriptionColumns, rows: Rows) -> list[str]:
     lo, hi = columns.bounds(rows)
     return [
-        text_of_bounds(columns.space, lo[place : place + 1], hi[place : place + 1]) if good else ""
-        for place, good in enumerate(rows.good.tolist())
+        text_of_bounds(columns.space, lo[index : index + 1], hi[index : index + 1]) if good else ""
+        for index, good in enumerate(rows.good.tolist())
     ]
 
 

@@ -277,7 +277,7 @@ class SubscriptionColumns:
         if isinstance(texts, pa.Array):
             texts = texts.filter(pa.array(rows.good))
         else:
-            texts = [texts[place] for place in places.tolist()]
+            texts = [texts[index] for index in places.tolist()]
 
         def reject(at: int, error: FilterError) -> None:
             rows.reject(int(places[at]), "filter", error.reason, error.hint or REMEDY)

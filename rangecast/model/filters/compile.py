@@ -69,10 +69,10 @@ def region_of(space: Space, text: str, max_boxes: int) -> Region:
     region = reading.region(tree, False)
     if not region:
         raise reading.never(tree)
-    found = decided(space, reading.boxes(tree, region))
-    if not found:
+    boxes = decided(space, reading.boxes(tree, region))
+    if not boxes:
         raise fault(text, *tree.span, "this filter can never hold: its arithmetic excludes it")
-    return found
+    return boxes
 
 
 class _Reading:
@@ -165,7 +165,7 @@ class _Reading:
         for cell in literal.cover():
             sides = (x, cell.x0, cell.x1), (y, cell.y0, cell.y1)
             clipped = [(a, self.space.attributes[a].clip(lo, hi)) for a, lo, hi in sides]
-            parts = [(axis, (one,)) for axis, one in clipped if one is not None]
+            parts = [(axis, (range_,)) for axis, range_ in clipped if range_ is not None]
             if len(parts) == 2:
                 full = axis, ((number, number + FULL),)
                 region.append(tuple(sorted([*parts, full if cell.is_full else word])))
@@ -177,12 +177,12 @@ class _Reading:
         """Return the attribute of a call."""
         at = node.name.start + str(node.name).find("(") + 1
         attribute = self.space.axes.get(name)
-        found = None if attribute is None else self.space.attributes[attribute]
-        if isinstance(found, Place):
-            return found
-        places = [one.name for one in self.space if isinstance(one, Place)]
-        if found is not None:
-            problem = f"{clipped(name)!r} is a {found.type}, not a location or a point"
+        declared = None if attribute is None else self.space.attributes[attribute]
+        if isinstance(declared, Place):
+            return declared
+        places = [other.name for other in self.space if isinstance(other, Place)]
+        if declared is not None:
+            problem = f"{clipped(name)!r} is a {declared.type}, not a location or a point"
         else:
             problem = f"no attribute {clipped(name)!r}"
         hint = did_you_mean(name, places) if places else "add one to the space: type = 'location'"
@@ -215,8 +215,8 @@ class _Reading:
             lo, hi = self.bounds(node.terms, attribute)
             ranges = ((lo, hi),) if lo <= hi else ()
         else:
-            found = [self.equal(attribute, word) for word in node.terms]
-            every = [one for one in found if one is not None]
+            ranges_ = [self.equal(attribute, word) for word in node.terms]
+            every = [range_ for range_ in ranges_ if range_ is not None]
             ranges = union(attribute, every) if len(every) > 1 else tuple(every)
         return complement(attribute, ranges) if negated else ranges
 

@@ -59,7 +59,7 @@ def unquoted_date(text: str) -> bool:
 
 def misplaced(
     text: str,
-    found: Word,
+    word: Word,
     accepted: set[str],
     names: tuple[str, ...],
     *,
@@ -71,22 +71,22 @@ def misplaced(
     unclosed   whether a parenthesis is open there
     is_empty   whether no word comes before it
     """
-    at_end = found.kind == "END"
+    at_end = word.kind == "END"
     if at_end and is_empty:
         return FilterError(
             "the filter is empty; expected a condition such as x > 5",
             "write true if it shall hold always",
         )
-    shown = clipped(str(found))
-    if found.kind == "NAME":
+    shown = clipped(str(word))
+    if word.kind == "NAME":
         shown = f"the word {shown}"
-    elif found.kind == "VALUE":
-        shown = f"the {'text' if found[0] in QUOTES else 'number'} {shown}"
+    elif word.kind == "VALUE":
+        shown = f"the {'text' if word[0] in QUOTES else 'number'} {shown}"
     else:
         shown = "the end of the text" if at_end else f"'{shown}'"
-    hint = _remedy(text, found, accepted, names)
+    hint = _remedy(text, word, accepted, names)
     problem = f"expected {_expected(accepted, unclosed)}, found {shown}"
-    return fault(text, found.start, found.end, problem, hint)
+    return fault(text, word.start, word.end, problem, hint)
 
 
 _FUNCTIONS = "functions are abs, min, max, starts_with and so on; or write a value: 5 or 'tech'"

@@ -55,10 +55,10 @@ class Filter:
     @classmethod
     def parse(cls, text: str, space: Space, *, max_boxes: int = MAX_BOXES) -> Filter:
         """Return the filter that a text means. More boxes than `max_boxes` are rejected."""
-        found = plain_boxes(space, text, max_boxes)
-        if found is None:
-            found = sparse(region_of(space, text, max_boxes))
-        return cls(space, found)
+        boxes = plain_boxes(space, text, max_boxes)
+        if boxes is None:
+            boxes = sparse(region_of(space, text, max_boxes))
+        return cls(space, boxes)
 
     @classmethod
     def from_boxes(cls, space: Space, lo: npt.ArrayLike, hi: npt.ArrayLike) -> Filter:
@@ -70,8 +70,8 @@ class Filter:
         lows = np.atleast_2d(np.asarray(lo, dtype=np.float64))
         highs = np.atleast_2d(np.asarray(hi, dtype=np.float64))
         if lows.shape != highs.shape or lows.shape[1:] != (len(space),):
-            given = f"{lows.shape}, {highs.shape}"
-            raise UsageError(f"lo and hi take the shape (boxes, {len(space)}); given: {given}")
+            shapes = f"{lows.shape}, {highs.shape}"
+            raise UsageError(f"lo and hi take the shape (boxes, {len(space)}); given: {shapes}")
         region: Region = []
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
             product = _product(space, low, high)

@@ -135,15 +135,15 @@ class Parser:
 
     def _any(self) -> Node:
         """Read parts with `and` and `or` between them."""
-        found: Node | None = None
+        result: Node | None = None
         while True:
             part = self._term()
             while self._word.kind == "AND":
                 self._take("AND")
                 part = _flat("and", part, self._term())
-            found = part if found is None else _flat("or", found, part)
+            result = part if result is None else _flat("or", result, part)
             if self._word.kind != "OR":
-                return found
+                return result
             self._take("OR")
 
     def _term(self) -> Node:

@@ -72,10 +72,10 @@ def _keyword(data: U8, at: int, end: int, length: int, word: int) -> bool:
     stop = at + length
     if stop > end or (stop < end and _is_wordly(data[stop])):
         return False
-    found = 0
+    packed = 0
     for i in range(at, stop):
-        found = (found << 8) | (data[i] | 32)
-    return found == word
+        packed = (packed << 8) | (data[i] | 32)
+    return packed == word
 
 
 @jit
@@ -259,9 +259,9 @@ def _cut(
                     hi[row, axis] = min(hi[row, axis], high, names.highest[axis])
                     is_good = is_good and lo[row, axis] <= hi[row, axis]
                 elif filled < len(listed):
-                    one = listed[filled]
-                    one[0], one[1], one[2] = row, axis, signs[i]
-                    one[3], one[4] = literals[i, 0], literals[i, 1]
+                    item = listed[filled]
+                    item[0], item[1], item[2] = row, axis, signs[i]
+                    item[3], item[4] = literals[i, 0], literals[i, 1]
                     filled += 1
                 else:
                     is_good = False  # a single text of very many: the parser takes it
@@ -296,20 +296,20 @@ def boxes_of_texts(
     lo, hi, good, several = read_texts(texts, space) if _is_worth(count) else _none(count, space)
     sizes = good.astype(np.int64)
     parsed: list[Filter] = []
-    for place in np.flatnonzero(~good).tolist():
-        if place in several:
-            parsed.append(several[place])
-            sizes[place] = len(parsed[-1].boxes)
+    for index in np.flatnonzero(~good).tolist():
+        if index in several:
+            parsed.append(several[index])
+            sizes[index] = len(parsed[-1].boxes)
             continue
-        text = texts[place]
+        text = texts[index]
         try:
             text = text.as_py() if isinstance(text, pa.Scalar) else text
             if not isinstance(text, str):
                 raise FilterError("a filter is a text", "write true for one that always holds")
-            parsed.append(parse(place, text))
-            sizes[place] = len(parsed[-1].boxes)
+            parsed.append(parse(index, text))
+            sizes[index] = len(parsed[-1].boxes)
         except FilterError as error:
-            reject(place, error)
+            reject(index, error)
     if not parsed:
         return lo[good], hi[good], sizes[good]
     is_read = np.repeat(good, sizes)
@@ -371,7 +371,7 @@ def read_texts(texts: pa.Array | Sequence[Any], space: Space) -> Texts:
 
 
 def _names(space: Space) -> _Names:
-    said = [
+    names = [
         attribute.name.encode()
         if attribute.name.isascii() and attribute.name.lower() not in KEYWORDS
         else b""
@@ -379,8 +379,8 @@ def _names(space: Space) -> _Names:
     ]
     kinds: dict[type[Attribute], int] = {Number: _NUMBER, Integer: _INTEGER}
     return _Names(
-        np.frombuffer(b"".join(said) or b" ", np.uint8),
-        np.cumsum([len(one) for one in said]).astype(np.int64),
+        np.frombuffer(b"".join(names) or b" ", np.uint8),
+        np.cumsum([len(name) for name in names]).astype(np.int64),
         np.array([kinds.get(type(attribute), _OTHER) for attribute in space], np.int8),
         np.array([attribute.domain[0] for attribute in space]),
         np.array([attribute.domain[1] for attribute in space]),
@@ -403,10 +403,10 @@ def _look_up(
         key = axis, sign, raw[start:end]
         if row != failed and key not in ranges:
             ranges[key] = _range_or_none(space, key)
-        one = None if row == failed else ranges[key]
-        if one is None:  # no later word of it gets a number
-            failed, one = row, (np.inf, -np.inf)
-        intervals.append(one)
+        range_ = None if row == failed else ranges[key]
+        if range_ is None:  # no later word of it gets a number
+            failed, range_ = row, (np.inf, -np.inf)
+        intervals.append(range_)
     if not intervals:
         return
     lows, highs = np.array(intervals).T

@@ -58,8 +58,8 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
             return None  # a list that is verified
         try:
             if sign and not before:  # by far the most of them
-                one = range_of(attribute, sign, value)
-                ranges: Ranges = () if one is None else (one,)
+                range_ = range_of(attribute, sign, value)
+                ranges: Ranges = () if range_ is None else (range_,)
             else:
                 ranges = _ranges(attribute, condition)
         except (InvalidValueError, ValueError):
@@ -77,8 +77,8 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
             return None
     if not several:
         return (tuple([(axis, *single[axis]) for axis in sorted(single)]),)
-    for axis, one in single.items():
-        several.setdefault(axis, []).append((one,))
+    for axis, range_ in single.items():
+        several.setdefault(axis, []).append((range_,))
     product = tuple([(axis, intersection(several[axis])) for axis in sorted(several)])
     if not 0 < size(product) <= max_boxes:
         return None
@@ -89,26 +89,26 @@ def _conditions(text: Any) -> list[tuple[str, ...]] | None:
     """Return the conditions of a text. All of it is cut before a word gets its number."""
     if not isinstance(text, str):
         return None
-    found: list[tuple[str, ...]] = []
-    place = 0
+    conditions: list[tuple[str, ...]] = []
+    at = 0
     while True:
-        match = _CONDITION.match(text, place)
+        match = _CONDITION.match(text, at)
         if match is None:
             return None
-        given = match.groups("")
-        found.append(given)
-        if not given[-1]:
-            return found
-        place = match.end()
+        groups = match.groups("")
+        conditions.append(groups)
+        if not groups[-1]:
+            return conditions
+        at = match.end()
 
 
-def _ranges(attribute: Attribute, given: tuple[str, ...]) -> Ranges:
+def _ranges(attribute: Attribute, condition: tuple[str, ...]) -> Ranges:
     """Return where a condition holds: nowhere, if it isn't of the common shape."""
-    before, turned, _, sign, value, first, last, listed, _ = given
+    before, turned, _, sign, value, first, last, listed, _ = condition
     if listed:
         words = () if before else _VALUES.findall(listed)
-        found = [one for word in words if (one := attribute.equal(_value(word))) is not None]
-        return union(attribute, found) if len(found) > 1 else tuple(found)
+        ranges = [range_ for word in words if (range_ := attribute.equal(_value(word))) is not None]
+        return union(attribute, ranges) if len(ranges) > 1 else tuple(ranges)
     if before and (first or sign[:1] not in ("", turned[0])):
         return ()
     ends = []
@@ -118,10 +118,10 @@ def _ranges(attribute: Attribute, given: tuple[str, ...]) -> Ranges:
         ends.append(range_of(attribute, sign, value))
     if first:
         ends += range_of(attribute, ">=", first), range_of(attribute, "<=", last)
-    found = [end for end in ends if end is not None]
-    if len(found) != len(ends) or not found:
+    ranges = [end for end in ends if end is not None]
+    if len(ranges) != len(ends) or not ranges:
         return ()
-    return ((max([lo for lo, _ in found]), min([hi for _, hi in found])),)
+    return ((max([lo for lo, _ in ranges]), min([hi for _, hi in ranges])),)
 
 
 def range_of(attribute: Attribute, sign: str, literal: str) -> Interval | None:

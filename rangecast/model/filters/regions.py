@@ -94,14 +94,14 @@ def common(attribute: Attribute, sets: Sequence[Ranges]) -> Ranges:
     if not isinstance(attribute, Residual):
         return intersection(sets)
     words = {number: attribute.literal(number) for ranges in sets for number, _ in ranges}
-    found = {(words[lo], hi - lo) for lo, hi in sets[0]}
+    words_ = {(words[lo], hi - lo) for lo, hi in sets[0]}
     for ranges in sets[1:]:
-        found = {
+        words_ = {
             (attribute.both(one, words[lo]), min(full, hi - lo))
-            for one, full in found
+            for one, full in words_
             for lo, hi in ranges
         }
-    numbers = [(attribute.number(word), full) for word, full in sorted(found)]
+    numbers = [(attribute.number(word), full) for word, full in sorted(words_)]
     return union(attribute, [(number, number + full) for number, full in numbers])
 
 
@@ -173,12 +173,12 @@ def joined(attributes: Sequence[Attribute], region: Iterable[Product]) -> Region
                 members.setdefault(axis, []).append(product)
         for axis in sorted(members):
             for group in _alike(axis, (p for p in members[axis] if p in alive)):
-                one = _one(attributes[axis], axis, group)
+                joined_ = _one(attributes[axis], axis, group)
                 for product in group:
                     del alive[product]
-                alive[one] = None
-                for other, _ranges in one:
-                    members[other].append(one)
+                alive[joined_] = None
+                for other, _ranges in joined_:
+                    members[other].append(joined_)
         if len(alive) == count:
             break
     return list(alive)
@@ -193,7 +193,7 @@ def _alike(axis: int, products: Iterable[Product]) -> list[list[Product]]:
 
 
 def _one(attribute: Attribute, axis: int, group: list[Product]) -> Product:
-    every = (one for product in group for a, ranges in product if a == axis for one in ranges)
+    every = (range_ for product in group for a, ranges in product if a == axis for range_ in ranges)
     ranges = union(attribute, every)
     return tuple((a, ranges if a == axis else known) for a, known in group[0])
 
@@ -207,17 +207,17 @@ def absorbed(region: Iterable[Product]) -> Region:
     if len(products) < 2:
         return products
     members: dict[int, list[tuple[Ranges, int]]] = {}
-    for place, product in enumerate(products):
+    for index, product in enumerate(products):
         for axis, ranges in product:
-            members.setdefault(axis, []).append((ranges, 1 << place))
+            members.setdefault(axis, []).append((ranges, 1 << index))
     inside_of = {axis: _Inside(entries) for axis, entries in members.items()}
     dropped = 0
-    for place, product in enumerate(products):
+    for index, product in enumerate(products):
         inside = -1
         for axis, ranges in product:
             inside &= inside_of[axis].mask(ranges)
-        dropped |= inside & ~(1 << place)
-    return [product for place, product in enumerate(products) if not dropped >> place & 1]
+        dropped |= inside & ~(1 << index)
+    return [product for index, product in enumerate(products) if not dropped >> index & 1]
 
 
 class _Inside:
@@ -260,7 +260,9 @@ def boxes(attributes: Sequence[Attribute], region: Region) -> Region:
     for product in region:
         axes = [axis for axis, _ in product]
         for chosen in cartesian(*(ranges for _, ranges in product)):
-            single.append(tuple([(axis, (one,)) for axis, one in zip(axes, chosen, strict=True)]))
+            single.append(
+                tuple([(axis, (range_,)) for axis, range_ in zip(axes, chosen, strict=True)])
+            )
     # The sets of one product are disjoint ranges apart from each other: so are its boxes.
     if len(region) > 1:
         if len(single) > len(region):
@@ -297,31 +299,31 @@ class _Merging:
                 pending.append(grown)
                 continue
             self.boxes[box] = None
-            for (_, (one,)), shelf in zip(box, shelves, strict=True):
-                insort(shelf, one)
+            for (_, (range_,)), shelf in zip(box, shelves, strict=True):
+                insort(shelf, range_)
 
     def _shelves(self, box: Product) -> list[list[Interval]]:
         return [
-            self.shelves.setdefault((axis, box[:place] + box[place + 1 :]), [])
-            for place, (axis, _) in enumerate(box)
+            self.shelves.setdefault((axis, box[:index] + box[index + 1 :]), [])
+            for index, (axis, _) in enumerate(box)
         ]
 
     def _grown(self, box: Product, shelves: list[list[Interval]]) -> Product | None:
         """Return the box together with one that it makes one box with, which is taken out."""
-        for place, shelf in enumerate(shelves):
+        for index, shelf in enumerate(shelves):
             if not shelf:
                 continue
-            axis, (one,) = box[place]
-            at = bisect_left(shelf, one)
+            axis, (range_,) = box[index]
+            at = bisect_left(shelf, range_)
             for other in shelf[max(at - 1, 0) : at + 1]:
-                low, high = sorted((one, other))
+                low, high = sorted((range_, other))
                 if _touch(self.attributes[axis], low, high):
-                    self._take((*box[:place], (axis, (other,)), *box[place + 1 :]))
+                    self._take((*box[:index], (axis, (other,)), *box[index + 1 :]))
                     both = low[0], max(low[1], high[1])
-                    return (*box[:place], (axis, (both,)), *box[place + 1 :])
+                    return (*box[:index], (axis, (both,)), *box[index + 1 :])
         return None
 
     def _take(self, box: Product) -> None:
         del self.boxes[box]
-        for (_, (one,)), shelf in zip(box, self._shelves(box), strict=True):
-            del shelf[bisect_left(shelf, one)]
+        for (_, (range_,)), shelf in zip(box, self._shelves(box), strict=True):
+            del shelf[bisect_left(shelf, range_)]

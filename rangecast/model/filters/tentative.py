@@ -75,11 +75,14 @@ class TentativeSpace(Space):
 
     def __init__(self, host: Space):
         vars(self).update(vars(host))  # all was checked there
-        each = [
-            _LIKE.get(type(one), _Words)(one) if isinstance(one, String) else one for one in host
+        attributes = [
+            _LIKE.get(type(attribute), _Words)(attribute)
+            if isinstance(attribute, String)
+            else attribute
+            for attribute in host
         ]
-        self.attributes = tuple(each)
-        self._words = [one for one in each if isinstance(one, _Words)]
+        self.attributes = tuple(attributes)
+        self._words = [attribute for attribute in attributes if isinstance(attribute, _Words)]
         self.host = host
         self._is_settled: bool | None = None
 
@@ -114,5 +117,5 @@ def parse_unless_rejected(text: str, space: Space) -> Filter:
     ):
         return Filter.parse(text, space)
     own = TentativeSpace(space)
-    found = Filter.parse(text, own)
-    return Filter(space, found.boxes) if own.is_settled_in(space) else Filter.parse(text, space)
+    filter_ = Filter.parse(text, own)
+    return Filter(space, filter_.boxes) if own.is_settled_in(space) else Filter.parse(text, space)

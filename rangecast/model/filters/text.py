@@ -83,9 +83,9 @@ def without_covers(space: Space, products: list[Product]) -> list[Product]:
                     for cell, full in cells
                 ]
                 implied = disjoint(space.attributes, covers)
-                if all(one in left for one in implied):
-                    for one in implied:
-                        left.pop(one, None)
+                if all(axis_ in left for axis_ in implied):
+                    for axis_ in implied:
+                        left.pop(axis_, None)
                     left[tuple(sorted([*rest, (axis, ((number, number),))]))] = None
                     break
     return list(left)
@@ -107,7 +107,7 @@ def _implied(
                 (a, space.attributes[a].clip(lo, hi))
                 for a, (lo, hi) in zip(sides, bounds, strict=True)
             ]
-            parts = tuple((a, (one,)) for a, one in clipped if one is not None)
+            parts = tuple((a, (range_,)) for a, range_ in clipped if range_ is not None)
             if len(parts) == len(sides):
                 cells.append((parts, cell.is_full))
         yield cells
@@ -130,7 +130,10 @@ def _condition(
         words = [attribute.literal(number) for number, _ in ranges]
         if rewrite is not None and isinstance(attribute, Place):
             literals = [literals_of(attribute, word) for word in words]
-            words = [" and ".join(rewrite(attribute, one) for one in each) for each in literals]
+            words = [
+                " and ".join(rewrite(attribute, literal) for literal in literals_)
+                for literals_ in literals
+            ]
         text = " or ".join(words)
         return f"({text})" if in_conjunction and len(words) > 1 else text
     if isinstance(attribute, TextOrder) and (prefixes := prefix_texts(attribute, ranges)):
@@ -175,7 +178,7 @@ def _words(attribute: Attribute, ranges: Ranges) -> list[str]:
 
 def _ordered_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]:
     """Return the alternatives of the shorter text: what is held, or what is left out."""
-    held = [_span(attribute, name, one) for one in ranges if one[0] != one[1]]
+    held = [_span(attribute, name, range_) for range_ in ranges if range_[0] != range_[1]]
     points = [_literal(attribute, lo) for lo, hi in ranges if lo == hi]
     if points:
         held.append(_among(name, "=", "in", points))
@@ -184,7 +187,7 @@ def _ordered_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]
     whole = ranges[0][0], ranges[-1][1]
     left_out = [_span(attribute, name, whole)] if whole != attribute.domain else []
     gaps = [gap for gap in complement(attribute, ranges) if whole[0] < gap[0] < whole[1]]
-    left_out += [_outside(attribute, name, one) for one in gaps if one[0] != one[1]]
+    left_out += [_outside(attribute, name, range_) for range_ in gaps if range_[0] != range_[1]]
     points = [_literal(attribute, lo) for lo, hi in gaps if lo == hi]
     if points:
         left_out.append(_among(name, "!=", "not in", points))
@@ -194,17 +197,17 @@ def _ordered_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]
     return held if len(" or ".join(held)) <= length else [excluded]
 
 
-def _outside(attribute: Attribute, name: str, one: Interval) -> str:
-    text = _span(attribute, name, one)
+def _outside(attribute: Attribute, name: str, range_: Interval) -> str:
+    text = _span(attribute, name, range_)
     between = f"{name} between "
     if text.startswith(between):
         return f"{name} not between {text[len(between) :]}"
     return f"not ({text})"
 
 
-def _span(attribute: Attribute, name: str, one: Interval) -> str:
+def _span(attribute: Attribute, name: str, range_: Interval) -> str:
     """Return the text of one range that isn't a point and not the whole domain."""
-    lo, hi = one
+    lo, hi = range_
     if lo == attribute.domain[0]:
         return f"{name} {_end(attribute, hi, '<=', '<', after(attribute, hi))}"
     if hi == attribute.domain[1]:

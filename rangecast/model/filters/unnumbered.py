@@ -132,33 +132,33 @@ class FirstReading:
         """Return what `numbered` takes; `None` if the text must be parsed again, or is rejected."""
         if not isinstance(text, str):
             return None
-        quoted = {one[1:-1].replace(one[0] * 2, one[0]) for one in _QUOTED.findall(text)}
-        codes = {word: place * _STEP + 2.0 for place, word in enumerate(sorted(quoted))}
-        for one in self._words.values():
-            one.begin(codes)
-        found: tuple[Box, ...] | None = None
+        quoted = {word_[1:-1].replace(word_[0] * 2, word_[0]) for word_ in _QUOTED.findall(text)}
+        codes = {word: number * _STEP + 2.0 for number, word in enumerate(sorted(quoted))}
+        for word_ in self._words.values():
+            word_.begin(codes)
+        boxes: tuple[Box, ...] | None = None
         with suppress(FilterError):  # parsing it again raises the error
-            found = Filter.parse(text, self._space).boxes
+            boxes = Filter.parse(text, self._space).boxes
         words = []
-        for axis, one in self._words.items():
-            for word, code in sorted(one.mentioned.items()):
+        for axis, word_ in self._words.items():
+            for word, code in sorted(word_.mentioned.items()):
                 words.append((axis, code, word))
                 if (axis, word) not in self._seen:
                     self._seen.add((axis, word))
                     self.new.append((axis, word))
-        if found is None or not all(one.is_sure for one in self._words.values()):
+        if boxes is None or not all(word_.is_sure for word_ in self._words.values()):
             return None
         is_plain = _ALTERNATIVES.search(text) is None
-        for one in self._words.values():
-            if isinstance(one, _Residual):
-                is_plain &= not one.mentioned  # the boxes of a shape are no product of ranges
-                one.read.clear()
-        return marshal.dumps((is_plain, words, found))
+        for word_ in self._words.values():
+            if isinstance(word_, _Residual):
+                is_plain &= not word_.mentioned  # the boxes of a shape are no product of ranges
+                word_.read.clear()
+        return marshal.dumps((is_plain, words, boxes))
 
 
 def numbered(read: bytes, space: Space) -> Filter | None:
     """Return a filter with the words' numbers in `space`; `None`: its text must be parsed again."""
-    is_plain, words, found = marshal.loads(read)
+    is_plain, words, boxes = marshal.loads(read)
     numbers: dict[int, dict[float, float]] = {}
     has_room = True
     last = -1.0
@@ -176,10 +176,10 @@ def numbered(read: bytes, space: Space) -> Filter | None:
         has_room &= number - last >= 2
         last = number
     if not words:
-        return Filter(space, found)
-    if has_room or (is_plain and len(found) == 1):
-        return Filter(space, tuple([_box(box, numbers) for box in found]))
-    return _listed(space, [_box(box, numbers) for box in found]) if is_plain else None
+        return Filter(space, boxes)
+    if has_room or (is_plain and len(boxes) == 1):
+        return Filter(space, tuple([_box(box, numbers) for box in boxes]))
+    return _listed(space, [_box(box, numbers) for box in boxes]) if is_plain else None
 
 
 def _box(box: Box, numbers: dict[int, dict[float, float]]) -> Box:

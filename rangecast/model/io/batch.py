@@ -46,9 +46,9 @@ class Batch(NamedTuple):
         }
         return cls(np.arange(first, first + data.num_rows), columns)
 
-    def row(self, place: int) -> dict[str, Any]:
+    def row(self, index: int) -> dict[str, Any]:
         """Return one row as plain values, for a person to read."""
-        return {name: _shown_at(values, place) for name, values in self.columns.items()}
+        return {name: _shown_at(values, index) for name, values in self.columns.items()}
 
     def arrow(self) -> pa.RecordBatch:
         """Return the rows as Arrow; values without a common type as texts."""
@@ -70,25 +70,25 @@ def check_distinct(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def as_values(given: list[Any]) -> Values:
+def as_values(values: list[Any]) -> Values:
     """Return Python values as an Arrow array if one type holds them all exactly."""
-    kinds = set(map(type, given)) - {type(None)}
+    kinds = set(map(type, values)) - {type(None)}
     if not kinds:
-        return pa.nulls(len(given))
+        return pa.nulls(len(values))
     kind = _ARROW.get(kinds.pop()) if len(kinds) == 1 else None
     if kind is not None:
         try:
-            return pa.array(given, kind)
+            return pa.array(values, kind)
         except (pa.ArrowException, OverflowError, UnicodeEncodeError):
             pass  # an integer of more than 64 bits, a lone surrogate
-    return given
+    return values
 
 
-def value_at(values: Values, place: int) -> Any:
+def value_at(values: Values, index: int) -> Any:
     """Return one value as Python holds it, and a moment or date of Arrow as NumPy does."""
     if isinstance(values, list):
-        return values[place]
-    kind, value = values.type, values[place]
+        return values[index]
+    kind, value = values.type, values[index]
     unit: Any = None
     if pa.types.is_timestamp(kind):
         unit = kind.unit
@@ -99,24 +99,24 @@ def value_at(values: Values, place: int) -> Any:
     return np.datetime64(value.value, unit)
 
 
-def text_at(values: Values, place: int) -> str:
+def text_at(values: Values, index: int) -> str:
     """Return one value as a person reads it."""
-    value = _shown_at(values, place)
+    value = _shown_at(values, index)
     try:
         return str(value)
     except Exception:  # its own methods may raise anything
         return abbreviate(value)
 
 
-def _shown_at(values: Values, place: int) -> Any:
+def _shown_at(values: Values, index: int) -> Any:
     if isinstance(values, list):
-        value = values[place]
+        value = values[index]
         is_long = isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER
         return f"an integer of {value.bit_length():,} bits" if is_long else value
     try:
-        return values[place].as_py()
+        return values[index].as_py()
     except (ValueError, OverflowError):  # a moment that Python's datetime can't show
-        return values.slice(place, 1).cast(pa.string())[0].as_py()
+        return values.slice(index, 1).cast(pa.string())[0].as_py()
 
 
 def _texts(values: list[Any]) -> pa.Array:

@@ -70,10 +70,10 @@ def format_of(path: str | Path) -> str:
         if len(formats) == 1:
             return formats.pop()
         listed = " and ".join(sorted(formats))
-        said = f"matches {listed or 'no file'}"
+        contents = f"matches {listed or 'no file'}"
         if not is_pattern(path):
-            said = f"is a folder with {listed or 'no table'} in it"
-        raise FileError(f"{path}: {said}; expected files of one format")
+            contents = f"is a folder with {listed or 'no table'} in it"
+        raise FileError(f"{path}: {contents}; expected files of one format")
     if str(path) == "-":
         raise FileError("-: tables aren't read from stdin; write it to a file and give its name")
     suffixes = [s.lower() for s in Path(path).suffixes]
@@ -100,8 +100,8 @@ def parts_of(path: str | Path) -> list[Path]:
     folder = Path(path)
     if is_pattern(path):
         # As a shell does: without hidden files, which Path.glob finds.
-        found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
-        return [one for one in found if one.is_file()]
+        paths = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
+        return [path_ for path_ in paths if path_.is_file()]
     if not folder.is_dir():
         return [folder]
 
@@ -225,7 +225,7 @@ def _beside(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"nor is there a folder {folder}"
-    names = sorted(one.name for one in folder.iterdir() if one.name[0] not in "._")
+    names = sorted(path_.name for path_ in folder.iterdir() if path_.name[0] not in "._")
     return (
         f"in {folder.resolve()}: {did_you_mean(path.name, names)}"
         if names
@@ -264,29 +264,29 @@ def _csv(
     if not has_rows:  # Arrow rejects such a file
         yield Batch(np.zeros(0, np.int64), dict.fromkeys(header, pa.array([], pa.large_string())))
         return
-    given = 0
+    number = 0
 
     def report(row: int, text: str, why: str) -> None:
-        if row >= given:  # the others were reported before a row turned out to be long
+        if row >= number:  # the others were reported before a row turned out to be long
             broken(row, text, why)
 
     names = [only] if only in header else header
     for size in _CSV_BLOCKS:
         try:
             for rows, data in _csv_blocks(source, names, size, report, reading):
-                if not len(rows) or rows[-1] < given:
+                if not len(rows) or rows[-1] < number:
                     continue
-                if rows[0] < given:
-                    new = rows >= given
+                if rows[0] < number:
+                    new = rows >= number
                     rows, data = rows[new], data.filter(pa.array(new))
                 yield Batch(rows, dict(zip(names, data.columns, strict=True)))
-                given = int(rows[-1]) + 1
+                number = int(rows[-1]) + 1
             return
         except pa.ArrowInvalid as error:
             if "straddling" not in str(error):
                 raise
     raise FileError(
-        f"{path}: a row after row {given} (counted from 0) takes more than a gigabyte\n"
+        f"{path}: a row after row {number} (counted from 0) takes more than a gigabyte\n"
         "  hint: look for a quote that is never closed"
     )
 
@@ -411,17 +411,17 @@ def _undamaged(rows: I64, data: pa.RecordBatch, broken: Broken) -> tuple[I64, pa
     for cells in data.columns:
         marked = pc.match_substring(cells, _MARK).fill_null(False)
         good &= ~np.asarray(marked.to_numpy(zero_copy_only=False), np.bool_)
-    for place in np.flatnonzero(~good).tolist():
-        text = ",".join(str(cells[place].as_py() or "") for cells in data.columns)
-        broken(int(rows[place]), text.replace(_MARK, "\ufffd"), f"is {_OTHER_ENCODING}")
+    for index in np.flatnonzero(~good).tolist():
+        text = ",".join(str(cells[index].as_py() or "") for cells in data.columns)
+        broken(int(rows[index]), text.replace(_MARK, "\ufffd"), f"is {_OTHER_ENCODING}")
     return rows[good], data.filter(pa.array(good))
 
 
 def _numbers_except(left_out: list[int]) -> Iterator[int]:
-    number, place = 0, 0
+    number, index = 0, 0
     while True:
-        while place < len(left_out) and left_out[place] == number:
-            number, place = number + 1, place + 1
+        while index < len(left_out) and left_out[index] == number:
+            number, index = number + 1, index + 1
         yield number
         number += 1
 
@@ -454,7 +454,7 @@ def _arrow(path: Path, reading: Reading) -> Iterator[Batch]:
         except pa.ArrowInvalid:
             source.seek(0)
             file = pa.ipc.open_stream(source)
-            batches = (_got(one, reading, source.tell(), source.size()) for one in file)
+            batches = (_got(batch_, reading, source.tell(), source.size()) for batch_ in file)
         check_distinct(file.schema.names)
         yield from _numbered(file.schema, batches)
 

@@ -205,12 +205,12 @@ class _TwiceError(ValueError):
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):  # Arrow rejects them as well, so such a line comes here
+    object_ = dict(pairs)
+    if len(object_) < len(pairs):  # Arrow rejects them as well, so such a line comes here
         names = [name for name, _ in pairs]
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        twice = next(name for index, name in enumerate(names) if name in names[:index])
         raise _TwiceError(f"has the key {twice!r} twice")
-    return found
+    return object_
 
 
 def _depth(line: bytes) -> int:

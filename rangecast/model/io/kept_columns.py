@@ -72,10 +72,10 @@ def kept_schema(source: Source, names: Iterable[str]) -> pa.Schema:
                 if batch.columns:  # only a block of JSON has nothing then
                     break
                 continue
-            found = _type(batch.columns[name])
+            type_ = _type(batch.columns[name])
             if kind in (None, pa.null()):
-                kind = found
-            elif found not in (kind, pa.null()):
+                kind = type_
+            elif type_ not in (kind, pa.null()):
                 kind = TEXT
             if kind == TEXT:
                 break
@@ -121,8 +121,8 @@ def _type(values: Values) -> pa.DataType:
 def _as_type(values: Values, kind: pa.DataType) -> pa.Array:
     if isinstance(values, pa.Array) and not pa.types.is_nested(values.type):
         return values.cast(kind)
-    given = values if isinstance(values, list) else values.to_pylist()
-    return pa.array([None if one is None else _text(one) for one in given], TEXT)
+    items = values if isinstance(values, list) else values.to_pylist()
+    return pa.array([None if item is None else _text(item) for item in items], TEXT)
 
 
 def _text(value: object) -> str:

@@ -105,12 +105,12 @@ class Rows:
     def take_ids(self, values: Values, kind: pa.DataType, column: str = "id") -> None:
         """Set the column of ids; reject values that can't be ids."""
         self.ids, missing = as_ids(values, kind)
-        for place in np.flatnonzero(missing).tolist():
-            self.reject(place, column, NO_ID, "give each row an id of its own")
+        for index in np.flatnonzero(missing).tolist():
+            self.reject(index, column, NO_ID, "give each row an id of its own")
 
     def reject(
         self,
-        place: int,
+        index: int,
         column: str,
         reason: str,
         remedy: str = REMEDY,
@@ -121,12 +121,12 @@ class Rows:
 
         values   what the column holds, if it is none of the batch
         """
-        self.good[place] = False
+        self.good[index] = False
         values = self.batch.columns.get(column, values)
-        given = "null" if values is None else text_at(values, place)
-        where = self._place(int(self.batch.rows[place]))
-        bad = RejectedRow(*where, column, given, reason, remedy, more=more)
-        self._bad.add(bad, self.batch.row(place))
+        value = "null" if values is None else text_at(values, index)
+        where = self._place(int(self.batch.rows[index]))
+        bad = RejectedRow(*where, column, value, reason, remedy, more=more)
+        self._bad.add(bad, self.batch.row(index))
 
     def coordinates(
         self, attribute: Attribute, nan: str = "error", column: str | None = None
@@ -139,26 +139,26 @@ class Rows:
 
     def encoded(self, attribute: Attribute, values: Values, column: str, nan: str) -> F64:
         """Return values of an attribute that a column gives, one per row, as `coordinates` does."""
-        found, rejected = encode(attribute, values, nan=nan)
+        coordinates, rejected = encode(attribute, values, nan=nan)
         places = np.flatnonzero(rejected & self.good).tolist()
-        for place in places:
-            reason = explain(attribute, values, place)
-            self.reject(place, column, reason, more=len(places) - 1, values=values)
-        return found
+        for index in places:
+            reason = explain(attribute, values, index)
+            self.reject(index, column, reason, more=len(places) - 1, values=values)
+        return coordinates
 
     def needed(self, attribute: Attribute, reason: str) -> F64:
         """Return an attribute's column; reject rows without a value, too."""
-        found = self.coordinates(attribute)
-        for place in np.flatnonzero(np.isposinf(found) & self.good).tolist():
-            self.reject(place, attribute.name, reason)
-        return found
+        coordinates = self.coordinates(attribute)
+        for index in np.flatnonzero(np.isposinf(coordinates) & self.good).tolist():
+            self.reject(index, attribute.name, reason)
+        return coordinates
 
     def bounds(self, attribute: Attribute) -> tuple[F64, F64]:
         """Return the ranges of an attribute's two columns; reject those that can't be one."""
         low, high = (self.batch.columns.get(f"{attribute.name}_{end}") for end in ("lo", "hi"))
         lo, hi, rejected = encode_bounds(attribute, low, high, len(self))
-        for place in np.flatnonzero(rejected & self.good).tolist():
-            self.reject(place, *explain_bounds(attribute, low, high, place))
+        for index in np.flatnonzero(rejected & self.good).tolist():
+            self.reject(index, *explain_bounds(attribute, low, high, index))
         return lo, hi
 
 
@@ -214,17 +214,17 @@ class Records:
                 column = batch.columns.get("id", pa.nulls(len(rows)))
                 rows.take_ids(column, self.id_type)
                 if self._unique:
-                    for place, first in duplicates.find(batch, rows.ids, rows.good.copy()):
-                        reason = f"duplicate id (first seen in {self._said(batch, place, first)})"
-                        rows.reject(place, "id", reason, "give each row an id of its own")
+                    for index, first in duplicates.find(batch, rows.ids, rows.good.copy()):
+                        reason = f"duplicate id (first seen in {self._said(batch, index, first)})"
+                        rows.reject(index, "id", reason, "give each row an id of its own")
             yield rows
 
     def _ids(self) -> Iterator[Batch]:
         return self.source.read(pass_over, only="id")
 
-    def _said(self, batch: Batch, place: int, earlier: int) -> str:
+    def _said(self, batch: Batch, index: int, earlier: int) -> str:
         """Return where an earlier row is, as it is said of a row of this batch."""
-        (file, row), (here, _) = map(self.source.place, (earlier, int(batch.rows[place])))
+        (file, row), (here, _) = map(self.source.place, (earlier, int(batch.rows[index])))
         return f"row {row}" if file == here else f"{file}, row {row}"
 
     def _broken(self, row: int, text: str, why: str) -> None:

@@ -46,8 +46,8 @@ def _is_pandas(value: Any, kind: str) -> bool:
     By name: pandas needn't be there, and another thread may be in the middle of importing it.
     """
     return any(
-        one.__name__ == kind and one.__module__.partition(".")[0] == "pandas"
-        for one in type(value).__mro__
+        class_.__name__ == kind and class_.__module__.partition(".")[0] == "pandas"
+        for class_ in type(value).__mro__
     )
 
 
@@ -104,8 +104,8 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def _whole(given: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _rows(rows: list[Any], noun: str) -> Batch:

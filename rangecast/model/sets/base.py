@@ -76,8 +76,8 @@ class MemberSet:
     def __len__(self) -> int:
         return len(self._members)
 
-    def __contains__(self, one: object) -> bool:
-        return one in self._members
+    def __contains__(self, subscription: object) -> bool:
+        return subscription in self._members
 
     def __iter__(self) -> Iterator[Id]:
         """Go through the ids in order of arrival; one that was replaced keeps its place."""
@@ -97,10 +97,10 @@ class SubscriptionSet(MemberSet):
     def _repr_html_(self) -> str:
         """Return the first subscriptions as a table, for notebooks."""
         rows = (
-            (one, item.filter if isinstance(item, Subscription) else item)
-            for one in islice(self, ROWS)
-            if one in self
-            for item in [self[one]]
+            (subscription, item.filter if isinstance(item, Subscription) else item)
+            for subscription in islice(self, ROWS)
+            if subscription in self
+            for item in [self[subscription]]
         )
         return html_table(self._said(), ("id", self._members.noun), rows, len(self))
 

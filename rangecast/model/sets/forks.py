@@ -27,17 +27,17 @@ _FORKS = threading.RLock()
 _HELD: list[Forkable] = []
 
 
-def outlive_forks(one: Forkable) -> None:
+def outlive_forks(set_: Forkable) -> None:
     """Keep a set usable in children."""
     with _FORKS:
-        _SETS.add(one)
+        _SETS.add(set_)
 
 
 def _before() -> None:
     _FORKS.acquire()
-    for one in list(_SETS):
-        one._edits.acquire()
-        _HELD.append(one)
+    for set_ in list(_SETS):
+        set_._edits.acquire()
+        _HELD.append(set_)
 
 
 def _after_in_parent() -> None:
@@ -50,9 +50,9 @@ def _after_in_child() -> None:
     global _FORKS
     _FORKS = threading.RLock()
     _HELD.clear()
-    for one in list(_SETS):
-        one._edits = threading.RLock()
-        one._forked()
+    for set_ in list(_SETS):
+        set_._edits = threading.RLock()
+        set_._forked()
 
 
 os.register_at_fork(

@@ -40,17 +40,17 @@ def as_ids(values: Values, kind: pa.DataType) -> tuple[pa.Array, Bool]:
     return ids, np.asarray(ids.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _as_id(given: object) -> Id | None:
+def _as_id(value: object) -> Id | None:
     try:
-        return as_id(plain(given))
+        return as_id(plain(value))
     except UsageError:
         return None
 
 
-def _as_kind(one: Id | None, kind: pa.DataType) -> Id | None:
-    if one is None or not pa.types.is_integer(kind):
-        return None if one is None else str(one)
-    return int(one) if isinstance(one, int) or re.match(_WHOLE, one) else None
+def _as_kind(id_: Id | None, kind: pa.DataType) -> Id | None:
+    if id_ is None or not pa.types.is_integer(kind):
+        return None if id_ is None else str(id_)
+    return int(id_) if isinstance(id_, int) or re.match(_WHOLE, id_) else None
 
 
 def _cast(ids: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -71,9 +71,9 @@ def _cast(ids: pa.Array, kind: pa.DataType) -> pa.Array:
 def _are_whole(ids: Values, texts_too: bool) -> bool:
     """Whether all ids that can be one are integers, or, with `texts_too`, texts of integers."""
     if isinstance(ids, list):
-        found = [one for one in map(_as_id, ids) if one is not None]
-        texts = [one for one in found if isinstance(one, str)]
-        if texts and len(texts) < len(found) and not texts_too:
+        whole = [id_ for id_ in map(_as_id, ids) if id_ is not None]
+        texts = [id_ for id_ in whole if isinstance(id_, str)]
+        if texts and len(texts) < len(whole) and not texts_too:
             raise UsageError(
                 "all ids are integers, or all are texts; given: both\n  hint: give all as texts"
             )
@@ -123,8 +123,8 @@ class Duplicates:
         if self._begin < self._end:
             seen |= (ordered >= self._begin) & (ordered < self._end)
         for run in self._runs:
-            place = np.minimum(np.searchsorted(run, ordered), len(run) - 1)
-            seen |= run[place] == ordered
+            at = np.minimum(np.searchsorted(run, ordered), len(run) - 1)
+            seen |= run[at] == ordered
         self._enter(ordered[~seen])
         if seen.any():
             yield from self._confirmed(batch, ids, np.sort(np.flatnonzero(good)[order[seen]]))
@@ -154,21 +154,21 @@ class Duplicates:
 
     def _confirmed(self, batch: Batch, ids: pa.Array, places: I64) -> Iterator[tuple[int, int]]:
         """Yield true duplicates: two texts may have the same key."""
-        wanted = {ids[place].as_py() for place in places.tolist()}
+        wanted = {ids[index].as_py() for index in places.tolist()}
         first: dict[Id, int] = {}
         for earlier in self._read():
             if "id" not in earlier.columns:
                 continue
-            found, _ = as_ids(earlier.columns["id"], ids.type)
-            hits = pc.is_in(found, pa.array(list(wanted), ids.type))
-            for place in np.flatnonzero(hits.to_numpy(zero_copy_only=False)).tolist():
-                first.setdefault(found[place].as_py(), int(earlier.rows[place]))
+            ids_, _ = as_ids(earlier.columns["id"], ids.type)
+            hits = pc.is_in(ids_, pa.array(list(wanted), ids.type))
+            for index in np.flatnonzero(hits.to_numpy(zero_copy_only=False)).tolist():
+                first.setdefault(ids_[index].as_py(), int(earlier.rows[index]))
             if len(first) == len(wanted):
                 break
-        for place in places.tolist():
-            row = first[ids[place].as_py()]
-            if row < batch.rows[place]:
-                yield place, row
+        for index in places.tolist():
+            row = first[ids[index].as_py()]
+            if row < batch.rows[index]:
+                yield index, row
 
 
 def _keys(ids: pa.Array) -> I64:
@@ -187,7 +187,7 @@ class Places:
             self._order = np.argsort(values, kind="stable")
             self._sorted = values[self._order]
         else:
-            self._of = {text: place for place, text in enumerate(ids.to_pylist())}
+            self._of = {text: index for index, text in enumerate(ids.to_pylist())}
 
     def find(self, ids: pa.Array) -> I64:
         """Return the place of each id, -1 for one that isn't in the list."""
@@ -207,6 +207,6 @@ class Places:
         values = ids.fill_null(0).to_numpy(zero_copy_only=False)
         if not len(self._sorted):
             return np.full(len(values), -1)
-        place = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
-        found = known & (self._sorted[place] == values)
-        return np.where(found, self._order[place], -1)
+        at = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
+        hits = known & (self._sorted[at] == values)
+        return np.where(hits, self._order[at], -1)

@@ -26,19 +26,19 @@ _HINTED = 1000
 """Ids that are compared with an unknown one for a hint."""
 
 
-def as_id(given: Any, noun: str = "subscription") -> Id:
+def as_id(value: Any, noun: str = "subscription") -> Id:
     """Return an id as a Python integer or text."""
-    if isinstance(given, str):
-        if not given:
+    if isinstance(value, str):
+        if not value:
             raise UsageError(
                 f"the id of {_a(noun)} is an integer, or a text of at least one character\n"
                 "  given: ''\n  hint: give it an id"
             )
-        if not given.isascii():
-            _check_text(given, noun)
-        return str(given)
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        number = int(given)
+        if not value.isascii():
+            _check_text(value, noun)
+        return str(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
         if INT64_MIN <= number <= INT64_MAX:
             return number
         raise UsageError(
@@ -47,16 +47,16 @@ def as_id(given: Any, noun: str = "subscription") -> Id:
         )
     raise UsageError(
         f"the id of {_a(noun)} is an integer or a text; "
-        f"given: {type(given).__name__} {abbreviate(given)}"
+        f"given: {type(value).__name__} {abbreviate(value)}"
     )
 
 
-def _check_text(given: str, noun: str) -> None:
+def _check_text(text: str, noun: str) -> None:
     try:
-        given.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the id of {_a(noun)} is a text that UTF-8 can carry; given: {given!r}, which has a "
+            f"the id of {_a(noun)} is a text that UTF-8 can carry; given: {text!r}, which has a "
             "lone surrogate\n  hint: remove or replace that character"
         ) from None
 
@@ -98,7 +98,7 @@ class Members:
     def _rows(self) -> dict[Id, int]:
         column, self._column = self._column, None
         assert column is not None
-        return {one: row for row, one in enumerate(column.to_pylist())}
+        return {id_: row for row, id_ in enumerate(column.to_pylist())}
 
     def __len__(self) -> int:
         return len(self._rows) if self._column is None else len(self._column)
@@ -106,11 +106,11 @@ class Members:
     def __iter__(self) -> Iterator[Id]:
         return iter(self._rows)
 
-    def __contains__(self, given: object) -> bool:
+    def __contains__(self, subscription: object) -> bool:
         # True and 1.0 equal the integer 1, but are no ids.
-        if not isinstance(given, str | int | np.integer) or isinstance(given, bool):
+        if not isinstance(subscription, str | int | np.integer) or isinstance(subscription, bool):
             return False
-        return given in self._rows
+        return subscription in self._rows
 
     def items(self) -> Iterable[tuple[Id, int]]:
         """Return pairs of id and row."""
@@ -120,25 +120,25 @@ class Members:
         """Return the rows, in the order of the ids."""
         return self._rows.values()
 
-    def new(self, given: Any, remedy: str = "use replace()") -> Id:
+    def new(self, subscription: Any, remedy: str = "use replace()") -> Id:
         """Return the id of a new member; reject one that exists or is of the other kind."""
-        new = as_id(given, self.noun)
+        new = as_id(subscription, self.noun)
         self.check_kind(new)
         if new in self._rows:
             raise DuplicateIdError(f"{self.noun} {new!r} already exists; {remedy}")
         return new
 
-    def new_many(self, given: Iterable[Any] | pa.Array) -> list[Id]:
+    def new_many(self, subscriptions: Iterable[Any] | pa.Array) -> list[Id]:
         """Return the ids of new members; reject all of them if one can't be.
 
         An Arrow array, as `Boxes` have it, holds nothing but ids of one kind.
         """
-        if isinstance(given, pa.Array):
-            ids: list[Id] = given.to_pylist()
+        if isinstance(subscriptions, pa.Array):
+            ids: list[Id] = subscriptions.to_pylist()
             if ids:
                 self.check_kind(ids[0])
         else:
-            ids = [as_id(one, self.noun) for one in given]
+            ids = [as_id(subscription, self.noun) for subscription in subscriptions]
             self.check_kinds(ids)
         known = next((id_ for id_ in ids if id_ in self._rows), None)
         if known is not None:
@@ -146,18 +146,18 @@ class Members:
         _check_distinct(ids, "added")
         return ids
 
-    def known_many(self, given: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
+    def known_many(self, subscriptions: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
         """Return members and their rows, each once; reject all of them if one is unknown."""
-        ids = self.listed(given)
+        ids = self.listed(subscriptions)
         rows = [self.row(id_) for id_ in ids]
         _check_distinct(ids, "replaced")
         return ids, rows
 
-    def either(self, given: Any) -> tuple[Id, int | None]:
+    def either(self, subscription: Any) -> tuple[Id, int | None]:
         """Return an id and its row, `None` if it isn't a member; reject one of the other kind."""
-        one = as_id(given, self.noun)
-        self.check_kind(one)
-        return one, self._rows.get(one)
+        id_ = as_id(subscription, self.noun)
+        self.check_kind(id_)
+        return id_, self._rows.get(id_)
 
     def either_many(self, given: pa.Array) -> tuple[list[Id], list[int | None]]:
         """Return ids, each once, and their rows, as `either` does; all or none."""
@@ -167,17 +167,21 @@ class Members:
         _check_distinct(ids, "changed")
         return ids, [self._rows.get(id_) for id_ in ids]
 
-    def row(self, given: Any) -> int:
+    def row(self, subscription: Any) -> int:
         """Return the row of a member."""
-        if given in self:
-            return self._rows[given]
-        raise UnknownIdError(f"no {self.noun} {given!r}: {self.hint(given)}")
+        if subscription in self:
+            return self._rows[subscription]
+        raise UnknownIdError(f"no {self.noun} {subscription!r}: {self.hint(subscription)}")
 
-    def hint(self, given: Any) -> str:
+    def hint(self, subscription: Any) -> str:
         """Return which members may be meant by an id that isn't one."""
-        if self.kind is not None and isinstance(given, str | int) and type(given) is not self.kind:
+        if (
+            self.kind is not None
+            and isinstance(subscription, str | int)
+            and type(subscription) is not self.kind
+        ):
             return f"the ids of this set are {self._kinds}"
-        return did_you_mean(str(given), [str(one) for one in islice(self._rows, _HINTED)])
+        return did_you_mean(str(subscription), [str(id_) for id_ in islice(self._rows, _HINTED)])
 
     def bind(self, new: Id, row: int) -> None:
         """Bind a checked id to a row; a member is bound again."""
@@ -190,15 +194,15 @@ class Members:
             self.kind = type(ids[0])
             self._rows.update(zip(ids, rows, strict=True))
 
-    def release(self, given: Any) -> int:
+    def release(self, subscription: Any) -> int:
         """Forget a member; return the row that it had."""
-        row = self.row(given)
-        del self._rows[given]
+        row = self.row(subscription)
+        del self._rows[subscription]
         return row
 
-    def release_many(self, given: Iterable[Any]) -> list[int]:
+    def release_many(self, subscriptions: Iterable[Any]) -> list[int]:
         """Forget members, each once; return their rows. Nothing is forgotten if one is unknown."""
-        rows = {one: self.row(one) for one in self.listed(given)}
+        rows = {subscription: self.row(subscription) for subscription in self.listed(subscriptions)}
         self.forget(rows)
         return list(rows.values())
 
@@ -207,15 +211,15 @@ class Members:
         for id_ in ids:
             self._rows.pop(id_, None)
 
-    def listed(self, given: Any) -> list[Any]:
+    def listed(self, subscriptions: Any) -> list[Any]:
         """Return a list of ids as it is given; reject a single one: a text is no list."""
-        if isinstance(given, pa.Array | pa.ChunkedArray):
-            return list(given.to_pylist())
-        if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-            return list(given)
+        if isinstance(subscriptions, pa.Array | pa.ChunkedArray):
+            return list(subscriptions.to_pylist())
+        if isinstance(subscriptions, Iterable) and not isinstance(subscriptions, str | bytes):
+            return list(subscriptions)
         raise UsageError(
             f"a list of {self.noun}s is expected\n"
-            f"  given: {type(given).__name__} {abbreviate(given)}\n"
+            f"  given: {type(subscriptions).__name__} {abbreviate(subscriptions)}\n"
             "  hint: put a single id into a list"
         )
 
@@ -245,5 +249,5 @@ def _check_distinct(ids: list[Id], done: str) -> None:
         raise DuplicateIdError(f"duplicate id {twice!r}; nothing was {done}")
 
 
-def _one_kind(given: str) -> str:
-    return f"all ids of a set are integers, or all are texts; given: {given}"
+def _one_kind(kind: str) -> str:
+    return f"all ids of a set are integers, or all are texts; given: {kind}"

@@ -206,16 +206,16 @@ def _with_room(
 def _spread(table: I64, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
     """Write the boxes of these rows, in this order, densely, while other threads may run."""
     bounds = opened(table, Bounds)
-    place = 0
+    at = 0
     for row in range(len(rows)):
         for box in range(bounds.first_box[rows[row]], bounds.first_box[rows[row] + 1]):
-            lo[place] = -np.inf
-            hi[place] = np.inf
-            owner[place] = row
+            lo[at] = -np.inf
+            hi[at] = np.inf
+            owner[at] = row
             for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
-                lo[place, bounds.axis[term]] = bounds.lo[term]
-                hi[place, bounds.axis[term]] = bounds.hi[term]
-            place += 1
+                lo[at, bounds.axis[term]] = bounds.lo[term]
+                hi[at, bounds.axis[term]] = bounds.hi[term]
+            at += 1
 
 
 def bounds_of(rows: RowArrays, wanted: I64, dimensions: int) -> tuple[F64, F64, I32]:

@@ -16,7 +16,7 @@ def column_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:
 
     may_ignore   whether the caller has an option to ignore such columns
     """
-    folded = {one.casefold(): one for one in known}
+    folded = {column.casefold(): column for column in known}
     close = get_close_matches(name.casefold(), list(folded), n=1, cutoff=_TYPO)
     if not close:
         return unknown_hint(name, known, may_ignore=may_ignore)

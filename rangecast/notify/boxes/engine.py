@@ -59,8 +59,8 @@ class BoxEngine(BoardEngine):
         """Return the boxes of a filter; without one, of everything."""
         if not where:
             where = ("true",)
-        given = where[0] if len(where) == 1 else where
-        return np.concatenate(as_filter(given, self.space).arrays(), axis=1)
+        shown = where[0] if len(where) == 1 else where
+        return np.concatenate(as_filter(shown, self.space).arrays(), axis=1)
 
     def add_region(self, region: F64) -> int:
         first, *others = [self.tree.add(point) for point in region]
@@ -81,12 +81,12 @@ class BoxEngine(BoardEngine):
         return [int(part[0]) for part in parts]
 
     def remove_region(self, row: int) -> None:
-        for each in self.rows_of(row):
-            self.tree.remove(each)
+        for row_ in self.rows_of(row):
+            self.tree.remove(row_)
         self._more.pop(row, None)
 
     def bounds(self, row: int) -> F64:
-        return self.tree.tree.at[[self.tree.entry(each) for each in self.rows_of(row)]]
+        return self.tree.tree.at[[self.tree.entry(row_) for row_ in self.rows_of(row)]]
 
     def regions(self, rows: list[int]) -> Regions:
         boxes = [self.bounds(row) for row in rows]
@@ -121,7 +121,7 @@ class BoxEngine(BoardEngine):
         return self.objects.of(slots)
 
     def positions(self, at: F64) -> list[dict[str, Any]]:
-        return [values_of(self.space, place) for place in at.tolist()]
+        return [values_of(self.space, position) for position in at.tolist()]
 
     def place(self, slot: int) -> tuple[float, ...]:
         return tuple(self.objects.of([slot])[0][0].tolist())
@@ -187,7 +187,7 @@ class BoxEngine(BoardEngine):
         if self.options.is_dense:
             return "dense", f"from the objects alone; beyond {MAX_DENSE:,} boxes, like sparse"
         sample = self.objects.of(slots[:: max(1, len(slots) // _SAMPLED)])[0]
-        near = sum(self._painter.near(self.tree, place) for place in sample) / max(1, len(sample))
+        near = sum(self._painter.near(self.tree, index) for index in sample) / max(1, len(sample))
         few = self._painter.few
         why = f"an object lies in {near:,.0f} interests, as {len(sample):,} objects say"
         if near > few:

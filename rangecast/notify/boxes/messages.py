@@ -59,22 +59,22 @@ class BoxMessages(Messages):
         """The least bounds, lower and then upper, that each message goes to; then the largest."""
         return self.tile
 
-    def _item(self, place: int) -> BoxMessage:
+    def _item(self, index: int) -> BoxMessage:
         assert self.space is not None
         d = len(self.space)
-        tile = self.tile[place].tolist()
+        tile = self.tile[index].tolist()
         low_from, high_from, low_to, high_to = (tile[d * i : d * i + d] for i in range(4))
         return BoxMessage(
-            int(self.seq[place]),
-            int(self.ordinal[place]),
-            self.objects[place],
-            values_of(self.space, self.position[place].tolist()),
-            float(self.value[place]),
+            int(self.seq[index]),
+            int(self.ordinal[index]),
+            self.objects[index],
+            values_of(self.space, self.position[index].tolist()),
+            float(self.value[index]),
             low_from,
             low_to,
             high_from,
             high_to,
-            int(self.arrival[place]),
+            int(self.arrival[index]),
         )
 
     def table(self) -> pa.Table:
@@ -90,19 +90,19 @@ class BoxMessages(Messages):
             columns[attribute.name] = decode(attribute, self.position[:, axis])
         columns["value"] = self.value
         for axis, name in enumerate(self.space.names):
-            for place, bound in zip((0, 2, 1, 3), BOUNDS, strict=True):
-                columns[f"{name}_{bound}"] = self.tile[:, d * place + axis]
+            for column, bound in zip((0, 2, 1, 3), BOUNDS, strict=True):
+                columns[f"{name}_{bound}"] = self.tile[:, d * column + axis]
         return pa.table(columns | {"arrival": self.arrival})
 
 
 BOUNDS = ("low_from", "low_to", "high_from", "high_to")
 
 
-def values_of(space: Space, place: Sequence[float]) -> dict[str, Any]:
+def values_of(space: Space, bounds: Sequence[float]) -> dict[str, Any]:
     """Return a place as values by attribute."""
     return {
         attribute.name: None if at == MISSING else attribute.value(at)
-        for attribute, at in zip(space, place, strict=True)
+        for attribute, at in zip(space, bounds, strict=True)
     }
 
 

@@ -65,9 +65,9 @@ class BoxPainter:
         if self._most is not None:
             n = self._paint_dense(objects, row, y, self._most)
             if n >= 0:
-                found = self._most.arrays
-                order = np.argsort(found.rival[:n], kind="stable")
-                return found.rival[order], found.bounds[order]
+                arrays = self._most.arrays
+                order = np.argsort(arrays.rival[:n], kind="stable")
+                return arrays.rival[order], arrays.bounds[order]
             self.work[TOO_MANY] += 1
         return self.affected(objects, interests, row, y, exposes=True)
 
@@ -120,10 +120,10 @@ class BoxPainter:
             n = merge_tiles(interests.table, tiles.table, order, out.table, self.work)
         return out.arrays.rival[:n].copy(), out.arrays.bounds[:n].copy()
 
-    def near(self, interests: Points, place: F64) -> int:
+    def near(self, interests: Points, position: F64) -> int:
         """Return how many interests hold a place."""
         within = np.empty(4 * self._d)
-        holding(place, within)
+        holding(position, within)
         return count_in(interests.table, within, interests.count)
 
     def concerned(self, objects: Points, interests: Points, row: int, y: float) -> I32:
@@ -154,8 +154,8 @@ class BoxPainter:
         _, ys, arrivals = after.of(sent)
         worse = ys > olds[sent]  # no if nothing changed
         order = np.lexsort((-arrivals, np.where(worse, -ys, 0), ~worse))
-        place = np.argsort(order)
-        by_object = np.lexsort((whose, place[back]))
+        rank = np.argsort(order)
+        by_object = np.lexsort((whose, rank[back]))
         whose, what = whose[by_object], what[by_object]
         self._room(len(what))
         n = tiles_of_needs(interests.table, whose, what, self._tiles.table)

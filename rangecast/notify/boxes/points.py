@@ -158,9 +158,9 @@ class Points:
         tree = self.tree
         block = ~int(tree.child[tree.home[row]])
         while True:
-            found = np.flatnonzero(tree.row[LEAF * block : LEAF * block + LEAF] == row)
-            if len(found):
-                return LEAF * block + int(found[0])
+            slots = np.flatnonzero(tree.row[LEAF * block : LEAF * block + LEAF] == row)
+            if len(slots):
+                return LEAF * block + int(slots[0])
             block = int(tree.after[block])
 
     def of(self, rows: npt.ArrayLike) -> tuple[F64, F64, I64]:

@@ -165,13 +165,13 @@ def _in_order(rivals: Rivals, n: int, p: F64, floor_y: float, floor_arrival: int
     while gap:  # Shell's
         for i in range(gap, n):
             c = order[i]
-            place = i
-            while place >= gap and below(
-                y[c], arrival[c], y[order[place - gap]], arrival[order[place - gap]]
+            slot = i
+            while slot >= gap and below(
+                y[c], arrival[c], y[order[slot - gap]], arrival[order[slot - gap]]
             ):
-                order[place] = order[place - gap]
-                place -= gap
-            order[place] = c
+                order[slot] = order[slot - gap]
+                slot -= gap
+            order[slot] = c
         gap = 1 if gap == 2 else gap * 5 // 11
     old_at, old_y = at[:n].copy(), y[:n].copy()
     old_arrival, old_row = arrival[:n].copy(), row[:n].copy()

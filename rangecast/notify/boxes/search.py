@@ -53,12 +53,12 @@ def best_of(
                 if not inside:
                     continue
                 n = min(n + 1, k)
-                place = n - 1
-                while place and below(y[e], arrival[e], ys[place - 1], arrivals[place - 1]):
-                    rows[place], ys[place] = rows[place - 1], ys[place - 1]
-                    arrivals[place] = arrivals[place - 1]
-                    place -= 1
-                rows[place], ys[place], arrivals[place] = row[e], y[e], arrival[e]
+                slot = n - 1
+                while slot and below(y[e], arrival[e], ys[slot - 1], arrivals[slot - 1]):
+                    rows[slot], ys[slot] = rows[slot - 1], ys[slot - 1]
+                    arrivals[slot] = arrivals[slot - 1]
+                    slot -= 1
+                rows[slot], ys[slot], arrivals[slot] = row[e], y[e], arrival[e]
                 if n == k:
                     limit_y, limit_arrival = ys[k - 1], arrivals[k - 1]
             left -= LEAF
@@ -152,7 +152,7 @@ def entries_in(table: I64, within: F64, entries: I32) -> int:
 
 
 @jit
-def foreign_within(tree: KdTree, within: F64, one: F64, two: F64, stack: I32) -> int:
+def foreign_within(tree: KdTree, within: F64, box: F64, two: F64, stack: I32) -> int:
     """Return an entry within bounds that lies in neither of two others, -1 if there is none."""
     at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
     stack[0] = 0
@@ -168,7 +168,7 @@ def foreign_within(tree: KdTree, within: F64, one: F64, two: F64, stack: I32) ->
         in_one = in_two = True
         for j in range(d):
             low, high = bounds[node, j], bounds[node, d + j]
-            in_one &= one[j] <= low and high <= one[d + j]
+            in_one &= box[j] <= low and high <= box[d + j]
             in_two &= two[j] <= low and high <= two[d + j]
         if in_one or in_two:
             continue
@@ -187,7 +187,7 @@ def foreign_within(tree: KdTree, within: F64, one: F64, two: F64, stack: I32) ->
                     continue
                 in_one = in_two = True
                 for j in range(d):
-                    in_one &= one[j] <= at[e, j] <= one[d + j]
+                    in_one &= box[j] <= at[e, j] <= box[d + j]
                     in_two &= two[j] <= at[e, j] <= two[d + j]
                 if not in_one and not in_two:
                     return e

@@ -50,15 +50,15 @@ def _deliver(
     tile: F64,
     arrivals: I64,
     ys: F64,
-    found: I32,
+    reached: I32,
     received: I64,
 ) -> None:
     """Apply messages to the lists that they reach, and count them for each list."""
     tree = opened(tree_table, KdTree)
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     for i in range(len(arrival)):
-        for j in range(entries_within(tree, tile[i], found, stack)):
-            row = tree.row[found[j]]
+        for j in range(entries_within(tree, tile[i], reached, stack)):
+            row = tree.row[reached[j]]
             received[row] += 1
             apply_message(arrivals, ys, row, arrival[i], y[i])
 
@@ -84,9 +84,9 @@ class BoxLists(InterestLists):
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages of which only these columns are known; the lowest y ranks first."""
-        found = np.empty(self._interests.count, np.int32)
+        reached = np.empty(self._interests.count, np.int32)
         lists = self.arrivals, self.ys
-        _deliver(self._interests.table, arrival, y, tile, *lists, found, self.received)
+        _deliver(self._interests.table, arrival, y, tile, *lists, reached, self.received)
 
     def reached(self, tile: F64) -> I32:
         """Return the rows of the lists that messages with these tiles go to."""

@@ -76,8 +76,8 @@ class LineEngine(BoardEngine):
         """Return the range of an interest; reject an empty one."""
         region = self.boxes(where)
         if region[0, 0] > region[0, 1]:
-            given = f"{where[0]!r} is above {where[1]!r}"
-            raise UsageError(f"interest {interest!r} is empty: {given}")
+            shown = f"{where[0]!r} is above {where[1]!r}"
+            raise UsageError(f"interest {interest!r} is empty: {shown}")
         return region
 
     def add_region(self, region: F64) -> int:

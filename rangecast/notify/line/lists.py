@@ -22,7 +22,7 @@ def _deliver(
     tile: F64,
     arrivals: I64,
     ys: F64,
-    found: I32,
+    reached: I32,
     received: I64,
     stack: I32,
 ) -> None:
@@ -30,10 +30,10 @@ def _deliver(
     tree = opened(tree_table, Tree)
     for i in range(len(arrival)):
         l0, r1 = np.nextafter(tile[i, 0], np.inf), np.nextafter(tile[i, 3], -np.inf)
-        n = rows_within(tree, row, l0, tile[i, 1], tile[i, 2], r1, found, stack)
+        n = rows_within(tree, row, l0, tile[i, 1], tile[i, 2], r1, reached, stack)
         for j in range(n):
-            received[found[j]] += 1
-            apply_message(arrivals, ys, found[j], arrival[i], y[i])
+            received[reached[j]] += 1
+            apply_message(arrivals, ys, reached[j], arrival[i], y[i])
 
 
 @jit
@@ -60,7 +60,7 @@ class Lists(InterestLists):
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages of which only these columns are known; the lowest y ranks first."""
         _, row, _ = self._interests.entries()
-        found, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
+        reached, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
         _deliver(
             self._interests.table,
             row,
@@ -69,7 +69,7 @@ class Lists(InterestLists):
             tile,
             self.arrivals,
             self.ys,
-            found,
+            reached,
             self.received,
             stack,
         )
@@ -79,8 +79,8 @@ class Lists(InterestLists):
         inside = np.stack(
             [np.nextafter(tile[:, 0], np.inf), *tile.T[1:3], np.nextafter(tile[:, 3], -np.inf)], 1
         )
-        found = [self._interests.within(*ends) for ends in inside.tolist()]
-        return np.concatenate([np.zeros(0, np.int32), *found])
+        rows = [self._interests.within(*ends) for ends in inside.tolist()]
+        return np.concatenate([np.zeros(0, np.int32), *rows])
 
     def _look_up(self, objects: Objects) -> None:
         _, row, nodes = self._interests.entries()

@@ -137,10 +137,10 @@ class Objects:
 
         Those at x count too, whichever side is asked for.
         """
-        found = np.empty(k + 1)
+        values = np.empty(k + 1)
         start = math.nextafter(x, -math.inf) if east else x
-        n = nearest(self.table, start, y, arrival, east, found)
-        return tuple(found[1 : n + 1].tolist())
+        n = nearest(self.table, start, y, arrival, east, values)
+        return tuple(values[1 : n + 1].tolist())
 
     def next_best(
         self, lo: float, hi: float, key: tuple[float, int], limit: tuple[float, int]

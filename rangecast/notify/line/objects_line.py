@@ -215,7 +215,7 @@ def _below(y: float, arrival: int, other_y: float, other_arrival: int) -> bool:
 
 
 @jit
-def first_west(line: Line, x: float, y: float, arrival: int, k: int, found: F64) -> int:
+def first_west(line: Line, x: float, y: float, arrival: int, k: int, values: F64) -> int:
     """Write where the nearest k objects at or west of x with a key below this one lie.
 
     found[0] becomes x, found[1 ..] the places from near to far, then -inf. Returns how many.
@@ -223,13 +223,13 @@ def first_west(line: Line, x: float, y: float, arrival: int, k: int, found: F64)
     """
     xs, ys, arrivals, count = line.x, line.y, line.arrival, line.held
     best_y, best_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
-    found[0] = x
+    values[0] = x
     n = 0
     block = _block_of(line.min_x, x)
     while n < k:
         p = BLOCK * block + count[block] - 1
         while p >= BLOCK * block and n < k:
-            found[n + 1] = xs[p]
+            values[n + 1] = xs[p]
             n += _below(ys[p], arrivals[p], y, arrival) and xs[p] <= x
             p -= 1
         node = blocks + block
@@ -245,23 +245,23 @@ def first_west(line: Line, x: float, y: float, arrival: int, k: int, found: F64)
             node -= not _below(best_y[node], best_arrival[node], y, arrival)
         block = node - blocks
     for j in range(n + 1, k + 1):
-        found[j] = -np.inf
+        values[j] = -np.inf
     return n
 
 
 @jit
-def first_east(line: Line, x: float, y: float, arrival: int, k: int, found: F64) -> int:
+def first_east(line: Line, x: float, y: float, arrival: int, k: int, values: F64) -> int:
     """Do the same for objects east of x, not at it, padded with inf."""
     xs, ys, arrivals, count = line.x, line.y, line.arrival, line.held
     best_y, best_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
-    found[0] = x
+    values[0] = x
     n = 0
     block = _block_of(line.min_x, x)
     while n < k:
         p = BLOCK * block
         end = p + count[block]
         while p < end and n < k:
-            found[n + 1] = xs[p]
+            values[n + 1] = xs[p]
             n += _below(ys[p], arrivals[p], y, arrival) and xs[p] > x
             p += 1
         node = blocks + block
@@ -277,7 +277,7 @@ def first_east(line: Line, x: float, y: float, arrival: int, k: int, found: F64)
             node += not _below(best_y[node], best_arrival[node], y, arrival)
         block = node - blocks
     for j in range(n + 1, k + 1):
-        found[j] = np.inf
+        values[j] = np.inf
     return n
 
 
@@ -364,11 +364,11 @@ def best_in(table: I64, lo: float, hi: float, slots: I32, ys: F64, arrivals: I64
 
 
 @jit
-def nearest(table: I64, x: float, y: float, arrival: int, east: bool, found: F64) -> int:
+def nearest(table: I64, x: float, y: float, arrival: int, east: bool, values: F64) -> int:
     """Call `first_east` or `first_west` for as many objects as there is room."""
     if east:
-        return first_east(opened(table, Line), x, y, arrival, len(found) - 1, found)
-    return first_west(opened(table, Line), x, y, arrival, len(found) - 1, found)
+        return first_east(opened(table, Line), x, y, arrival, len(values) - 1, values)
+    return first_west(opened(table, Line), x, y, arrival, len(values) - 1, values)
 
 
 @jit

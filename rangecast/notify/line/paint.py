@@ -136,9 +136,11 @@ def paint_changes(
             tiles = gather(scratch.tiles, tiles, groups)
             if uses_interests:
                 tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
-            came, place, value = line.arrival[p], line.x[p], line.y[p]
-            n = post_tiles(scratch, tiles, out, n, event, cursor, line.slot[p], came, place, value)
-            pass_by(scratch, k, x, place)
+            came, position, value = line.arrival[p], line.x[p], line.y[p]
+            n = post_tiles(
+                scratch, tiles, out, n, event, cursor, line.slot[p], came, position, value
+            )
+            pass_by(scratch, k, x, position)
             sweep[SWEPT_Y], cursor[ARRIVAL] = value, came
         if not cursor[SWEEPING]:
             change(line, slot, y)

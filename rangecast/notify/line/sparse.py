@@ -120,17 +120,17 @@ def merge_tiles(
         work[SNAP] += 1
         if tile.l1 < sweep[LEAST] or tile.r0 > sweep[LARGEST]:
             continue
-        found, whole = NONE, False
+        hit, whole = NONE, False
         if n and tile.r0 <= last_tile.r1 < tile.r1:  # what lies higher prevents more merges
             higher = Rectangle(tile.l0, tile.l1, np.nextafter(last_tile.r1, np.inf), tile.r1)
-            found = search(tree, frontier, higher, NONE, True, 0)
-        if not _is_area(found):
-            found = search(tree, frontier, tile, NONE, True, 0)
-        if not _is_area(found):
+            hit = search(tree, frontier, higher, NONE, True, 0)
+        if not _is_area(hit):
+            hit = search(tree, frontier, tile, NONE, True, 0)
+        if not _is_area(hit):
             continue
         apart, side = n == 0, 0
         while not apart and side < 2:
-            area = _likely_foreign(side, last, last_tile, found, tile)
+            area = _likely_foreign(side, last, last_tile, hit, tile)
             if _is_area(area):
                 work[PROBE] += 1
                 apart = _is_area(search(tree, frontier, area, NONE, True, 0))
@@ -138,23 +138,23 @@ def merge_tiles(
         if not apart:
             if not last_whole:
                 last, last_whole = search(tree, frontier, last_tile, last, False, 0), True
-            found, whole = search(tree, frontier, tile, found, False, 0), True
+            hit, whole = search(tree, frontier, tile, hit, False, 0), True
         side = 0
         while not apart and side < 5:
-            area = _foreign(side, last, found)
+            area = _foreign(side, last, hit)
             if _is_area(area):
                 work[PROBE] += 1
                 apart = _is_area(search(tree, frontier, area, NONE, True, 0))
             side += 1
         if not apart:
-            last = last_tile = _around(last, found)
+            last = last_tile = _around(last, hit)
             continue
         if n:
             if not last_whole:
                 last = search(tree, frontier, last_tile, last, False, 0)
             _write(tiles[n - 1], last)
         n += 1
-        last, last_whole, last_tile = found, whole, found if whole else tile
+        last, last_whole, last_tile = hit, whole, hit if whole else tile
     if n:
         if not last_whole:
             last = search(tree, frontier, last_tile, last, False, 0)

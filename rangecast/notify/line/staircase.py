@@ -66,19 +66,19 @@ def look_around(line: Line, x: float, y: float, arrival: int, k: int, scratch: S
 
 
 @jit
-def pass_by(scratch: Scratch, k: int, x: float, place: float) -> None:
-    """Move the object at x behind one at `place`, which joins the lists."""
+def pass_by(scratch: Scratch, k: int, x: float, position: float) -> None:
+    """Move the object at x behind one at `position`, which joins the lists."""
     at = k
-    if place <= x:
-        while at > 1 and scratch.west[at - 1] < place:
+    if position <= x:
+        while at > 1 and scratch.west[at - 1] < position:
             scratch.west[at] = scratch.west[at - 1]
             at -= 1
-        scratch.west[at] = place
+        scratch.west[at] = position
     else:
-        while at > 1 and scratch.east[at - 1] > place:
+        while at > 1 and scratch.east[at - 1] > position:
             scratch.east[at] = scratch.east[at - 1]
             at -= 1
-        scratch.east[at] = place
+        scratch.east[at] = position
 
 
 @jit
@@ -102,24 +102,24 @@ def steps_of(scratch: Scratch, k: int, steps: F64) -> int:
 
 
 @jit
-def combine(one: F64, m: int, two: F64, n: int, both: bool, out: F64) -> int:
+def combine(other: F64, m: int, two: F64, n: int, both: bool, out: F64) -> int:
     """Write the steps of an intersection (`both`) or of a union; return how many there are."""
     i = j = count = 0
     while i < m or j < n:
         if both and (i == m or j == n):
             break
-        first = j == n or (i < m and one[i, 0] >= two[j, 0])
-        left = one[i, 0] if first else two[j, 0]
+        first = j == n or (i < m and other[i, 0] >= two[j, 0])
+        left = other[i, 0] if first else two[j, 0]
         if i == m:
             right = two[j, 1]
         elif j == n:
-            right = one[i, 1]
+            right = other[i, 1]
         elif both:
-            right = min(one[i, 1], two[j, 1])
+            right = min(other[i, 1], two[j, 1])
         else:
-            right = max(one[i, 1], two[j, 1])
+            right = max(other[i, 1], two[j, 1])
         count = _add_step(out, count, left, right)
-        if i < m and one[i, 0] == left:
+        if i < m and other[i, 0] == left:
             i += 1
         if j < n and two[j, 0] == left:
             j += 1
@@ -134,39 +134,39 @@ def _turn(tiles: F64, n: int) -> None:
 
 
 @jit
-def tile_difference(x: float, one: F64, m: int, two: F64, n: int, tiles: F64) -> int:
+def tile_difference(x: float, other: F64, m: int, two: F64, n: int, tiles: F64) -> int:
     """Tile what lies in the first steps but not in the second; n = 0 tiles all of the first."""
     j = count = 0
     above = x
     for i in range(m):
         while True:
             bottom = two[j, 1] if j < n else x
-            left = max(one[i, 0], two[j, 0]) if j < n else one[i, 0]
-            if bottom < one[i, 1]:
+            left = max(other[i, 0], two[j, 0]) if j < n else other[i, 0]
+            if bottom < other[i, 1]:
                 last = count - 1
                 if (
                     count
                     and tiles[last, 0] == above
                     and tiles[last, 2] == bottom
-                    and tiles[last, 3] == one[i, 1]
+                    and tiles[last, 3] == other[i, 1]
                 ):
                     tiles[last, 0] = left
                 else:
                     tiles[count, 0], tiles[count, 1] = left, above
-                    tiles[count, 2], tiles[count, 3] = bottom, one[i, 1]
+                    tiles[count, 2], tiles[count, 3] = bottom, other[i, 1]
                     count += 1
             above = left
             if j < n and two[j, 0] == left:
                 j += 1
-            if left == one[i, 0]:
+            if left == other[i, 0]:
                 break
     _turn(tiles, count)
     return count
 
 
 @jit
-def tile_gain(scratch: Scratch, k: int, x: float, place: float) -> int:
-    """Tile the interests whose list loses the object at x to the one at `place`, passing it now.
+def tile_gain(scratch: Scratch, k: int, x: float, position: float) -> int:
+    """Tile the interests whose list loses the object at x to the one at `position`, passing it now.
 
     These hold both, and exactly k - 1 objects that are better than both.
     """
@@ -175,10 +175,10 @@ def tile_gain(scratch: Scratch, k: int, x: float, place: float) -> int:
         a, b = k - 1 - turn, turn
         left_outer, left_inner = scratch.west[a + 1], scratch.west[a]
         right_inner, right_outer = scratch.east[b], scratch.east[b + 1]
-        if place > x:
-            right_inner = max(right_inner, place)
+        if position > x:
+            right_inner = max(right_inner, position)
         else:
-            left_inner = min(left_inner, place)
+            left_inner = min(left_inner, position)
         if left_outer < left_inner and right_inner < right_outer:
             tiles = scratch.tiles
             tiles[count, 0], tiles[count, 1] = left_outer, left_inner

@@ -39,8 +39,8 @@ class LineTables(BoardTables):
         ends = np.stack(closed_range(*rows.bounds(POSITION)), axis=1)[rows.good]
         return Regions(ends, np.ones(len(ends), np.int64))
 
-    def _position(self, place: list[float]) -> float:
-        return place[0]
+    def _position(self, position: list[float]) -> float:
+        return position[0]
 
     @property
     def tile_names(self) -> Sequence[str]:

@@ -186,7 +186,7 @@ def search(
                 depth += 2
                 continue
             first = np.uint64(LEAF * ~children[node])
-            found = False  # all at once, so that few leaves need the slower loop below
+            is_hit = False  # all at once, so that few leaves need the slower loop below
             for j in range(_LEAF):
                 e = first + j
                 lies_inside = (
@@ -201,8 +201,8 @@ def search(
                     | (entries_low_r[e] < lowest)
                     | (entries_high_r[e] > highest)
                 )
-                found |= lies_inside & widens
-            if not found:
+                is_hit |= lies_inside & widens
+            if not is_hit:
                 continue
             for j in range(_LEAF):
                 e = first + j
@@ -232,10 +232,10 @@ def rows_within(
     l1: float,
     r0: float,
     r1: float,
-    found: I32,
+    rows: I32,
     stack: I32,
 ) -> int:
-    """Write the rows of a region until `found` is full; return how many there are in all."""
+    """Write the rows of a region until `rows` is full; return how many there are in all."""
     stack[0] = 0
     depth, n = 1, 0
     while depth:
@@ -245,7 +245,7 @@ def rows_within(
             continue
         bounds = tree.bounds[node]
         inside = bounds[0] >= l0 and bounds[1] <= l1 and bounds[2] >= r0 and bounds[3] <= r1
-        if inside and n >= len(found):
+        if inside and n >= len(rows):
             n += tree.size[node]
         elif tree.child[node] >= 0:
             stack[depth], stack[depth + 1] = tree.child[node] + 1, tree.child[node]
@@ -259,18 +259,18 @@ def rows_within(
                     and tree.high_r[e] >= r0
                     and tree.low_r[e] <= r1
                 ):
-                    if n < len(found):
-                        found[n] = row[e]
+                    if n < len(rows):
+                        rows[n] = row[e]
                     n += 1
     return n
 
 
 @jit
 def rows_in(
-    table: I64, row: I32, l0: float, l1: float, r0: float, r1: float, found: I32, stack: I32
+    table: I64, row: I32, l0: float, l1: float, r0: float, r1: float, rows: I32, stack: I32
 ) -> int:
     """Write the rows of a region, as `rows_within` does."""
-    return rows_within(opened(table, Tree), row, l0, l1, r0, r1, found, stack)
+    return rows_within(opened(table, Tree), row, l0, l1, r0, r1, rows, stack)
 
 
 @jit

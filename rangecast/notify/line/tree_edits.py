@@ -52,9 +52,9 @@ def _select(order: I32, begin: int, end: int, nth: int, keys: F64, rows: I32) ->
     while begin < end:
         middle = (begin + end) >> 1
         for low, high in ((begin, middle), (begin, end), (middle, end)):
-            one, two = order[low], order[high]
-            if _before(keys[two], rows[two], keys[one], rows[one]):
-                order[low], order[high] = two, one
+            first, two = order[low], order[high]
+            if _before(keys[two], rows[two], keys[first], rows[first]):
+                order[low], order[high] = two, first
         key, row = keys[order[middle]], rows[order[middle]]
         i, j = begin, end
         while i <= j:
@@ -94,9 +94,9 @@ def _bound(tree: Tree, node: int) -> None:
     """Work out the bounds of a node from what is right below it."""
     bounds, child = tree.bounds[node], tree.child[node]
     if child >= 0:
-        one, two = tree.bounds[child], tree.bounds[child + 1]
-        bounds[0], bounds[1] = min(one[0], two[0]), max(one[1], two[1])
-        bounds[2], bounds[3] = min(one[2], two[2]), max(one[3], two[3])
+        first, two = tree.bounds[child], tree.bounds[child + 1]
+        bounds[0], bounds[1] = min(first[0], two[0]), max(first[1], two[1])
+        bounds[2], bounds[3] = min(first[2], two[2]), max(first[3], two[3])
         return
     bounds[0], bounds[1], bounds[2], bounds[3] = np.inf, -np.inf, np.inf, -np.inf
     for e in range(LEAF * ~child, LEAF * ~child + tree.size[node]):

@@ -85,18 +85,18 @@ def _tile_passed(
     groups: int,
     uses_interests: bool,
     x: float,
-    place: float,
+    position: float,
     sweep: F64,
     work: I64,
 ) -> int:
-    """Move the object at x behind one at `place`, and tile the interests that gain that one."""
+    """Move the object at x behind one at `position`, and tile the interests that gain that one."""
     tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
     scratch = opened(scratch_table, Scratch)
-    tiles = gather(scratch.tiles, tile_gain(scratch, k, x, place), groups)
+    tiles = gather(scratch.tiles, tile_gain(scratch, k, x, position), groups)
     if uses_interests:
         start_frontier(tree, frontier, scratch, k, x)
         tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
-    pass_by(scratch, k, x, place)
+    pass_by(scratch, k, x, position)
     return tiles
 
 
@@ -129,8 +129,8 @@ class Tiler:
     ) -> F64:
         """Return the tiles of a changed object at x with these lists."""
         lists = self._scratch.arrays
-        for side, found, rest in ((lists.west, west, -math.inf), (lists.east, east, math.inf)):
-            side[0], side[1 : len(found) + 1], side[len(found) + 1 :] = x, found, rest
+        for side, values, rest in ((lists.west, west, -math.inf), (lists.east, east, math.inf)):
+            side[0], side[1 : len(values) + 1], side[len(values) + 1 :] = x, values, rest
         tiles = _tile_changed(
             index.table,
             self._frontier.table,
@@ -158,7 +158,7 @@ class Tiler:
         )
         return (float(self._sweep[LEAST]), float(self._sweep[LARGEST])) if some else None
 
-    def passed(self, index: Interests, x: float, place: float) -> F64:
+    def passed(self, index: Interests, x: float, position: float) -> F64:
         """Move the object at x behind one at a place; return the tiles of that one."""
         tiles = _tile_passed(
             index.table,
@@ -168,7 +168,7 @@ class Tiler:
             self._groups,
             self.uses_interests,
             x,
-            place,
+            position,
             self._sweep,
             self._work,
         )
@@ -232,8 +232,8 @@ class Painting:
             self._pass_by(min(self._best))
 
     def _begin(self) -> None:
-        found = self._found
-        tiles = self._tiler.changed(self._index, self._old.x, found[WEST], found[EAST])
+        values = self._found
+        tiles = self._tiler.changed(self._index, self._old.x, values[WEST], values[EAST])
         self._send(self._old._replace(y=self._y), tiles)
         if self._y > self._old.y:
             self._look_further()

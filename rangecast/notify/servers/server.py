@@ -148,12 +148,12 @@ class Server:
     def _first_k(self, asked: FirstK) -> None:
         zone, west = self.zone, asked.towards == WEST
         near = zone.nearest(asked.at, asked.y, asked.arrival, asked.wanted, east=not west)
-        found, missing = asked.found + near, asked.wanted - len(near)
+        objects, missing = asked.found + near, asked.wanted - len(near)
         at = math.nextafter(zone.lo, -math.inf) if west else zone.hi
         if missing and math.isfinite(at):
-            self._todo.append(asked._replace(at=at, wanted=missing, found=found))
+            self._todo.append(asked._replace(at=at, wanted=missing, found=objects))
         else:
-            self._todo.append(Nearest(asked.home, asked.towards, found, asked.hops))
+            self._todo.append(Nearest(asked.home, asked.towards, objects, asked.hops))
 
     def _min_y(self, asked: MinY) -> None:
         zone, west = self.zone, asked.towards == WEST

@@ -110,26 +110,26 @@ class Servers:
         self._interests = Members("interest")
         self._arrivals = int(came.max(initial=-1)) + 1
         ranked = np.sort(xs)
-        firsts = [len(xs) * place // number for place in range(1, number)]
+        firsts = [len(xs) * number_ // number for number_ in range(1, number)]
         self._bounds = [-math.inf, *(float(ranked[at]) if len(xs) else 0.0 for at in firsts)]
         """Where zones began at first."""
         things: list[list[Thing]] = [[] for _ in range(number)]
         self._known: dict[int, _Known] = {}
         self._slots = count(len(xs))
         columns = (ids.to_pylist(), xs.tolist(), self._signed(ys).tolist(), came.tolist())
-        for slot, (one, x, y, arrival) in enumerate(zip(*columns, strict=True)):
+        for slot, (object_id, x, y, arrival) in enumerate(zip(*columns, strict=True)):
             self._known[slot] = _Known(x, self._server_at(x))
-            things[self._known[slot].server].append(Thing(y, arrival, x, one))
+            things[self._known[slot].server].append(Thing(y, arrival, x, object_id))
         ends = [*self._bounds, math.inf]
         self.servers = [
             Server(
-                Zone(ends[place], ends[place + 1], things[place]),
+                Zone(ends[number_], ends[number_ + 1], things[number_]),
                 Tiler(self.k, groups, uses_interests=algorithm == "sparse"),
-                place=place,
+                place=number_,
                 servers=number,
                 objects=len(ids),
             )
-            for place in range(number)
+            for number_ in range(number)
         ]
         self._links: dict[Link, deque[tuple[int, ServerMessage]]] = {}
         self._clock = count()
@@ -259,9 +259,9 @@ class Servers:
         """Return values as servers take them, the lowest first; and back."""
         return 0.0 - y if self.descending else y
 
-    def _server_at(self, place: float) -> int:
+    def _server_at(self, position: float) -> int:
         """Return the server that had a place at first."""
-        return bisect_right(self._bounds, place) - 1
+        return bisect_right(self._bounds, position) - 1
 
     # ---- counts
 

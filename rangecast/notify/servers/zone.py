@@ -34,17 +34,17 @@ class Zone:
     def __len__(self) -> int:
         return self._objects.count
 
-    def holds(self, place: float) -> bool:
+    def holds(self, position: float) -> bool:
         """Whether a place lies in the zone."""
-        return self.lo <= place < self.hi
+        return self.lo <= position < self.hi
 
     # ---- objects
 
-    def __getitem__(self, one: Id) -> Thing:
-        return self._thing(self._slots[one])
+    def __getitem__(self, object_id: Id) -> Thing:
+        return self._thing(self._slots[object_id])
 
-    def __contains__(self, one: Id) -> bool:
-        return one in self._slots
+    def __contains__(self, object_id: Id) -> bool:
+        return object_id in self._slots
 
     def _thing(self, slot: int) -> Thing:
         x, y, arrival = self._objects.of(slot)
@@ -86,11 +86,13 @@ class Zone:
 
     def watch(self, ranges: Iterable[Range]) -> None:
         """Add the interests that meet the zone and aren't known."""
-        new = [one for one in ranges if one.interest not in self._rows and self.meets(one)]
-        ends = np.array([(one.lo, one.hi) for one in new]).reshape(-1, 2)
+        new = [
+            range_ for range_ in ranges if range_.interest not in self._rows and self.meets(range_)
+        ]
+        ends = np.array([(range_.lo, range_.hi) for range_ in new]).reshape(-1, 2)
         rows = self.index.add_many(ends[:, 0].copy(), ends[:, 1].copy())
-        for row, one in zip(rows.tolist(), new, strict=True):
-            self._rows[one.interest], self._ids[row] = row, one.interest
+        for row, range_ in zip(rows.tolist(), new, strict=True):
+            self._rows[range_.interest], self._ids[row] = row, range_.interest
 
     def ignore(self, interest: Id) -> None:
         """Forget an interest, if it is known."""
@@ -127,9 +129,9 @@ class Zone:
         below = math.nextafter(hi, -math.inf)
         met = self._ranges(self.index.within(-math.inf, below, lo, math.inf))
         self.lo, self.hi = (self.lo, border) if side == EAST else (border, self.hi)
-        for one in met:
-            if not self.meets(one):
-                self.ignore(one.interest)
+        for object_id in met:
+            if not self.meets(object_id):
+                self.ignore(object_id.interest)
         return things, tuple(met)
 
     def gain(

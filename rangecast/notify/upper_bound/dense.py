@@ -135,17 +135,17 @@ def paint_dense(
         if s.used[FREE] == 0:
             return NO_INTERVALS
         e = s.found[s.order[z]]
-        place, there = objects.at[e, axis], objects.at[e, up]
+        position, there = objects.at[e, axis], objects.at[e, up]
         first = begin_passing(s, z, k, there)
         z, lasts = first, ZERO
-        while is_between(s, z, k, place):
+        while is_between(s, z, k, position):
             if n + k > len(out.rival):
                 return NO_TILES
-            tiles = gain_tiles(s, s.order[z], k, x, place, groups)
+            tiles = gain_tiles(s, s.order[z], k, x, position, groups)
             n, lasts = _add_boxes(
                 s, tiles, axis, domain, z, there, objects.row[e], out, n, last, lasts
             )
             z += 1
-        end_passing(s, objects, first, k, x, place)
+        end_passing(s, objects, first, k, x, position)
         swept_y, swept_arrival = objects.y[e], objects.arrival[e]
     return n

@@ -71,11 +71,11 @@ def first_k(
                         continue
                 else:
                     n += 1
-                place = n - 1
-                while place and (v > places[place - 1] if is_west else v < places[place - 1]):
-                    places[place] = places[place - 1]
-                    place -= 1
-                places[place] = v
+                slot = n - 1
+                while slot and (v > places[slot - 1] if is_west else v < places[slot - 1]):
+                    places[slot] = places[slot - 1]
+                    slot -= 1
+                places[slot] = v
             left -= LEAF
             block = tree.after[block]
     return n
@@ -100,7 +100,7 @@ def next_upwards(
     at, bounds, child, size = tree.at, tree.bounds, tree.child, tree.size
     up = 1 - axis
     stack[0] = 0
-    depth, found = 1, ZERO - 1
+    depth, entry = 1, ZERO - 1
     least, came = np.inf, ZERO + np.iinfo(np.int64).max
     while depth:
         depth -= 1
@@ -128,10 +128,10 @@ def next_upwards(
                     and below(at[e, up], tree.arrival[e], least, came)
                     and below(tree.y[e], tree.arrival[e], y, arrival)
                 ):
-                    found, least, came = ZERO + e, at[e, up], tree.arrival[e]
+                    entry, least, came = ZERO + e, at[e, up], tree.arrival[e]
             left -= LEAF
             block = tree.after[block]
-    return found
+    return entry
 
 
 @jit
@@ -155,7 +155,7 @@ def next_best(
     at, bounds, child, size = tree.at, tree.bounds, tree.child, tree.size
     up = 1 - axis
     stack[0] = 0
-    depth, found = 1, ZERO - 1
+    depth, entry = 1, ZERO - 1
     while depth:
         depth -= 1
         node = stack[depth]
@@ -187,7 +187,7 @@ def next_best(
                     and below(y, arrival, tree.y[e], tree.arrival[e])
                     and below(tree.y[e], tree.arrival[e], limit_y, limit_arrival)
                 ):
-                    found, limit_y, limit_arrival = ZERO + e, tree.y[e], tree.arrival[e]
+                    entry, limit_y, limit_arrival = ZERO + e, tree.y[e], tree.arrival[e]
             left -= LEAF
             block = tree.after[block]
-    return found
+    return entry

@@ -58,15 +58,15 @@ class Last(NamedTuple):
 
 @jit
 def _widen(
-    number: I32, place: int, rival: int, bounds: F64, low: int, high: int, tiles: Tiles, n: int
+    number: I32, width: int, rival: int, bounds: F64, low: int, high: int, tiles: Tiles, n: int
 ) -> int:
     """Widen the box that `number` has at a place, or begin one.
 
     What it is widened to are the four bounds from `low` on and the four from `high` on.
     """
-    t = number[place]
+    t = number[width]
     if t < 0:
-        number[place] = n
+        number[width] = n
         tiles.rival[n] = rival
         for j in range(4):
             tiles.bounds[8 * n + j], tiles.bounds[8 * n + 4 + j] = bounds[low + j], bounds[high + j]
@@ -86,15 +86,15 @@ def _box_region(
     for b in range(blocks):
         if held.is_even[b]:
             slot = s.order[interval_of(s, held.hull[8 * b + upper])]
-            place = s.tile_of[slot * k + held.more_west[b]]
-            n = _widen(number, place, OWN, held.hull, 8 * b, 8 * b + 4, tiles, n)
+            tile = s.tile_of[slot * k + held.more_west[b]]
+            n = _widen(number, tile, OWN, held.hull, 8 * b, 8 * b + 4, tiles, n)
             continue
         for i in range(LEAF):
             if held.mask[b] >> i & 1:
                 point = 4 * (LEAF * held.block[b] + i)
                 slot = s.order[interval_of(s, tree.at[point + upper])]
-                place = s.tile_of[slot * k + held.west[LEAF * b + i]]
-                n = _widen(number, place, OWN, tree.at, point, point, tiles, n)
+                tile = s.tile_of[slot * k + held.west[LEAF * b + i]]
+                n = _widen(number, tile, OWN, tree.at, point, point, tiles, n)
     return n
 
 
@@ -136,7 +136,7 @@ def _lose(
     b: int,
     k: int,
     is_west: bool,
-    place: float,
+    position: float,
     there: float,
     rival: int,
     number: I32,
@@ -153,7 +153,7 @@ def _lose(
         west, east = more_west, more_east
         if not held.is_even[b]:
             west, east = west + held.west[mine], east + held.east[mine]
-        if tree.at[point + axis] <= place <= tree.at[point + 2 + axis] and there <= c:
+        if tree.at[point + axis] <= position <= tree.at[point + 2 + axis] and there <= c:
             if west + east == k - 1:
                 slot = s.order[interval_of(s, c)]
                 at = s.tile_of[slot * k + west]
@@ -176,7 +176,7 @@ def _lose_all(
     blocks: int,
     k: int,
     is_west: bool,
-    place: float,
+    position: float,
     there: float,
     rival: int,
     number: I32,
@@ -189,13 +189,13 @@ def _lose_all(
         at = 8 * b
         if (
             held.mask[b] == 0
-            or hull[at + axis] > place
-            or hull[at + 6 + axis] < place
+            or hull[at + axis] > position
+            or hull[at + 6 + axis] < position
             or hull[at + 7 - axis] < there
         ):
             continue
         low = hull[at + 3 - axis]
-        if hull[at + 4 + axis] <= place <= hull[at + 2 + axis] and there <= low:
+        if hull[at + 4 + axis] <= position <= hull[at + 2 + axis] and there <= low:
             if held.most[b] + 1 < k:
                 held.most[b] += 1
                 held.more_west[b] += is_west
@@ -208,7 +208,7 @@ def _lose_all(
                 n = _widen(number, tile, rival, hull, at, at + 4, tiles, n)
                 held.mask[b] = 0
                 continue
-        n = _lose(tree, s, axis, held, b, k, is_west, place, there, rival, number, tiles, n)
+        n = _lose(tree, s, axis, held, b, k, is_west, position, there, rival, number, tiles, n)
     return n
 
 
@@ -321,20 +321,22 @@ def paint_sparse(
         if s.used[FREE] == 0:
             return NO_INTERVALS
         h = s.found[s.order[z]]
-        place, there = objects.at[h, axis], objects.at[h, up]
+        position, there = objects.at[h, axis], objects.at[h, up]
         first = begin_passing(s, z, k, there)
         z, ids, lasts = first, ZERO, ZERO
-        while is_between(s, z, k, place):
-            found, before = gain_tiles(s, s.order[z], k, x, place, groups), ids
+        while is_between(s, z, k, position):
+            found, before = gain_tiles(s, s.order[z], k, x, position, groups), ids
             ids = _number_tiles(s, s.order[z], k, found, last, lasts, number, ids)
             if s.found[s.order[z]] != EMPTY:
                 work[SNAP] += ids - before
             z, lasts = z + 1, found
         if n + ids > most:
             return NO_TILES
-        rival, west = objects.row[h], place <= x
-        n = _lose_all(tree, s, axis, held, blocks, k, west, place, there, rival, number, tiles, n)
-        end_passing(s, objects, first, k, x, place)
+        rival, west = objects.row[h], position <= x
+        n = _lose_all(
+            tree, s, axis, held, blocks, k, west, position, there, rival, number, tiles, n
+        )
+        end_passing(s, objects, first, k, x, position)
         swept_y, swept_arrival = objects.y[h], objects.arrival[h]
     return n
 

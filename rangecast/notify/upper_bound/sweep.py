@@ -192,24 +192,24 @@ def _cut_off(s: Sweep, z: int) -> None:
 
 
 @jit
-def _pass_by(s: Sweep, slot: int, k: int, x: float, place: float) -> bool:
-    """Add a better object at `place` to the lists; False if no interest is left."""
-    if place <= x:
+def _pass_by(s: Sweep, slot: int, k: int, x: float, position: float) -> bool:
+    """Add a better object at `position` to the lists; False if no interest is left."""
+    if position <= x:
         if s.west_n[slot] < k:
             s.west_n[slot] += 1
         at = s.west_n[slot] - 1
-        while at and s.west[slot * k + at - 1] < place:
+        while at and s.west[slot * k + at - 1] < position:
             s.west[slot * k + at] = s.west[slot * k + at - 1]
             at -= 1
-        s.west[slot * k + at] = place
+        s.west[slot * k + at] = position
         return bool(s.west_n[slot] < k or s.west[slot * k + k - 1] < x)
     if s.east_n[slot] < k:
         s.east_n[slot] += 1
     at = s.east_n[slot] - 1
-    while at and s.east[slot * k + at - 1] > place:
+    while at and s.east[slot * k + at - 1] > position:
         s.east[slot * k + at] = s.east[slot * k + at - 1]
         at -= 1
-    s.east[slot * k + at] = place
+    s.east[slot * k + at] = position
     return True
 
 
@@ -321,22 +321,22 @@ def begin_passing(s: Sweep, z: int, k: int, height: float) -> int:
 
 
 @jit
-def is_between(s: Sweep, z: int, k: int, place: float) -> bool:
+def is_between(s: Sweep, z: int, k: int, position: float) -> bool:
     """Whether there is an interval z, and a place lies between its lists."""
     if z >= s.used[COUNT]:
         return False
     slot = s.order[z]
-    return bool(min_x(s, slot, k) <= place <= max_x(s, slot, k))
+    return bool(min_x(s, slot, k) <= position <= max_x(s, slot, k))
 
 
 @jit
-def _is_same(s: Sweep, one: int, two: int, k: int) -> bool:
-    same = s.west_n[one] == s.west_n[two] and s.east_n[one] == s.east_n[two]
+def _is_same(s: Sweep, slot: int, two: int, k: int) -> bool:
+    same = s.west_n[slot] == s.west_n[two] and s.east_n[slot] == s.east_n[two]
     if same:
-        for i in range(s.west_n[one]):
-            same &= s.west[one * k + i] == s.west[two * k + i]
-        for i in range(s.east_n[one]):
-            same &= s.east[one * k + i] == s.east[two * k + i]
+        for i in range(s.west_n[slot]):
+            same &= s.west[slot * k + i] == s.west[two * k + i]
+        for i in range(s.east_n[slot]):
+            same &= s.east[slot * k + i] == s.east[two * k + i]
     return bool(same)
 
 
@@ -345,23 +345,23 @@ def _unite(s: Sweep, tree: KdTree, z: int, k: int) -> bool:
     """Make one interval of z and the one below it if their lists agree; return whether they do."""
     if z == 0 or z >= s.used[COUNT] or not _is_same(s, s.order[z - 1], s.order[z], k):
         return False
-    one, two = s.found[s.order[z - 1]], s.found[s.order[z]]
-    if one == UNKNOWN or two == UNKNOWN:
-        one = UNKNOWN
-    elif one < 0 or (
-        two >= 0 and below(tree.y[two], tree.arrival[two], tree.y[one], tree.arrival[one])
+    first, two = s.found[s.order[z - 1]], s.found[s.order[z]]
+    if first == UNKNOWN or two == UNKNOWN:
+        first = UNKNOWN
+    elif first < 0 or (
+        two >= 0 and below(tree.y[two], tree.arrival[two], tree.y[first], tree.arrival[first])
     ):
-        one = two
-    s.found[s.order[z - 1]] = one
+        first = two
+    s.found[s.order[z - 1]] = first
     _remove(s, z)
     return True
 
 
 @jit
-def end_passing(s: Sweep, tree: KdTree, z: int, k: int, x: float, place: float) -> None:
-    """Add an object at `place` to the lists from interval z on; unite equal intervals."""
-    while is_between(s, z, k, place):
-        if not _pass_by(s, s.order[z], k, x, place):
+def end_passing(s: Sweep, tree: KdTree, z: int, k: int, x: float, position: float) -> None:
+    """Add an object at `position` to the lists from interval z on; unite equal intervals."""
+    while is_between(s, z, k, position):
+        if not _pass_by(s, s.order[z], k, x, position):
             _cut_off(s, z)
             return
         if not _unite(s, tree, z, k):

@@ -60,8 +60,8 @@ class UpperBoundTables(SpaceTables):
         column = f"{self.attribute}_lo"
         if column in rows:
             lo, _ = rows.bounds(self.space[self.attribute])
-            for place in np.flatnonzero((lo > self.least) & rows.good).tolist():
-                rows.reject(place, column, *self._words)
+            for index in np.flatnonzero((lo > self.least) & rows.good).tolist():
+                rows.reject(index, column, *self._words)
         return encode_part(self.space, rows, self._parsed)
 
     def _parsed(self, _: int, text: str) -> Filter:

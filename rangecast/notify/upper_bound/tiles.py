@@ -46,8 +46,8 @@ def region_tiles(s: Sweep, slot: int, k: int, x: float, groups: int) -> int:
 
 
 @jit
-def gain_tiles(s: Sweep, slot: int, k: int, x: float, place: float, groups: int) -> int:
-    """Tile the ranges that lose the object at x to one at `place`; return how many.
+def gain_tiles(s: Sweep, slot: int, k: int, x: float, position: float, groups: int) -> int:
+    """Tile the ranges that lose the object at x to one at `position`; return how many.
 
     These hold both, and exactly k - 1 objects that are better than both.
     """
@@ -62,10 +62,10 @@ def gain_tiles(s: Sweep, slot: int, k: int, x: float, place: float, groups: int)
         if b < s.east_n[slot]:
             r1 = np.nextafter(s.east[slot * k + b], -np.inf)
             some &= r0 < s.east[slot * k + b]
-        if place > x:
-            r0 = max(r0, place)
+        if position > x:
+            r0 = max(r0, position)
         else:
-            l1 = min(l1, place)
+            l1 = min(l1, position)
         if some and l0 <= l1 and r0 <= r1:
             n = _add_tile(s, n, l0, l1, r0, r1)
             s.tile_of[slot * k + a] = n - 1

@@ -147,10 +147,10 @@ class Broker(LinkHandlers, EventHandlers):
         }
         for link in links:
             self._add_link(link, is_expected=True)
-        for one, place in (cursors or {}).items():
-            self._add_link(one, is_expected=True).scanned = place
-        for one, log_name in (logs or {}).items():
-            self.links[one].log = log_name
+        for peer, position in (cursors or {}).items():
+            self._add_link(peer, is_expected=True).scanned = position
+        for peer, log_name in (logs or {}).items():
+            self.links[peer].log = log_name
         if subscriptions:
             self._subscribe(0.0, ports.Subscribe(dict(subscriptions)))
         self._restore(log, delivered)
@@ -260,7 +260,11 @@ class Broker(LinkHandlers, EventHandlers):
                 self._greet(link)
                 continue
             over = link.name
-            kept = {one: at for one, at in self._kept.items() if self._via.get(one) == over}
+            kept = {
+                subscription: at
+                for subscription, at in self._kept.items()
+                if self._via.get(subscription) == over
+            }
             advertised = link.advertised
             self._send(
                 link,

@@ -99,7 +99,7 @@ class Block:
         return [
             plain
             + (5 + len(self.texts[row]) if self.texts else 0)
-            + (text_size(one) if isinstance(one := self.ids[row], str) else 0)
+            + (text_size(id_) if isinstance(id_ := self.ids[row], str) else 0)
             + sum(text_size(texts[row]) for texts in self.words.values())
             for row in rows
         ]
@@ -245,22 +245,22 @@ class Log:
 
     def append(self, block: Block) -> int:
         """Add a block; return its place."""
-        place = self.end
+        position = self.end
         if not block.came_over:
             self._marks.append((block.after, block.upto, block.mark))
         self._blocks.append(block)
-        self._places.append(place)
+        self._places.append(position)
         self.end += len(block)
-        return place
+        return position
 
     def mark_of(self, number: int) -> bytes | None:
         """Return the checksum of the log up to an event that was published here."""
         if self._marks and number <= self._marks[0][0]:
             return b""
-        found = bisect_left(self._marks, number, key=lambda one: one[1])
-        if found == len(self._marks) or number <= self._marks[found][0]:
+        index = bisect_left(self._marks, number, key=lambda mark: mark[1])
+        if index == len(self._marks) or number <= self._marks[index][0]:
             return None
-        return self._marks[found][2]
+        return self._marks[index][2]
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
         """Yield the blocks, with their places, that begin in this part of the log."""

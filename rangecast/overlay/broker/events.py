@@ -59,10 +59,10 @@ class EventHandlers(BrokerState):
 
     def _durable(self, now: float, input_: ports.Durable) -> None:
         taken: dict[str, dict[str, int]] = {}
-        for place, block in self.log.between(self.log.durable, input_.upto):
-            if block is None or place + len(block) > input_.upto:
+        for position, block in self.log.between(self.log.durable, input_.upto):
+            if block is None or position + len(block) > input_.upto:
                 break
-            self.log.durable = place + len(block)
+            self.log.durable = position + len(block)
             if block.origin == self.name:
                 self._number = max(self._number, block.upto)
             else:
@@ -77,7 +77,7 @@ class EventHandlers(BrokerState):
             if self._delivers:
                 matches = self._clients.matches(block.points_in(self.space))
                 if len(matches):
-                    self._out.append(ports.Deliver(place, block, matches))
+                    self._out.append(ports.Deliver(position, block, matches))
         else:
             self.log.durable = max(self.log.durable, input_.upto)
         for name, kept in taken.items():
@@ -92,13 +92,13 @@ class EventHandlers(BrokerState):
 
     def _restore(self, log: Iterable[Block], delivered: int) -> None:
         for block in log:
-            place = self.log.append(block)
-            if place < delivered:
+            position = self.log.append(block)
+            if position < delivered:
                 self.log.durable = self.log.end
             if block.origin == self.name:
                 self._number, self._mark = max(self._number, block.upto), block.mark
                 continue
-            if place < delivered:
+            if position < delivered:
                 self._kept[block.origin] = block.upto
                 self._marks[block.origin] = block.mark
             self._got[block.origin] = block.upto

@@ -48,7 +48,7 @@ class InterestHandlers(BrokerState):
     def _named(self, value: Any) -> dict[Id, Wanted]:
         """Return subscriptions of clients as items, by id."""
         if isinstance(value, Mapping):
-            named = {one: wanted_of(as_filter(what, self.space)) for one, what in value.items()}
+            named = {name: wanted_of(as_filter(what, self.space)) for name, what in value.items()}
         else:
             boxes = as_boxes(value, self.space)
             named = dict(
@@ -56,10 +56,10 @@ class InterestHandlers(BrokerState):
             )
             if len(named) < boxes.rows:
                 self._members.new_many(boxes.ids)  # rejects an id that is there twice
-        for one, wanted in named.items():
+        for name, wanted in named.items():
             if item_size(wanted.item) > MAX_CONTENT:
                 raise UsageError(
-                    f"the filter of subscription {one!r:.80} takes {item_size(wanted.item):,} "
+                    f"the filter of subscription {name!r:.80} takes {item_size(wanted.item):,} "
                     f"bytes, more than a frame can hold\n  expected: at most {MAX_CONTENT:,}\n"
                     "  hint: make several subscriptions of it; nothing was done"
                 )

@@ -235,9 +235,9 @@ class Link:
         items = [*self.new.values()]
         if max_bytes is None:
             return items, {}
-        for place, size in enumerate(accumulate(map(item_size, items)), 1):
+        for number, size in enumerate(accumulate(map(item_size, items)), 1):
             if size >= max_bytes:
-                return items[:place], {item.name: item for item in items[place:]}
+                return items[:number], {item.name: item for item in items[number:]}
         return items, {}
 
     def snapshot(self, incarnation: int, max_items: int) -> Iterable[Snapshot]:
@@ -274,7 +274,7 @@ class Link:
         `max_scanned` events (or a block more) at a time.
         """
         self.is_behind = False
-        for place, block in log.between(self.scanned, log.durable):
+        for position, block in log.between(self.scanned, log.durable):
             if enough is not None and self.waiting >= enough:
                 return
             if max_scanned <= 0:
@@ -282,14 +282,14 @@ class Link:
                 return
             if block is None:
                 self.lose()
-                self.scanned = place
+                self.scanned = position
                 continue
             max_scanned -= len(block)
             sent = self.sent.get(block.origin, 0)
             is_new = block.came_over != self.name and block.numbers[-1] > sent
             if block.lost and is_new:
                 self.lose()
-            self.scanned = place + len(block)
+            self.scanned = position + len(block)
             if not is_new:
                 continue
             first = bisect_right(block.numbers, sent)
@@ -297,8 +297,8 @@ class Link:
             held = self.table.holds(block.points_in(space)[first:], words)
             rows = (first + np.flatnonzero(held)).tolist()
             if rows:
-                place = min(place, self._lost_from) if self.has_lost else place
-                self.ready.append(Ready(place, block, rows, self.has_lost))
+                position = min(position, self._lost_from) if self.has_lost else position
+                self.ready.append(Ready(position, block, rows, self.has_lost))
                 self.has_lost = False
                 self.waiting += len(rows)
         self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
@@ -308,22 +308,22 @@ class Link:
         if self.waiting <= max_waiting:
             return []
         rated = [
-            (-(one.block.priorities[row] if one.block.priorities else 0.0), at, row)
-            for at, one in enumerate(self.ready)
-            for row in one.rows
+            (-(item.block.priorities[row] if item.block.priorities else 0.0), at, row)
+            for at, item in enumerate(self.ready)
+            for row in item.rows
         ]
         kept: dict[int, list[int]] = {}
         for _, at, row in sorted(rated)[:max_waiting]:
             kept.setdefault(at, []).append(row)
-        left = [(one, sorted(kept.get(at, []))) for at, one in enumerate(self.ready)]
+        left = [(item, sorted(kept.get(at, []))) for at, item in enumerate(self.ready)]
         dropped = []
-        for one, rows in left:
-            numbers = [one.block.numbers[row] for row in one.rows if row not in rows]
+        for item, rows in left:
+            numbers = [item.block.numbers[row] for row in item.rows if row not in rows]
             if numbers:
-                dropped.append(Dropped(self.name, one.block.origin, numbers))
-        if any(one.lost and not rows for one, rows in left):
+                dropped.append(Dropped(self.name, item.block.origin, numbers))
+        if any(item.lost and not rows for item, rows in left):
             self.lose()
-        self.ready = deque(one._replace(rows=rows) for one, rows in left if rows)
+        self.ready = deque(item._replace(rows=rows) for item, rows in left if rows)
         self.waiting = max_waiting
         return dropped
 
@@ -344,16 +344,16 @@ class Link:
     def next_events(self, window: int, window_bytes: int, max_events: int) -> Iterable[Events]:
         """Yield events that can be sent, within the window of unconfirmed ones."""
         while self.ready and self.in_flight < window and self.bytes_in_flight < window_bytes:
-            place, block, rows, lost = self.ready.popleft()
+            position, block, rows, lost = self.ready.popleft()
             room = min(window - self.in_flight, max_events, len(rows))
             room = block.fitting(rows[:room])
             if len(rows) > room:
-                self.ready.appendleft(Ready(place, block, rows[room:]))
+                self.ready.appendleft(Ready(position, block, rows[room:]))
                 rows = rows[:room]
             frame = block.take(rows, self.sent.get(block.origin, 0), lost=lost)
             self.sent[block.origin] = frame.upto
             size = sum(map(len, frame.texts))
-            self.flights.append(Flight(place, block.origin, frame.upto, len(rows), size))
+            self.flights.append(Flight(position, block.origin, frame.upto, len(rows), size))
             self.in_flight += len(rows)
             self.bytes_in_flight += size
             self.waiting -= len(rows)

@@ -47,7 +47,7 @@ class LinkHandlers(InterestHandlers):
         if input_.forget:
             self._enter(now, link, [], list(link.received.items))
             del self.links[link.name]
-            self._via = {one: over for one, over in self._via.items() if over != link.name}
+            self._via = {name: over for name, over in self._via.items() if over != link.name}
             self._review_bypassed()
             self._answer(self._propagation.forget(link.name))
             for other in self.links.values():
@@ -87,7 +87,7 @@ class LinkHandlers(InterestHandlers):
         self._send(link, hello)
 
     def _reach_digest(self, link: Link) -> int:
-        others = (one for one in self.links.values() if one is not link and one.is_up)
+        others = (link_ for link_ in self.links.values() if link_ is not link and link_.is_up)
         return digest_of_names([self.name], *(other.reach_digest for other in others))
 
     def _hello(self, now: float, link: Link, frame: Hello) -> None:
@@ -154,7 +154,7 @@ class LinkHandlers(InterestHandlers):
         for other in self.links.values():
             if other is not link and other.is_up:
                 here |= {other.name, *other.reach}
-        twice = [one for one in [frame.broker, *frame.reach] if one in here]
+        twice = [name for name in [frame.broker, *frame.reach] if name in here]
         if twice:
             self.counts["cycles rejected"] += 1
             return "cycle", (
@@ -182,7 +182,7 @@ class LinkHandlers(InterestHandlers):
     def _review_bypassed(self) -> None:
         """Make questions wait again for neighbours that no other link reaches."""
         for link in self.links.values():
-            others = (one for one in self.links.values() if not one.is_bypassed)
+            others = (link_ for link_ in self.links.values() if not link_.is_bypassed)
             if link.is_bypassed and not any(
                 link.name in (other.name, *other.reach) for other in others
             ):
@@ -214,7 +214,7 @@ class LinkHandlers(InterestHandlers):
 
     def _compare_disks(self, link: Link, frame: Hello) -> None:
         """See whether the neighbour has lost what it has confirmed: its disk is an older one."""
-        if any(frame.kept.get(one, 0) < upto for one, upto in link.taken.items()):
+        if any(frame.kept.get(name, 0) < upto for name, upto in link.taken.items()):
             self.counts["neighbours that lost events"] += 1
             link.lose()
 

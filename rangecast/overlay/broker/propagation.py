@@ -89,9 +89,9 @@ class Propagation:
 
     def wait_for(self, link: Link) -> None:
         """Make all questions wait for one more link; they are sent when it is up."""
-        for one in self._open.values():
-            if one.asker != link.name:
-                one.waits.setdefault(link.name, link.advertised.version)
+        for propagation in self._open.values():
+            if propagation.asker != link.name:
+                propagation.waits.setdefault(link.name, link.advertised.version)
 
     @property
     def has_put_off(self) -> bool:
@@ -100,45 +100,49 @@ class Propagation:
 
     def all_advertised(self, link: Link) -> list[Question]:
         """Return the questions that have waited until everything was advertised over a link."""
-        found = []
-        for key, one in self._open.items():
-            if one.waits.get(link.name) == _LATER:
-                one.waits[link.name] = link.advertised.version
-                found.append((link.name, (key, link.advertised.version)))
-        self._put_off = sum(_LATER in one.waits.values() for one in self._open.values())
-        return found
+        tokens = []
+        for key, propagation in self._open.items():
+            if propagation.waits.get(link.name) == _LATER:
+                propagation.waits[link.name] = link.advertised.version
+                tokens.append((link.name, (key, link.advertised.version)))
+        self._put_off = sum(
+            _LATER in propagation.waits.values() for propagation in self._open.values()
+        )
+        return tokens
 
     def answered(self, token: str, link: str) -> list[Answer]:
         """Record a neighbour's confirmation; return what follows."""
-        one = self._open.get(token)
-        if one is None:
+        propagation = self._open.get(token)
+        if propagation is None:
             return []
-        one.waits.pop(link, None)
-        return [] if one.waits else [self._close(token)]
+        propagation.waits.pop(link, None)
+        return [] if propagation.waits else [self._close(token)]
 
     def forget(self, link: str) -> list[Answer]:
         """Drop a link permanently: no question waits for it; return the answers that follow."""
         self.restarted(link)
-        for one in self._open.values():
-            one.waits.pop(link, None)
-        closed = [key for key, one in self._open.items() if not one.waits]
+        for propagation in self._open.values():
+            propagation.waits.pop(link, None)
+        closed = [key for key, propagation in self._open.items() if not propagation.waits]
         return [self._close(key) for key in closed]
 
     def _close(self, key: str) -> Answer:
-        one = self._open.pop(key)
-        self._waiting[one.asker] -= 1
-        return one.asker, one.token
+        propagation = self._open.pop(key)
+        self._waiting[propagation.asker] -= 1
+        return propagation.asker, propagation.token
 
     def restarted(self, link: str) -> None:
         """Drop the questions of a neighbour that has forgotten them."""
-        self._open = {key: one for key, one in self._open.items() if one.asker != link}
+        self._open = {
+            key: propagation for key, propagation in self._open.items() if propagation.asker != link
+        }
         del self._waiting[link]
 
     def open(self, links: Mapping[str, Link]) -> list[Question]:
         """Return all questions that wait, to be asked again."""
         return [
             (name, (key, version))
-            for key, one in self._open.items()
-            for name, version in one.waits.items()
+            for key, propagation in self._open.items()
+            for name, version in propagation.waits.items()
             if name in links and version != _LATER
         ]

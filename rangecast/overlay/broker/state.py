@@ -186,7 +186,7 @@ class BrokerState:
 
     def _drop(self, dropped: list[ports.Dropped]) -> None:
         self._out += dropped
-        self.counts["events dropped"] += sum(len(one.numbers) for one in dropped)
+        self.counts["events dropped"] += sum(len(name.numbers) for name in dropped)
 
     def _send(self, link: Link, frame: Frame) -> None:
         if link.is_ready or (link.is_up and isinstance(frame, Hello | Reject)):

@@ -67,21 +67,21 @@ class Batch:
     @cached_property
     def names(self) -> list[int]:
         """Of all items."""
-        return [one.item.name for one in self.wanted]
+        return [item.item.name for item in self.wanted]
 
     @cached_property
     def ranges(self) -> list[RangeItem]:
         """Those that are ranges."""
-        return [one.item for one in self.wanted if isinstance(one.item, RangeItem)]
+        return [item.item for item in self.wanted if isinstance(item.item, RangeItem)]
 
     @cached_property
     def boxes(self) -> Boxes:
         """Those that aren't ranges, by name."""
         names, packed = [], []
-        for one in self.wanted:
-            if one.boxes is not None:
-                names.append(one.item.name)
-                packed.append(one.boxes)
+        for item in self.wanted:
+            if item.boxes is not None:
+                names.append(item.item.name)
+                packed.append(item.boxes)
         lo, hi, owner = unpack_many(packed, len(self._space))
         ids = np.array(names, np.int64)
         return Boxes.of(lo, hi, owner=owner, ids=ids, space=self._space)
@@ -91,7 +91,7 @@ class Batch:
         """The same for brokers that don't understand ranges: these become everything."""
         if not self.ranges:
             return self
-        some = [Wanted(one.item, one.boxes or b"") for one in self.wanted]
+        some = [Wanted(item.item, item.boxes or b"") for item in self.wanted]
         return Batch(self._space, some)
 
 

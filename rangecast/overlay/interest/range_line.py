@@ -91,9 +91,9 @@ class Curve:
         first = boxes.lo[:, self._axis].astype(np.int64).tolist()
         last = boxes.hi[:, self._axis].astype(np.int64).tolist()
         box, stretches = [], []
-        for place, (low, high) in enumerate(zip(first, last, strict=True)):
+        for index, (low, high) in enumerate(zip(first, last, strict=True)):
             for word in self._vocabulary[low : high + 1]:
-                box.append(place)
+                box.append(index)
                 stretches.append(stretch_of(word))
         return _moved(by_box, np.array(box, np.int64), np.array(stretches, np.uint64), self.cells)
 
@@ -103,6 +103,6 @@ def _moved(sets: RangeSets, chosen: np.ndarray, stretches: U64, cells: Cells) ->
     sizes = np.diff(sets.offsets)[chosen]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-    place = np.repeat(sets.offsets[chosen], sizes) + within
+    index = np.repeat(sets.offsets[chosen], sizes) + within
     begin = np.repeat(stretches << np.uint64(cells.width), sizes)
-    return RangeSets(sets.starts[place] | begin, sets.ends[place] | begin, offsets)
+    return RangeSets(sets.starts[index] | begin, sets.ends[index] | begin, offsets)

@@ -95,8 +95,8 @@ class Table:
         """Return the names of the filters that match each event, (n, d), in order of arrival."""
         small = self._looked_through(len(points))
         if small is None:
-            found = self._indexed().match_points(points)
-            return found if len(found.matches.rows) else []
+            matches = self._indexed().match_points(points)
+            return matches if len(matches.matches.rows) else []
         held = [
             [name for name, boxes in small.items() if _holds(boxes, point)]
             for point in points.tolist()
@@ -110,8 +110,8 @@ class Table:
 
     def _all_ranges(self) -> Ranges:
         if self._union is None:
-            first = np.array([one.first for one in self._ranges.values()], np.uint64)
-            last = np.array([one.last for one in self._ranges.values()], np.uint64)
+            first = np.array([ranges.first for ranges in self._ranges.values()], np.uint64)
+            last = np.array([ranges.last for ranges in self._ranges.values()], np.uint64)
             self._union = union(first, last)
         return self._union
 

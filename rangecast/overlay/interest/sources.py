@@ -90,13 +90,13 @@ class Sources:
         gone: list[Wanted] = []
         others: dict[str, tuple[list[Wanted], list[Wanted]]] = {}
         only = self._sources((source,))
-        for one in come:
-            name = one.item.name
+        for item in come:
+            name = item.item.name
             by = self._by.get(name)
             if by is None:
-                self.wanted[name] = one
+                self.wanted[name] = item
                 self._by[name] = only
-                new.append(one)
+                new.append(item)
                 continue
             if len(by) == 1:
                 others.setdefault(by[0], ([], []))[0].append(self.wanted[name])
@@ -107,7 +107,7 @@ class Sources:
                 del self._by[name]
                 gone.append(self.wanted.pop(name))
                 continue
-            by = self._by[name] = self._sources(tuple(one for one in by if one != source))
+            by = self._by[name] = self._sources(tuple(item for item in by if item != source))
             if len(by) == 1:
                 others.setdefault(by[0], ([], []))[1].append(self.wanted[name])
         all_new, all_gone = Batch(self._space, new), Batch(self._space, gone)
@@ -124,7 +124,7 @@ class Sources:
     def besides(self, link: str) -> Batch:
         """Return all items that are advertised over a link."""
         only = (link,)
-        some = [one for name, one in self.wanted.items() if self._by[name] != only]
+        some = [items for name, items in self.wanted.items() if self._by[name] != only]
         return Batch(self._space, some)
 
     def _sources(self, by: tuple[str, ...]) -> tuple[str, ...]:

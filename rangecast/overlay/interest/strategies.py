@@ -118,7 +118,7 @@ class Plain:
 
     def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
         """Return the names of items to advertise, and of items to withdraw."""
-        new = dict.fromkeys(one.item.name for one in come if one.boxes is not None)
+        new = dict.fromkeys(item.item.name for item in come if item.boxes is not None)
         old = [name for name in go if name not in new]
         for name in go:
             new.pop(name, None)
@@ -139,10 +139,10 @@ class Covering(Plain):
         forwards: list[tuple[Id, bool]] = []
         """Names, and whether each is withdrawn."""
         if len(come) < _FEW:
-            for one in come:
-                if one.boxes is not None:
-                    filter_ = Filter(self._space, unpack(one.boxes))
-                    forward = self._set.subscribe(one.item.name, filter_)
+            for item in come:
+                if item.boxes is not None:
+                    filter_ = Filter(self._space, unpack(item.boxes))
+                    forward = self._set.subscribe(item.item.name, filter_)
                     forwards += [(name, False) for name in forward.subscribe]
                     forwards += [(name, True) for name in forward.unsubscribe]
         else:
@@ -248,7 +248,10 @@ class Merging:
         if len(items) > len(items.ranges):
             parts.append(self._curve.ranges(items.boxes, _LIMIT))
         if items.ranges:
-            ends = [[one.first for one in items.ranges], [one.last for one in items.ranges]]
+            ends = [
+                [range_.first for range_ in items.ranges],
+                [range_.last for range_ in items.ranges],
+            ]
             starts, lasts = np.array(ends, np.uint64)
             parts.append(RangeSets(starts, lasts, np.arange(len(starts) + 1)))
         changed = [self._levels.edit(sets, by) for sets in parts]

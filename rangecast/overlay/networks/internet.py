@@ -45,11 +45,11 @@ def _tree(degree: I64, draws: F64, ends: I64, open_ends: I64) -> int:
 
 
 @jit
-def _hops(first: I64, other: I32, sources: I64, found: U8) -> bool:
+def _hops(first: I64, other: I32, sources: I64, hops: U8) -> bool:
     """Fill how many links each node is away from each source, by breadth; whether all fit."""
     queue = np.empty(len(first) - 1, np.int64)
     for row in range(len(sources)):
-        far = found[row]
+        far = hops[row]
         far[:] = FAR
         queue[0] = sources[row]
         far[sources[row]] = 0
@@ -122,18 +122,18 @@ class Internet:
 
     def hops(self, sources: I64) -> U8:
         """Return the number of links between some nodes and all: (sources, nodes)."""
-        found = np.empty((len(sources), self.nodes), np.uint8)
-        if not _hops(self._first, self._other, np.ascontiguousarray(sources, np.int64), found):
+        distances = np.empty((len(sources), self.nodes), np.uint8)
+        if not _hops(self._first, self._other, np.ascontiguousarray(sources, np.int64), distances):
             raise UsageError(
                 f"some nodes are {FAR} links apart, or more\n"
                 "  hint: a smaller degree_exponent: more nodes have many links then"
             )
-        return found
+        return distances
 
     def neighbours(self, node: int) -> I32:
         """Return the nodes that one is linked to."""
-        found: I32 = self._other[self._first[node] : self._first[node + 1]]
-        return found
+        nodes: I32 = self._other[self._first[node] : self._first[node + 1]]
+        return nodes
 
     def __repr__(self) -> str:
         return f"<Internet: {self.nodes:,} nodes, {self.links:,} links>"

@@ -118,13 +118,13 @@ def chosen_for(
 
 def filters_of(boxes: Boxes, space: Space) -> list[Filter]:
     """Return subscriptions as filters."""
-    found: list[list[tuple[tuple[int, float, float], ...]]] = [[] for _ in range(boxes.rows)]
+    filters: list[list[tuple[tuple[int, float, float], ...]]] = [[] for _ in range(boxes.rows)]
     mentions = boxes.mentions
     for box, owner in enumerate(boxes.owner.tolist()):
         axes = np.flatnonzero(mentions[box]).tolist()
         lo, hi = boxes.lo[box, axes].tolist(), boxes.hi[box, axes].tolist()
-        found[owner].append(tuple(zip(axes, lo, hi, strict=True)))
-    return [Filter(space, tuple(some)) for some in found]
+        filters[owner].append(tuple(zip(axes, lo, hi, strict=True)))
+    return [Filter(space, tuple(some)) for some in filters]
 
 
 class Network:
@@ -168,29 +168,29 @@ class Network:
         self._above = parents(tree, brokers)
         self._found: dict[Id, set[int]] = {}
         """The brokers that deliver each event of the current batch."""
-        for one, other in tree:
-            self.do(one, ports.LinkUp(str(other)))
-            self.do(other, ports.LinkUp(str(one)))
-            self.do(one, ports.LinkUp(str(other)))
+        for node, other in tree:
+            self.do(node, ports.LinkUp(str(other)))
+            self.do(other, ports.LinkUp(str(node)))
+            self.do(node, ports.LinkUp(str(other)))
         self.traffic = Traffic()
 
     def do(self, broker: int, input_: ports.Input) -> None:
         """Make a broker handle an input, and deliver what follows to all others."""
         self.do_all([(broker, input_)])
 
-    def do_all(self, given: Iterable[tuple[int, ports.Input]]) -> None:
+    def do_all(self, inputs: Iterable[tuple[int, ports.Input]]) -> None:
         """Let brokers handle inputs at one time, and everybody what comes of them.
 
         A broker handles all inputs of one time before it advertises.
         """
-        todo, later = deque(given), dict[int, None]()
+        todo, later = deque(inputs), dict[int, None]()
         while todo or later:
             if not todo:
                 self._now += 1.0
                 todo += [(broker, ports.Tick()) for broker in later]
                 later = {}
-            at, one = todo.popleft()
-            for output in self.brokers[at].handle(self._now, one):
+            at, input_ = todo.popleft()
+            for output in self.brokers[at].handle(self._now, input_):
                 if isinstance(output, ports.Send):
                     self._count(at, int(output.link), output.frame)
                     todo.append((int(output.link), ports.Received(str(at), output.frame)))
@@ -257,15 +257,15 @@ class Network:
         seen: dict[int, list[int]] = {}
         """Brokers on the ways from these to broker 0, with those that come just before them."""
         for end in ends:
-            one, before = end, -1
-            while one >= 0:
-                is_new = one not in seen
-                seen.setdefault(one, [])
+            node, before = end, -1
+            while node >= 0:
+                is_new = node not in seen
+                seen.setdefault(node, [])
                 if before >= 0:
-                    seen[one].append(before)
+                    seen[node].append(before)
                 if not is_new:
                     break
-                one, before = self._above[one], one
+                node, before = self._above[node], node
         links, top = len(seen) - 1, 0
         while top not in ends and len(seen[top]) == 1:  # the ways are one from here on
             top = seen[top][0]

@@ -48,27 +48,27 @@ class Edit(NamedTuple):
     filter: Filter | None
 
 
-def read_commands(path: str | Path, given: Given) -> list[Edit]:
+def read_commands(path: str | Path, table: Given) -> list[Edit]:
     """Read edits from a file: before, command, id, and what subscriptions have."""
-    kind = int if pa.types.is_integer(given.boxes.ids.type) else str
-    todo = as_commands(path, given.space, kind)
+    kind = int if pa.types.is_integer(table.boxes.ids.type) else str
+    todo = as_commands(path, table.space, kind)
     if todo.before is None:
         raise FileError(
             f"{path}: commands need the columns before, command and id\n"
             "  hint: say before which event each comes, by the row of the event, from 0"
         )
-    rows = _whole(path, todo.before, len(given.points))
-    filters = iter(filters_of(todo.boxes, given.space) if todo.boxes.rows else [])
+    rows = _whole(path, todo.before, len(table.points))
+    filters = iter(filters_of(todo.boxes, table.space) if todo.boxes.rows else [])
     edits = [
-        Edit(row, word, one, None if word == "unsubscribe" else next(filters))
-        for row, word, one in zip(rows, todo.words, todo.ids.to_pylist(), strict=True)
+        Edit(row, word, id_, None if word == "unsubscribe" else next(filters))
+        for row, word, id_ in zip(rows, todo.words, todo.ids.to_pylist(), strict=True)
     ]
     return sorted(edits, key=lambda edit: edit.before)
 
 
-def _whole(path: str | Path, given: list[Any], events: int) -> list[int]:
+def _whole(path: str | Path, values: list[Any], events: int) -> list[int]:
     try:
-        rows = [int(value) for value in given]
+        rows = [int(value) for value in values]
     except (TypeError, ValueError):
         raise FileError(f"{path}: before is the row of an event, a whole number from 0") from None
     for row in rows:
@@ -82,16 +82,16 @@ def _whole(path: str | Path, given: list[Any], events: int) -> list[int]:
 class Scenario:
     """Where everything is, drawn by a seed."""
 
-    def __init__(self, given: Given, tree: Tree, brokers: int, seed: int):
+    def __init__(self, table: Given, tree: Tree, brokers: int, seed: int):
         rng = np.random.default_rng(seed)
-        self.given = given
+        self.given = table
         self.tree = tree
         self.brokers = brokers
         self.broker_of: dict[Id, int] = {}
         """Of each subscription."""
-        drawn = rng.integers(0, brokers, given.boxes.rows).tolist()
-        self.broker_of.update(zip(given.boxes.ids.to_pylist(), drawn, strict=True))
-        self.origins: I64 = rng.integers(0, brokers, len(given.points))
+        drawn = rng.integers(0, brokers, table.boxes.rows).tolist()
+        self.broker_of.update(zip(table.boxes.ids.to_pylist(), drawn, strict=True))
+        self.origins: I64 = rng.integers(0, brokers, len(table.points))
         self._rng = rng
 
     @property
@@ -112,24 +112,24 @@ class Scenario:
         batch_size: int = 100,
     ) -> Network:
         """Run everything; return the network that did it."""
-        given = self.given
+        table = self.given
         if chosen is None:
-            chosen = chosen_for(strategy, given.space, given.boxes, given.points)
+            chosen = chosen_for(strategy, table.space, table.boxes, table.points)
         network = Network(
-            given.space,
+            table.space,
             self.tree,
             self.brokers,
             strategy=strategy,
             chosen=chosen,
             max_ranges=max_ranges,
         )
-        at = np.array([self.broker_of[id_] for id_ in given.boxes.ids.to_pylist()], np.int64)
+        at = np.array([self.broker_of[id_] for id_ in table.boxes.ids.to_pylist()], np.int64)
         for first in range(0, len(at), batch_size):
             here = at[first : first + batch_size]
             network.do_all(
                 (
                     broker,
-                    ports.Subscribe(given.boxes.take(first + np.flatnonzero(here == broker))),
+                    ports.Subscribe(table.boxes.take(first + np.flatnonzero(here == broker))),
                 )
                 for broker in np.unique(here).tolist()
             )
@@ -138,7 +138,7 @@ class Scenario:
             self._publish(network, done, edit.before)
             done = edit.before
             self._edit(network, edit)
-        self._publish(network, done, len(given.points))
+        self._publish(network, done, len(table.points))
         return network
 
     def _publish(self, network: Network, first: int, last: int) -> None:
@@ -166,10 +166,10 @@ class Scenario:
             network.do(self.broker_of[edit.id], ports.Subscribe({edit.id: edit.filter}))
 
 
-def table_of(given: Given, network: Network, edits: Sequence[Edit] = ()) -> pa.Table:
+def table_of(table: Given, network: Network, edits: Sequence[Edit] = ()) -> pa.Table:
     """Return all deliveries as `match` writes them: by event, then in order of arrival."""
-    ids = given.boxes.ids.to_pylist()
-    arrival = {id_: place for place, id_ in enumerate(ids)}
+    ids = table.boxes.ids.to_pylist()
+    arrival = {id_: index for index, id_ in enumerate(ids)}
     for edit in edits:
         if edit.command == "subscribe":
             arrival.pop(edit.id, None)
@@ -178,7 +178,7 @@ def table_of(given: Given, network: Network, edits: Sequence[Edit] = ()) -> pa.T
     rows = pa.array([event for event, _ in pairs], pa.int64())
     return pa.table(
         {
-            "event": given.event_ids.take(rows),
-            "subscription": pa.array([one for _, one in pairs], given.boxes.ids.type),
+            "event": table.event_ids.take(rows),
+            "subscription": pa.array([value for _, value in pairs], table.boxes.ids.type),
         }
     )

@@ -25,19 +25,19 @@ def tree_of(shape: str, brokers: int, seed: int = 0) -> Tree:
         raise UsageError(f"a network has at least one broker; given: {brokers}")
     if shape == "random":
         rng = Random(seed)
-        return [(rng.randrange(one), one) for one in range(1, brokers)]
+        return [(rng.randrange(broker), broker) for broker in range(1, brokers)]
     if shape not in SHAPES:
         raise UsageError(f"unknown shape of a tree {shape!r}: {choices_hint(shape, SHAPES)}")
     below = {"chain": 1, "star": brokers, "balanced": 2}[shape]
-    return [((one - 1) // below, one) for one in range(1, brokers)]
+    return [((broker - 1) // below, broker) for broker in range(1, brokers)]
 
 
 def neighbours(tree: Tree, brokers: int) -> list[list[int]]:
     """Return the neighbours of each broker."""
     near: list[list[int]] = [[] for _ in range(brokers)]
-    for one, other in tree:
-        near[one].append(other)
-        near[other].append(one)
+    for broker, other in tree:
+        near[broker].append(other)
+        near[other].append(broker)
     return near
 
 
@@ -47,9 +47,9 @@ def parents(tree: Tree, brokers: int) -> list[int]:
     above = [-2] * brokers
     above[0] = -1
     order = [0]
-    for one in order:
-        for other in near[one]:
+    for broker in order:
+        for other in near[broker]:
             if above[other] == -2:
-                above[other] = one
+                above[other] = broker
                 order.append(other)
     return above

@@ -42,7 +42,7 @@ class Cabling:
     unread: Counter[tuple[int, str, str, int]]
     """Number of times that an event was sent to a broker that stands still, by connection."""
 
-    def later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
+    def later(self, delay: float, act: Callable[..., None], *arguments: Any) -> None:
         """Schedule a call after a delay."""
         raise NotImplementedError
 
@@ -58,19 +58,19 @@ class Cabling:
         """Make a client ask again whether its subscription has propagated."""
         raise NotImplementedError
 
-    def waits(self, name: str, act: Callable[..., None], *given: Any) -> bool:
+    def waits(self, name: str, act: Callable[..., None], *arguments: Any) -> bool:
         """Whether something has to wait as a broker stands still."""
         if name in self.stopped:
-            self.stopped[name].append((act, given))
+            self.stopped[name].append((act, arguments))
         return name in self.stopped
 
-    def new_edge(self, one: str, other: str) -> Edge:
+    def new_edge(self, name: str, other: str) -> Edge:
         """Add a link between two brokers, which is down."""
-        edge = self.edges[one, other] = Edge((one, other))
+        edge = self.edges[name, other] = Edge((name, other))
         return edge
 
-    def edge(self, one: str, other: str) -> Edge | None:
-        return self.edges.get((one, other)) or self.edges.get((other, one))
+    def edge(self, name: str, other: str) -> Edge | None:
+        return self.edges.get((name, other)) or self.edges.get((other, name))
 
     def join(self, edge: Edge) -> None:
         """Bring a link up."""
@@ -109,19 +109,19 @@ class Cabling:
 
     def remove(self, edge: Edge) -> None:
         """Remove a link of the tree permanently, which leaves two networks."""
-        one, other = (int(end[1:]) for end in edge.ends)
-        self.near[one].remove(other)
-        self.near[other].remove(one)
+        first, other = (int(end[1:]) for end in edge.ends)
+        self.near[first].remove(other)
+        self.near[other].remove(first)
         del self.edges[edge.ends]
         self.cut(edge, forget=True)
         self.oracle.parted([self.behind(end, "") for end in edge.ends])
 
-    def add(self, one: str, other: str) -> None:
+    def add(self, name: str, other: str) -> None:
         """Join two networks by a link."""
-        self.near[int(one[1:])].append(int(other[1:]))
-        self.near[int(other[1:])].append(int(one[1:]))
-        self.join(self.new_edge(one, other))
-        self._watch(one, other)
+        self.near[int(name[1:])].append(int(other[1:]))
+        self.near[int(other[1:])].append(int(name[1:]))
+        self.join(self.new_edge(name, other))
+        self._watch(name, other)
 
     def _watch(self, one: str, other: str) -> None:
         """Wait until both ends have accepted a link, as a person would; then clients ask again.
@@ -211,10 +211,10 @@ class Cabling:
 
     def behind(self, start: str, besides: str) -> list[str]:
         """Return the brokers of the tree that are reached over the link from one to `start`."""
-        found = [start]
-        for name in found:
+        reached = [start]
+        for name in reached:
             for number in self.near[int(name[1:])]:
                 other = f"b{number}"
-                if other != besides and other not in found:
-                    found.append(other)
-        return found
+                if other != besides and other not in reached:
+                    reached.append(other)
+        return reached

@@ -52,11 +52,11 @@ class Clients:
             name = f"b{rng.randrange(self._world.parameters.brokers)}"
             self._world.client(name, ports.Subscribe({self._next_id: rng.choice(self._filters)}))
         else:
-            one, name = rng.choice(live)
+            id_, name = rng.choice(live)
             if kind < 0.9:
                 if rng.random() < 0.5:  # one that probably covers others
-                    one, name = max(live, key=self._size)
-                self._world.client(name, ports.Unsubscribe([one]))
+                    id_, name = max(live, key=self._size)
+                self._world.client(name, ports.Unsubscribe([id_]))
                 # It is advertised after a while: publish just then.
                 settings, delay = self._world.parameters.settings, self._world.parameters.delay
                 after = max(settings.withdraw_delay, settings.batch_delay)
@@ -64,14 +64,14 @@ class Clients:
                     other = f"b{rng.randrange(self._world.parameters.brokers)}"
                     self._world.later(after + rng.uniform(0, 1.5 * delay), self.publish, other)
             else:
-                self._world.client(name, ports.Replace({one: rng.choice(self._filters)}))
+                self._world.client(name, ports.Replace({id_: rng.choice(self._filters)}))
 
     def _size(self, live: tuple[int, str]) -> float:
         """Return how much a subscription holds, roughly."""
-        given = self._world.disks[live[1]].subscriptions[live[0]]
-        if not isinstance(given, Filter):
+        text = self._world.disks[live[1]].subscriptions[live[0]]
+        if not isinstance(text, Filter):
             return 0.0
-        return -sum(1 / (1 + hi - lo) for box in given.boxes for _, lo, hi in box)
+        return -sum(1 / (1 + hi - lo) for box in text.boxes for _, lo, hi in box)
 
     def publish(self, name: str) -> None:
         rng = self._world.rng
@@ -82,8 +82,8 @@ class Clients:
         if not self._world.parameters.strings:
             ranked = self._world.parameters.settings.max_waiting is not None
             priorities = [rng.choice([0.0, 1.0, 2.0]) for _ in points] if ranked else []
-            given = np.array(points, np.float64)
-            self._world.client(name, ports.Publish(given, ids, priorities=priorities))
+            coordinates = np.array(points, np.float64)
+            self._world.client(name, ports.Publish(coordinates, ids, priorities=priorities))
             return
         words = [rng.choice(["a", "b", "c", "d", "e"]) for _ in points]
         events = [
@@ -96,9 +96,9 @@ class Clients:
         rng, live = self._world.rng, self._world.oracle.live()
         point = [rng.randrange(SIDE), rng.randrange(SIDE)]
         if live and rng.random() < 0.7:
-            one, name = rng.choice(live)
-            given = self._world.disks[name].subscriptions[one]
-            if isinstance(given, Filter):
-                for axis, lo, hi in rng.choice(given.boxes):
+            id_, name = rng.choice(live)
+            text = self._world.disks[name].subscriptions[id_]
+            if isinstance(text, Filter):
+                for axis, lo, hi in rng.choice(text.boxes):
                     point[axis] = rng.randint(int(lo), int(hi))
         return point

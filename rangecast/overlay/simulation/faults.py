@@ -30,8 +30,8 @@ def break_something(world: World) -> None:
 def close_cycle(world: World) -> None:
     """Join two brokers that are joined already, at random."""
     if world.parameters.extra is not None and world.is_faulty:
-        one, other = (f"b{end}" for end in world.parameters.extra)
-        world.extra = world.new_edge(one, other)
+        first, other = (f"b{end}" for end in world.parameters.extra)
+        world.extra = world.new_edge(first, other)
         world.join(world.extra)
 
 

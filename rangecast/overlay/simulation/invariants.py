@@ -16,9 +16,9 @@ from rangecast.overlay.wire.packing import unpack
 
 def unrest(world: World) -> str:
     """Return what isn't quiet yet."""
-    for one, at in world.oracle.live():
-        if not world.oracle.is_propagated(one):
-            return f"subscription {one} of {at} hasn't propagated"
+    for id_, at in world.oracle.live():
+        if not world.oracle.is_propagated(id_):
+            return f"subscription {id_} of {at} hasn't propagated"
     for edge in world.edges.values():
         for end in edge.ends:
             other = edge.other(end)
@@ -43,7 +43,7 @@ def report_losses(world: World) -> None:
     for name, broker in world.brokers.items():
         for link in () if broker is None else broker.links.values():
             is_neighbour = link.name in world.disks
-            if is_neighbour and (link.has_lost or any(one.lost for one in link.ready)):
+            if is_neighbour and (link.has_lost or any(item.lost for item in link.ready)):
                 for behind in world.behind(link.name, name):
                     world.oracle.report_loss(behind)
 

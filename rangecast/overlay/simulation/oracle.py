@@ -81,12 +81,12 @@ class Oracle:
     def parted(self, parts: list[list[str]]) -> None:
         """The network is partitioned: what is in transit between the parts may be lost."""
         self._parts = parts
-        for one in self._propagated:
-            self.propagated(one)
+        for key in self._propagated:
+            self.propagated(key)
         self._missing = {
-            (event, one): None
-            for event, one in self._missing
-            if event.origin in self._within.get(one, [event.origin])
+            (event, key): None
+            for event, key in self._missing
+            if event.origin in self._within.get(key, [event.origin])
         }
 
     def joined(self) -> None:
@@ -136,15 +136,15 @@ class Oracle:
     def restored(self, broker: str) -> None:
         """A broker continues with an older disk: its clients may get events again."""
         self._last = {
-            (one, by): at for (one, by), at in self._last.items() if self._broker.get(one) != broker
+            (id_, by): at for (id_, by), at in self._last.items() if self._broker.get(id_) != broker
         }
 
     def doubt(self, brokers: Collection[str]) -> None:
         """Record that interest of these brokers' clients may not have propagated."""
         self._doubted |= dict.fromkeys(brokers)
-        for one, at in self._broker.items():
+        for id_, at in self._broker.items():
             if at in brokers:
-                self._forget(one)
+                self._forget(id_)
 
     def trust(self) -> None:
         """Mark again as known what has propagated."""
@@ -152,7 +152,7 @@ class Oracle:
 
     def lost(self) -> list[str]:
         """Return what must have been delivered and wasn't."""
-        return [f"S1: {event.origin}#{event.id} to {one}" for event, one in self._missing]
+        return [f"S1: {event.origin}#{event.id} to {id_}" for event, id_ in self._missing]
 
     def live(self) -> list[tuple[int, str]]:
         """Return all subscriptions and their brokers."""
@@ -164,8 +164,8 @@ class Oracle:
         for name, text in words.items():
             point = point.copy()
             point[self.space.axis(name)] = self.space[name].coordinate(text)
-        found: list[Id] = self._engine.match_points(point[None])[0]
-        return found
+        ids: list[Id] = self._engine.match_points(point[None])[0]
+        return ids
 
     def _forget(self, subscription: int) -> None:
         self._propagated.pop(subscription, None)

@@ -85,10 +85,10 @@ def drawn(seed: int) -> Parameters:
     calm = rng.random() < 0.2
     near = neighbours(tree, brokers)
     apart = [
-        (one, other)
-        for one in range(brokers)
-        for other in range(one + 1, brokers)
-        if other not in near[one]
+        (broker, other)
+        for broker in range(brokers)
+        for other in range(broker + 1, brokers)
+        if other not in near[broker]
     ]
     parameters = Parameters(
         brokers,

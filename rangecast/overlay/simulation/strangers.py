@@ -34,7 +34,7 @@ EVIL = "evil"
 def bring_twin(world: World) -> None:
     """Connect a broker under the name of another, with a log of its own; it wants all events."""
     rng = world.rng
-    edges = [one for one in world.edges.values() if not one.guest and one is not world.extra]
+    edges = [item for item in world.edges.values() if not item.guest and item is not world.extra]
     if not edges or not world.is_faulty:
         return
     edge = rng.choice(edges)
@@ -47,9 +47,9 @@ def bring_twin(world: World) -> None:
     )
     twin.handle(world.now, ports.Subscribe({0: "x >= 0"}))
     (greeting,) = [
-        one.frame
-        for one in twin.handle(world.now, ports.LinkUp(other.name))
-        if isinstance(one, ports.Send)
+        item.frame
+        for item in twin.handle(world.now, ports.LinkUp(other.name))
+        if isinstance(item, ports.Send)
     ]
     assert isinstance(greeting, Hello)
     world.tell(f"another {name} connects to {other.name}")

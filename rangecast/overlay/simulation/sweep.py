@@ -21,12 +21,12 @@ def outcomes(
     workers = processes or os.cpu_count() or 1
     if workers == 1 or len(seeds) <= _AT_ONCE:
         return [_simulated(seed, progress) for seed in seeds]
-    found = []
+    outcomes_ = []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for one in pool.map(simulate, seeds, chunksize=_AT_ONCE):
-            found.append(one)
+        for outcome in pool.map(simulate, seeds, chunksize=_AT_ONCE):
+            outcomes_.append(outcome)
             progress(1)
-    return found
+    return outcomes_
 
 
 def _simulated(seed: int, progress: Callable[[int], None]) -> Outcome:
@@ -35,9 +35,9 @@ def _simulated(seed: int, progress: Callable[[int], None]) -> Outcome:
     return outcome
 
 
-def total(found: Iterable[Outcome]) -> Counter[str]:
+def total(outcomes: Iterable[Outcome]) -> Counter[str]:
     """Return how often what happened in all of them."""
     counts: Counter[str] = Counter()
-    for one in found:
-        counts.update(one.counts)
+    for outcome in outcomes:
+        counts.update(outcome.counts)
     return counts

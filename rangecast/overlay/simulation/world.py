@@ -53,8 +53,8 @@ class World(Cabling):
         """Inputs of clients of a broker that is down, for when it is back."""
         self.oracle = Oracle(space_of(parameters.strings))
         self.edges: dict[tuple[str, str], Edge] = {}
-        for one, other in parameters.tree:
-            self.new_edge(names[one], names[other])
+        for node, other in parameters.tree:
+            self.new_edge(names[node], names[other])
         self.extra: Edge | None = None
         self.known_logs: dict[tuple[str, str], str] = defaultdict(str)
         """By broker and neighbour: the log that it has accepted."""
@@ -66,16 +66,16 @@ class World(Cabling):
 
     # ---- time
 
-    def later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
+    def later(self, delay: float, act: Callable[..., None], *arguments: Any) -> None:
         """Schedule a call after a delay."""
         self._ties += 1
-        heapq.heappush(self._heap, (self.now + delay, self._ties, act, given))
+        heapq.heappush(self._heap, (self.now + delay, self._ties, act, arguments))
 
     def run(self, until: float) -> None:
         """Run the simulation up to a time."""
         while self._heap and self._heap[0][0] <= until:
-            self.now, _, act, given = heapq.heappop(self._heap)
-            act(*given)
+            self.now, _, act, arguments = heapq.heappop(self._heap)
+            act(*arguments)
         self.now = until
 
     def tell(self, text: str) -> None:
@@ -96,7 +96,7 @@ class World(Cabling):
         disk.log = disk.log or f"log-{name}"
         disk.epochs = (f"{name}@{self._ties}", *disk.epochs)
         disk.incarnation = max(clock, disk.incarnation) + 1
-        near = [f"b{one}" for one in self.near[int(name[1:])]]
+        near = [f"b{node}" for node in self.near[int(name[1:])]]
         broker = self.new_broker(
             name,
             max(1, disk.incarnation),
@@ -106,7 +106,7 @@ class World(Cabling):
             log=disk.blocks,
             delivered=self.rng.choice([0, disk.delivered]),  # written down now and then
             numbers_from=max(0, clock),
-            logs={one: self.known_logs[name, one] for one in near},
+            logs={node: self.known_logs[name, node] for node in near},
         )
         self.brokers[name] = broker
         self.tell(f"{name} starts, incarnation {disk.incarnation}")
@@ -117,13 +117,13 @@ class World(Cabling):
             if name in edge.ends and edge.is_up:
                 self.give(name, ports.LinkUp(edge.other(name)))
         waiting, self._waiting[name] = self._waiting[name], []
-        for given in waiting:
-            self.client(name, given)
+        for input_ in waiting:
+            self.client(name, input_)
         if not first:
             self.restarted(name)
-            for one, at in self.oracle.live():
-                if at == name and not self.oracle.is_propagated(one):
-                    self.give(name, ports.AskPropagated(self.token(one)))
+            for node, at in self.oracle.live():
+                if at == name and not self.oracle.is_propagated(node):
+                    self.give(name, ports.AskPropagated(self.token(node)))
 
     def new_broker(self, name: str, incarnation: int, identity: Identity, **options: Any) -> Broker:
         """Return a broker as the seed draws it."""
@@ -219,9 +219,9 @@ class World(Cabling):
     def _durable(self, name: str, broker: Broker) -> None:
         """Say that all blocks are on disk; events published here are accepted by that."""
         upto = self.disks[name].events(self.disks[name].synced)
-        for place, block in broker.log.between(broker.log.durable, upto):
+        for position, block in broker.log.between(broker.log.durable, upto):
             assert block is not None
-            if block.origin == name and place + len(block) <= upto:
+            if block.origin == name and position + len(block) <= upto:
                 for row, id_ in enumerate(block.ids):
                     words = {axis: texts[row] for axis, texts in block.words.items()}
                     self.oracle.accepted(name, int(id_), block.points[row], words)
@@ -269,8 +269,8 @@ class World(Cabling):
 
     def go_on(self, name: str) -> None:
         """Resume a broker."""
-        for act, given in self.stopped.pop(name, []):
-            act(*given)
+        for act, arguments in self.stopped.pop(name, []):
+            act(*arguments)
 
     def restore(self, name: str) -> None:
         """Crash a broker, and restart it with an older copy of its disk."""
@@ -290,9 +290,9 @@ class World(Cabling):
     def trust(self) -> None:
         """Make clients subscribe again to what was forgotten, and trust the answer."""
         self.oracle.trust()
-        for one, name in self.oracle.live():
-            if not self.oracle.is_propagated(one):
-                self.ask_again(one, name)
+        for id_, name in self.oracle.live():
+            if not self.oracle.is_propagated(id_):
+                self.ask_again(id_, name)
 
     def ask_again(self, subscription: int, name: str) -> None:
         """Make a client ask again whether its subscription has propagated."""
@@ -310,10 +310,10 @@ class World(Cabling):
         if self.is_traced:
             self.tell(f"{name} client: {input_}")
         if isinstance(input_, ports.Subscribe):
-            for one, text in input_.subscriptions.items():
-                disk.subscriptions[int(one)] = text
-                self._version[int(one)] = 0
-                self.oracle.subscribed(int(one), name, text)
+            for id_, text in input_.subscriptions.items():
+                disk.subscriptions[int(id_)] = text
+                self._version[int(id_)] = 0
+                self.oracle.subscribed(int(id_), name, text)
         elif isinstance(input_, ports.Unsubscribe):
             there = [
                 subscription
@@ -321,27 +321,27 @@ class World(Cabling):
                 if subscription in disk.subscriptions
             ]
             input_ = ports.Unsubscribe(there)
-            for one in input_.subscriptions:
-                del disk.subscriptions[int(one)], self._version[int(one)]
-                self.oracle.unsubscribed(int(one))
+            for id_ in input_.subscriptions:
+                del disk.subscriptions[int(id_)], self._version[int(id_)]
+                self.oracle.unsubscribed(int(id_))
         elif isinstance(input_, ports.Replace):
             if not disk.subscriptions.keys() >= input_.subscriptions.keys():
                 return
-            for one, text in input_.subscriptions.items():
-                disk.subscriptions[int(one)] = text
-                self._version[int(one)] += 1
-                self.oracle.replaced(int(one), text)
+            for id_, text in input_.subscriptions.items():
+                disk.subscriptions[int(id_)] = text
+                self._version[int(id_)] += 1
+                self.oracle.replaced(int(id_), text)
         self.give(name, input_)
         if isinstance(input_, ports.Subscribe | ports.Replace):
-            for one in input_.subscriptions:
-                self.give(name, ports.AskPropagated(self.token(int(one))))
+            for id_ in input_.subscriptions:
+                self.give(name, ports.AskPropagated(self.token(int(id_))))
 
     def token(self, subscription: int) -> str:
         """Return the name of the question whether a subscription, as it is now, has propagated."""
         return f"{subscription}/{self._version[subscription]}"
 
     def _is_propagated(self, token: str) -> None:
-        one, version = map(int, token.split("/"))
-        if self._version.get(one) == version:
-            self.tell(f"subscription {one} has propagated")
-            self.oracle.propagated(one)
+        id_, version = map(int, token.split("/"))
+        if self._version.get(id_) == version:
+            self.tell(f"subscription {id_} has propagated")
+            self.oracle.propagated(id_)

@@ -105,17 +105,20 @@ class ZoneBroker(Territory):
 
     def _beside(self, box: Box) -> dict[Box, int]:
         """Return the zones adjacent to a box, and their brokers."""
-        found = {zone.box: self.id for zone in self.zones if zone.box.touches(box)}
+        owners = {zone.box: self.id for zone in self.zones if zone.box.touches(box)}
         for owner, announced in self.around.items():
-            found |= {zone.box: owner for zone in announced.zones if zone.box.touches(box)}
-        return found
+            owners |= {zone.box: owner for zone in announced.zones if zone.box.touches(box)}
+        return owners
 
     def _route(self, route: Route) -> None:
         zone = self._zone_at(route.at)
         if zone is None and self.zones:
             zone = min(
                 self.zones,
-                key=lambda one: (geometry.distance(one.box, route.target, self.frame), one.box),
+                key=lambda zone_: (
+                    geometry.distance(zone_.box, route.target, self.frame),
+                    zone_.box,
+                ),
             )
         if zone is None or route.hops > HOPS:
             return
@@ -180,14 +183,14 @@ class ZoneBroker(Territory):
 
     # ---- interests
 
-    def _take(self, zone: Held, given: Numbered) -> None:
+    def _take(self, zone: Held, message: Numbered) -> None:
         """Hand a message to the interests of a zone, and tell the server so."""
-        self._acknowledge(given.acknowledged)
+        self._acknowledge(message.acknowledged)
         zone = self._zone_at(zone.box.lo) or zone
-        part = zone.box.common(given.box)
-        number, what = given.number, given.what
+        part = zone.box.common(message.box)
+        number, what = message.number, message.what
         if isinstance(what, Probe):
-            self._to_server(Taken(number, part, self.id), given.server)
+            self._to_server(Taken(number, part, self.id), message.server)
             return
         if not zone.is_ready:
             return
@@ -198,7 +201,7 @@ class ZoneBroker(Territory):
                     self._out.append(Deliver(interest, number, what))
         else:
             self._change(zone, number, what)
-        self._to_server(Taken(number, part, self.id), given.server)
+        self._to_server(Taken(number, part, self.id), message.server)
 
     def _change(self, zone: Held, number: int, what: Any) -> None:
         """Install an interest or let it go; a late copy of a message changes nothing."""
@@ -223,11 +226,11 @@ class ZoneBroker(Territory):
             self._gone = {name: at for name, at in self._gone.items() if at >= acknowledged}
 
     def _fill(self, filled: Filled) -> None:
-        for place, zone in enumerate(self.zones):
+        for index, zone in enumerate(self.zones):
             if zone.is_ready or not zone.box.within(filled.box):
                 continue
             known = max(zone.known, filled.number)
-            self.zones[place] = replace(zone, is_ready=True, known=known)
+            self.zones[index] = replace(zone, is_ready=True, known=known)
             self.interests = {
                 interest: kept
                 for interest, kept in self.interests.items()

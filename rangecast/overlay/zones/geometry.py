@@ -131,7 +131,7 @@ def left_of(box: Box, others: Iterable[Box]) -> list[Box]:
     """Return what of a box lies in none of the others."""
     left = [box]
     for other in others:
-        left = [part for one in left for part in one.without(other)]
+        left = [part for piece in left for part in piece.without(other)]
     return left
 
 
@@ -157,9 +157,9 @@ def next_zone(zone: Box, target: Point, adjacent: Iterable[Box], frame: Box) -> 
             not min(a, x) <= b <= max(a, x) for a, b, x in zip(q, p, target, strict=True)
         ):
             continue
-        found = distance(other, target, frame), other
-        if best is None or found < best:
-            best = found
+        nearest = distance(other, target, frame), other
+        if best is None or nearest < best:
+            best = nearest
     return None if best is None else best[1]
 
 

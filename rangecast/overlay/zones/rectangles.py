@@ -24,7 +24,8 @@ class Rectangles:
         if not self._free:
             rows = len(self._lo)
             self._lo, self._hi = (
-                np.concatenate([one, np.full_like(one, np.nan)]) for one in (self._lo, self._hi)
+                np.concatenate([array, np.full_like(array, np.nan)])
+                for array in (self._lo, self._hi)
             )
             self._number = np.concatenate([self._number, np.zeros_like(self._number)])
             self._free = list(range(rows, 2 * rows))

@@ -181,19 +181,19 @@ class ZoneServer:
     def _add(self, box: Box, what: Any) -> None:
         """Register a message; compare it, once, with those in flight."""
         number, self._next = self._next, self._next + 1
-        one = self._pending[number] = _Pending(number, box, what, [box])
+        pending = self._pending[number] = _Pending(number, box, what, [box])
         for earlier in self._under_way.meeting(box):
             self._pending[earlier].holds_up.append(number)
-            one.waits_for += 1
+            pending.waits_for += 1
         self._under_way.add(number, box)
-        if not one.waits_for:
+        if not pending.waits_for:
             self._ready.append(number)
 
     def _complete(self, number: int) -> None:
         """Release a message that has arrived; those that waited for it alone are ready."""
-        one = self._pending.pop(number)
+        pending = self._pending.pop(number)
         self._under_way.remove(number)
-        for later in one.holds_up:
+        for later in pending.holds_up:
             waiting = self._pending.get(later)  # None: answered for before it was sent
             if waiting is not None:
                 waiting.waits_for -= 1
@@ -203,26 +203,26 @@ class ZoneServer:
     def _send_ready(self) -> None:
         """Send what waits for nothing any more, in order."""
         for number in sorted(self._ready):
-            one = self._pending[number]
-            one.is_sent = True
-            self._send(one)
+            pending = self._pending[number]
+            pending.is_sent = True
+            self._send(pending)
         self._ready.clear()
 
-    def _send(self, one: _Pending) -> None:
+    def _send(self, pending: _Pending) -> None:
         acknowledged = next(iter(self._pending), self._next)
-        one.waited, one.times = 0, one.times + 1
-        for box in one.missing:
-            self._out.append(FromServer(Numbered(one.number, acknowledged, box, one.what)))
+        pending.waited, pending.times = 0, pending.times + 1
+        for box in pending.missing:
+            self._out.append(FromServer(Numbered(pending.number, acknowledged, box, pending.what)))
 
     def _take(self, number: int, box: Box, broker: int) -> None:
         probe = self._probe
-        one = probe if probe and probe.number == number else self._pending.get(number)
-        if one is None:
+        pending = probe if probe and probe.number == number else self._pending.get(number)
+        if pending is None:
             return
-        one.answered.append((box, broker))
-        one.missing = [part for rest in one.missing for part in rest.without(box)]
-        if not one.missing:
-            if one is probe:
+        pending.answered.append((box, broker))
+        pending.missing = [part for rest in pending.missing for part in rest.without(box)]
+        if not pending.missing:
+            if pending is probe:
                 self._probe = None
             else:
                 self._complete(number)
@@ -233,10 +233,10 @@ class ZoneServer:
         self._out.append(FromServer(Filled(box, self._next, inside)))
 
     def _tick(self) -> None:
-        for one in self._pending.values():
-            one.waited += one.is_sent
-            if one.waited >= AGAIN:
-                self._send(one)
+        for pending in self._pending.values():
+            pending.waited += pending.is_sent
+            if pending.waited >= AGAIN:
+                self._send(pending)
         self._ticks += 1
         if self._probe is not None:
             self._go_on(self._probe)

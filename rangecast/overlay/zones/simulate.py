@@ -128,9 +128,9 @@ class ZoneSimulation:
         for other in self.brokers:
             self._at(cut + self.random.random() * 2, other, PeerDown(broker))
 
-    def update(self, change: str, *given: Any) -> None:
+    def update(self, change: str, *message: Any) -> None:
         """Change an object at the server: `change` is the name of the board's function."""
-        self._from_server(self.server.handle(Update(change, given)))
+        self._from_server(self.server.handle(Update(change, message)))
 
     def subscribe(self, interest: Id, *where: Any) -> None:
         """Make a subscriber install an interest, through any broker, until it has its list."""
@@ -157,8 +157,8 @@ class ZoneSimulation:
                 self._next_tick += 1.0
                 self._tick()
                 continue
-            _, _, broker, given = heapq.heappop(self._heap)
-            self._give(broker, given)
+            _, _, broker, message = heapq.heappop(self._heap)
+            self._give(broker, message)
         self.now = end
 
     def run_until_quiet(self, limit: int = 400) -> None:
@@ -216,19 +216,19 @@ class ZoneSimulation:
         heapq.heappush(self._heap, (time, self._tie, broker, value))
 
     def _give(self, broker: int, value: Any) -> None:
-        one = self.brokers.get(broker)
-        if one is None:
+        broker_ = self.brokers.get(broker)
+        if broker_ is None:
             if isinstance(value, Frame):  # the broker is gone: the sender finds out
                 self._at(self.now + self.random.random(), value.sender, PeerDown(broker))
             return
         if isinstance(value, Frame) and self.now > self._cut.get(value.sender, self.now):
             self.counts["lost with their sender"] += 1
             return
-        claimed = sum(not zone.is_ready for zone in one.zones)
+        claimed = sum(not zone.is_ready for zone in broker_.zones)
         self._visit(broker, value)
-        for output in one.handle(value):
+        for output in broker_.handle(value):
             self._put(broker, output)
-        if sum(not zone.is_ready for zone in one.zones) > claimed:
+        if sum(not zone.is_ready for zone in broker_.zones) > claimed:
             self.counts["taken over"] += 1
 
     def _visit(self, broker: int, value: Any) -> None:

@@ -160,9 +160,9 @@ class Territory:
         }
         self.zones = [zone for zone in self.zones if zone not in zones]
         self._drop_outside()
-        given = tuple(replace(zone, epoch=zone.epoch + 2) for zone in zones)
+        handed = tuple(replace(zone, epoch=zone.epoch + 2) for zone in zones)
         handover = Handover(
-            given,
+            handed,
             tuple(moving.items()),
             tuple(self._gone.items()),
             (self._announcement(), *self.around.values()),
@@ -206,8 +206,8 @@ class Territory:
 
     def _mine(self) -> list[Box]:
         """Return this broker's zones, with those that are being handed over."""
-        given = [zone.box for handover in self._giving.values() for zone in handover.zones]
-        return [zone.box for zone in self.zones] + given
+        handed = [zone.box for handover in self._giving.values() for zone in handover.zones]
+        return [zone.box for zone in self.zones] + handed
 
     def _known_boxes(self) -> list[Box]:
         return self._mine() + [
@@ -266,13 +266,13 @@ class Territory:
 
     def _announcement(self) -> Announce:
         """Return our zones, at the epoch that they have here, and the neighbours."""
-        given = tuple(
+        handed = tuple(
             replace(zone, epoch=zone.epoch - 2)
             for handover in self._giving.values()
             for zone in handover.zones
         )
         near = tuple((owner, announced.zones) for owner, announced in sorted(self.around.items()))
-        zones = (*self.zones, *given)
+        zones = (*self.zones, *handed)
         return Announce(self.id, self._version, zones, self.load(), near, self._is_leaving)
 
     def _changed(self, others: Iterable[int] = ()) -> None:
@@ -295,20 +295,20 @@ class Territory:
 
     def _join(self) -> None:
         """Make one zone of those that together are a box, once they know the same."""
-        found: list[Held] = []
-        for zone in sorted(self.zones, key=lambda one: one.box):
-            place = 0
-            while place < len(found):
-                other = found[place]
+        joined: list[Held] = []
+        for zone in sorted(self.zones, key=lambda zone_: zone_.box):
+            index = 0
+            while index < len(joined):
+                other = joined[index]
                 union = zone.box.joined(other.box)
                 alike = (zone.is_ready, zone.known) == (other.is_ready, other.known)
                 if union is None or not zone.is_ready or not alike:
-                    place += 1
+                    index += 1
                     continue
-                del found[place]
-                zone, place = replace(zone, box=union, epoch=max(zone.epoch, other.epoch)), 0
-            found.append(zone)
-        self.zones = found
+                del joined[index]
+                zone, index = replace(zone, box=union, epoch=max(zone.epoch, other.epoch)), 0
+            joined.append(zone)
+        self.zones = joined
 
     def _learn(self, announced: Announce) -> None:
         """Merge a broker's announcement; where two claim one place, the better claim wins."""

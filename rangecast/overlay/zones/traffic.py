@@ -46,7 +46,7 @@ class Traffic(NamedTuple):
 
 @jit
 def _letters(
-    table: I64, row: I32, tiles: F64, ways: I32, found: I32
+    table: I64, row: I32, tiles: F64, ways: I32, rows: I32
 ) -> tuple[int, int, int, int, int]:
     """Return how many interests lie in tiles, and the links from the server to all of them.
 
@@ -57,9 +57,9 @@ def _letters(
     count = overlay = through = once = straight = 0
     for t in range(len(tiles)):
         l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
-        n = rows_within(tree, row, l0, tiles[t, 1], tiles[t, 2], r1, found, stack)
+        n = rows_within(tree, row, l0, tiles[t, 1], tiles[t, 2], r1, rows, stack)
         for j in range(n):
-            way = ways[found[j]]
+            way = ways[rows[j]]
             overlay += way[0]
             through += way[1]
             once += way[0] > 0
@@ -115,9 +115,9 @@ class ZoneTraffic:
     def unicast(self, tiles: F64) -> tuple[Traffic, Traffic]:
         """Return what letters to all interests in tiles cost: through the zones, and direct."""
         _, row, _ = self.interests.entries()
-        found = np.empty(self.interests.count, np.int32)
+        rows = np.empty(self.interests.count, np.int32)
         count, overlay, ip, once, direct = _letters(
-            self.interests.table, row, tiles, self._ways, found
+            self.interests.table, row, tiles, self._ways, rows
         )
         sent = LETTER_BYTES * count
         through = Traffic(count, sent, LETTER_BYTES * overlay, LETTER_BYTES * ip, count)

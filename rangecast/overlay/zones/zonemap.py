@@ -63,8 +63,8 @@ def _holds(zones: Layout, zone: int, point: F64) -> bool:
 
 @jit
 def _nearest(zones: Layout, zone: int, axis: int, x: float) -> float:
-    found: float = min(max(x, zones.lo[zone, axis]), zones.hi[zone, axis])
-    return found
+    nearest: float = min(max(x, zones.lo[zone, axis]), zones.hi[zone, axis])
+    return nearest
 
 
 @jit
@@ -129,7 +129,7 @@ def _is_child(
 
 
 @jit
-def _spreads(zones: Layout, starts: I64, lows: F64, highs: F64, found: I64) -> None:
+def _spreads(zones: Layout, starts: I64, lows: F64, highs: F64, counts: I64) -> None:
     """Count the links that messages take, from a zone to all zones that meet a rectangle."""
     d = lows.shape[1]
     entry, point = np.empty(d), np.empty(d)
@@ -141,9 +141,9 @@ def _spreads(zones: Layout, starts: I64, lows: F64, highs: F64, found: I64) -> N
                 entry[axis] = low[axis]
             else:
                 entry[axis] = min(max(low[axis], zones.lo[zone, axis]), high[axis])
-        stack[0], found[i, ROUTE], found[i, IP] = _route(zones, zone, entry)
+        stack[0], counts[i, ROUTE], counts[i, IP] = _route(zones, zone, entry)
         if stack[0] < 0:
-            found[i, ZONES] = -1
+            counts[i, ZONES] = -1
             continue
         depth, count = 1, 0
         while depth:
@@ -153,10 +153,10 @@ def _spreads(zones: Layout, starts: I64, lows: F64, highs: F64, found: I64) -> N
             for e in range(zones.first[zone], zones.first[zone + 1]):
                 other = zones.beside[e]
                 if _is_child(zones, zone, other, low, high, entry, point):
-                    found[i, IP] += zones.hops[zone, other]
+                    counts[i, IP] += zones.hops[zone, other]
                     stack[depth] = other
                     depth += 1
-        found[i, SPREAD], found[i, ZONES] = count - 1, count
+        counts[i, SPREAD], counts[i, ZONES] = count - 1, count
 
 
 class ZoneMap:
@@ -177,7 +177,7 @@ class ZoneMap:
         self._layout = Layout(
             readonly(lo),
             readonly(hi),
-            readonly(offsets_of([len(one) for one in beside])),
+            readonly(offsets_of([len(zones) for zones in beside])),
             readonly(np.concatenate([np.empty(0, np.int64), *beside]).astype(np.int64)),
             readonly(np.array(frame)),
             readonly(hops),
@@ -203,9 +203,9 @@ class ZoneMap:
             if len(boxes) >= brokers:
                 return cls(boxes, frame)
             point = rng.uniform(frame.lo, frame.hi).tolist()
-            place = next(at for at, box in enumerate(boxes) if box.holds(point))
-            if (cut := geometry.middle_cut(boxes[place], frame)) is not None:
-                boxes[place : place + 1] = boxes[place].cut(*cut)
+            index = next(at for at, box in enumerate(boxes) if box.holds(point))
+            if (cut := geometry.middle_cut(boxes[index], frame)) is not None:
+                boxes[index : index + 1] = boxes[index].cut(*cut)
         raise UsageError(f"there is no room for {brokers} zones in {frame}")
 
     def __len__(self) -> int:
@@ -222,23 +222,23 @@ class ZoneMap:
     def beside(self, zone: int) -> list[int]:
         """Return the zones adjacent to one."""
         first = self._layout.first
-        found: list[int] = self._layout.beside[first[zone] : first[zone + 1]].tolist()
-        return found
+        zones: list[int] = self._layout.beside[first[zone] : first[zone + 1]].tolist()
+        return zones
 
     def routes(self, start: int, points: F64) -> tuple[I64, I64, I64]:
         """Return the zone of each point, and the overlay and IP links on the way from a zone."""
-        found = np.zeros((3, len(points)), np.int64)
-        home, links, ip = found
+        counts = np.zeros((3, len(points)), np.int64)
+        home, links, ip = counts
         _routes(self._layout, start, readonly(points), links, ip, home)
         _check_reached(home)
         return home, links, ip
 
     def spreads(self, starts: I64, lo: F64, hi: F64) -> Ways:
         """Return the ways of messages, from a zone to all zones that meet a box."""
-        found = np.zeros((len(lo), 4), np.int64)
-        _spreads(self._layout, readonly(starts), readonly(lo), readonly(hi), found)
-        _check_reached(found[:, ZONES])
-        return Ways(*found.T)
+        counts = np.zeros((len(lo), 4), np.int64)
+        _spreads(self._layout, readonly(starts), readonly(lo), readonly(hi), counts)
+        _check_reached(counts[:, ZONES])
+        return Ways(*counts.T)
 
     def path(self, start: int, box: Box) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Return the links of one message: those to the box, and those over the zones in it."""

@@ -96,9 +96,9 @@ def before(source: Any, axis: int, a: int, b: int) -> bool:
 
 
 @jit
-def _walk(walks: Walks, value: float, place: int) -> int:
+def _walk(walks: Walks, value: float, slot: int) -> int:
     """Return the next box of a list that holds the value, -1 if there is none."""
-    steps, stack = walks.cursor.steps, place * walks.width
+    steps, stack = walks.cursor.steps, slot * walks.width
     lo, hi = walks.source.lo, walks.source.hi
     depth = steps[stack + DEPTH]
     while depth > 0:
@@ -132,22 +132,22 @@ def _walk(walks: Walks, value: float, place: int) -> int:
 
 
 @jit
-def _sink(walks: Walks, axis: int, place: int) -> None:
+def _sink(walks: Walks, axis: int, slot: int) -> None:
     """Move an item of the heap down to where it belongs."""
     heap, base, size = walks.cursor.heap, 2 * axis * walks.room, walks.cursor.sizes[axis]
-    box, origin = heap[base + 2 * place], heap[base + 2 * place + 1]
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
+    box, origin = heap[base + 2 * slot], heap[base + 2 * slot + 1]
+    while 2 * slot + 1 < size:
+        child = 2 * slot + 1
         if child + 1 < size and before(
             walks.source, axis, heap[base + 2 * child + 2], heap[base + 2 * child]
         ):
             child += 1
         if not before(walks.source, axis, heap[base + 2 * child], box):
             break
-        heap[base + 2 * place] = heap[base + 2 * child]
-        heap[base + 2 * place + 1] = heap[base + 2 * child + 1]
-        place = child
-    heap[base + 2 * place], heap[base + 2 * place + 1] = box, origin
+        heap[base + 2 * slot] = heap[base + 2 * child]
+        heap[base + 2 * slot + 1] = heap[base + 2 * child + 1]
+        slot = child
+    heap[base + 2 * slot], heap[base + 2 * slot + 1] = box, origin
 
 
 @jit
@@ -178,7 +178,7 @@ def begin(walks: Walks, axis: int, value: float) -> None:
     """Start a walk: the boxes of an attribute that hold a value."""
     walks.cursor.sizes[axis] = walks.cursor.taken[axis] = 0
     node = walks.source.top[axis]
-    place = axis * walks.depth
+    slot = axis * walks.depth
     while node >= 0:
         page = walks.source.root[node]
         below = value < walks.source.split[node]
@@ -189,14 +189,14 @@ def begin(walks: Walks, axis: int, value: float) -> None:
         if may_hold and walks.by_ends:
             _gather(walks, axis, page, value, below)
         elif may_hold:
-            stack = place * walks.width
+            stack = slot * walks.width
             walks.cursor.steps[stack + DEPTH], walks.cursor.steps[stack + FOUND] = 1, 0
             walks.cursor.steps[stack + STACK], walks.cursor.steps[stack + STACK + 1] = page, 0
             walks.counters[LEVEL + walks.source.level[page]] += 1
-            box = _walk(walks, value, place)
+            box = _walk(walks, value, slot)
             if box >= 0:
-                _wait(walks, axis, box, place)
-                place += 1
+                _wait(walks, axis, box, slot)
+                slot += 1
         node = walks.source.left[node] if below else walks.source.right[node]
     for item in range(walks.cursor.sizes[axis] // 2 - 1, -1, -1):
         _sink(walks, axis, item)

@@ -30,12 +30,12 @@ from rangecast.rank.papers.source import Axis, Source, axes_of, joined
 @jit
 def _highest_bit(word: np.uint64) -> int:
     """Return the place of the highest bit set."""
-    place = 0
+    bit = 0
     for step in (32, 16, 8, 4, 2, 1):
         if word >> np.uint64(step):
             word >>= np.uint64(step)
-            place += step
-    return place
+            bit += step
+    return bit
 
 
 @jit
@@ -64,11 +64,11 @@ def _at_or_before(bits: U64, tiers: I64, cell: int) -> int:
         tier += 1
         cell = (cell >> 6) - 1
         word = bits[tiers[tier] + (cell >> 6)] & (~np.uint64(0) >> np.uint64(63 - (cell & 63)))
-    place = (cell >> 6 << 6) + _highest_bit(word)
+    slot = (cell >> 6 << 6) + _highest_bit(word)
     while tier > 0:
         tier -= 1
-        place = (place << 6) + _highest_bit(bits[tiers[tier] + place])
-    return place
+        slot = (slot << 6) + _highest_bit(bits[tiers[tier] + slot])
+    return slot
 
 
 @jit
@@ -82,11 +82,11 @@ def _after(bits: U64, tiers: I64, cell: int, cells: int) -> int:
             return cells
         cell >>= 6
         word = bits[tiers[tier] + (cell >> 6)] & (~np.uint64(1) << np.uint64(cell & 63))
-    place = (cell >> 6 << 6) + lowest_bit(word)
+    slot = (cell >> 6 << 6) + lowest_bit(word)
     while tier > 0:
         tier -= 1
-        place = (place << 6) + lowest_bit(bits[tiers[tier] + place])
-    return int(place)
+        slot = (slot << 6) + lowest_bit(bits[tiers[tier] + slot])
+    return int(slot)
 
 
 @jit
@@ -139,8 +139,8 @@ def _arrange(low: I64, first: I64, later: I32, waiting_for: I32, heap: I64, out:
         _settle(heap, size, low)
         out[filled] = box
         filled += 1
-        for place in range(first[box], first[box + 1]):
-            other = later[place]
+        for slot in range(first[box], first[box + 1]):
+            other = later[slot]
             waiting_for[other] -= 1
             if waiting_for[other] == 0:
                 _push(heap, size, low, other)
@@ -155,26 +155,26 @@ def _earlier(low: I64, a: int, b: int) -> bool:
 
 @jit
 def _push(heap: I64, size: int, low: I64, box: int) -> None:
-    place = size
-    while place and _earlier(low, box, heap[(place - 1) >> 1]):
-        heap[place] = heap[(place - 1) >> 1]
-        place = (place - 1) >> 1
-    heap[place] = box
+    slot = size
+    while slot and _earlier(low, box, heap[(slot - 1) >> 1]):
+        heap[slot] = heap[(slot - 1) >> 1]
+        slot = (slot - 1) >> 1
+    heap[slot] = box
 
 
 @jit
 def _settle(heap: I64, size: int, low: I64) -> None:
     box = heap[0]
-    place = 0
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
+    slot = 0
+    while 2 * slot + 1 < size:
+        child = 2 * slot + 1
         if child + 1 < size and _earlier(low, heap[child + 1], heap[child]):
             child += 1
         if not _earlier(low, heap[child], box):
             break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = box
+        heap[slot] = heap[child]
+        slot = child
+    heap[slot] = box
 
 
 def _cells(lo: F64, hi: F64) -> tuple[I64, I64, int]:

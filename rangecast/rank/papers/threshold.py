@@ -120,11 +120,11 @@ def _begin_all(walks: Walks, point: F64, seen: Seen) -> None:
 
 @jit
 def _round(
-    walks: Walks, point: F64, event: int, seen: Seen, found: I32, filled: int
+    walks: Walks, point: F64, event: int, seen: Seen, rows: I32, filled: int
 ) -> tuple[int, bool]:
-    """Read the next box of each attribute; append rows not seen before to `found`.
+    """Read the next box of each attribute; append rows not seen before to `rows`.
 
-    Returns how far `found` is filled, and whether some walk goes on.
+    Returns how far `rows` is filled, and whether some walk goes on.
     """
     some = False
     for axis in range(len(point)):
@@ -141,7 +141,7 @@ def _round(
         seen.rows[axis] = row
         if seen.marks[row] != event:
             seen.marks[row] = event
-            found[filled] = row
+            rows[filled] = row
             filled += 1
     return filled, some
 
@@ -177,22 +177,22 @@ def bound(heads: F64, most: int, largest: F64) -> float:
         value = heads[axis]
         if filled == most and value <= largest[most - 1]:
             continue
-        place = filled if filled < most else most - 1
-        while place and largest[place - 1] < value:
-            largest[place] = largest[place - 1]
-            place -= 1
-        largest[place] = value
+        slot = filled if filled < most else most - 1
+        while slot and largest[slot - 1] < value:
+            largest[slot] = largest[slot - 1]
+            slot -= 1
+        largest[slot] = value
         filled = min(filled + 1, most)
-    for place in range(filled):
-        total += largest[place]
+    for slot in range(filled):
+        total += largest[slot]
     return total * _SLACK
 
 
 @jit
 def _next_lower(levels: F64, weight: float) -> float:
     """Return the next lower weight that there is."""
-    place = int(np.searchsorted(levels, weight))
-    return float(levels[max(place - 1, 0)])
+    level = int(np.searchsorted(levels, weight))
+    return float(levels[max(level - 1, 0)])
 
 
 @jit
@@ -221,8 +221,8 @@ def _earliest_of_equal(seen: Seen, levels: F64, most: int, score: float, earlies
     lower = _next_lower(levels, head)
     for without in range(-1, most):
         total = 0.0
-        for place in range(most):
-            total += lower if place == without else head
+        for slot in range(most):
+            total += lower if slot == without else head
         if (total == score) != (without < 0):
             return -1
     filled = 0
@@ -230,11 +230,11 @@ def _earliest_of_equal(seen: Seen, levels: F64, most: int, score: float, earlies
         row = seen.rows[axis]
         if seen.heads[axis] != head or (filled == most and row >= earliest[most - 1]):
             continue
-        place = filled if filled < most else most - 1
-        while place and earliest[place - 1] > row:
-            earliest[place] = earliest[place - 1]
-            place -= 1
-        earliest[place] = row
+        slot = filled if filled < most else most - 1
+        while slot and earliest[slot - 1] > row:
+            earliest[slot] = earliest[slot - 1]
+            slot -= 1
+        earliest[slot] = row
         filled = min(filled + 1, most)
     return int(earliest[most - 1]) if filled == most else -1
 

@@ -73,11 +73,11 @@ class Trees:
         rows, scores, counts = new_best(len(events), k)
         counters = new_counters()
         cursor = self._shape.cursor(self.boxes.dimensions)
-        given = events, *liveness, cursor.table
+        arguments = events, *liveness, cursor.table
         if self._lookup is None:
-            best_exact(self.source.table, *given, rows, scores, counts, counters)
+            best_exact(self.source.table, *arguments, rows, scores, counts, counters)
         else:
             seen = new_seen(self.rows, self.boxes.dimensions)
             tables = self.source.table, self._lookup.table, self._combine
-            best_relaxed(*tables, *given, seen.table, rows, scores, counts, counters)  # type: ignore[arg-type]
+            best_relaxed(*tables, *arguments, seen.table, rows, scores, counts, counters)  # type: ignore[arg-type]
         return Best(rows, scores, counts, Work.of(counters))

@@ -75,8 +75,8 @@ def best_adjusted(
         found = search(todo, ask)
         work = work.plus(found.work)
         unfinished = []
-        for place, event in enumerate(todo.tolist()):
-            some, raw = found.of(place)
+        for index, event in enumerate(todo.tolist()):
+            some, raw = found.of(index)
             times = _checked_factors(factor(event, some), len(some), least, most)
             products = raw * times + 0.0  # a negative score times 0 is 0, not -0.0
             order = np.lexsort((some if arrival is None else arrival[some], -products))[:k]
@@ -95,8 +95,8 @@ def best_adjusted(
     return Best(rows, scores, counts, work)
 
 
-def _checked_factors(given: npt.ArrayLike, count: int, least: float, most: float) -> F64:
-    factors = np.asarray(given, np.float64)
+def _checked_factors(values: npt.ArrayLike, count: int, least: float, most: float) -> F64:
+    factors = np.asarray(values, np.float64)
     if factors.shape not in ((), (count,)):
         raise UsageError(
             f"a factor is one number, or one for each of {count} subscriptions; given: "

@@ -37,14 +37,14 @@ class Factors(NamedTuple):
 
     def of(self, number: float, rows: I32) -> F64:
         """Return the factors of an event and some rows; the number is inf if it has none."""
-        found = np.ones(len(rows))
+        factors = np.ones(len(rows))
         if np.isfinite(number):
             some = slice(self.offsets[int(number)], self.offsets[int(number) + 1])
             mine, values = self.rows[some], self.values[some]
             if len(mine):
                 at = np.minimum(np.searchsorted(mine, rows), len(mine) - 1)
-                found = np.where(mine[at] == rows, values[at], 1.0)
-        return found
+                factors = np.where(mine[at] == rows, values[at], 1.0)
+        return factors
 
 
 class FactorTable(NamedTuple):
@@ -63,10 +63,10 @@ class FactorTable(NamedTuple):
         known = np.flatnonzero(rows >= 0)
         order = known[np.lexsort((rows[known], event[known]))]
         same = (np.diff(event[order]) == 0) & (np.diff(rows[order]) == 0)
-        for place in order[1:][same][:1].tolist():
+        for index in order[1:][same][:1].tolist():
             raise UsageError(
-                f"two factors are given for event {self.events[event[place]].as_py()!r} and "
-                f"subscription {self.subscriptions[place].as_py()!r}\n  hint: keep one of them"
+                f"two factors are given for event {self.events[event[index]].as_py()!r} and "
+                f"subscription {self.subscriptions[index].as_py()!r}\n  hint: keep one of them"
             )
         values = self.values[order]
         offsets = np.searchsorted(event[order], np.arange(len(self.events) + 1))
@@ -100,8 +100,8 @@ def read_factors(
         rows = Rows(source.name, batch, bad, source.place)
         rows.take_ids(batch.columns["event"], event_ids, "event")
         ids, missing = as_ids(batch.columns["subscription"], subscription_ids)
-        for place in np.flatnonzero(missing & rows.good).tolist():
-            rows.reject(place, "subscription", NO_ID)
+        for index in np.flatnonzero(missing & rows.good).tolist():
+            rows.reject(index, "subscription", NO_ID)
         factors = rows.needed(_FACTOR, "there is no factor")
         good = pa.array(rows.good)
         events.append(rows.ids.filter(good))

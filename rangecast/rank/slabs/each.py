@@ -157,7 +157,7 @@ def hulls_met(view: LayoutPointers, band: int, query: QueryPointers, event: int)
 
 @jit
 def _search_head(
-    view: LayoutPointers, query: QueryPointers, event: int, wanted: int, found: Any
+    view: LayoutPointers, query: QueryPointers, event: int, wanted: int, rows: Any
 ) -> tuple[int, int]:
     """List the ranks of the first band that contain an event, until `wanted`; return words, too."""
     filled = words = ZERO
@@ -165,7 +165,7 @@ def _search_head(
         begin, end = view.first_slot[block], view.first_slot[block + 1]
         words += end - begin
         mask = _holding(view.head, view.attributes, begin, end, query.above, query.below, event)
-        filled = list_bits(mask, block * BLOCK, found, filled)
+        filled = list_bits(mask, block * BLOCK, rows, filled)
         if filled >= wanted:
             break
     return filled, words
@@ -176,14 +176,14 @@ def _search_band(
     view: LayoutPointers, band: int, query: QueryPointers, event: int, room: Room
 ) -> tuple[int, int, int]:
     """List the ranks of a band that contain an event, best first; return how many, and the work."""
-    one = np.uint64(1)
+    bit_ = np.uint64(1)
     above, below = query.above_codes, query.below_codes
     words = view.hull_first[band + 1] - view.hull_first[band]
     met = hulls_met(view, band, query, event)
     used = doubts = ZERO
     while met:
         block = view.bands[band] + lowest_bit(met)
-        met &= met - one
+        met &= met - bit_
         begin, end = view.first_slot[block], view.first_slot[block + 1]
         words += end - begin
         mask = _meeting(view.codes, view.attributes, begin, end, above, below, event)
@@ -196,8 +196,8 @@ def _search_band(
             used += 1
     for i in range(doubts):
         which, bit = room.doubtful[i] >> 6, room.doubtful[i] & 63
-        place = room.left[which] * BLOCK + bit
-        fails = not holds(view.terms, view.d, place, query.above, query.below, event)
+        slot = room.left[which] * BLOCK + bit
+        fails = not holds(view.terms, view.d, slot, query.above, query.below, event)
         room.masks[which] ^= np.uint64(fails) << np.uint64(bit)
     base = view.bands[band] * BLOCK
     in_use = np.uint64(0)  # words of room.ranks
@@ -205,13 +205,13 @@ def _search_band(
         mask = room.masks[i]
         while mask:
             at = view.rank[room.left[i] * BLOCK + lowest_bit(mask)] - base
-            mask &= mask - one
-            room.ranks[at >> 6] |= one << np.uint64(at & 63)
-            in_use |= one << np.uint64(at >> 6)
+            mask &= mask - bit_
+            room.ranks[at >> 6] |= bit_ << np.uint64(at & 63)
+            in_use |= bit_ << np.uint64(at >> 6)
     filled = ZERO
     while in_use:
         word = lowest_bit(in_use)
-        in_use &= in_use - one
+        in_use &= in_use - bit_
         filled = list_bits(room.ranks[word], base + word * BLOCK, room.found, filled)
         room.ranks[word] = 0
     return filled, words, doubts

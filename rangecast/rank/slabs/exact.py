@@ -54,14 +54,14 @@ _MAX_RANKS = 1 << 22
 @jit
 def _left_of_list(lists: ListPointers, cell: int, value: float) -> tuple[np.uint64, int]:
     """Return which boxes of the list of a cell hold a value, and how many were compared."""
-    one = np.uint64(1)
+    bit_ = np.uint64(1)
     left = bits_up_to(lists.cells[cell + 1])
     doubt, at = np.uint64(lists.cells[cell + 2]), 2 * lists.cells[cell + 3]
     tested = bits_set(doubt)
     for _ in range(tested):
         fails = not ((lists.bounds[at] <= value) & (value <= lists.bounds[at + 1]))
-        left ^= (doubt & (~doubt + one)) * np.uint64(fails)
-        doubt &= doubt - one
+        left ^= (doubt & (~doubt + bit_)) * np.uint64(fails)
+        doubt &= doubt - bit_
         at += 2
     return left, tested
 
@@ -141,12 +141,12 @@ def _look_up(
         _find_lists(view.lists, pointer(values, first), some, k, pointer(cells, first))
         for e in range(first, first + some):
             cell = cells[e]
-            found, looked, tested = _from_list(view, cell, values[e], k, rows, scores, e * k)
+            hits, looked, tested = _from_list(view, cell, values[e], k, rows, scores, e * k)
             counters[EXAMINED] += looked
             counters[TESTED] += tested
-            counts[e] = found
+            counts[e] = hits
             left[todo] = e
-            todo += found < 0
+            todo += hits < 0
     return todo
 
 

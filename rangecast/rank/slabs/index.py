@@ -74,8 +74,8 @@ class Slabs:
         search = search_relaxed_one if len(events) == 1 else search_relaxed
         rows, scores, counts = new_best(len(events), min(k, self.rows))
         counters = new_counters(levels=0)
-        given = self.layout.table, self._combine, events
-        search(*given, *liveness, rows, scores, counts, counters)
+        arguments = self.layout.table, self._combine, events
+        search(*arguments, *liveness, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:

@@ -154,11 +154,11 @@ def _write(
 ) -> int:
     """Write the lists of final cells, in this order; return how many boxes are in doubt."""
     item = doubts = 0
-    for place in range(len(order)):
-        cell = order[place]
+    for index in range(len(order)):
+        cell = order[index]
         count, doubt = first[cell + 1] - first[cell], np.uint64(0)
-        cells[place * CELL], cells[place * CELL + 1] = item, count
-        cells[place * CELL + 3] = doubts
+        cells[index * CELL], cells[index * CELL + 1] = item, count
+        cells[index * CELL + 3] = doubts
         for i in range(count):
             rank = ranks[first[cell] + i]
             rows[item], scores[item] = owner[rank], worth[rank]
@@ -167,7 +167,7 @@ def _write(
                 doubt |= np.uint64(1) << np.uint64(i)
                 bounds[2 * doubts], bounds[2 * doubts + 1] = lo[rank], hi[rank]
                 doubts += 1
-        cells[place * CELL + 2] = np.int64(doubt)
+        cells[index * CELL + 2] = np.int64(doubt)
     return doubts
 
 
@@ -237,8 +237,8 @@ def _written(
     order = np.argsort(limits[:, 0])
     cells, rows = np.empty(len(order) * CELL, np.int64), np.empty(len(ranks), np.int32)
     scores, bounds = np.empty(len(ranks)), np.empty(2 * len(ranks))
-    given = lo, hi, past, owner, worth, limits, first, ranks, order
-    doubts = _write(*given, cells, rows, scores, bounds)
+    arguments = lo, hi, past, owner, worth, limits, first, ranks, order
+    doubts = _write(*arguments, cells, rows, scores, bounds)
     edges = limits[order[1:-1], 0]
     power = len(edges).bit_length()
     padded = np.full((1 << power) - 1, np.inf)

@@ -158,17 +158,17 @@ def encode(view: LayoutPointers, points: Any, event: int, codes: Any) -> None:
 
 
 @jit
-def holds(terms: TermPointers, d: int, place: int, above: Any, below: Any, event: int) -> bool:
+def holds(terms: TermPointers, d: int, slot: int, above: Any, below: Any, event: int) -> bool:
     """Whether the box at a place contains an event, by its bounds."""
     held = True
     bounds = terms.bounds
     if terms.are_all:
-        term = 2 * d * place
+        term = 2 * d * slot
         for j in range(event, event + d):
             held &= (bounds[term] <= above[j]) & (below[j] <= bounds[term + 1])
             term += 2
     else:
-        for term in range(terms.first[place], terms.first[place + 1]):
+        for term in range(terms.first[slot], terms.first[slot + 1]):
             j = event + terms.axis[term]
             held &= (bounds[2 * term] <= above[j]) & (below[j] <= bounds[2 * term + 1])
     return held

@@ -26,11 +26,11 @@ from rangecast.rank.top import insert, insert_once
 
 
 @jit
-def _term(terms: TermPointers, d: int, place: int, wanted: int) -> int:
+def _term(terms: TermPointers, d: int, slot: int, wanted: int) -> int:
     """Return the term of a box for an attribute that it mentions."""
     if terms.are_all:
-        return place * d + wanted
-    term = terms.first[place]
+        return slot * d + wanted
+    term = terms.first[slot]
     while terms.axis[term] != wanted:
         term += 1
     return int(term)
@@ -129,8 +129,8 @@ def _search_all(
     for e in range(len(points)):
         mine = pointer(points, e * view.d)
         encode(view, mine, ZERO, its_codes)
-        found = _search(view, combine, mine, its_codes, sums, rows[e], scores[e])
-        counts[e], words, tested = found
+        hits = _search(view, combine, mine, its_codes, sums, rows[e], scores[e])
+        counts[e], words, tested = hits
         counters[WORDS] += words
         counters[TESTED] += tested
 

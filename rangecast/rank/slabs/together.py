@@ -158,7 +158,7 @@ def search_together(
     view: LayoutPointers,
     query: QueryPointers,
     events: int,
-    each: Room,
+    room_: Room,
     out: Found,
     codes: U8,
     table: U64,
@@ -190,8 +190,8 @@ def search_together(
     visited = tested = band = ZERO
     while band < view.last_band and left >= FEW:
         base = view.bands[band] * BLOCK
-        for place in range(base, min(view.bands[band + 1] * BLOCK, view.boxes)):
-            room.places[view.rank[place] - base] = place
+        for slot in range(base, min(view.bands[band + 1] * BLOCK, view.boxes)):
+            room.places[view.rank[slot] - base] = slot
         for begin in range(0, left, LANES):
             end = min(begin + LANES, left)
             pays, compared = _pays(view, band, query, members, begin, end, out.counts)
@@ -208,7 +208,7 @@ def search_together(
             else:
                 for i in range(begin, end):
                     e = members[i]
-                    compared, boxes = search_each(view, query, e, band, band + 1, each, out)
+                    compared, boxes = search_each(view, query, e, band, band + 1, room_, out)
                     visited += compared
                     tested += boxes
         still = ZERO
@@ -218,7 +218,7 @@ def search_together(
         left = still
         band += 1
     for i in range(left):
-        compared, boxes = search_each(view, query, members[i], band, view.last_band, each, out)
+        compared, boxes = search_each(view, query, members[i], band, view.last_band, room_, out)
         visited += compared
         tested += boxes
     return visited, tested

@@ -23,14 +23,14 @@ def sources(
 
     skips   skip messages that fail again and again
     """
-    found: list[Callable[[Core], Awaitable[None]]] = []
-    for bus, url, given, made in (
+    sources_: list[Callable[[Core], Awaitable[None]]] = []
+    for bus, url, names, made in (
         ("nats", nats, nats_subjects, nats_source),
         ("kafka", kafka, kafka_topics, kafka_source),
     ):
         if url is not None:
             need(bus)
-            found += [made(url, Source.parse(one, skips=skips)) for one in given]
-        elif given:
+            sources_ += [made(url, Source.parse(name, skips=skips)) for name in names]
+        elif names:
             raise UsageError(f"--{bus}-source needs --{bus}: where it is")
-    return found
+    return sources_

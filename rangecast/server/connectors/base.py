@@ -118,15 +118,15 @@ def _usable(
     """Return messages with nothing in the place of those that fail: that is rejected, as all that
     is no event.
     """
-    found = []
+    usable = []
     for at, line in enumerate(lines):
         try:
             core.encode(entry, [line], ignore_unknown=True)
-            found.append(line)
+            usable.append(line)
         except Exception as error:
             state.skip(source, numbers[at], error)
-            found.append(b"")
-    return found
+            usable.append(b"")
+    return usable
 
 
 def known(core: Core, source: str, space: str) -> int | None:

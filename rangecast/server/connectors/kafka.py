@@ -101,35 +101,35 @@ class KafkaDelivery(PushDelivery):
         from confluent_kafka import Consumer as KafkaConsumer
         from confluent_kafka import Producer, TopicPartition
 
-        one, root = self.consumer, self.core.log.epoch
-        name = f"rangecast-{root}-{one.tenant}-{one.name}"
+        consumer, root = self.consumer, self.core.log.epoch
+        name = f"rangecast-{root}-{consumer.tenant}-{consumer.name}"
         servers = {"bootstrap.servers": self.settings.kafka, "error_cb": silent}
         # What another process with this name has begun is ended or undone before this returns.
         self._producer = Producer({**servers, "transactional.id": name}, logger=quiet)
         self._producer.init_transactions(LIMIT)
         # Moved to another place, a consumer has a new group: the old cursor means nothing.
-        group = {**servers, "group.id": f"{name}-{one.moved}", "enable.auto.commit": False}
+        group = {**servers, "group.id": f"{name}-{consumer.moved}", "enable.auto.commit": False}
         self._group = KafkaConsumer(group, logger=quiet)
-        found = self._group.committed([TopicPartition(one.delivery["topic"], 0)], LIMIT)[0]
-        if found.offset < 0:  # there is none
-            return one.cursor
+        committed = self._group.committed([TopicPartition(consumer.delivery["topic"], 0)], LIMIT)[0]
+        if committed.offset < 0:  # there is none
+            return consumer.cursor
         try:
-            place = f"{found.metadata or root}:{found.offset}"
-            return max(one.cursor, self.core.seq_of(place))
+            position = f"{committed.metadata or root}:{committed.offset}"
+            return max(consumer.cursor, self.core.seq_of(position))
         except LostPositionError as lost:  # what was delivered after that is gone from this log
-            logger.warning("%s", lost, extra=about(one))
-            return one.cursor if lost.resume is None else max(one.cursor, lost.resume)
+            logger.warning("%s", lost, extra=about(consumer))
+            return consumer.cursor if lost.resume is None else max(consumer.cursor, lost.resume)
 
     def _deliver(self, messages: Sequence[Message], upto: int) -> None:
         from confluent_kafka import TopicPartition
 
-        one, lineage, topic = self.consumer, self.core.lineage, self.consumer.delivery["topic"]
+        consumer, lineage, topic = self.consumer, self.core.lineage, self.consumer.delivery["topic"]
         producer = self._producer
         producer.begin_transaction()
         for message in messages:
-            body = match_event(message, one, lineage.at(message.seq))
+            body = match_event(message, consumer, lineage.at(message.seq))
             # one key, one partition: messages stay in order
-            producer.produce(topic, body, one.name, headers={"content-type": ONE})
+            producer.produce(topic, body, consumer.name, headers={"content-type": ONE})
         cursor = TopicPartition(topic, 0, upto, self.core.lineage.at(upto))
         producer.send_offsets_to_transaction([cursor], self._group.consumer_group_metadata(), LIMIT)
         self._commit()
@@ -305,12 +305,12 @@ class _Topic:
 
     def _known(self) -> dict[str, dict[int, int]]:
         """Return the offsets that the log has, by the topic's id (or "") and partition."""
-        found: dict[str, dict[int, int]] = {}
+        offsets: dict[str, dict[int, int]] = {}
         prefix = f"kafka:{self._source.name}:"
         for rest, at in places(self._core, prefix, self._source.space).items():
             identity, _, number = rest.rpartition(":")
-            found.setdefault(identity, {})[int(number)] = at
-        return found
+            offsets.setdefault(identity, {})[int(number)] = at
+        return offsets
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._caller.call(STUCK, function, *arguments)

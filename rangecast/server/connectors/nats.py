@@ -95,8 +95,8 @@ class NatsDelivery(PushDelivery):
             body = match_event(message, self.consumer, epoch)
             headers = {"Nats-Msg-Id": name, "Content-Type": ONE}
             sent.append(stream.publish(subject, body, timeout=10, headers=headers))
-        found = await asyncio.gather(*sent, return_exceptions=True)
-        for error in found:
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        for error in results:
             if isinstance(error, nats.js.errors.NoStreamResponseError):
                 raise BusError(f"NATS: no stream of JetStream takes the subject {subject!r}")
             if isinstance(error, Exception):
@@ -154,8 +154,8 @@ async def _read(core: Core, url: str, source: Source, state: SourceState) -> Non
         # A stream that is made again begins at 1 again: when it was made is part of its name.
         prefix, made = f"nats:{name}:{source.name}:", str(info.created)
         state.identify(made, known := places(core, prefix, source.space))
-        place, begin = f"{prefix}{made}", known.get(made, 0) + 1
-        begin = _beginning(state, place, begin, info.state)
+        key, begin = f"{prefix}{made}", known.get(made, 0) + 1
+        begin = _beginning(state, key, begin, info.state)
         reading = await stream.pull_subscribe(
             source.name,
             stream=name,
@@ -186,20 +186,20 @@ async def _read(core: Core, url: str, source: Source, state: SourceState) -> Non
             expected += len(numbers)
             for number in numbers:
                 if number.stream != following and not has_others:
-                    state.missing(place, following, number.stream - 1)
+                    state.missing(key, following, number.stream - 1)
                 following = number.stream + 1
             lines = [message.data for message in messages]
             at = [number.stream for number in numbers]
-            await published(core, source.space, lines, place, at[-1], state, numbers=at)
+            await published(core, source.space, lines, key, at[-1], state, numbers=at)
     finally:
         await _close(connection)
 
 
-def _beginning(state: SourceState, place: str, begin: int, stream: Any) -> int:
+def _beginning(state: SourceState, key: str, begin: int, stream: Any) -> int:
     """Return where to read on; report messages that are gone, or that a stream has lost."""
     if begin > 1 and begin > stream.last_seq + 1:
-        state.truncated(place, begin - 1, stream.last_seq)
+        state.truncated(key, begin - 1, stream.last_seq)
         begin = 1
     elif 1 < begin < stream.first_seq:
-        state.missing(place, begin, stream.first_seq - 1)
+        state.missing(key, begin, stream.first_seq - 1)
     return max(begin, int(stream.first_seq))

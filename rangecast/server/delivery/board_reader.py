@@ -105,7 +105,7 @@ class BoardReader:
         index, entry, mine = self._index, self._entry, self._consumer
         assert index is not None
         board = entry.tenant, entry.name
-        found: list[BoardMessage] = []
+        messages: list[BoardMessage] = []
         if unit.kind == EDITS:
             put = {
                 interest.born: interest
@@ -119,12 +119,12 @@ class BoardReader:
                     index.remove(edit.name)
                 if seq in put:
                     index.put(put[seq])
-                    found.append(index.first_list(put[seq], seq)[1])
+                    messages.append(index.first_list(put[seq], seq)[1])
         elif unit.kind == UPDATES:
             head, changes = updates_of(unit)
             if (head.tenant, head.board) == board and unit.first > entry.since:
                 skip = max(0, self._carried + 1 - unit.first)
                 first, some = unit.first + skip, changes[skip:]
                 updated = index.update(some, first, head.is_batch, lambda _: True)
-                found += [message for _, message in updated]
-        self._found.extend(one for one in found if one.seq > self._at)
+                messages += [message for _, message in updated]
+        self._found.extend(one for one in messages if one.seq > self._at)

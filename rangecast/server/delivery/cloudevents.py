@@ -19,11 +19,11 @@ _encode = msgspec.json.Encoder().encode
 
 def match_event(message: Message, consumer: Consumer, epoch: str) -> bytes:
     """Return a message as a CloudEvent."""
-    place = f"{epoch}:{message.seq}"
+    position = f"{epoch}:{message.seq}"
     kind = MATCH
     if isinstance(message, BoardMessage | TransitionMessage):
         kind = LISTS if isinstance(message, BoardMessage) else TRANSITION
-    return cloud_event(kind, place, consumer, message.json(epoch))
+    return cloud_event(kind, position, consumer, message.json(epoch))
 
 
 def cloud_event(kind: str, name: str, consumer: Consumer, data: bytes) -> bytes:

@@ -109,22 +109,22 @@ class Hub:
 
     def reader(self, consumer: Consumer) -> Reader | BoardReader:
         """Return the log reader of a consumer; those used last are kept, with their caches."""
-        found = self._readers.pop(consumer.number, None)
-        if found is None or isinstance(found, RateLimitReader) != (consumer.max_per_second > 0):
+        reader_ = self._readers.pop(consumer.number, None)
+        if reader_ is None or isinstance(reader_, RateLimitReader) != (consumer.max_per_second > 0):
             log, source = self.pipeline.log, consumer.source
             if isinstance(source, BoardEntry):
-                found = BoardReader(log, consumer, source)
+                reader_ = BoardReader(log, consumer, source)
             elif consumer.max_per_second:
                 pipeline = self.pipeline
-                found = RateLimitReader(
+                reader_ = RateLimitReader(
                     log, consumer, pipeline.min_next_time, lambda: pipeline.durable
                 )
             else:
-                found = Reader(log, consumer)
-        self._readers[consumer.number] = found
+                reader_ = Reader(log, consumer)
+        self._readers[consumer.number] = reader_
         while len(self._readers) > _READERS:
             self._readers.popitem(last=False)
-        return found
+        return reader_
 
     def close(self, listener: Listener) -> None:
         """Stop listening."""

@@ -51,11 +51,11 @@ class Group:
 
     def points(self, space: Space) -> F64:
         """Return the events as points."""
-        found, end = [], 0
+        points_, end = [], 0
         for form, count in self.forms:
             end += count
-            found.append(points_of_lines(self.lines[end - count : end], form, space))
-        return found[0] if len(found) == 1 else np.concatenate(found)
+            points_.append(points_of_lines(self.lines[end - count : end], form, space))
+        return points_[0] if len(points_) == 1 else np.concatenate(points_)
 
 
 class Reader:
@@ -98,10 +98,10 @@ class Reader:
         if units and units[0].first > after + 1:  # retention was quicker, or a part is missing
             gap = Gap(after, units[0].first - 1)
             after = gap.upto
-        for place, unit in enumerate(units):
+        for index, unit in enumerate(units):
             if self._is_after_loss(unit, after):
-                if place:  # reported by the next read
-                    units = units[:place]
+                if index:  # reported by the next read
+                    units = units[:index]
                     break
                 gap = gap or Gap(after, after, "link")
         upto, size = after, 0
@@ -128,7 +128,7 @@ class Reader:
         """Yield what a group has for this consumer, each with the highest score."""
         if group.transitions:
             matches = self._matches(group)
-            yield from heapq.merge(matches, group.transitions, key=lambda one: one[0].seq)
+            yield from heapq.merge(matches, group.transitions, key=lambda pair: pair[0].seq)
         else:
             yield from self._matches(group)
 
@@ -139,8 +139,8 @@ class Reader:
         points = group.points(self._history.engine.space)
         seqs = np.concatenate(group.seqs)
         options = self._consumer.now_from, self._consumer.max_per_event
-        for place, ids, score in self._history.match(points, seqs, *options):
-            yield Message(int(seqs[place]), group.lines[place], ids), score
+        for index, ids, score in self._history.match(points, seqs, *options):
+            yield Message(int(seqs[index]), group.lines[index], ids), score
 
     def _take(self, group: Group, unit: Unit, after: int) -> None:
         """Add the events of a unit after a seq to a group, if they are of this space."""
@@ -149,10 +149,10 @@ class Reader:
         if unit.last < now_from and self._source.track is not None and unit.last > after:
             group.transitions += self._replayed(unit)
         elif unit.kind == TRANSITIONS:
-            for seq, one, event in with_events(unit):
-                if one.consumer == self._consumer.number and seq > after:
-                    message = TransitionMessage.of(seq, one, event)
-                    group.transitions.append((message, one.score))
+            for seq, transition, event in with_events(unit):
+                if transition.consumer == self._consumer.number and seq > after:
+                    message = TransitionMessage.of(seq, transition, event)
+                    group.transitions.append((message, transition.score))
         if unit.kind != EVENTS:
             return
         head, lines = events_of(unit)

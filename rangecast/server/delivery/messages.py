@@ -52,9 +52,9 @@ class TransitionMessage(Message):
     """A transition for one consumer: its subscription, with the fields that tell about it."""
 
     @classmethod
-    def of(cls, seq: int, found: Derived, event: bytes) -> Self:
+    def of(cls, seq: int, derived: Derived, event: bytes) -> Self:
         """Return a transition; `event` is `null` if none caused it."""
-        return cls(seq, event, b"%s],%s" % (_encode(found.subscription), found.shown()))
+        return cls(seq, event, b"%s],%s" % (_encode(derived.subscription), derived.shown()))
 
     def json(self, epoch: str) -> bytes:
         """Return it as a JSON object."""

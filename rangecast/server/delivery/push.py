@@ -164,19 +164,21 @@ class Deliveries:
         """Start, restart or stop the delivery of a consumer, as its options say."""
         if self._loop is None:
             return
-        found = self._core.registry.consumers.get(name)
-        if found is not None and (found.delivery.get("kind") not in self._kinds or found.stopped):
-            found = None
+        consumer = self._core.registry.consumers.get(name)
+        if consumer is not None and (
+            consumer.delivery.get("kind") not in self._kinds or consumer.stopped
+        ):
+            consumer = None
         since, _, before = self._running.get(name, (None, None, None))
-        if found is not None and found.since == since:
+        if consumer is not None and consumer.since == since:
             return
         if before is not None:
             before.cancel()
             del self._running[name]
-        if found is not None:
-            delivery = self._kinds[found.delivery["kind"]](self._core, found, self.settings)
+        if consumer is not None:
+            delivery = self._kinds[consumer.delivery["kind"]](self._core, consumer, self.settings)
             task = self._loop.create_task(_kept_running(delivery, before))
-            self._running[name] = found.since, delivery, task
+            self._running[name] = consumer.since, delivery, task
 
     async def stop(self) -> None:
         """Stop all of them, within `ENDING` seconds."""
@@ -191,12 +193,12 @@ class Deliveries:
             logger.warning(text, ENDING, extra=about(tasks[task].consumer))
 
     def checked(
-        self, given: dict[str, Any], old: Consumer | None
+        self, settings: dict[str, Any], old: Consumer | None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options to store, and those shown only in this response."""
-        if not given:
+        if not settings:
             return {}, {}
-        kind = given.get("kind")
+        kind = settings.get("kind")
         delivery = self._kinds.get(kind) if isinstance(kind, str) else None
         if delivery is None:
             known = ", ".join(self._kinds)
@@ -204,11 +206,11 @@ class Deliveries:
                 422, f"'kind' of a delivery is one of {known}\n  given: {abbreviate(kind)}"
             )
         before = {} if old is None or old.delivery.get("kind") != kind else old.delivery
-        return delivery.checked(self.settings, given, before)
+        return delivery.checked(self.settings, settings, before)
 
-    def scope(self, given: dict[str, Any]) -> str:
+    def scope(self, settings: dict[str, Any]) -> str:
         """Return the token scope required to configure a delivery."""
-        kind = self._kinds.get(str(given.get("kind")))
+        kind = self._kinds.get(str(settings.get("kind")))
         return "subscribe" if kind is None else kind.scope
 
     def shown(self, consumer: Consumer) -> dict[str, Any]:
@@ -216,12 +218,12 @@ class Deliveries:
         kind = self._kinds.get(consumer.delivery.get("kind", ""))
         if kind is None:
             return {"delivery": consumer.delivery}
-        found: dict[str, Any] = {"delivery": kind.shown(consumer.delivery)}
+        state: dict[str, Any] = {"delivery": kind.shown(consumer.delivery)}
         if consumer.stopped:
-            found |= {"state": "stopped", "error": consumer.stopped}
+            state |= {"state": "stopped", "error": consumer.stopped}
         elif running := self._running.get((consumer.tenant, consumer.name)):
-            found |= running[1].state()
-        return found | {"dead_letters": len(consumer.dead_letters)}
+            state |= running[1].state()
+        return state | {"dead_letters": len(consumer.dead_letters)}
 
     def one_off(self, consumer: Consumer) -> PushDelivery:
         """Return a delivery of a consumer beside the one that runs, for single messages."""

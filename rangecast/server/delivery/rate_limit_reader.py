@@ -40,16 +40,16 @@ class Second:
     def best(self) -> list[Message]:
         """Return those that stay, by seq; the last one says how many don't."""
         self._compare()
-        found = [message for message, _ in self._found]
+        messages = [message for message, _ in self._found]
         if self.dropped:
-            found[-1] = found[-1]._replace(dropped=self.dropped)
-        return found
+            messages[-1] = messages[-1]._replace(dropped=self.dropped)
+        return messages
 
     def _compare(self) -> None:
         scores = np.array([score for _, score in self._found], np.float64)
         stay = staying(np.zeros(len(scores), np.int64), scores, self._max).tolist()
         self.dropped += stay.count(False)
-        self._found = [one for one, stays in zip(self._found, stay, strict=True) if stays]
+        self._found = [pair for pair, stays in zip(self._found, stay, strict=True) if stays]
 
 
 class RateLimitReader(Reader):

@@ -38,8 +38,8 @@ def system_lookup(host: str) -> list[str]:
 
 
 def _addresses(host: str, flags: int) -> list[str]:
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
-    return [str(one[4][0]) for one in found]
+    addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
+    return [str(address[4][0]) for address in addresses]
 
 
 class _Answer:
@@ -117,18 +117,18 @@ class Resolver:
 
             def look(host: str = host, answer: _Answer = answer) -> None:
                 try:
-                    found = self.lookup(host)
+                    addresses = self.lookup(host)
                 except (OSError, UnicodeError):
-                    found = []
+                    addresses = []
                 if not loop.is_closed():
-                    loop.call_soon_threadsafe(self._came, tenant, answer, found)
+                    loop.call_soon_threadsafe(self._came, tenant, answer, addresses)
 
             # A daemon: the process doesn't wait for one that hangs.
             threading.Thread(target=look, name="rangecast-resolve", daemon=True).start()
 
-    def _came(self, tenant: _Tenant, answer: _Answer, found: list[str]) -> None:
+    def _came(self, tenant: _Tenant, answer: _Answer, addresses: list[str]) -> None:
         tenant.running -= 1
-        answer.addresses = found
-        answer.until = time.monotonic() + (TTL if found else NEGATIVE_TTL)
+        answer.addresses = addresses
+        answer.until = time.monotonic() + (TTL if addresses else NEGATIVE_TTL)
         answer.came.set()
         self._begin(tenant)

@@ -54,22 +54,25 @@ class TrackReplay:
         self._upto = unit.last
         lines = event_lines(self._log, {derived.seq for derived in found if derived.seq})
         return [
-            (TransitionMessage.of(unit.last, one, lines.get(one.seq, b"null")), one.score)
-            for one in found
+            (
+                TransitionMessage.of(unit.last, transition, lines.get(transition.seq, b"null")),
+                transition.score,
+            )
+            for transition in found
         ]
 
     def _derived(self, unit: Unit) -> list[Derived]:
-        entry, tracks, found = self._source, self._tracks, list[Derived]()
+        entry, tracks, derived = self._source, self._tracks, list[Derived]()
         if unit.kind == EVENTS:
             head, lines = events_of(unit)
             if (head.tenant, head.space) == (entry.tenant, entry.name):
                 rows = rows_of(lines, head.form)
                 seqs = np.arange(unit.first, unit.last + 1)
-                found += tracks.events(rows, points_of(rows, tracks.space), seqs)
+                derived += tracks.events(rows, points_of(rows, tracks.space), seqs)
         elif unit.kind == EDITS:
             for edit in edits_of(unit):
                 is_mine = (edit.tenant, edit.name) == (entry.tenant, entry.name)
                 if isinstance(edit, AdvanceTracks) and is_mine:
-                    found += tracks.apply(Change(entry, moment=edit.moment))
+                    derived += tracks.apply(Change(entry, moment=edit.moment))
         tracks.pending.clear()  # nothing of it is written
-        return found
+        return derived

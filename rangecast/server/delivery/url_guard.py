@@ -91,18 +91,18 @@ def target_of(url: str) -> Target:
 def is_global(address: str) -> bool:
     """Whether an address is one of the open internet, also inside of those that wrap another."""
     try:
-        found: IPv4Address | IPv6Address = ip_address(address)
+        ip: IPv4Address | IPv6Address = ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
-        if inner is None and found in _NAT64:
-            inner = IPv4Address(int(found) & 0xFFFF_FFFF)
-        if inner is None and found not in _UNICAST:
+    if isinstance(ip, IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if inner is None and ip in _NAT64:
+            inner = IPv4Address(int(ip) & 0xFFFF_FFFF)
+        if inner is None and ip not in _UNICAST:
             return False
-        found = inner or found
-    is_special = found.is_multicast or found.is_reserved or any(found in one for one in _SPECIAL)
-    return found.is_global and not is_special
+        ip = inner or ip
+    is_special = ip.is_multicast or ip.is_reserved or any(ip in network for network in _SPECIAL)
+    return ip.is_global and not is_special
 
 
 def is_private_literal(host: str) -> bool:

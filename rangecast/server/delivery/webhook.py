@@ -180,11 +180,11 @@ class Webhook(PushDelivery):
         return kept | {"secret": "..."}
 
     def state(self) -> dict[str, Any]:
-        found = super().state()
+        state = super().state()
         if self.delivery is not None and self.delivery.attempts:
             due = time.time() + self.delivery.due - time.monotonic()
-            found |= {"attempts": self.delivery.attempts, "next_attempt": due}
-        return found
+            state |= {"attempts": self.delivery.attempts, "next_attempt": due}
+        return state
 
     async def deliver(self, messages: Sequence[Message], upto: int) -> None:
         verdict = await self._carry(*self._request(messages))

@@ -193,13 +193,13 @@ def _neighbours(junction: Junction) -> list[Junction]:
     return around
 
 
-def _degrees(place: Metres) -> tuple[float, float]:
+def _degrees(point: Metres) -> tuple[float, float]:
     east = 111_320 * math.cos(math.radians(CENTRE[1]))
-    return round(CENTRE[0] + place[0] / east, 6), round(CENTRE[1] + place[1] / 111_250, 6)
+    return round(CENTRE[0] + point[0] / east, 6), round(CENTRE[1] + point[1] / 111_250, 6)
 
 
-def _corner(place: Metres) -> str:
-    lon, lat = _degrees(place)
+def _corner(point: Metres) -> str:
+    lon, lat = _degrees(point)
     return f"{lon} {lat}"
 
 
@@ -215,11 +215,11 @@ def _circle_of_corners(
 
 
 def _polygon(rings: Sequence[Sequence[Junction]], places: dict[Junction, Metres]) -> str:
-    return _wkt([[places[one] for one in ring] for ring in rings])
+    return _wkt([[places[point] for point in ring] for ring in rings])
 
 
 def _wkt(rings: Sequence[Sequence[Metres]]) -> str:
-    texts = [", ".join(_corner(one) for one in [*ring, ring[0]]) for ring in rings]
+    texts = [", ".join(_corner(point) for point in [*ring, ring[0]]) for ring in rings]
     return f"'POLYGON ({', '.join(f'({text})' for text in texts)})'"
 
 

@@ -187,7 +187,7 @@ class BoundedProtocol(BatchingProtocol):
                 return
         made = problem(status, detail)
         named = [*self.server_state.default_headers, *made.raw_headers, (b"connection", b"close")]
-        head = b"".join(b"%s: %s\r\n" % one for one in named)
+        head = b"".join(b"%s: %s\r\n" % header for header in named)
         self.transport.write(b"".join([STATUS_LINE[status], head, b"\r\n", bytes(made.body)]))
         self._unset_keepalive_if_required()
         if self.transport.can_write_eof():

@@ -184,14 +184,14 @@ class FastPathProtocol(BoundedProtocol):
 
     def _put(self, secret: bytes | None, space: str, name: str, body: bytes) -> bool:
         try:
-            given = _given.decode(body)
+            definition = _given.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
 
         def work() -> Future[int]:
             caller = self._caller(secret, "subscribe")
             entry = core.registry.space(caller.tenant, space)
-            made = msgspec.structs.asdict(given)
+            made = msgspec.structs.asdict(definition)
             edits.append(edit_of(caller, entry, name, made, core.clock))
             return core.edit(*edits, outcome=outcome)
 
@@ -205,12 +205,12 @@ class FastPathProtocol(BoundedProtocol):
         return True
 
     def _caller(self, secret: bytes | None, scope: str) -> Caller:
-        given = None if secret is None else bearer_token(secret.decode("latin-1"))
-        if given is None:
+        token = None if secret is None else bearer_token(secret.decode("latin-1"))
+        if token is None:
             address = None if self.client is None else self.client[0]
             caller = local_caller(self._core, address)
         else:
-            caller = token_caller(self._core, given)
+            caller = token_caller(self._core, token)
         caller.require_scope(scope)
         return caller
 
@@ -236,13 +236,13 @@ class FastPathProtocol(BoundedProtocol):
 
     def _send_problem(self, held: _Held, error: Exception) -> None:
         if isinstance(error, RangecastError):
-            found = problem_of(error)
+            problem_ = problem_of(error)
         else:
             logger.error("a request failed", exc_info=error)
-            found = problem(500, "an error inside the server; its log says more")
-        named = ((name, value) for name, value in found.raw_headers if name != b"content-length")
-        head = b"".join(b"%s: %s\r\n" % one for one in named)
-        self._send(held, found.status_code, head, bytes(found.body))
+            problem_ = problem(500, "an error inside the server; its log says more")
+        named = ((name, value) for name, value in problem_.raw_headers if name != b"content-length")
+        head = b"".join(b"%s: %s\r\n" % header for header in named)
+        self._send(held, problem_.status_code, head, bytes(problem_.body))
 
     def _send(self, held: _Held, status: int, head: bytes, body: bytes) -> None:
         held.response_complete = True

@@ -36,8 +36,8 @@ class Middleware:
             await self._logged(scope, receive, send)
 
     async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = dict(scope["headers"]).get(b"x-request-id", b"")
-        request = given if _REQUEST.fullmatch(given) else secrets.token_hex(8).encode()
+        request_id = dict(scope["headers"]).get(b"x-request-id", b"")
+        request = request_id if _REQUEST.fullmatch(request_id) else secrets.token_hex(8).encode()
         began, status = time.monotonic(), 403 if scope["type"] == "websocket" else 500
 
         async def noted(message: Message) -> None:

@@ -42,13 +42,13 @@ _TILES = re.compile(
 
 def tile_origin(url: str) -> str:
     """Return the origin that the map loads its tiles from; reject what is no address of tiles."""
-    found = _TILES.fullmatch(url)
-    if found is None or not all(part in url for part in ("{z}", "{x}", "{y}")):
+    match = _TILES.fullmatch(url)
+    if match is None or not all(part in url for part in ("{z}", "{x}", "{y}")):
         raise UsageError(
             f"--map-tiles is an address with {{z}}, {{x}} and {{y}} in it; given: {url!r}\n"
             "  hint: https://tiles.example.org/{z}/{x}/{y}.png"
         )
-    return found[1]
+    return match[1]
 
 
 def _headers(images: str = "") -> dict[str, str]:

@@ -96,7 +96,7 @@ def install(app: FastAPI) -> None:
                 f"the body has the type {abbreviate(kind)}; expected: JSON\n"
                 "  hint: send the header `Content-Type: application/json`",
             )
-        where = ".".join(str(one) for one in first["loc"])
+        where = ".".join(str(part) for part in first["loc"])
         return problem(422, f"{where}: {first['msg']}", UsageError.code)
 
     @app.exception_handler(HTTPException)

@@ -103,7 +103,9 @@ class BrokerRunner:
             name,
             Space.from_definition(entry.space.definition()),
             incarnation=incarnation,
-            subscriptions={one.name: _routed(one) for one in entry.live.values()},
+            subscriptions={
+                subscription.name: _routed(subscription) for subscription in entry.live.values()
+            },
             journal=self.journal,
             settings=SETTINGS,
             kept=core.deduplicator.read_from(entry.tenant, entry.name, SOURCE),
@@ -131,8 +133,8 @@ class BrokerRunner:
     def advance(self, written: Sequence[Written], upto: int, *, is_whole: bool) -> None:
         """Pass to the broker what is in the log by now."""
         wanted: dict[str, str | None] = {}
-        for one in written:
-            for change in one.changes:
+        for unit in written:
+            for change in unit.changes:
                 if change.entry is not self._entry:
                     continue
                 if change.space is not None:
@@ -141,8 +143,8 @@ class BrokerRunner:
                 if change.gone is not None:
                     wanted[change.gone.name] = None
                 wanted |= {version.name: _routed(version) for version in change.put}
-            if isinstance(one.request, Edits):
-                self._forget(one.request.edits)
+            if isinstance(unit.request, Edits):
+                self._forget(unit.request.edits)
         self._want(wanted)
         self.journal.note(written, upto, is_whole=is_whole)
         if upto > self.journal.durable:
@@ -151,14 +153,14 @@ class BrokerRunner:
     def _want(self, wanted: dict[str, str | None]) -> None:
         """Add, change and remove subscriptions."""
         known = self.broker.subscriptions
-        gone = [one for one, what in wanted.items() if what is None and one in known]
+        gone = [id_ for id_, what in wanted.items() if what is None and id_ in known]
         if gone:
             self._handle(ports.Unsubscribe(list(gone)))
         for kind, is_known in ((ports.Subscribe, False), (ports.Replace, True)):
             some = {
-                one: what
-                for one, what in wanted.items()
-                if what is not None and (one in known) == is_known
+                id_: what
+                for id_, what in wanted.items()
+                if what is not None and (id_ in known) == is_known
             }
             if some:
                 self._handle(kind(some))
@@ -292,10 +294,10 @@ class BrokerRunner:
             if isinstance(frame, EventsFrame):
                 frame, came = self._understood(frame)
         except Exception as error:  # whatever a frame holds, it ends its own link alone
-            said = str(error) if isinstance(error, FrameError) else repr(error)[:200]
+            reason = str(error) if isinstance(error, FrameError) else repr(error)[:200]
             self.broker.counts["frames rejected"] += 1
-            self._alarm(f"link {connection.peer}: {said}")
-            self._close(connection.peer, f"a frame was rejected: {said}")
+            self._alarm(f"link {connection.peer}: {reason}")
+            self._close(connection.peer, f"a frame was rejected: {reason}")
             return
         self._handle(ports.Received(connection.peer, frame), came)
 

@@ -137,13 +137,13 @@ class LinkConnection:
 
     async def _write(self, send: Callable[[bytes | str], Awaitable[None]]) -> None:
         while True:
-            one = await self._going.get()
-            if one is None:
+            frame = await self._going.get()
+            if frame is None:
                 return
-            await send(rejection(one) if isinstance(one, str) else one)
-            self._going_bytes -= len(one)
-            if isinstance(one, bytes):
-                self._gone += len(one)
+            await send(rejection(frame) if isinstance(frame, str) else frame)
+            self._going_bytes -= len(frame)
+            if isinstance(frame, bytes):
+                self._gone += len(frame)
             if self.is_clogged and self._posted - self._gone < CLOGGED_BYTES // 4:
                 self.is_clogged = False
                 self._handler.drained(self)

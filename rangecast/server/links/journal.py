@@ -39,8 +39,8 @@ def _named(seq: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = str(error) if isinstance(error, RangecastError) else repr(error)[:200]
-        raise JournalError(f"the log can't be read at seq {seq}: {said}") from error
+        reason = str(error) if isinstance(error, RangecastError) else repr(error)[:200]
+        raise JournalError(f"the log can't be read at seq {seq}: {reason}") from error
 
 
 class ServerJournal:
@@ -72,19 +72,21 @@ class ServerJournal:
             self._recent_bytes, self._recent_from = 0, upto
             self.last_event = upto
             return
-        for one in written:
-            if isinstance(one.request, Events) and one.request.entry is self._entry:
-                given = one.request.encoded
-                points = given.points_in(self._space)
-                block = self._block(one.unit, one.request.head, given.lines, given.rows, points)
-                size = len(one.unit.body)
-                self._recent.append((one.unit.first - 1, size, block))
+        for unit in written:
+            if isinstance(unit.request, Events) and unit.request.entry is self._entry:
+                encoded = unit.request.encoded
+                points = encoded.points_in(self._space)
+                block = self._block(
+                    unit.unit, unit.request.head, encoded.lines, encoded.rows, points
+                )
+                size = len(unit.unit.body)
+                self._recent.append((unit.unit.first - 1, size, block))
                 self._recent_bytes += size
-                self.last_event = one.unit.last
+                self.last_event = unit.unit.last
         while self._recent_bytes > _RECENT:
-            place, size, block = self._recent.popleft()
+            position, size, block = self._recent.popleft()
             self._recent_bytes -= size
-            self._recent_from = place + len(block)
+            self._recent_from = position + len(block)
 
     def append(self, block: Block) -> int:
         """Do nothing: the runner writes it, and `note` comes when it is there."""
@@ -105,7 +107,9 @@ class ServerJournal:
         if seq < self._log.first:
             return b""
         with _named(seq):
-            return next((one.chain for one in self._log.read(seq - 1, 1) if one.first <= seq), b"")
+            return next(
+                (unit.chain for unit in self._log.read(seq - 1, 1) if unit.first <= seq), b""
+            )
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
         """Yield the blocks, with their places, that begin in this part of the log."""
@@ -121,22 +125,22 @@ class ServerJournal:
                 at = units[0].first - 1
                 yield at, None
             for unit in units:
-                place = unit.first - 1
-                if place >= min(end, self._recent_from):
+                position = unit.first - 1
+                if position >= min(end, self._recent_from):
                     break
                 at = unit.last
-                if place >= begin and unit.kind == EVENTS:
+                if position >= begin and unit.kind == EVENTS:
                     with _named(unit.first):
                         block = self._read(unit)
                     if block is not None:
                         self.last_event = max(self.last_event, unit.last)
-                        yield place, block
+                        yield position, block
             else:
                 continue
             break
-        for place, _, block in list(self._recent):
-            if max(at, begin) <= place < end:
-                yield place, block
+        for position, _, block in list(self._recent):
+            if max(at, begin) <= position < end:
+                yield position, block
 
     def _read(self, unit: Unit) -> Block | None:
         head, lines = events_of(unit)

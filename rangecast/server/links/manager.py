@@ -119,13 +119,13 @@ class Links:
     def _carried_out(self, batch: Sequence[Written]) -> None:
         """Receive what is in the log, and matched here; called by the matcher."""
         with self._wakeup:
-            for one in batch:
-                size = len(one.unit.body) if isinstance(one.request, Events) else 0
+            for request in batch:
+                size = len(request.unit.body) if isinstance(request.request, Events) else 0
                 self._written_bytes += size
                 if self._written_bytes > _INBOX and size:
                     self._is_whole = False
                 else:
-                    self._written.append(one)
+                    self._written.append(request)
             self._upto = batch[-1].unit.last
             self._wakeup.notify_all()
 
@@ -215,7 +215,7 @@ class Links:
                 written, self._written, self._written_bytes = self._written, [], 0
                 is_whole, self._is_whole, upto = self._is_whole, True, self._upto
                 asked = [answer for seq, answer in self._asked if seq <= upto]
-                self._asked = [one for one in self._asked if one[0] > upto]
+                self._asked = [request for request in self._asked if request[0] > upto]
             self._unanswered = {*asked}
             runner.advance(written, upto, is_whole=is_whole)
             for answer in asked:

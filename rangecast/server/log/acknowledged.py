@@ -87,8 +87,8 @@ def marked_end(folder: Path) -> End | None:
         return None
     except OSError as error:
         raise LogError(f"{path}: can't be read: {error.strerror}") from None
-    found = [_end(data[:_SLOT]), _end(data[_SLOT:])]
-    return max((one for one in found if one is not None), key=lambda end: end.last, default=None)
+    ends = [_end(data[:_SLOT]), _end(data[_SLOT:])]
+    return max((one for one in ends if one is not None), key=lambda end: end.last, default=None)
 
 
 def _record(end: End) -> bytes:

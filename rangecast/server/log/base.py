@@ -147,7 +147,7 @@ class MemoryLog:
 
     def drop(self, upto: int) -> None:
         """Forget units."""
-        cut = bisect_right(self._units, upto, key=lambda one: one.last)
+        cut = bisect_right(self._units, upto, key=lambda unit: unit.last)
         if cut:
             self.first = self._units[cut - 1].last + 1
             del self._units[:cut]

@@ -68,10 +68,10 @@ class KafkaPlace(NamedTuple):
     @classmethod
     def parse(cls, url: str) -> KafkaPlace:
         """Read kafka://HOST:PORT,.../PREFIX."""
-        found = _URL.fullmatch(url)
-        if found is None:
+        match = _URL.fullmatch(url)
+        if match is None:
             raise UsageError(f"a log on Kafka is kafka://HOST:PORT/PREFIX; given: {url!r}")
-        return cls(found[1], found[2])
+        return cls(match[1], match[2])
 
     @property
     def topic(self) -> str:
@@ -263,9 +263,9 @@ class KafkaLog:
             admin = AdminClient(self._settings, logger=quiet)
             for done in admin.delete_records([self._partition]).values():
                 done.result()
-            found = next(self._records(begin), None)
-            if found is not None:
-                self.first = found.unit.first
+            record = next(self._records(begin), None)
+            if record is not None:
+                self.first = record.unit.first
 
     # ---- reading
 
@@ -314,9 +314,9 @@ class KafkaLog:
         step = 16
         while True:
             begin = max(low, high - step)
-            found = [*self._records(begin)]
-            if found or begin == low:
-                return found[-1] if found else None
+            records = [*self._records(begin)]
+            if records or begin == low:
+                return records[-1] if records else None
             step *= 16
 
     def close(self) -> None:
@@ -334,13 +334,13 @@ def records(reader: Any, topic: str, begin: int) -> Iterator[Placed]:
 
     reader.assign([TopicPartition(topic, 0, begin)])
     while True:
-        found = arrived(reader, TAKEN, LIMIT)
-        if not found:
+        arrived_ = arrived(reader, TAKEN, LIMIT)
+        if not arrived_:
             raise LogError(f"the brokers don't answer within {LIMIT:g} seconds")
-        for one in found:
-            error = one.error()
+        for record in arrived_:
+            error = record.error()
             if error is None:
-                yield unit_of(one)
+                yield unit_of(record)
             elif error.code() == KafkaError._PARTITION_EOF:
                 return
             else:
@@ -358,11 +358,11 @@ def offset_after(place: KafkaPlace, seq: int) -> int:
         low, high = patiently(lambda: finder.get_watermark_offsets(partition, LIMIT))
         while low < high:
             middle = (low + high) // 2
-            found = next(records(finder, place.topic, middle), None)
-            if found is None or found.unit.last > seq:
+            record = next(records(finder, place.topic, middle), None)
+            if record is None or record.unit.last > seq:
                 high = middle
             else:
-                low = found.offset + 1
+                low = record.offset + 1
         return int(low)
     finally:
         close_within(finder)

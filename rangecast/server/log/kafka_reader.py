@@ -48,10 +48,10 @@ class KafkaTail:
     def _open(self) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
-        found = self._reader.list_topics(self._place.topic, LIMIT).topics[self._place.topic]
-        if found.error is not None:
-            if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise KafkaException(found.error)
+        topic = self._reader.list_topics(self._place.topic, LIMIT).topics[self._place.topic]
+        if topic.error is not None:
+            if topic.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(topic.error)
             raise UsageError(
                 f"{self._place}: no log is there: Kafka has no topic {self._place.topic!r}\n"
                 "  hint: start a server with this --log first, or correct the prefix"
@@ -128,16 +128,16 @@ class KafkaTail:
     def _records(self, seconds: float) -> Sequence[Placed]:
         from confluent_kafka import KafkaError, KafkaException
 
-        found = []
-        for one in arrived(self._reader, TAKEN, seconds):
-            error = one.error()
+        records = []
+        for record in arrived(self._reader, TAKEN, seconds):
+            error = record.error()
             if error is None:
-                found.append(unit_of(one))
-                self.at = one.offset() + 1
+                records.append(unit_of(record))
+                self.at = record.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self.at = max(self.at, one.offset())
+                self.at = max(self.at, record.offset())
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise LogError("the log was cut, or made anew, before it was read to its end")
             else:
                 raise KafkaException(error)
-        return found
+        return records

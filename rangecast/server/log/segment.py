@@ -83,8 +83,8 @@ def wal_of(path: Path) -> Path:
 
 def segments(folder: Path) -> list[int]:
     """Return the first seq of each segment of a folder, ascending."""
-    found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
-    return sorted(int(match[1]) for match in found if match)
+    names = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+    return sorted(int(match[1]) for match in names if match)
 
 
 def read_only(path: Path, *, at_rest: bool = False) -> str:
@@ -182,7 +182,7 @@ def units_after(
 
 def is_typed(unit: Unit) -> bool:
     """Return whether the parts of a unit are valid."""
-    return [type(one) for one in unit] == _KINDS and unit.length > 0
+    return [type(column) for column in unit] == _KINDS and unit.length > 0
 
 
 def damaged(path: Path, seq: int) -> LogError:
@@ -198,7 +198,7 @@ def looked_at(path: Path) -> tuple[Head, End]:
         row = reader.execute("SELECT last, chain FROM units ORDER BY last DESC LIMIT 1").fetchone()
     if row is None:
         return head, End(head.epoch, head.first - 1, head.chain)
-    if [type(one) for one in row] != [int, bytes]:
+    if [type(value) for value in row] != [int, bytes]:
         raise damaged(path, head.first)
     return head, End(head.epoch, *row)
 

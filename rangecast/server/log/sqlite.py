@@ -321,12 +321,12 @@ class SqliteLog:
         Where one isn't, those before it are returned; without any, a `LogError` names it.
         """
         last, firsts = self.last, self._firsts
-        for place in range(len(firsts) - 1, -1, -1):
-            if firsts[place] <= after + 1 or place == 0:
+        for index in range(len(firsts) - 1, -1, -1):
+            if firsts[index] <= after + 1 or index == 0:
                 break
-        for first in firsts[place:]:
+        for first in firsts[index:]:
             try:
-                found = self._read_segment(first, after, max_bytes)
+                units = self._read_segment(first, after, max_bytes)
             except (LogError, *UNREADABLE) as error:
                 path = self._path(first)
                 if not path.exists():
@@ -334,8 +334,8 @@ class SqliteLog:
                 if not isinstance(error, LogError):
                     error = LogError(unreadable(path, error))
                 raise self._damaged(max(first, after + 1), error) from None
-            if found:
-                return found
+            if units:
+                return units
         if self._firsts is not firsts:
             return self.read(after, max_bytes)
         after = max(after, firsts[0] - 1)
@@ -372,7 +372,7 @@ class SqliteLog:
         """Return this thread's connection to a segment, and what that is."""
         held: dict[int, tuple[sqlite3.Connection, Head]]
         held = self._pool.__dict__.setdefault("held", {})
-        for old in [one for one in held if one != first]:
+        for old in [connection for connection in held if connection != first]:
             held.pop(old)[0].close()
         if first not in held:
             path = self._path(first)
@@ -391,7 +391,7 @@ class SqliteLog:
             self._newest.pop(self._firsts[0], None)
             self._firsts = self._firsts[1:]
             self.first = self._firsts[0]
-            for seq in [one for one in self.damage if one < self.first]:
+            for seq in [damage for damage in self.damage if damage < self.first]:
                 del self.damage[seq]
             for name in (gone, *(gone.with_name(gone.name + end) for end in ("-wal", "-shm"))):
                 name.unlink(missing_ok=True)
@@ -405,13 +405,13 @@ class SqliteLog:
         """Return of each segment but the last: its last seq, its bytes, when it was last written,
         in microseconds since 1970, by the log's own clock.
         """
-        found = []
+        sizes = []
         for first, after in pairwise(self._firsts):
             path = self._path(first)
             if first not in self._newest:
                 self._newest[first] = last_written(path)
-            found.append((after - 1, path.stat().st_size, self._newest[first]))
-        return found
+            sizes.append((after - 1, path.stat().st_size, self._newest[first]))
+        return sizes
 
     def close(self) -> None:
         """Close the files."""

@@ -73,13 +73,13 @@ class Matching:
         """Return what was done, for a tenant or for all."""
         if tenant is not None:
             return self._done.get(tenant, Done())
-        found = Done()
-        for one in list(self._done.values()):
-            found.events += one.events
-            found.edits += one.edits
-            found.pairs += one.pairs
-            found.updates += one.updates
-        return found
+        done_ = Done()
+        for pending in list(self._done.values()):
+            done_.events += pending.events
+            done_.edits += pending.edits
+            done_.pairs += pending.pairs
+            done_.updates += pending.updates
+        return done_
 
     def _of(self, tenant: str) -> Done:
         if tenant not in self._done:
@@ -88,28 +88,28 @@ class Matching:
 
     def derived(self) -> list[tuple[SpaceTracks, list[Derived], dict[int, bytes]]]:
         """Return the transitions found since the last call, with the events at hand, by seq."""
-        found, self._found = self._found, []
-        return found
+        derived, self._found = self._found, []
+        return derived
 
     def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
         """Apply and match units; return the messages of consumers that have a listener."""
         mailboxes = Mailboxes(Mailbox)
-        place = 0
-        while place < len(batch):
-            end = place + 1
-            first = batch[place].request
+        begin = 0
+        while begin < len(batch):
+            end = begin + 1
+            first = batch[begin].request
             if isinstance(first, Events):
                 while end < len(batch):
                     other = batch[end].request
                     if not isinstance(other, Events) or other.entry is not first.entry:
                         break
                     end += 1
-                self._match_events(batch[place:end], wanted, mailboxes)
+                self._match_events(batch[begin:end], wanted, mailboxes)
             else:
                 while end < len(batch) and not isinstance(batch[end].request, Events):
                     end += 1
-                self._make_edits(batch[place:end], wanted, mailboxes)
-            place = end
+                self._make_edits(batch[begin:end], wanted, mailboxes)
+            begin = end
         return mailboxes
 
     def _make_edits(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
@@ -144,10 +144,10 @@ class Matching:
     ) -> None:
         """Add messages for transitions that are in the log now."""
         written.tracks.written(written.derived, first)
-        for seq, one in enumerate(written.derived, first):
-            if is_wanted(one.consumer):
-                event = written.lines.get(one.seq, b"null")
-                messages[one.consumer].add(TransitionMessage.of(seq, one, event))
+        for seq, transition in enumerate(written.derived, first):
+            if is_wanted(transition.consumer):
+                event = written.lines.get(transition.seq, b"null")
+                messages[transition.consumer].add(TransitionMessage.of(seq, transition, event))
 
     def _match_events(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
         requests = [one.request for one in some if isinstance(one.request, Events)]
@@ -160,14 +160,14 @@ class Matching:
         done = self._of(requests[0].entry.tenant)
         done.events += len(lines)
         begin = 0
-        for count, found in index.match_in_pieces(
+        for count, matches in index.match_in_pieces(
             points[0] if len(points) == 1 else np.concatenate(points)
         ):
-            done.pairs += len(found.numbers)
+            done.pairs += len(matches.numbers)
             some_lines, some_seqs = lines[begin : begin + count], seqs[begin : begin + count]
             numbered = self._registry.numbered
-            fan_out(found, index, wanted, numbered, some_lines, some_seqs, messages)
-            _add_to(answers, found, index, count)
+            fan_out(matches, index, wanted, numbered, some_lines, some_seqs, messages)
+            _add_to(answers, matches, index, count)
             begin += count
         if requests[0].entry.number in self._tracks.spaces:
             self._track(requests, seqs)
@@ -179,16 +179,16 @@ class Matching:
 
     def _track(self, requests: Sequence[Events], seqs: I64) -> None:
         tracks = self._tracks.spaces[requests[0].entry.number]
-        points = np.concatenate([one.encoded.points_in(tracks.space) for one in requests])
-        rows = [row for one in requests for row in one.encoded.rows]
-        found = tracks.events(rows, points, seqs)
-        if found:
-            lines = [line for one in requests for line in one.encoded.lines]
-            wanted = {one.seq for one in found}
+        points = np.concatenate([request.encoded.points_in(tracks.space) for request in requests])
+        rows = [row for request in requests for row in request.encoded.rows]
+        transitions = tracks.events(rows, points, seqs)
+        if transitions:
+            lines = [line for request in requests for line in request.encoded.lines]
+            wanted = {request.seq for request in transitions}
             at_hand = {
                 seq: line for seq, line in zip(seqs.tolist(), lines, strict=True) if seq in wanted
             }
-            self._found.append((tracks, found, at_hand))
+            self._found.append((tracks, transitions, at_hand))
 
 
 class _Answer:
@@ -200,26 +200,26 @@ class _Answer:
         """Events that haven't been matched yet."""
         self._pairs = 0
 
-    def add(self, found: Found, index: SpaceIndex, begin: int, count: int) -> None:
+    def add(self, matches: Found, index: SpaceIndex, begin: int, count: int) -> None:
         """Add the matches of the next events."""
         self.missing -= count
         if self.matches is None:
             return
-        first, last = np.searchsorted(found.events, (begin, begin + count)).tolist()
+        first, last = np.searchsorted(matches.events, (begin, begin + count)).tolist()
         self._pairs += last - first
         if self._pairs > MAX_PAIRS:
             self.matches = None
         else:
-            self.matches += ids_by_event(found, index, begin, count)
+            self.matches += ids_by_event(matches, index, begin, count)
 
 
-def _add_to(answers: Sequence[_Answer], found: Found, index: SpaceIndex, events: int) -> None:
+def _add_to(answers: Sequence[_Answer], matches: Found, index: SpaceIndex, events: int) -> None:
     """Add the matches of some events to the answers of the requests that they came with."""
     begin = 0
     for answer in answers:
         count = min(answer.missing, events - begin)
         if count:
-            answer.add(found, index, begin, count)
+            answer.add(matches, index, begin, count)
             begin += count
 
 
@@ -257,7 +257,7 @@ def board_messages(
 
 
 def fan_out(
-    found: Found,
+    matches: Found,
     index: SpaceIndex,
     wanted: Bool,
     consumers: Sequence[Consumer | None],
@@ -266,12 +266,12 @@ def fan_out(
     messages: Mailboxes,
 ) -> None:
     """Add a message for each event and matching consumer that has a listener."""
-    owners = index.owners[found.numbers]
+    owners = index.owners[matches.numbers]
     mine = owners >= 0
     mine[mine] = wanted[np.minimum(owners[mine], len(wanted) - 1)] & (owners[mine] < len(wanted))
     if not mine.any():
         return
-    owners, events, numbers = owners[mine], found.events[mine], found.numbers[mine]
+    owners, events, numbers = owners[mine], matches.events[mine], matches.numbers[mine]
     order = np.argsort(owners, kind="stable")
     owners, events, numbers = owners[order], events[order], numbers[order]
     cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
@@ -290,10 +290,10 @@ def fan_out(
             mailbox.add(Message(int(seqs[event]), lines[event], ids))
 
 
-def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[Id]]:
+def ids_by_event(matches: Found, index: SpaceIndex, begin: int, count: int) -> list[list[Id]]:
     """Return the ids of the subscriptions that match each of some events."""
-    first, last = np.searchsorted(found.events, (begin, begin + count))
-    events, numbers = found.events[first:last] - begin, found.numbers[first:last]
+    first, last = np.searchsorted(matches.events, (begin, begin + count))
+    events, numbers = matches.events[first:last] - begin, matches.numbers[first:last]
     numbers = numbers[np.lexsort((numbers, events))]
     names = b",".join([index.names[number] for number in numbers.tolist()])
     ids = _decode(b"[%s]" % names)  # at once: a call for each took longer than the matching

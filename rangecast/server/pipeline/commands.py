@@ -167,14 +167,16 @@ def transition_requests(
     log: Log, tracks: SpaceTracks, derived: Sequence[Derived], lines: dict[int, bytes]
 ) -> list[NewTransitions]:
     """Return requests to write transitions; events that aren't in `lines` are read from the log."""
-    missing = {one.seq for one in derived if one.seq} - lines.keys()
+    missing = {transition.seq for transition in derived if transition.seq} - lines.keys()
     lines = {**lines, **event_lines(log, missing)}
-    found = []
+    requests = []
     for begin in range(0, len(derived), MAX_UNIT):
         some = derived[begin : begin + MAX_UNIT]
-        own = {one.seq: lines[one.seq] for one in some if one.seq in lines}
-        found.append(NewTransitions(tracks, some, own))
-    return found
+        own = {
+            transition.seq: lines[transition.seq] for transition in some if transition.seq in lines
+        }
+        requests.append(NewTransitions(tracks, some, own))
+    return requests
 
 
 def resolve(request: Request, answer: Accepted | BaseException) -> None:

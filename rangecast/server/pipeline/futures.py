@@ -59,7 +59,7 @@ def when_done(
     answer.add_done_callback(partial(mailbox.put, loop, then))
 
 
-def chained_future(pool: Executor, work: Callable[..., Future[T]], *given: Any) -> Future[T]:
+def chained_future(pool: Executor, work: Callable[..., Future[T]], *result: Any) -> Future[T]:
     """Return the answer to a request that another thread makes, by a function of this kind."""
     chained: Future[T] = Future()
 
@@ -72,7 +72,7 @@ def chained_future(pool: Executor, work: Callable[..., Future[T]], *given: Any) 
 
     def begin() -> None:
         try:
-            work(*given).add_done_callback(end)
+            work(*result).add_done_callback(end)
         except BaseException as error:
             chained.set_exception(error)
 

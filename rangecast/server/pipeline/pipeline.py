@@ -184,7 +184,7 @@ class CommitPipeline:
         requests = transition_requests(self.log, tracks, derived, lines)
         with self._change:
             self._waiting.extend(requests)
-            self.queue_bytes += sum(one.size for one in requests)
+            self.queue_bytes += sum(request.size for request in requests)
             self._to_commit.notify()
 
     def coalesce_wakeups(self, soon: Callable[[Callable[[], None]], object]) -> None:
@@ -252,8 +252,8 @@ class CommitPipeline:
         """
         with self._change:
             self._failure = error
-            waiting = [*self._waiting, *(one.request for one in self._written if one.request)]
-            left = [*requests, *waiting]
+            written = [unit.request for unit in self._written if unit.request]
+            left = [*requests, *self._waiting, *written]
             self._waiting.clear()
             for changed in (self._to_commit, self._to_match, self._at_rest):
                 changed.notify_all()
@@ -403,7 +403,7 @@ class CommitPipeline:
         if isinstance(request, NewTransitions):
             admission.seq += len(request.derived)
             return request.draft(now)
-        given, head = request.encoded, request.head
+        encoded, head = request.encoded, request.head
         if head.key:
             before = self.deduplicator.request(head)
             if before is not None:
@@ -413,11 +413,11 @@ class CommitPipeline:
             self.deduplicator.check_source(head, request.follows)
         skipped, is_pending = 0, False
         if head.dedup:
-            unseen, is_pending = self.deduplicator.unseen(head, given.rows)
-            skipped = len(given.rows) - len(unseen)
+            unseen, is_pending = self.deduplicator.unseen(head, encoded.rows)
+            skipped = len(encoded.rows) - len(unseen)
             if skipped:
-                given = request.encoded = given.take(unseen)
-        count = len(given.lines)
+                encoded = request.encoded = encoded.take(unseen)
+        count = len(encoded.lines)
         request.accepted = Accepted(admission.seq, count, head.rejected, skipped=skipped)
         if head.key:
             self.deduplicator.note(head, admission.seq, count)
@@ -426,7 +426,7 @@ class CommitPipeline:
         if head.source:
             self.deduplicator.note_source(head)
         admission.seq += count
-        return events_draft(head, given.lines, now)
+        return events_draft(head, encoded.lines, now)
 
     def _admitted_updates(
         self, request: Updates, admission: Admission, now: int
@@ -435,9 +435,9 @@ class CommitPipeline:
         taken: list[ObjectChange] = []
         codes: dict[int, str] = {}
         if not (rejected and request.all_or_none):
-            given = request.changes
+            changes = request.changes
             taken, more = admission.updates(
-                entry, given, all_or_none=request.all_or_none, only=request.only
+                entry, changes, all_or_none=request.all_or_none, only=request.only
             )
             rejected = sorted(rejected + [(row, str(error)) for row, error in more])
             codes = {row: error.code for row, error in more}
@@ -494,7 +494,7 @@ class CommitPipeline:
             self.submit_derived(*transitions)
         if self.links is not None:
             self.links(batch)
-            for one in batch:
-                if isinstance(one.request, Events) and one.request.head.lost:
-                    self.reread(one.unit.last)
+            for written in batch:
+                if isinstance(written.request, Events) and written.request.head.lost:
+                    self.reread(written.unit.last)
         self._dispatch(self.batches, messages, self.matched)

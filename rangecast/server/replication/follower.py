@@ -63,7 +63,7 @@ def piece_of(log: Log, after: int) -> bytes:
     """Return the units after a seq."""
     before = b""
     if log.first <= after <= log.last:
-        before = next((one.chain for one in log.read(after - 1, 1) if one.last == after), b"")
+        before = next((unit.chain for unit in log.read(after - 1, 1) if unit.last == after), b"")
     units = log.read(after, _PIECE) if after < log.last else []
     return msgspec.msgpack.encode(Piece(log.epoch, log.first, log.last, before, units))
 

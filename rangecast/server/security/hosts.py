@@ -35,7 +35,7 @@ class Hosts:
         """Accept loopback, the names in `allowed`, and (`is_open`) every address: only a name can
         be made to resolve to another address.
         """
-        self._allowed = {one.lower().strip("[]") for one in allowed}
+        self._allowed = {host.lower().strip("[]") for host in allowed}
         self.is_open = is_open
         self._known: set[str] = set()
         """Headers that were accepted: there are few, and parsing takes a while."""
@@ -81,5 +81,5 @@ class Hosts:
 
 def _name(host: str) -> str | None:
     """Return the name or the address of HOST or HOST:PORT; `None` if it isn't of this form."""
-    found = _FORM.fullmatch(host.strip())
-    return None if found is None else found[1].lower().strip("[]").removesuffix(".")
+    match = _FORM.fullmatch(host.strip())
+    return None if match is None else match[1].lower().strip("[]").removesuffix(".")

@@ -199,8 +199,8 @@ class Admission:
         keys = [(tenant, label, one.name) for one in edits]
         olds = self._versions(tenant, label, keys)
         if if_match is not None:
-            each = [if_match] * len(edits) if isinstance(if_match, str) else if_match
-            for edit, old, condition in zip(edits, olds, each, strict=True):
+            conditions = [if_match] * len(edits) if isinstance(if_match, str) else if_match
+            for edit, old, condition in zip(edits, olds, conditions, strict=True):
                 self._check_condition(old, edit.name, condition, noun)
         if more := olds.count(None):
             self._check_count(tenant, more)
@@ -245,19 +245,19 @@ class Admission:
         self, tenant: str, label: str, keys: Sequence[tuple[str, str, str]]
     ) -> list[int | None]:
         """Return the seqs of the edits that made these, where there are any."""
-        live, mine, found = self._live(tenant, label), self._subscriptions, list[int | None]()
+        live, mine, versions = self._live(tenant, label), self._subscriptions, list[int | None]()
         for key in keys:
             if key in mine:
                 put = mine[key]
-                found.append(None if put is None else put[0])
+                versions.append(None if put is None else put[0])
                 continue
             old = live.get(key[2])
             if old is not None and self._consumers:
                 owner = self._registry.owner(old)
                 if owner is not None and self._consumers.get((tenant, owner.name), "") is None:
                     old = None  # gone with its consumer, earlier in this group
-            found.append(None if old is None else old.born)
-        return found
+            versions.append(None if old is None else old.born)
+        return versions
 
     def _live(self, tenant: str, label: str) -> Mapping[str, Version | Interest]:
         """Return the subscriptions or interests as they were before this group."""
@@ -419,12 +419,12 @@ class Admission:
         self._need_consumer(key)
         self._set(self._consumers, key, None)
         mine = [
-            one
-            for one, put in self._subscriptions.items()
-            if put is not None and (one[0], put[1]) == key
+            name
+            for name, put in self._subscriptions.items()
+            if put is not None and (name[0], put[1]) == key
         ]
-        for one in mine:
-            self._set(self._subscriptions, one, None)
+        for name in mine:
+            self._set(self._subscriptions, name, None)
 
 
 def _in_words(label: str) -> str:

@@ -83,8 +83,8 @@ class BoardIndex:
             some = changes[at : at + step]
             with self._one:
                 lists = self._updated(some, first + at, is_batch, listened)
-            for consumer, found in lists.items():
-                yield consumer, BoardMessage.of(first + at + step - 1, self._entry.name, found)
+            for consumer, messages in lists.items():
+                yield consumer, BoardMessage.of(first + at + step - 1, self._entry.name, messages)
 
     def best(self, where: tuple[Any, ...], k: int | None) -> list[dict[str, Any]]:
         """Return the k best objects of a range or filter."""
@@ -96,17 +96,17 @@ class BoardIndex:
     ) -> dict[int, dict[Id, Any]]:
         """Make changes; return the lists that they changed, by consumer."""
         before: dict[str, Placed | None] = {}
-        given = []
+        messages = []
         for at, change in enumerate(changes):
             old = self._objects.get(change.name)
             before.setdefault(change.name, old)
             carried_out(self._objects, change, first + at, self._entry.space)
             new = self._objects.get(change.name)
             position = None if change.position is UNSET else change.position
-            given.append(Change(change.name, None if new is None else new.value, position))
+            messages.append(Change(change.name, None if new is None else new.value, position))
         make = self._board.update_batch if is_batch else self._board.update_many
         lists: dict[int, dict[Id, Any]] = {}
-        for name in self._board.affected_interests(make(given)):
+        for name in self._board.affected_interests(make(messages)):
             interest = self._interests[name]
             if not listened(interest.consumer):
                 continue
@@ -118,23 +118,23 @@ class BoardIndex:
     def _changed_list(self, interest: Interest, before: Mapping[str, Placed | None]) -> Any:
         """Return the list of an interest; `None` if it is what it was before some changes."""
         k = self._wants(interest)
-        found = self._board.best(*interest.where, k=k + len(before))
-        old = [(entry.object, self._objects[entry.object]) for entry in found]
+        best = self._board.best(*interest.where, k=k + len(before))
+        old = [(entry.object, self._objects[entry.object]) for entry in best]
         new = old[:k]
-        old = [(name, one) for name, one in old if name not in before]
+        old = [(name, item) for name, item in old if name not in before]
         d = 1 if self._entry.space is None else len(self._entry.space)
         boxes = [(row[:d], row[d:]) for row in self._board.bounds(interest.name).tolist()]
         for name, was in before.items():
             if was is not None and any(lies_in(was.place, lo, hi) for lo, hi in boxes):
                 old.append((name, was))
         sign = -1 if self._entry.made.descending else 1
-        old.sort(key=lambda one: (sign * one[1].value, one[1].arrival))
+        old.sort(key=lambda item: (sign * item[1].value, item[1].arrival))
         before_and_after = (
-            [(one.id, one.value, one.place) for _, one in some] for some in (old[:k], new)
+            [(item.id, item.value, item.place) for _, item in some] for some in (old[:k], new)
         )
         if next(before_and_after) == next(before_and_after):
             return None
-        return self._shown(found[:k])
+        return self._shown(best[:k])
 
     def _wants(self, interest: Interest) -> int:
         return interest.k or self._entry.made.k

@@ -114,8 +114,8 @@ class BoardEntry:
     space: Space | None = field(init=False)
 
     def __post_init__(self) -> None:
-        given = self.made.definition
-        self.space = None if given is None else Space.from_definition(given)
+        definition = self.made.definition
+        self.space = None if definition is None else Space.from_definition(definition)
 
     @property
     def tenant(self) -> str:
@@ -132,12 +132,14 @@ class BoardEntry:
         """Label, which differs from that of a space of the same name."""
         return board_label(self.name)
 
-    def shown(self, one: Placed) -> dict[str, Any]:
+    def shown(self, placed: Placed) -> dict[str, Any]:
         """Return an object as a change would put it."""
         values = (
-            {"position": one.place[0]} if self.space is None else values_of(self.space, one.place)
+            {"position": placed.place[0]}
+            if self.space is None
+            else values_of(self.space, placed.place)
         )
-        return {"id": one.id, **values, "value": one.value}
+        return {"id": placed.id, **values, "value": placed.value}
 
     def take(self, unit: Unit) -> list[ObjectChange]:
         """Apply a unit of updates."""
@@ -182,8 +184,8 @@ def empty_board(made: PutBoard, space: Space | None, objects: Any = None) -> Any
 
 def check_board(made: PutBoard) -> None:
     """Reject options that no board has."""
-    given = made.definition
-    empty_board(made, None if given is None else Space.from_definition(given))
+    definition = made.definition
+    empty_board(made, None if definition is None else Space.from_definition(definition))
 
 
 def warm(made: PutBoard) -> None:
@@ -194,8 +196,8 @@ def warm(made: PutBoard) -> None:
     space = None if made.definition is None else Space.from_definition(made.definition)
     board = empty_board(made, space)
     board.subscribe("one", *(("true",) if space else (0, 1)))
-    place: Any = {} if space else 0.5
-    board.affected_interests(board.update_many([("a", 1, place), ("b", 2, place), ("a", 3)]))
+    position: Any = {} if space else 0.5
+    board.affected_interests(board.update_many([("a", 1, position), ("b", 2, position), ("a", 3)]))
     board.affected_interests(board.update_batch([("a", 4), ("b", None)]))
     board.best(*(("true",) if space else (0, 1)), k=made.k)
 
@@ -222,35 +224,35 @@ def parsed_changes(
     entry: BoardEntry, lines: Sequence[bytes]
 ) -> tuple[list[tuple[int, ObjectChange]], list[tuple[int, str]]]:
     """Return changes with their rows, and the row and the fault of each that can't be one."""
-    found, rejected = [], []
+    changes, rejected = [], []
     for row, line in enumerate(lines):
         try:
-            found.append((row, _parsed(entry.space, line)))
+            changes.append((row, _parsed(entry.space, line)))
         except (RangecastError, OverflowError) as error:
             rejected.append((row, str(error)))
-    return found, rejected
+    return changes, rejected
 
 
 def _parsed(space: Space | None, line: bytes) -> ObjectChange:
     try:
-        given = decode(line)
+        row = decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not JSON: {error}") from None
-    if not isinstance(given, dict) or "id" not in given:
+    if not isinstance(row, dict) or "id" not in row:
         raise UsageError(
-            f'a change is a JSON object {{"id": ..., "value": ...}}\n  given: {abbreviate(given)}'
+            f'a change is a JSON object {{"id": ..., "value": ...}}\n  given: {abbreviate(row)}'
         )
     known = ["id", "value", *(["position"] if space is None else space.names)]
-    for name in given:
+    for name in row:
         if name not in known:
             raise UsageError(f"unknown field {name!r}: {did_you_mean(name, known)}")
-    change = ObjectChange(as_id(given["id"], "object"))
-    if "value" in given:
-        change.value = None if given["value"] is None else check_finite("value", given["value"])
-    rest = {name: value for name, value in given.items() if name not in ("id", "value")}
+    change = ObjectChange(as_id(row["id"], "object"))
+    if "value" in row:
+        change.value = None if row["value"] is None else check_finite("value", row["value"])
+    rest = {name: value for name, value in row.items() if name not in ("id", "value")}
     if rest:
         is_number = space is None
-        change.position = check_finite("position", given["position"]) if is_number else rest
+        change.position = check_finite("position", row["position"]) if is_number else rest
         moved(space, change.position, None)
     return change
 
@@ -277,7 +279,11 @@ def judged(
     change.was = None
     if old is not None:
         change.id = old.id
-        change.was = old.arrival, old.value, [None if one == inf else one for one in old.place]
+        change.was = (
+            old.arrival,
+            old.value,
+            [None if coordinate == inf else coordinate for coordinate in old.place],
+        )
     objects = {} if old is None else {change.name: old}
     carried_out(objects, change, seq, space)
     return objects.get(change.name)
@@ -291,13 +297,13 @@ def carried_out(
         del objects[change.name]
         return
     old = objects.get(change.name)
-    place = () if old is None else old.place
+    position = () if old is None else old.place
     if change.position is not UNSET:
-        place = moved(space, change.position, old)
+        position = moved(space, change.position, old)
     value = old.value if old is not None and change.value is UNSET else change.value
     assert isinstance(value, float)
     arrival = seq if old is None else old.arrival
-    objects[change.name] = Placed(change.id, arrival, value, place)
+    objects[change.name] = Placed(change.id, arrival, value, position)
 
 
 def moved(space: Space | None, value: Any, old: Placed | None) -> tuple[float, ...]:
@@ -316,8 +322,13 @@ def was_of(change: ObjectChange) -> Placed | None:
     """Return what an object was before a change of the log."""
     if change.was is None:
         return None
-    arrival, value, place = change.was
-    return Placed(change.id, arrival, value, tuple(inf if one is None else one for one in place))
+    arrival, value, position = change.was
+    return Placed(
+        change.id,
+        arrival,
+        value,
+        tuple(inf if coordinate is None else coordinate for coordinate in position),
+    )
 
 
 # ---- units of the log
@@ -328,7 +339,7 @@ _line = msgspec.json.Decoder(ObjectChange)
 
 def updates_draft(head: UpdatesHead, changes: Sequence[ObjectChange], at: int) -> Draft:
     """Return changes as a unit: a head, then a line each."""
-    lines = [_encode(one) for one in (head, *changes)]
+    lines = [_encode(row) for row in (head, *changes)]
     return Draft(UPDATES, len(changes), at, b"\n".join(lines))
 
 
@@ -338,6 +349,6 @@ def updates_of(unit: Unit) -> tuple[UpdatesHead, list[ObjectChange]]:
     return _head.decode(head), [_line.decode(line) for line in lines]
 
 
-def lies_in(place: Sequence[float], lo: Sequence[float], hi: Sequence[float]) -> bool:
+def lies_in(position: Sequence[float], lo: Sequence[float], hi: Sequence[float]) -> bool:
     """Whether a place lies in a box."""
-    return all(low <= at <= high for low, at, high in zip(lo, place, hi, strict=True))
+    return all(low <= at <= high for low, at, high in zip(lo, position, hi, strict=True))

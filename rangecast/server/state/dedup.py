@@ -68,14 +68,14 @@ class Deduplicator:
 
     def request(self, head: EventsHead) -> PreviousRequest | None:
         """Return what became of a request with the same key; reject one with another body."""
-        found = self.requests.get(_key(head, head.key))
-        if found is not None and found.digest != head.digest:
+        request = self.requests.get(_key(head, head.key))
+        if request is not None and request.digest != head.digest:
             raise RequestError(
                 422,
                 f"the Idempotency-Key {head.key!r} was used before, with another body\n"
                 "  hint: use a new key for each request, and the same only to repeat one",
             )
-        return found
+        return request
 
     def is_pending(self, head: EventsHead) -> bool:
         """Whether the request with the same key is of this group, which isn't written yet."""
@@ -92,16 +92,16 @@ class Deduplicator:
         of the other ids is of this group, which isn't written yet.
         """
         places, is_pending = [], False
-        for place, row in enumerate(rows):
-            given = row.get("id")
-            if given is not None:
-                key = _key(head, f"{type(given).__name__}:{given}")
+        for index, row in enumerate(rows):
+            id_ = row.get("id")
+            if id_ is not None:
+                key = _key(head, f"{type(id_).__name__}:{id_}")
                 if key in self.ids:
                     is_pending = is_pending or key in self._new_ids
                     continue
                 self.ids[key] = None
                 self._new_ids.add(key)
-            places.append(place)
+            places.append(index)
         return places, is_pending
 
     def check_source(self, head: EventsHead, follows: int) -> None:
@@ -115,16 +115,16 @@ class Deduplicator:
     def read_from(self, tenant: str, space: str, prefix: str) -> dict[str, int]:
         """Return how far the sources of a space were read whose names begin with this."""
         begin = f"{tenant}/{space}/{prefix}"
-        found = self.offsets.items()
-        return {key.removeprefix(begin): at for key, at in found if key.startswith(begin)}
+        offsets = self.offsets.items()
+        return {key.removeprefix(begin): at for key, at in offsets if key.startswith(begin)}
 
     def marks_from(self, tenant: str, space: str, prefix: str) -> dict[str, bytes]:
         """Return the checksums of the sources of a space whose names begin with this."""
         begin = f"{tenant}/{space}/{prefix}"
-        found = self.marks.items()
+        marks = self.marks.items()
         return {
             key.removeprefix(begin): bytes.fromhex(mark)
-            for key, mark in found
+            for key, mark in marks
             if key.startswith(begin)
         }
 

@@ -128,8 +128,8 @@ class Lineage:
 
     def number_of(self, seq: int) -> int:
         """Return the number by which other servers know a seq."""
-        one = self._of(seq)
-        return one.number + seq - one.first
+        lineage = self._of(seq)
+        return lineage.number + seq - lineage.first
 
     def seq_of_number(self, number: int) -> int | None:
         """Return the seq of a number; `None`: this log has given no such number."""

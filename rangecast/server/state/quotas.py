@@ -62,7 +62,7 @@ class Quotas:
     def edit(self, tenant: str, edits: Sequence[AnyEdit]) -> None:
         """Count edits that are about to be made, as `publish` does; to delete is always free."""
         if self._registry.tenants.get(tenant):
-            puts = [one for one in edits if isinstance(one, PAID)]
+            puts = [edit for edit in edits if isinstance(edit, PAID)]
             if puts:
                 used = {"edits_per_second": len(puts), "bytes_per_second": size_of(puts)}
                 self._count(tenant, used)
@@ -133,8 +133,8 @@ class Quotas:
                     rejected[place] = error
             texts = ["" if place in rejected else text for place, text in enumerate(texts)]
 
-        def reject(place: int, error: FilterError) -> None:
-            rejected.setdefault(place, error)
+        def reject(index: int, error: FilterError) -> None:
+            rejected.setdefault(index, error)
 
         def parse(_place: int, text: str) -> Filter:
             return Filter.parse(text, space, max_boxes=max(limit, MAX_BOXES))

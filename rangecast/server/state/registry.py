@@ -110,7 +110,7 @@ class SpaceEntry:
         return self.name
 
     def __post_init__(self) -> None:
-        self.expiring = {name: one.expires for name, one in self.live.items() if one.expires}
+        self.expiring = {name: live.expires for name, live in self.live.items() if live.expires}
 
 
 class DeadLetter(msgspec.Struct, array_like=True):
@@ -254,40 +254,40 @@ class Registry:
 
     def space(self, tenant: str, name: str) -> SpaceEntry:
         """Return a space; reject an unknown name."""
-        found = self.spaces.get((tenant, name))
-        if found is None:
-            mine = [one for owner, one in self.spaces if owner == tenant]
+        entry = self.spaces.get((tenant, name))
+        if entry is None:
+            mine = [known for owner, known in self.spaces if owner == tenant]
             raise RequestError(404, f"no space {abbreviate(name)}: {did_you_mean(name, mine)}")
-        return found
+        return entry
 
     def subscription(self, tenant: str, space: str, name: str) -> Version:
         """Return a subscription as it is."""
-        found = self.space(tenant, space).live.get(name)
-        if found is None:
+        subscription = self.space(tenant, space).live.get(name)
+        if subscription is None:
             raise UnknownIdError(
                 f"no subscription {abbreviate(name)} in the space {abbreviate(space)}"
             )
-        return found
+        return subscription
 
     def board(self, tenant: str, name: str) -> BoardEntry:
         """Return a board; reject an unknown name."""
-        if (found := self.boards.get((tenant, name))) is None:
-            mine = [one for owner, one in self.boards if owner == tenant]
+        if (entry := self.boards.get((tenant, name))) is None:
+            mine = [known for owner, known in self.boards if owner == tenant]
             raise RequestError(404, f"no board {abbreviate(name)}: {did_you_mean(name, mine)}")
-        return found
+        return entry
 
     def interest(self, tenant: str, board: str, name: str) -> Interest:
         """Return an interest as it is."""
-        if (found := self.board(tenant, board).live.get(name)) is None:
+        if (interest := self.board(tenant, board).live.get(name)) is None:
             raise UnknownIdError(f"no interest {abbreviate(name)} on the board {abbreviate(board)}")
-        return found
+        return interest
 
     def consumer(self, tenant: str, name: str) -> Consumer:
         """Return a consumer."""
-        if (found := self.consumers.get((tenant, name))) is None:
-            mine = [one for owner, one in self.consumers if owner == tenant]
+        if (consumer := self.consumers.get((tenant, name))) is None:
+            mine = [known for owner, known in self.consumers if owner == tenant]
             raise RequestError(404, f"no consumer {abbreviate(name)}: {did_you_mean(name, mine)}")
-        return found
+        return consumer
 
     def owner(self, version: Version | Interest) -> Consumer | None:
         """Return the consumer of a subscription."""
@@ -333,8 +333,8 @@ class Registry:
             case PutBoard() | DeleteBoard() | PutInterest() | DeleteInterest():
                 yield from self._edit_board(edit, seq)
             case PutToken():
-                given = edit.tenant, edit.name, edit.label, tuple(edit.scopes), edit.expires
-                self.tokens[edit.name] = Token(*given, seq)
+                token = edit.tenant, edit.name, edit.label, tuple(edit.scopes), edit.expires
+                self.tokens[edit.name] = Token(*token, seq)
                 self.had_token = True
                 self.token_version += 1
             case DeleteToken():
@@ -353,10 +353,10 @@ class Registry:
 
     def _delete_consumer(self, edit: DeleteConsumer, seq: int) -> Iterator[AnyChange]:
         gone = self.consumers.pop((edit.tenant, edit.name))
-        for version in [one for one in gone.versions if one.died == NEVER]:
+        for version in [live for live in gone.versions if live.died == NEVER]:
             assert isinstance(gone.source, SpaceEntry)
             yield self._unsubscribe(gone.source, version, seq)
-        for interest in [one for one in gone.interests if one.died == NEVER]:
+        for interest in [live for live in gone.interests if live.died == NEVER]:
             assert isinstance(gone.source, BoardEntry)
             yield self._end_interest(gone.source, interest, seq)
         self.numbered[gone.number] = None
@@ -401,7 +401,10 @@ class Registry:
     def _subscribe(self, edits: Sequence[PutSubscription], first: int, read: Read = None) -> Change:
         """Put subscriptions of one space."""
         tenant, entry = edits[0].tenant, self.spaces[edits[0].tenant, edits[0].space]
-        consumers = {one: self.consumers.get((tenant, one)) for one in {e.consumer for e in edits}}
+        consumers = {
+            consumer: self.consumers.get((tenant, consumer))
+            for consumer in {e.consumer for e in edits}
+        }
         live, expiring, before = entry.live, entry.expiring, entry.next_number
         put: list[Version] = []
         for seq, edit in enumerate(edits, first):
@@ -466,12 +469,12 @@ class Registry:
                 old.cursor, old.now_from = edit.start, seq if edit.current_subscriptions else 0
                 old.moved = seq
             return
-        found = (self.spaces, edit.space) if not edit.board else (self.boards, edit.board)
+        source = (self.spaces, edit.space) if not edit.board else (self.boards, edit.board)
         made = Consumer(
             edit.tenant,
             edit.name,
             len(self.numbered),
-            found[0][edit.tenant, found[1]],
+            source[0][edit.tenant, source[1]],
             seq,
             seq if edit.start < 0 else edit.start,
             edit.delivery,

@@ -27,7 +27,7 @@ class Retained:
     def forget(self, first: int) -> None:
         """Leave out the pieces that lie before the first seq of the log."""
         for tenant in list(self.parts):
-            self.parts[tenant] = [one for one in self.parts[tenant] if one[0] >= first]
+            self.parts[tenant] = [part for part in self.parts[tenant] if part[0] >= first]
             self._sums[tenant] = sum(size for _, size in self.parts[tenant])
 
     def of(self, tenant: str) -> int:

@@ -132,11 +132,11 @@ class SnapshotState:
         indexes: dict[int, SpaceIndex],
         deduplicator: Deduplicator,
         tracks: Tracks,
-        place: tuple[str, int, bytes],
+        position: tuple[str, int, bytes],
     ):
-        epoch, seq, chain = place
+        epoch, seq, chain = position
         self.seq = seq
-        self._tracks = {number: one.saved() for number, one in tracks.spaces.items()}
+        self._tracks = {number: tracker.saved() for number, tracker in tracks.spaces.items()}
         self.state = State(
             VERSION,
             epoch,
@@ -226,26 +226,26 @@ def _fields(entry: SpaceEntry) -> tuple[str, str, int, int, int]:
 
 def _board(entry: BoardEntry) -> _Board:
     objects = [
-        (one.id, one.arrival, one.value, [None if at == inf else at for at in one.place])
-        for one in entry.objects.values()
+        (item.id, item.arrival, item.value, [None if at == inf else at for at in item.place])
+        for item in entry.objects.values()
     ]
-    live = [msgspec.structs.replace(one) for one in entry.live.values()]
+    live = [msgspec.structs.replace(item) for item in entry.live.values()]
     return _Board(entry.made, entry.since, objects, live)
 
 
 def _board_entry(board: _Board) -> BoardEntry:
     objects = {
-        str(one): Placed(one, arrival, value, tuple(inf if at is None else at for at in place))
-        for one, arrival, value, place in board.objects
+        str(id_): Placed(id_, arrival, value, tuple(inf if at is None else at for at in position))
+        for id_, arrival, value, position in board.objects
     }
-    live = {one.name: one for one in board.live}
+    live = {id_.name: id_ for id_ in board.live}
     return BoardEntry(board.made, board.since, objects, live)
 
 
 def snapshots(folder: Path) -> list[int]:
     """Return the seqs of the snapshots in a folder, ascending."""
-    found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
-    return sorted(int(match[1]) for match in found if match)
+    names = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+    return sorted(int(match[1]) for match in names if match)
 
 
 Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator, Tracks]
@@ -258,7 +258,7 @@ def opened(folder: Path, seq: int) -> Opened:
         text = (path / _STATE).read_bytes()
         _check_sums(path, text)
         with ThreadPoolExecutor(1) as pool:  # builds indexes while this thread reads the state
-            loaded = {one.name: _Loaded(one, pool) for one in path.glob("space-*")}
+            loaded = {file.name: _Loaded(file, pool) for file in path.glob("space-*")}
             state = _state(path, text)
             if state.seq != seq:
                 raise SnapshotError(f"{path}: is of seq {state.seq}")
@@ -281,8 +281,8 @@ def _check_sums(path: Path, text: bytes) -> None:
     except msgspec.DecodeError:
         raise SnapshotError(f"{path}: {_SUMS} is damaged") from None
     for name, expected in (sums or {_STATE: ""}).items():
-        found = _digest(text if name == _STATE else (path / name).read_bytes())
-        if found != expected:
+        digest = _digest(text if name == _STATE else (path / name).read_bytes())
+        if digest != expected:
             raise SnapshotError(f"{path}: {name} is damaged")
 
 
@@ -314,19 +314,26 @@ def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
     registry, deduplicator = Registry(), Deduplicator()
     indexes: dict[int, SpaceIndex] = {}
     owned: dict[int, list[Version]] = {}
-    for one in state.spaces:
-        space = loaded[f"space-{one.number}"].space
-        live = {version.name: version for version in one.live}
+    for item in state.spaces:
+        space = loaded[f"space-{item.number}"].space
+        live = {version.name: version for version in item.live}
         entry = SpaceEntry(
-            one.tenant, one.name, one.number, space, one.since, live, one.next_number, one.track
+            item.tenant,
+            item.name,
+            item.number,
+            space,
+            item.since,
+            live,
+            item.next_number,
+            item.track,
         )
-        if one.track is not None:
-            saved = SavedTracks(load_tracker(path / f"tracks-{one.number}"), one.pending)
-            tracks.spaces[one.number] = SpaceTracks.restored(entry, saved)
-        registry.spaces[one.tenant, one.name] = entry
-        registry.counts[one.tenant] = registry.counts.get(one.tenant, 0) + len(live)
-        indexes[one.number] = SpaceIndex(entry)
-        for version in one.live:
+        if item.track is not None:
+            saved = SavedTracks(load_tracker(path / f"tracks-{item.number}"), item.pending)
+            tracks.spaces[item.number] = SpaceTracks.restored(entry, saved)
+        registry.spaces[item.tenant, item.name] = entry
+        registry.counts[item.tenant] = registry.counts.get(item.tenant, 0) + len(live)
+        indexes[item.number] = SpaceIndex(entry)
+        for version in item.live:
             owned.setdefault(version.consumer, []).append(version)
     interests: dict[int, list[Interest]] = {}
     for shelved in state.boards:
@@ -335,7 +342,7 @@ def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
         registry.counts[board.tenant] = registry.counts.get(board.tenant, 0) + len(board.live)
         for interest in shelved.live:
             interests.setdefault(interest.consumer, []).append(interest)
-    registry.space_count = 1 + max((one.number for one in state.spaces), default=-1)
+    registry.space_count = 1 + max((item.number for item in state.spaces), default=-1)
     registry.numbered = [None] * state.consumer_count
     for given in state.consumers:
         consumer = Consumer(
@@ -349,11 +356,11 @@ def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
             given.on_gap,
             given.max_per_event,
             given.now_from,
-            sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
+            sorted(given.dead + owned.get(given.number, []), key=lambda item: item.born),
             given.stopped,
             {dead_letter.seq: dead_letter for dead_letter in given.dead_letters},
             given.moved,
-            sorted(given.ended + interests.get(given.number, []), key=lambda one: one.born),
+            sorted(given.ended + interests.get(given.number, []), key=lambda item: item.born),
             given.max_per_second,
         )
         registry.consumers[given.tenant, given.name] = consumer

@@ -48,9 +48,9 @@ class SourceState:
         """Whether it fails at the same messages again and again."""
         return self._repeats >= STUCK
 
-    def begin(self, place: str) -> None:
+    def begin(self, name: str) -> None:
         """Record which messages are read next."""
-        self._taking = place
+        self._taking = name
 
     def done(self, taken: int, rejected: int) -> None:
         """Record that they are in the log, or rejected."""
@@ -71,24 +71,24 @@ class SourceState:
             self._repeats = self._repeats + 1 if self._taking == self._failed_at else 1
             self._failed_at, self._taking = self._taking, ""
 
-    def skip(self, place: str, number: int, error: BaseException) -> None:
+    def skip(self, name: str, number: int, error: BaseException) -> None:
         """Record that a message is skipped."""
         self.skipped += 1
         reason = f"internal error: {type(error).__name__}: {error}"[:200]
-        self.dead_letters.append({"source": place, "number": number, "error": reason})
-        logger.warning("%s: the message %s is skipped: %s", place, number, reason)
+        self.dead_letters.append({"source": name, "number": number, "error": reason})
+        logger.warning("%s: the message %s is skipped: %s", name, number, reason)
 
-    def missing(self, place: str, begin: int, end: int) -> None:
+    def missing(self, name: str, begin: int, end: int) -> None:
         """Report that messages from one number to another were deleted before they were read."""
         self.gaps += 1
         self.missed += end - begin + 1
-        self._report(place, f"messages {begin} to {end} were deleted before they were read")
+        self._report(name, f"messages {begin} to {end} were deleted before they were read")
 
-    def truncated(self, place: str, at: int, end: int) -> None:
+    def truncated(self, name: str, at: int, end: int) -> None:
         """Report that a bus has lost messages that were read."""
         self.gaps += 1
         self._report(
-            place, f"was read up to {at}, and ends at {end} now: it is read from its beginning"
+            name, f"was read up to {at}, and ends at {end} now: it is read from its beginning"
         )
 
     def identify(self, identity: str, known: Collection[str]) -> None:
@@ -101,8 +101,8 @@ class SourceState:
             self._report(self.name, "was deleted and made again: it is read from its beginning")
         self._identity = identity
 
-    def _report(self, place: str, text: str) -> None:
-        self.last_gap = f"{place}: {text}"
+    def _report(self, name: str, text: str) -> None:
+        self.last_gap = f"{name}: {text}"
         logger.warning("%s", self.last_gap)
 
     def status(self) -> dict[str, Any]:

@@ -70,8 +70,8 @@ class SpaceIndex:
 
     def name(self, number: int) -> Id:
         """Return the id of a subscription."""
-        found: Id = msgspec.json.decode(self.names[number])
-        return found
+        id_: Id = msgspec.json.decode(self.names[number])
+        return id_
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Apply changes to the index; no event is matched in between."""
@@ -86,13 +86,13 @@ class SpaceIndex:
             for version in change.put:
                 last[version.number] = len(put)
                 put.append(version)
-        gone = [one for one, place in last.items() if place is None and one in self.engine]
+        gone = [number for number, index in last.items() if index is None and number in self.engine]
         if gone:
             self.engine.unsubscribe_many(gone)
-        places = [place for place in last.values() if place is not None]
+        places = [index for index in last.values() if index is not None]
         if not places:
             return
-        self._note(put if len(places) == len(put) else [put[place] for place in places])
+        self._note(put if len(places) == len(put) else [put[index] for index in places])
         if len(put) == 1:
             self._put_one(put[0], next(change for change in changes if change.put))
         else:
@@ -102,10 +102,10 @@ class SpaceIndex:
     def _make_anew(self) -> None:
         """The space has changed: all filters mean boxes of the new one."""
         self.engine = Engine(self.entry.space)
-        live = sorted(self.entry.live.values(), key=lambda one: one.number)
+        live = sorted(self.entry.live.values(), key=lambda subscription: subscription.number)
         self._note(live)
         if live:
-            bounds = bounds_of([one.filter for one in live], self.engine.space)
+            bounds = bounds_of([subscription.filter for subscription in live], self.engine.space)
             self.engine.subscribe_many(version_boxes(self.engine.space, live, bounds))
 
     def _put_one(self, version: Version, change: Change) -> None:
@@ -117,25 +117,25 @@ class SpaceIndex:
 
     def _bounds(self, changes: Sequence[Change]) -> Bounds:
         """Return the boxes of what changes put: as they were read, if that was in this space."""
-        space, found = self.engine.space, []
-        for is_many, some in groupby(changes, lambda one: isinstance(one.read, BoxesRead)):
+        space, bounds = self.engine.space, []
+        for is_many, some in groupby(changes, lambda edit: isinstance(edit.read, BoxesRead)):
             if is_many:
-                found += [self._many(one) for one in some]
+                bounds += [self._many(edit) for edit in some]
                 continue
             texts: list[str] = []
             known: list[Filter | None] = []
             for change in some:
-                texts += [one.filter for one in change.put]
+                texts += [edit.filter for edit in change.put]
                 known += [_settled(change, space)] * len(change.put)
-            found.append(bounds_of(texts, space, known))
-        lo, hi, sizes = map(np.concatenate, zip(*found, strict=True))
+            bounds.append(bounds_of(texts, space, known))
+        lo, hi, sizes = map(np.concatenate, zip(*bounds, strict=True))
         return lo, hi, sizes
 
     def _many(self, change: Change) -> Bounds:
         read, space = change.read, self.engine.space
         if isinstance(read, BoxesRead) and read.space.is_settled_in(space):
             return read.lo, read.hi, read.sizes
-        return bounds_of([one.filter for one in change.put], space)
+        return bounds_of([edit.filter for edit in change.put], space)
 
     def _note(self, versions: Collection[Version]) -> None:
         """Record the consumers, scores and names of subscriptions."""
@@ -176,12 +176,12 @@ def bounds_of(texts: Sequence[str], space: Space, known: Sequence[Filter | None]
     Words may have other numbers by now: what was one box may be many, and is taken all the same.
     """
     if known and None not in known:
-        lo, hi, owner = boxes_of(space, [one for one in known if one is not None])
+        lo, hi, owner = boxes_of(space, [box for box in known if box is not None])
         return lo, hi, np.bincount(owner)
 
-    def parse(place: int, text: str) -> Filter:
-        found = known[place] if known else None
-        return found or Filter.parse(text, space, max_boxes=ANY_BOXES)
+    def parse(index: int, text: str) -> Filter:
+        boxes = known[index] if known else None
+        return boxes or Filter.parse(text, space, max_boxes=ANY_BOXES)
 
     def reject(_: int, error: FilterError) -> None:
         raise error
@@ -234,11 +234,11 @@ class History:
         if not fresh:
             return
         space, begin = self.engine.space, len(self._versions)
-        bounds = bounds_of([one.filter for one in fresh], space)
+        bounds = bounds_of([edit.filter for edit in fresh], space)
         numbers = range(begin, begin + len(fresh))
         self.engine.subscribe_many(version_boxes(space, fresh, bounds, numbers))
         self._versions += fresh
-        self._names += [_encode(one.id) for one in fresh]
+        self._names += [_encode(edit.id) for edit in fresh]
         self._numbers = np.array([version.number for version in self._versions], np.int64)
         self._scores = np.array([version.score for version in self._versions])
         self._born = np.array([version.born for version in self._versions], np.int64)
@@ -255,8 +255,8 @@ class History:
         if not self._versions:
             return
         for first, some in matched_in_pieces(self.engine, points):
-            for place, ids, score in self._alive(some, seqs[first:], now_from, best):
-                yield first + place, ids, score
+            for index, ids, score in self._alive(some, seqs[first:], now_from, best):
+                yield first + index, ids, score
 
     def _alive(
         self, matches: Matches, seqs: I64, now_from: int, best: int
@@ -271,8 +271,8 @@ class History:
         names = [self._names[row] for row in rows.tolist()]
         starts = np.flatnonzero(np.diff(events, prepend=-1))
         scores = np.maximum.reduceat(self._scores[rows], starts) if len(rows) else self._scores[:0]
-        for (place, ids), score in zip(grouped(events, names, best), scores.tolist(), strict=True):
-            yield place, ids, score
+        for (index, ids), score in zip(grouped(events, names, best), scores.tolist(), strict=True):
+            yield index, ids, score
 
 
 def matched_in_pieces(engine: Engine, points: F64) -> Iterator[tuple[int, Matches]]:

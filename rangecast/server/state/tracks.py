@@ -70,13 +70,13 @@ def check_track(track: Mapping[str, Any], space: Space) -> None:
 def space_and_track(text: str) -> tuple[Space, dict[str, Any] | None]:
     """Return a space written as TOML, and how its objects are tracked: its table `track`."""
     try:
-        found = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return Space.from_toml(text), None  # which says what is wrong
-    track = found.pop("track", None)
+    track = document.pop("track", None)
     if track is None:
         return Space.from_toml(text), None
-    space = Space.from_definition(found)
+    space = Space.from_definition(document)
     check_track(track, space)
     return space, track
 
@@ -108,8 +108,8 @@ def track_columns(track: Mapping[str, Any] | None) -> TrackColumns | None:
 
 def clock_of(track: Mapping[str, Any]) -> int | None:
     """Return how far behind the server's clock time passes; `None`: only events let it pass."""
-    given: Length | None = track.get("clock")
-    return length_of("clock", given, min=0)
+    clock: Length | None = track.get("clock")
+    return length_of("clock", clock, min=0)
 
 
 def rule_of(track: Mapping[str, Any]) -> Rule:
@@ -128,8 +128,8 @@ def check_rule_of(track: Mapping[str, Any], space: Space) -> None:
     check_rule(rule_of(track), space)
 
 
-def _check_names(given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    for name in given:
+def _check_names(track: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for name in track:
         if name not in known:
             raise UsageError(
                 f"{what} has no {abbreviate(name)}: {did_you_mean(str(name), [*known])}"
@@ -219,10 +219,10 @@ class SpaceTracks:
                     self.tracker.set_rule(version.number, None if rule == Rule() else rule)
         self._note(put)
         nothing = np.zeros((0, len(engine.space)))
-        found = self._update(pa.array([], _TEXT), nothing, np.zeros(0, np.int64))
+        transitions = self._update(pa.array([], _TEXT), nothing, np.zeros(0, np.int64))
         for number in removed:
             del self._versions[number], self._kinds[number]
-        return found
+        return transitions
 
     def events(self, rows: Sequence[Mapping[str, Any]], points: F64, seqs: I64) -> list[Derived]:
         """Take events; return the transitions that are known by now."""
@@ -240,10 +240,10 @@ class SpaceTracks:
     ) -> list[Derived]:
         return self._derived(self.tracker.update_points(keys, points, pa.array(seqs), accuracy))
 
-    def _derived(self, found: Transitions) -> list[Derived]:
+    def _derived(self, transitions: Transitions) -> list[Derived]:
         """Return the transitions that a consumer wants; they are pending."""
         derived = []
-        for key, subscription, kind, at, since, event, reason, count in found.rows():
+        for key, subscription, kind, at, since, event, reason, count in transitions.rows():
             number = int(subscription)
             version = self._versions[number]
             if kind not in self._kinds[number] or version.consumer == NO_CONSUMER:
@@ -264,7 +264,7 @@ class SpaceTracks:
                     0 if event is None else int(event),
                 )
             )
-        self.pending.update((each.id, each) for each in derived)
+        self.pending.update((transition.id, transition) for transition in derived)
         return derived
 
     def written(self, transitions: Iterable[Derived], first: int) -> None:
@@ -307,9 +307,9 @@ class Tracks:
                 space = change.entry.space if before is None else before.space
                 self.spaces[number] = SpaceTracks(change.entry, space, change.track)
             elif number in self.spaces:
-                found = self.spaces[number].apply(change)
-                if found:
-                    yield self.spaces[number], found
+                derived = self.spaces[number].apply(change)
+                if derived:
+                    yield self.spaces[number], derived
 
     def take(self, unit: Unit, changes: Sequence[AnyChange], registry: Registry) -> None:
         """Apply a unit of the log that is replayed, or was copied from a leader."""

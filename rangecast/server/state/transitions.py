@@ -71,17 +71,17 @@ _line = msgspec.json.Decoder(Derived).decode
 
 
 def transitions_draft(
-    head: TransitionsHead, found: Sequence[Derived], lines: dict[int, bytes], at: int
+    head: TransitionsHead, derived: Sequence[Derived], lines: dict[int, bytes], at: int
 ) -> Draft:
     """Return transitions as a unit; `lines` has the events that caused them, by seq."""
-    body, given = [_encode(head)], set[int]()
-    for transition in found:
-        if transition.seq in lines and transition.seq not in given:
-            given.add(transition.seq)
+    body, named = [_encode(head)], set[int]()
+    for transition in derived:
+        if transition.seq in lines and transition.seq not in named:
+            named.add(transition.seq)
             event = msgspec.Raw(lines[transition.seq])
             transition = msgspec.structs.replace(transition, event=event)
         body.append(_encode(transition))
-    return Draft(TRANSITIONS, len(found), at, b"\n".join(body))
+    return Draft(TRANSITIONS, len(derived), at, b"\n".join(body))
 
 
 def transitions_head(unit: Unit) -> TransitionsHead:

@@ -26,7 +26,7 @@ Expected = tuple[int, list[str]]
 
 def in_words(interest: str, best: Iterable[tuple[str, float]]) -> str:
     """Return a list as a text."""
-    return f"{interest}: " + ", ".join(f"{one}={value:g}" for one, value in best)
+    return f"{interest}: " + ", ".join(f"{id_}={value:g}" for id_, value in best)
 
 
 class BoardOracle:
@@ -113,4 +113,4 @@ class BoardOracle:
         return [(name, one.value, one.place) for _, _, name, one in best]
 
     def _told(self, name: str) -> str:
-        return in_words(name, [(one, value) for one, value, _ in self._lists[name]])
+        return in_words(name, [(id_, value) for id_, value, _ in self._lists[name]])

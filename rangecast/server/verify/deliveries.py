@@ -59,7 +59,7 @@ class _Delivered(msgspec.Struct):
         if self.lists is None:
             raise ValueError("has neither")
         return [
-            in_words(one.interest, [(o.object, o.value) for o in one.best]) for one in self.lists
+            in_words(name.interest, [(o.object, o.value) for o in name.best]) for name in self.lists
         ]
 
 
@@ -121,8 +121,8 @@ def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
-                    one = decode(line)
-                    yield int(one.position.partition(":")[2]), one.names()
+                    message = decode(line)
+                    yield int(message.position.partition(":")[2]), message.names()
                 except (msgspec.DecodeError, ValueError) as error:
                     raise FileError(
                         f"{path}, line {number}: not a message with position and subscriptions, "

@@ -68,25 +68,29 @@ class DeliveryOracle:
         return self._sets[space].known[name].put.score
 
     def _by_consumer(self, space: str, names: Iterable[str]) -> Wanted:
-        known, found = self._sets[space].known, Wanted()
-        for name in sorted(names, key=lambda one: (-known[one].put.score, known[one].came)):
+        known, wanted = self._sets[space].known, Wanted()
+        for name in sorted(names, key=lambda id_: (-known[id_].put.score, known[id_].came)):
             owner = known[name].put.consumer
             if owner:
-                found.setdefault(owner, []).append(name)
-        return {owner: some[: self._best.get(owner) or None] for owner, some in found.items()}
+                wanted.setdefault(owner, []).append(name)
+        return {owner: some[: self._best.get(owner) or None] for owner, some in wanted.items()}
 
     def _apply(self, edit: AnyEdit, seq: int) -> None:
         match edit:
             case PutSpace():
                 known = self._sets[edit.name].known if edit.name in self._sets else {}
                 self._sets[edit.name] = made = _Set(Space.from_definition(edit.definition))
-                for one in known.values():  # the same filters, in what the space is by now
-                    self._put(made, one)
+                for subscription in known.values():  # the same filters, in what the space is by now
+                    self._put(made, subscription)
             case PutConsumer():
                 self._best[edit.name] = edit.max_per_event
             case DeleteConsumer():
                 for some in self._sets.values():
-                    gone = [one for one, has in some.known.items() if has.put.consumer == edit.name]
+                    gone = [
+                        subscription
+                        for subscription, has in some.known.items()
+                        if has.put.consumer == edit.name
+                    ]
                     for name in gone:
                         some.end(name)
             case PutSubscription():
@@ -98,8 +102,8 @@ class DeliveryOracle:
             case DeleteSubscription():
                 self._sets[edit.space].end(edit.name)
 
-    def _put(self, some: _Set, one: _Known) -> None:
-        some.put(one, is_asked_for=self._only in (None, one.put.consumer))
+    def _put(self, some: _Set, subscription: _Known) -> None:
+        some.put(subscription, is_asked_for=self._only in (None, subscription.put.consumer))
 
 
 class _Known(NamedTuple):
@@ -124,11 +128,11 @@ class _Set:
         self._names: list[str] = []
         """Whose each row is, or was."""
 
-    def put(self, one: _Known, *, is_asked_for: bool) -> None:
+    def put(self, subscription: _Known, *, is_asked_for: bool) -> None:
         """Add a new subscription."""
-        self.known[one.put.name] = one
+        self.known[subscription.put.name] = subscription
         if is_asked_for:
-            self._unread[one.put.name] = one.put
+            self._unread[subscription.put.name] = subscription.put
 
     def end(self, name: str) -> None:
         """Remove a subscription, if it exists."""
@@ -147,15 +151,15 @@ class _Set:
         used = np.array([one for one in points if one is not None]).reshape(-1, len(self._space))
         rows = np.flatnonzero(self._is_used)
         boxes = Boxes.of(self._lo[rows], self._hi[rows], space=self._space)
-        found = Scan(without_places(boxes)).match(used)
-        place = 0
+        matches = Scan(without_places(boxes)).match(used)
+        begin = 0
         for point in points:
             if point is None:
                 yield None
             else:
-                holding = rows[found.of(place)]
+                holding = rows[matches.of(begin)]
                 yield {self._names[row] for row in holding if self._holds_shapes(row, point)}
-                place += 1
+                begin += 1
 
     def _holds_shapes(self, row: int, point: F64) -> bool:
         """Whether the shapes of a box hold a point."""

@@ -71,8 +71,8 @@ class TracksOracle:
                         self._note(space, space.end(name), seq)
             case PutSubscription() if edit.space in self._spaces:
                 space = self._spaces[edit.space]
-                found = space.end(edit.name) if edit.track is None else space.put(edit)
-                self._note(space, found, seq)
+                transitions = space.end(edit.name) if edit.track is None else space.put(edit)
+                self._note(space, transitions, seq)
             case DeleteSubscription() if edit.space in self._spaces:
                 space = self._spaces[edit.space]
                 self._note(space, space.end(edit.name), seq)
@@ -87,8 +87,8 @@ class TracksOracle:
             assert space is not None
             self._note(space, space.event(row, seq), seq)
 
-    def _note(self, space: _Space, found: Transitions, seq: int) -> None:
-        for transition in found:
+    def _note(self, space: _Space, transitions: Transitions, seq: int) -> None:
+        for transition in transitions:
             put = space.known[str(transition.subscription)]
             wanted = put.track or {}
             if put.consumer == self._consumer and transition.transition in wanted.get(

@@ -57,8 +57,8 @@ def verify_workers(settings: WorkerSettings) -> WorkerReport:
     claims = _claims(servers, settings, report)
     batches = _batches(servers, settings)
     events = {
-        (one.partition(), one.offset()): one.value() or b""
-        for one in _committed(servers, settings.events, is_whole=False)
+        (record.partition(), record.offset()): record.value() or b""
+        for record in _committed(servers, settings.events, is_whole=False)
     }
     _check_cover(batches, events, report)
     judge = DeliveryOracle(settings.tenant)
@@ -90,30 +90,35 @@ def _claims(
     servers: str, settings: WorkerSettings, report: WorkerReport
 ) -> dict[Place, dict[str, tuple[str, _Data]]]:
     """Return what was written for each event: by consumer, the place of the log and the rest."""
-    found: dict[Place, dict[str, tuple[str, _Data]]] = {}
-    for one in _committed(servers, settings.matches):
+    claims: dict[Place, dict[str, tuple[str, _Data]]] = {}
+    for record in _committed(servers, settings.matches):
         try:
-            head = dict(one.headers() or [])
+            head = dict(record.headers() or [])
             place, edits = (int(head["partition"]), int(head["offset"])), head["edits"].decode()
-            data, consumer = msgspec.json.decode(one.value(), type=_Match).data, one.key().decode()
+            data, consumer = (
+                msgspec.json.decode(record.value(), type=_Match).data,
+                record.key().decode(),
+            )
         except (KeyError, ValueError, TypeError, AttributeError, msgspec.DecodeError) as error:
             report.extra += 1
-            report.note(f"{settings.matches}: {_told((one.partition(), one.offset()))}: {error!r}")
+            report.note(
+                f"{settings.matches}: {_told((record.partition(), record.offset()))}: {error!r}"
+            )
             continue
         if head.get("topic") != settings.events.encode():
             continue  # of another topic of events
-        mine = found.setdefault(place, {})
+        mine = claims.setdefault(place, {})
         if consumer in mine:
             report.repeated += 1
             report.note(f"{_told(place)}: {consumer} got it twice")
         mine[consumer] = edits, data
-    return found
+    return claims
 
 
 def _batches(servers: str, settings: WorkerSettings) -> list[BatchRecord]:
     records = _committed(servers, settings.batches)
-    found = [msgspec.json.decode(record.value(), type=BatchRecord) for record in records]
-    return [one for one in found if one.topic == settings.events]
+    batches = [msgspec.json.decode(record.value(), type=BatchRecord) for record in records]
+    return [batch for batch in batches if batch.topic == settings.events]
 
 
 def _check_cover(
@@ -121,16 +126,16 @@ def _check_cover(
 ) -> None:
     """Each event is in one batch, from the first that was matched to the last."""
     reached: dict[int, int] = {}
-    for one in sorted(batches, key=lambda one: (one.partition, one.first)):
-        number, at = one.partition, reached.get(one.partition, one.first)
-        missed = sum((number, offset) in events for offset in range(at, one.first))
+    for batch in sorted(batches, key=lambda batch: (batch.partition, batch.first)):
+        number, at = batch.partition, reached.get(batch.partition, batch.first)
+        missed = sum((number, offset) in events for offset in range(at, batch.first))
         if missed:
             report.missing += missed
             report.note(f"partition {number}: {missed} events from {at} on were never matched")
-        if one.first < at:
-            report.repeated += min(at, one.upto) - one.first
-            report.note(f"partition {number}: events from {one.first} on were matched twice")
-        reached[number] = max(at, one.upto)
+        if batch.first < at:
+            report.repeated += min(at, batch.upto) - batch.first
+            report.note(f"partition {number}: events from {batch.first} on were matched twice")
+        reached[number] = max(at, batch.upto)
     report.waiting = sum(offset >= reached.get(number, 0) for number, offset in events)
 
 
@@ -214,11 +219,11 @@ def _committed(servers: str, topic: str, *, is_whole: bool = True) -> Iterator[A
 
     reader = Consumer(connecting(servers) | reading("rangecast-verify"), logger=quiet)
     try:
-        found = reader.list_topics(topic, LIMIT).topics[topic]
-        if found.error is not None:
-            raise UsageError(f"Kafka: {topic!r}: {found.error.str()}")
+        topic_ = reader.list_topics(topic, LIMIT).topics[topic]
+        if topic_.error is not None:
+            raise UsageError(f"Kafka: {topic!r}: {topic_.error.str()}")
         places, left = [], set[int]()
-        for number in found.partitions:
+        for number in topic_.partitions:
             low, high = reader.get_watermark_offsets(TopicPartition(topic, number), LIMIT)
             if low and is_whole:
                 raise UsageError(
@@ -230,12 +235,12 @@ def _committed(servers: str, topic: str, *, is_whole: bool = True) -> Iterator[A
                 left.add(number)
         reader.assign(places)
         while left:
-            for one in arrived(reader, 10_000, LIMIT):
-                error = one.error()
-                if error is None and one.partition() in left:
-                    yield one
+            for record in arrived(reader, 10_000, LIMIT):
+                error = record.error()
+                if error is None and record.partition() in left:
+                    yield record
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(one.partition())
+                    left.discard(record.partition())
                 elif error is not None:
                     raise KafkaException(error)
     except KafkaException as error:

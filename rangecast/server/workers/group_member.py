@@ -104,15 +104,17 @@ class Member:
         places = self._all()
         if self._is_new(places):
             # All partitions at once: one that is added later begins at its start.
-            for place in places:
-                place.offset = self._consumer.get_watermark_offsets(place, LIMIT)[not from_start]
+            for partition in places:
+                partition.offset = self._consumer.get_watermark_offsets(partition, LIMIT)[
+                    not from_start
+                ]
             patiently(lambda: self._begin_at(places))
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
         )
 
     def _is_new(self, places: Sequence[Any]) -> bool:
-        return all(one.offset < 0 for one in self._committed(places))
+        return all(partition.offset < 0 for partition in self._committed(places))
 
     def _begin_at(self, places: Sequence[Any]) -> None:
         """Say where a group begins, unless another member was quicker: that counts."""
@@ -128,32 +130,32 @@ class Member:
         """Return how far the group has committed; what others have begun ends first."""
         from confluent_kafka import KafkaException
 
-        found: list[Any] = patiently(lambda: self._consumer.committed([*places], LIMIT))
-        for one in found:
-            if one.error is not None:
-                raise KafkaException(one.error)
-        return found
+        committed: list[Any] = patiently(lambda: self._consumer.committed([*places], LIMIT))
+        for partition in committed:
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+        return committed
 
     def ends(self) -> dict[int, int]:
         """Return where each partition of the topic ends now."""
-        found = {}
-        for one in self._all():
-            found[one.partition] = self._consumer.get_watermark_offsets(one, LIMIT)[1]
-        return found
+        ends = {}
+        for partition in self._all():
+            ends[partition.partition] = self._consumer.get_watermark_offsets(partition, LIMIT)[1]
+        return ends
 
     def _all(self) -> list[Any]:
         """Return all partitions of the topic."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        found = self._consumer.list_topics(self._topic, LIMIT).topics[self._topic]
-        if found.error is not None:
-            if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise KafkaException(found.error)
+        topic = self._consumer.list_topics(self._topic, LIMIT).topics[self._topic]
+        if topic.error is not None:
+            if topic.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(topic.error)
             raise UsageError(
                 f"Kafka has no topic {self._topic!r}\n"
                 "  hint: make it, with a partition per worker or more, or correct --events"
             )
-        return [TopicPartition(self._topic, number) for number in sorted(found.partitions)]
+        return [TopicPartition(self._topic, number) for number in sorted(topic.partitions)]
 
     def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
         from confluent_kafka import TopicPartition
@@ -166,15 +168,15 @@ class Member:
         self._seen_end.clear()
         # Without an id it is no member any more: another call will tell that all is lost.
         self._generation = generation if consumer.memberid() else None
-        for one in self._committed(partitions) if partitions else ():
-            low, _ = consumer.get_watermark_offsets(one, LIMIT)
-            if 0 <= one.offset < low:
+        for partition in self._committed(partitions) if partitions else ():
+            low, _ = consumer.get_watermark_offsets(partition, LIMIT)
+            if 0 <= partition.offset < low:
                 logger.warning(
                     "partition %s: events %s to %s are gone before they were matched",
-                    *(one.partition, one.offset, low - 1),
+                    *(partition.partition, partition.offset, low - 1),
                 )
-            self._next[one.partition] = max(low, one.offset)
-        consumer.assign([TopicPartition(self._topic, *place) for place in self._next.items()])
+            self._next[partition.partition] = max(low, partition.offset)
+        consumer.assign([TopicPartition(self._topic, *item) for item in self._next.items()])
         logger.info("has partitions %s", ", ".join(map(str, self._next)) or "none")
 
     def _gone(self, _consumer: Any, _partitions: Any) -> None:
@@ -188,12 +190,12 @@ class Member:
         """Return at most `limit` next events; wait up to `seconds` for one."""
         begins: dict[int, int] = {}
         events = []
-        for one in self._told(lambda: self._fetched(limit, seconds)):
-            number, offset = one.partition(), one.offset()
+        for record in self._told(lambda: self._fetched(limit, seconds)):
+            number, offset = record.partition(), record.offset()
             # What was fetched before partitions came and went may still be among it.
             if offset >= self._next.get(number, offset + 1):
                 begins.setdefault(number, self._next[number])
-                events.append(Event(number, offset, one.value() or b""))
+                events.append(Event(number, offset, record.value() or b""))
                 self._next[number] = offset + 1
         ends = {number: self._next[number] for number in begins}
         return Batch(events, begins, ends, self._generation)
@@ -201,18 +203,18 @@ class Member:
     def _fetched(self, limit: int, seconds: float) -> list[Any]:
         from confluent_kafka import KafkaError, KafkaException
 
-        found = []
-        for one in arrived(self._consumer, limit, seconds):
-            error = one.error()
+        records = []
+        for record in arrived(self._consumer, limit, seconds):
+            error = record.error()
             if error is None:
-                found.append(one)
+                records.append(record)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._seen_end[one.partition()] = one.offset()
+                self._seen_end[record.partition()] = record.offset()
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._MAX_POLL_EXCEEDED):
                 raise AbortedError(error.str())
             else:
                 raise KafkaException(error)
-        return found
+        return records
 
     @property
     def has_joined(self) -> bool:
@@ -223,13 +225,13 @@ class Member:
         """Return how much of each partition that it has isn't fetched yet, as far as is known."""
         from confluent_kafka import TopicPartition
 
-        found = {}
+        lags = {}
         for number, at in self._next.items():
-            place = TopicPartition(self._topic, number)
-            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            partition = TopicPartition(self._topic, number)
+            _, end = self._consumer.get_watermark_offsets(partition, cached=True)
             # The end has records that aren't data: of those, only their end is seen.
-            found[number] = max(0, end - max(at, self._seen_end.get(number, 0)))
-        return found
+            lags[number] = max(0, end - max(at, self._seen_end.get(number, 0)))
+        return lags
 
     def has_reached(self, ends: dict[int, int]) -> bool:
         """Whether all partitions that it has are committed up to given ends."""
@@ -260,7 +262,7 @@ class Member:
             for record in records:
                 self._produce(record)
             producer.flush(LIMIT)
-            places = [TopicPartition(self._topic, *place) for place in batch.ends.items()]
+            places = [TopicPartition(self._topic, *item) for item in batch.ends.items()]
             producer.send_offsets_to_transaction(places, batch.generation, LIMIT)
             is_ending = True
             self._end_transaction()

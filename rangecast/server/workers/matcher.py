@@ -85,7 +85,7 @@ class Matcher:
         tenant, name = self._name
         spaces = self._replay.registry.spaces
         if self._name not in spaces:
-            mine = [one for owner, one in spaces if owner == tenant]
+            mine = [known for owner, known in spaces if owner == tenant]
             raise UsageError(
                 f"the log has no space {abbreviate(name)} of the tenant {tenant}: "
                 f"{did_you_mean(name, mine)}\n"
@@ -118,9 +118,9 @@ class Matcher:
         messages = Mailboxes(partial(Mailbox, is_bounded=False))
         everybody = np.ones(max(1, len(registry.numbered)), bool)
         begin = 0
-        for count, found in index.match_in_pieces(taken.points):
+        for count, matches in index.match_in_pieces(taken.points):
             lines, places = taken.lines[begin : begin + count], np.arange(begin, begin + count)
-            fan_out(found, index, everybody, registry.numbered, lines, places, messages)
+            fan_out(matches, index, everybody, registry.numbered, lines, places, messages)
             begin += count
         for number, some in messages.items():
             consumer = registry.numbered[number]

@@ -121,10 +121,10 @@ def _answer(worker: Worker, path: str) -> tuple[int, str, bytes]:
     """Return a status, a type and a body."""
     if path == "/metrics":
         return 200, KIND, exposed(WorkerMetrics(worker))
-    status, said = 200, "ok"
+    status, text = 200, "ok"
     if path == "/readyz":
         why = worker.why_not_ready()
-        status, said = (503, why) if why else (status, said)
+        status, text = (503, why) if why else (status, text)
     elif path != "/healthz":
-        status, said = 404, "there is /metrics, /healthz and /readyz"
-    return status, "application/json", _encode({"status": said})
+        status, text = 404, "there is /metrics, /healthz and /readyz"
+    return status, "application/json", _encode({"status": text})

@@ -181,8 +181,8 @@ class Worker:
 
     def _join(self) -> None:
         settings, servers = self._settings, self._place.servers
-        given = servers, settings.events, settings.group_name, self.name
-        self._member = member = Member(*given)
+        arguments = servers, settings.events, settings.group_name, self.name
+        self._member = member = Member(*arguments)
         ends = member.ends()
         with self._place.said("the topics of matches can't be made"):
             make_topic(connecting(servers), settings.matches, len(ends))
@@ -257,8 +257,8 @@ class Worker:
         for event, why in answer.rejected:
             rejected.setdefault(event.partition, []).append((event.offset, why))
         for number, first in batch.begins.items():
-            place = settings.events, number, first, batch.ends[number]
-            batch_record = BatchRecord(*place, answer.edits, self.name, rejected.get(number, []))
+            range_ = settings.events, number, first, batch.ends[number]
+            batch_record = BatchRecord(*range_, answer.edits, self.name, rejected.get(number, []))
             yield Record(settings.batches, f"{settings.events}:{number}", _encode(batch_record), {})
 
     def _count(self, batch: Batch, answer: Answer, seconds: float) -> None:
@@ -274,9 +274,9 @@ class Worker:
                 "%s events can't be used; partition %s, offset %s: %s",
                 *(len(answer.rejected), event.partition, event.offset, why),
             )
-        said: dict[str, Any] = {"seconds": round(seconds, 4)}
+        report: dict[str, Any] = {"seconds": round(seconds, 4)}
         logger.info(
             "%s events, %s matches, by %s",
             *(len(batch.events), len(answer.matches), answer.edits),
-            extra=said,
+            extra=report,
         )

@@ -44,13 +44,13 @@ app = App(
 def _command(generator: Generator) -> Any:
     """Return the command of a workload: what can be set about it, then where to write it."""
 
-    def run(**given: Any) -> None:
-        settings = {name: given.pop(name) for name in generator.parameters}
-        _write(generator, settings, **given)
+    def run(**arguments: Any) -> None:
+        settings = {name: arguments.pop(name) for name in generator.parameters}
+        _write(generator, settings, **arguments)
 
     signature = inspect.signature(_write, eval_str=True, locals={"Generator": object})
     declared = signature.parameters.values()
-    where = [one for one in declared if one.kind is one.KEYWORD_ONLY]
+    where = [option for option in declared if option.kind is option.KEYWORD_ONLY]
     what = [_option(parameter) for parameter in generator.parameters.values()]
     run.__signature__ = inspect.Signature([*what, *where])  # type: ignore[attr-defined]
     made = App(add_completion=False, no_args_is_help=False)

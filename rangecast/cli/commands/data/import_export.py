@@ -150,7 +150,7 @@ def export(
 
 
 def _write_rejections(
-    run: Run, found: Sequence[Rejection], path: Path | None, noun: str, option: str
+    run: Run, rejections: Sequence[Rejection], path: Path | None, noun: str, option: str
 ) -> None:
     """Write the rejections, or fail with the first one if no file is given for them."""
     from rangecast.cli.shared.output import counted
@@ -159,18 +159,21 @@ def _write_rejections(
     if path is not None:
         import pyarrow as pa
 
-        rows = [{"id": one.id, "place": one.place, "reason": one.reason} for one in found]
+        rows = [
+            {"id": rejection.id, "place": rejection.place, "reason": rejection.reason}
+            for rejection in rejections
+        ]
         columns = dict.fromkeys(("id", "place", "reason"), pa.string())
         run.write(pa.Table.from_pylist(rows, pa.schema(columns)), path)
-    elif found:
-        first = found[0]
+    elif rejections:
+        first = rejections[0]
         where = f", {first.place}" if first.place else ""
         raise UsageError(
-            f"{counted(len(found), noun)} can't be converted exactly; the first: "
+            f"{counted(len(rejections), noun)} can't be converted exactly; the first: "
             f"{first.id}{where}: {first.reason}\n"
             f"  hint: correct it, or write such ones to a file with {option} FILE"
         )
 
 
-def _left(found: Sequence[Rejection], path: Path | None) -> str:
-    return "" if path is None else f", {len(found):,} not converted, listed in {path}:"
+def _left(rejections: Sequence[Rejection], path: Path | None) -> str:
+    return "" if path is None else f", {len(rejections):,} not converted, listed in {path}:"

@@ -80,26 +80,26 @@ def check(
         wanted = Filter.parse(text, where)
         alternatives = [str(Filter(where, (box,))) for box in wanted.boxes]
         facts: dict[str, Any] = {"filter": str(wanted), "alternatives": alternatives}
-        said = [f"{counted(len(alternatives), 'alternative')}:"]
-        said += [f"  {each}" for each in _some(alternatives)]
+        lines = [f"{counted(len(alternatives), 'alternative')}:"]
+        lines += [f"  {alternative}" for alternative in _some(alternatives)]
         if subscriptions is not None:
             boxes, where = one_set(run, subscriptions, where, None)
             wanted = Filter.parse(text, where)  # a snapshot has words of its own
             coverers = _coverers(boxes, wanted)
             facts |= {"covered_by": coverers, "subscriptions": boxes.rows}
             listed = ", ".join(map(str, _some(coverers))) or "none"
-            said.append(f"covered by {listed} of {counted(boxes.rows, 'subscription')}")
+            lines.append(f"covered by {listed} of {counted(boxes.rows, 'subscription')}")
         if events is not None:
-            found = _matched(run, events, wanted)
-            facts |= found
-            share = 100 * found["matches"] / max(found["events"], 1)
-            count = counted(found["events"], "event")
-            said.append(f"would have matched {found['matches']:,} of {count} ({share:.3g}%)")
-            said += [f"  {name}: {n:,} events hold" for name, n in found["holding"].items()]
-            if found["first"]:
-                said.append(f"  the first: {', '.join(map(str, found['first']))}")
+            matched = _matched(run, events, wanted)
+            facts |= matched
+            share = 100 * matched["matches"] / max(matched["events"], 1)
+            count = counted(matched["events"], "event")
+            lines.append(f"would have matched {matched['matches']:,} of {count} ({share:.3g}%)")
+            lines += [f"  {name}: {n:,} events hold" for name, n in matched["holding"].items()]
+            if matched["first"]:
+                lines.append(f"  the first: {', '.join(map(str, matched['first']))}")
         if not options.as_json:
-            print("\n".join(said))
+            print("\n".join(lines))
         run.done("checked", None, facts)
 
 
@@ -115,10 +115,10 @@ def _check_partition(path: Path, space: Path, options: BothOptions, plot: Path |
         report = check_partition(boxes, where)
         if plot is not None:
             draw_partition(report, plot, where)
-        said = [report.summary() or "a partition: no gap, no overlap"]
-        said += [f"  {each}" for each in _some([fault.text() for fault in report.faults])]
+        lines = [report.summary() or "a partition: no gap, no overlap"]
+        lines += [f"  {each}" for each in _some([fault.text() for fault in report.faults])]
         if not options.as_json:
-            print("\n".join(said))
+            print("\n".join(lines))
         faults = [fault._asdict() for fault in report.faults]
         facts = {"polygons": report.polygons, "edges": report.edges, "faults": faults}
         run.done(f"{counted(report.polygons, 'polygon')} checked", None, facts)
@@ -140,8 +140,8 @@ def _coverers(boxes: Boxes, wanted: Filter) -> list[Any]:
     for low, high in zip(*wanted.arrays(), strict=True):
         around = (boxes.lo <= low).all(axis=1) & (high <= boxes.hi).all(axis=1)
         rows = np.intersect1d(rows, boxes.owner[around])
-    found: list[Any] = boxes.ids.take(rows).to_pylist()
-    return found
+    ids: list[Any] = boxes.ids.take(rows).to_pylist()
+    return ids
 
 
 def _matched(run: Run, path: Path, wanted: Filter) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def report(
         if known is not where:  # a snapshot has words of its own
             source, where = run.events(events, known), known
         batches = run.batches("reading events", source)
-        found = read_tables(run.file(result))
-        counted = tally(batches, boxes, where, found, map_of=shown)
+        tables = read_tables(run.file(result))
+        counted = tally(batches, boxes, where, tables, map_of=shown)
         page = match_page(
             MatchReport(
                 title=f"Matches in {result.name}",
@@ -108,13 +108,13 @@ def _two(space: Space, names: str | None) -> tuple[str, str] | None:
 
     if names is None:
         return None
-    given = [name.strip() for name in names.split(",")]
+    columns = [name.strip() for name in names.split(",")]
     fit = [attribute.name for attribute in space if isinstance(attribute, Number | Integer)]
-    for name in given:
+    for name in columns:
         if name not in fit:
             raise UsageError(
                 f"a map takes attributes that are numbers: {name!r}: {did_you_mean(name, fit)}"
             )
-    if len(given) != 2 or given[0] == given[1]:
+    if len(columns) != 2 or columns[0] == columns[1]:
         raise UsageError(f"a map is of two attributes, such as price,risk; given: {names!r}")
-    return given[0], given[1]
+    return columns[0], columns[1]

@@ -55,17 +55,17 @@ def why(
     with event_query(event, subscriptions, space, events, options, is_row=is_row) as asked:
         row = _row_of(asked.boxes.ids, subscription)
         explanation = explain_match(asked.space, asked.boxes, row, asked.point, asked.values)
-        place = explain_rank(asked.boxes, row, asked.point, relaxed=relaxed, combine=combine)
+        rank = explain_rank(asked.boxes, row, asked.point, relaxed=relaxed, combine=combine)
         facts = {
             "subscription": explanation.subscription,
             "matches": explanation.matches,
             "verdict": explanation.verdict,
-            "rank": asdict(place) | {"verdict": place.verdict},
+            "rank": asdict(rank) | {"verdict": rank.verdict},
             "boxes": [[asdict(line) for line in box] for box in explanation.boxes],
         }
         if not options.as_json:
             _show(explanation)
-            print(f"rank: {place.verdict}")
+            print(f"rank: {rank.verdict}")
         asked.done(facts)
 
 

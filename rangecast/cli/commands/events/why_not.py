@@ -39,15 +39,18 @@ def why_not(
 
     with event_query(event, subscriptions, space, events, options, is_row=is_row) as asked:
         rows = nearest_misses(asked.space, asked.boxes, asked.point, k)
-        found = [
+        explanations = [
             explain_match(asked.space, asked.boxes, row, asked.point, asked.values) for row in rows
         ]
         if not options.as_json:
-            for one in found:
-                print(one.verdict)
-            if not found:
+            for explanation in explanations:
+                print(explanation.verdict)
+            if not explanations:
                 print("Every subscription matches this event.")
         facts = {
-            "near": [{"subscription": one.subscription, "verdict": one.verdict} for one in found]
+            "near": [
+                {"subscription": explanation.subscription, "verdict": explanation.verdict}
+                for explanation in explanations
+            ]
         }
         asked.done(facts)

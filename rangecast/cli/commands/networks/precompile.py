@@ -175,21 +175,23 @@ def _notify(_made: Workload) -> None:
         _change(board, 7.5, {"position": 7.5})
     space = Space([Number("a"), Number("b")])
     objects = {"id": objects["id"], "a": at, "b": at[::-1], "value": at}
-    place = {"a": 7.5, "b": 60.5}
+    position = {"a": 7.5, "b": 60.5}
     for attribute in (None, "b"):
         board = Board(3, space=space, upper_bound_attribute=attribute, objects=objects)
         for number in range(20):
             board.subscribe(number, f"a between {number} and {number + 30} and b <= 150")
-        _change(board, place, place)
+        _change(board, position, position)
 
 
-def _change(board: Board, place: float | dict[str, float], columns: dict[str, float]) -> None:
+def _change(board: Board, position: float | dict[str, float], columns: dict[str, float]) -> None:
     """Make every kind of change; the columns are those of the place."""
     board.set_value(5, 0.5)
-    board.add(200, place, 0.25)
-    board.move(6, place)
+    board.add(200, position, 0.25)
+    board.move(6, position)
     board.remove(7)
-    rows: list[dict[str, float]] = [{"id": one, "value": (7 * one) % 40} for one in range(10, 29)]
+    rows: list[dict[str, float]] = [
+        {"id": object_id, "value": (7 * object_id) % 40} for object_id in range(10, 29)
+    ]
     board.update_batch([*rows, {"id": 40, **columns, "value": 1.5}])
     board.unsubscribe(3)
     board.lists()

@@ -244,13 +244,13 @@ def simulate_(
             with run.task("simulating") as advance:
                 found = outcomes(range(first, first + seeds), processes, advance)
         counts = total(found)
-        broken = [one for one in found if one.wrong]
-        for one in broken[:10]:
-            run.say(f"seed {one.seed}: {'; '.join(one.wrong[:3])}")
-            run.say(f"  replay: rangecast route simulate --seed {one.seed} --trace")
+        broken = [outcome for outcome in found if outcome.wrong]
+        for outcome in broken[:10]:
+            run.say(f"seed {outcome.seed}: {'; '.join(outcome.wrong[:3])}")
+            run.say(f"  replay: rangecast route simulate --seed {outcome.seed} --trace")
         facts = {
             "seeds": len(found),
-            "broken": [one.seed for one in broken],
+            "broken": [outcome.seed for outcome in broken],
             "counts": dict(sorted(counts.items())),
         }
         happened = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()) if count)

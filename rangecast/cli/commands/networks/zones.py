@@ -95,12 +95,12 @@ def zones(
         output, reads=[objects, updates, interests], pictures=[plot], options=options
     ) as run:
         tables = board_tables()
-        given, changed, watched = (
+        initial, changed, watched = (
             tables.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
-        kind = common_id_type(given, changed)
+        kind = common_id_type(initial, changed)
         things = tables.read_objects(
-            given, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
+            initial, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
         )
         with run.task("reading interests") as advance:
             wanted = tables.read_interests(
@@ -134,20 +134,20 @@ def zones(
             net = ZoneTraffic(cut, internet, interest_index.tree, seed)
         with run.task("sending") as advance:
             places = dict(zip(things.ids.to_pylist(), things.at[:, 0].tolist(), strict=True))
-            found = _Comparison(net, changes)
-            found.paint("Paint-Dense", board(algorithm="dense"), advance)
-            found.paint("Paint-Sparse", sparse, advance, with_letters=True)
-            found.paint("Paint-Sparse(1)", board(epsilon=1.0), advance)
-            found.relax([places[change.id] for change in changes])
+            comparison = _Comparison(net, changes)
+            comparison.paint("Paint-Dense", board(algorithm="dense"), advance)
+            comparison.paint("Paint-Sparse", sparse, advance, with_letters=True)
+            comparison.paint("Paint-Sparse(1)", board(epsilon=1.0), advance)
+            comparison.relax([places[change.id] for change in changes])
         schema = pa.schema(
             [("approach", pa.string())] + [(name, pa.float64()) for name in _Cost._fields]
         )
-        rows = found.rows()
+        rows = comparison.rows()
         with run.writer(schema) as writer:
             columns = [list(rows), *zip(*rows.values(), strict=True)]
             writer.write(pa.record_batch([pa.array(column) for column in columns], schema=schema))
         if plot is not None:
-            _draw(plot, net, points, found, rows)
+            _draw(plot, net, points, comparison, rows)
         if output != "-":
             run.say(_lines(rows))
         facts = {
@@ -217,9 +217,9 @@ class _Comparison:
         import numpy as np
 
         if len(messages) and (self.farthest is None or zones.max() > self.farthest[0]):
-            place = int(zones.argmax())
+            zone = int(zones.argmax())
             lo, hi = np.hsplit(messages.bounds, 2)
-            self.farthest = int(zones[place]), (lo[place].tolist(), hi[place].tolist())
+            self.farthest = int(zones[zone]), (lo[zone].tolist(), hi[zone].tolist())
 
     def relax(self, xs: list[float]) -> None:
         """Send all updates to all interests that hold the object."""
@@ -233,14 +233,14 @@ class _Comparison:
         exact = self._found["Paint-Sparse"].received
         return {
             name: _Cost(
-                one.messages / n,
-                one.server_bytes / n,
-                one.overlay / n,
-                one.ip / n,
-                one.received / n,
-                one.received / exact - 1 if exact else 0.0,
+                painter.messages / n,
+                painter.server_bytes / n,
+                painter.overlay / n,
+                painter.ip / n,
+                painter.received / n,
+                painter.received / exact - 1 if exact else 0.0,
             )
-            for name, one in self._found.items()
+            for name, painter in self._found.items()
         }
 
 
@@ -269,7 +269,7 @@ def _place(lo: Any, hi: Any, xs: Any) -> tuple[Any, Box]:
 
 
 def _draw(
-    path: Path, net: ZoneTraffic, points: Any, found: _Comparison, rows: dict[str, _Cost]
+    path: Path, net: ZoneTraffic, points: Any, comparison: _Comparison, rows: dict[str, _Cost]
 ) -> None:
     import numpy as np
 
@@ -277,8 +277,8 @@ def _draw(
     from rangecast.report.network import Way, draw
 
     way = None
-    if found.farthest is not None:
-        lo, hi = found.farthest[1]
+    if comparison.farthest is not None:
+        lo, hi = comparison.farthest[1]
         box = Box(tuple(lo), tuple(hi))
         way = Way(lo, hi, *net.zones.path(net.zones.server, box))
     corners = [np.array([box[side] for box in net.zones.boxes]) for side in (0, 1)]

@@ -40,31 +40,38 @@ def consumers(
     if delete and not names:
         raise UsageError("--delete needs the names of consumers\n  hint: give NAME...")
     with at.client() as client:
-        found = [client.consumer(name) for name in names] if names else client.consumers()
+        consumers_ = [client.consumer(name) for name in names] if names else client.consumers()
         if delete:
             for name in names or []:
                 client.delete_consumer(name)
     if as_json:
-        print(json.dumps({"deleted": names} if delete else {"consumers": found}))
+        print(json.dumps({"deleted": names} if delete else {"consumers": consumers_}))
     elif delete:
         print(f"deleted: {', '.join(names or [])}")
     elif len(names or []) == 1:
-        print(aligned([[key, _text(value)] for key, value in found[0].items()]))
-    elif found:
-        print(aligned([_HEADER, *map(_row, found)]))
+        print(aligned([[key, _text(value)] for key, value in consumers_[0].items()]))
+    elif consumers_:
+        print(aligned([_HEADER, *map(_row, consumers_)]))
     else:
         print("There are no consumers. `rangecast subscribe FILTER --consumer NAME` makes one.")
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    source = f"board {one['board']}" if "board" in one else f"space {one['space']}"
-    state = one.get("state", "-")
-    if one.get("dead_letters"):
-        state += f", {one['dead_letters']:,} dead letters"
-    if one.get("error"):
-        state += f": {one['error']}".partition("\n")[0]
-    delivery = one["delivery"].get("kind", "pull")
-    return [one["name"], source, f"{one['lag']:,}", str(one["listeners"]), delivery, state]
+def _row(consumer: dict[str, Any]) -> list[str]:
+    source = f"board {consumer['board']}" if "board" in consumer else f"space {consumer['space']}"
+    state = consumer.get("state", "-")
+    if consumer.get("dead_letters"):
+        state += f", {consumer['dead_letters']:,} dead letters"
+    if consumer.get("error"):
+        state += f": {consumer['error']}".partition("\n")[0]
+    delivery = consumer["delivery"].get("kind", "pull")
+    return [
+        consumer["name"],
+        source,
+        f"{consumer['lag']:,}",
+        str(consumer["listeners"]),
+        delivery,
+        state,
+    ]
 
 
 def _text(value: Any) -> str:

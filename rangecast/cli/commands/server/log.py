@@ -108,12 +108,13 @@ def verify(
     """
     from rangecast.server.verify.deliveries import verify_deliveries
 
-    found = verify_deliveries(data, tenant, consumer, delivered)
+    report = verify_deliveries(data, tenant, consumer, delivered)
     print(
-        f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "
-        f"many, {found.differing:,} with other subscriptions or lists; {found.repeated:,} repeated."
+        f"{report.expected:,} messages expected: {report.missing:,} missing, {report.extra:,} too "
+        f"many, {report.differing:,} with other subscriptions or lists; "
+        f"{report.repeated:,} repeated."
     )
-    for text in found.samples:
+    for text in report.samples:
         print(f"  {text}")
-    if not found.holds:
+    if not report.holds:
         raise typer.Exit(1)

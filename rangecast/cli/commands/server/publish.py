@@ -46,13 +46,14 @@ def publish(
         with at.client_in(space) as client:
             for some in batches_of(events, batch):
                 bad: list[RejectedRow] = []
-                found = client.publish(some, ignore_unknown=ignore_unknown, rejected=bad)
-                accepted += found.accepted
+                answer = client.publish(some, ignore_unknown=ignore_unknown, rejected=bad)
+                accepted += answer.accepted
                 rejected += len(bad)
-                for one in bad:
-                    given = f"\n  given: {one.value}" if one.value else ""
-                    text = f"{one.column!r}: {one.reason}{given}\n  hint: {one.remedy}"
-                    number = row + (one.row or 0)
+                for rejection in bad:
+                    shown_value = f"\n  given: {rejection.value}" if rejection.value else ""
+                    reason = f"{rejection.column!r}: {rejection.reason}"
+                    text = f"{reason}{shown_value}\n  hint: {rejection.remedy}"
+                    number = row + (rejection.row or 0)
                     print(
                         f"row {number} is rejected: {for_interface(text, 'shell')}", file=sys.stderr
                     )
@@ -84,12 +85,12 @@ def status(
     from rangecast.cli.shared.output import aligned
 
     with at.client() as client:
-        found = {"ready": client.ready(), **client.status()}
+        state = {"ready": client.ready(), **client.status()}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(state))
     else:
-        print(aligned([[name.replace("_", " "), text] for name, text in _flat(found)]))
-    if found["ready"] != "ok":
+        print(aligned([[name.replace("_", " "), text] for name, text in _flat(state)]))
+    if state["ready"] != "ok":
         raise typer.Exit(1)
 
 

@@ -211,7 +211,7 @@ def serve(
     from rangecast.server.state.tracks import load_space
 
     loaded = {path.stem: load_space(path) for path in space or []}
-    spaces = {name: one for name, (one, _) in loaded.items()}
+    spaces = {name: space_ for name, (space_, _) in loaded.items()}
     if len(spaces) < len(space or []):
         raise UsageError("two files of spaces have the same name; rename one")
     configure(log_format, log_level)

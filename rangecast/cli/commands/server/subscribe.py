@@ -89,14 +89,14 @@ def subscribe(
     for option in [] if track else rule:
         raise UsageError(f"--{option} is for --track\n  hint: add --track, or leave it out")
     _check(filter, file, {"--id": name, "--follow": follow, "--track": track}, rejected)
-    given = rule if track else None
+    rule_ = rule if track else None
     with at.client_in(space) as client:
         if file is not None:
             _load(client, file, consumer, rejected, as_json=as_json, quiet=quiet)
         elif follow and name is None and consumer is None:
-            _watch(client, filter or "", given)
+            _watch(client, filter or "", rule_)
         else:
-            _save(client, filter or "", name, consumer, given, follow=follow, as_json=as_json)
+            _save(client, filter or "", name, consumer, rule_, follow=follow, as_json=as_json)
 
 
 def _check(
@@ -211,17 +211,19 @@ def _load(
             where = "" if isinstance(error, RejectedRowError) else f"{file}: "
             raise UsageError(f"{where}{error}, or pass --rejected FILE and go on") from None
         if writer is not None:
-            rows = [{name: getattr(one, name) for name in schema.names} for one in bad or []]
+            rows = [
+                {name: getattr(rejection, name) for name in schema.names} for rejection in bad or []
+            ]
             writer.write(pa.RecordBatch.from_pylist(rows, schema))
     count = sum(saved)
     if as_json:
         facts = {"saved": count, "rejected": len(bad or []), "rejected_file": rejected}
         print(json.dumps(facts, default=str))
     elif not quiet:
-        said = f"{counted(count, 'subscription')} saved {taken(time.monotonic() - began)}"
+        summary = f"{counted(count, 'subscription')} saved {taken(time.monotonic() - began)}"
         if rejected is not None:
-            said += f", {counted(len(bad or []), 'row')} rejected: see {rejected}"
-        print(f"{said}.")
+            summary += f", {counted(len(bad or []), 'row')} rejected: see {rejected}"
+        print(f"{summary}.")
 
 
 def unsubscribe(

@@ -157,13 +157,14 @@ def verify(
     from rangecast.server.verify.workers import verify_workers
     from rangecast.server.workers.worker import WorkerSettings
 
-    found = verify_workers(WorkerSettings(log, space, events, matches, tenant))
+    report = verify_workers(WorkerSettings(log, space, events, matches, tenant))
     print(
-        f"{found.events:,} events, {found.rejected:,} rejected, {found.waiting:,} not matched yet; "
-        f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "
-        f"many, {found.differing:,} with other subscriptions, {found.repeated:,} repeated."
+        f"{report.events:,} events, {report.rejected:,} rejected, "
+        f"{report.waiting:,} not matched yet; "
+        f"{report.expected:,} messages expected: {report.missing:,} missing, {report.extra:,} too "
+        f"many, {report.differing:,} with other subscriptions, {report.repeated:,} repeated."
     )
-    for text in found.samples:
+    for text in report.samples:
         print(f"  {text}")
-    if not found.holds:
+    if not report.holds:
         raise typer.Exit(1)

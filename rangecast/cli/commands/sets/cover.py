@@ -119,40 +119,41 @@ def cover(
                 ),
                 uncovered,
             )
-        found = redundancy(where, boxes, above)
+        summary = redundancy(where, boxes, above)
         if plot is not None:
-            draw(plot, found)
-        if found.redundant and not run.is_silent:
-            _show(found)
+            draw(plot, summary)
+        if summary.redundant and not run.is_silent:
+            _show(summary)
         facts = {
-            "subscriptions": found.subscriptions,
-            "uncovered": found.uncovered,
-            "redundant": found.redundant,
-            "equal": found.equal,
-            "saved": round(found.saved, 4),
-            "coverers": [coverer._asdict() for coverer in found.coverers],
-            "by_attributes": [by_attribute._asdict() for by_attribute in found.by_attributes],
+            "subscriptions": summary.subscriptions,
+            "uncovered": summary.uncovered,
+            "redundant": summary.redundant,
+            "equal": summary.equal,
+            "saved": round(summary.saved, 4),
+            "coverers": [coverer._asdict() for coverer in summary.coverers],
+            "by_attributes": [by_attribute._asdict() for by_attribute in summary.by_attributes],
             "uncovered_file": uncovered,
             "plot": plot,
             "index": choice.name,
             "plan": choice.why,
         }
-        text = counted(found.subscriptions, "subscription")
-        run.done(text, found.subscriptions, facts, [_sentence(found)])
+        text = counted(summary.subscriptions, "subscription")
+        run.done(text, summary.subscriptions, facts, [_sentence(summary)])
 
 
-def _sentence(found: Redundancy) -> str:
+def _sentence(summary: Redundancy) -> str:
     """Return what was found, and what to do with it."""
-    if not found.redundant:
+    if not summary.redundant:
         return "none is redundant: advertise all of them"
     return (
-        f"{found.redundant:,} are redundant ({found.saved:.1%}), of which {found.equal:,} are the "
-        f"same as an uncovered one. Advertise {found.uncovered:,}: a neighbour receives the same "
-        f"events and stores {found.saved:.1%} fewer subscriptions"
+        f"{summary.redundant:,} are redundant ({summary.saved:.1%}), "
+        f"of which {summary.equal:,} are the "
+        f"same as an uncovered one. Advertise {summary.uncovered:,}: a neighbour "
+        f"receives the same events and stores {summary.saved:.1%} fewer subscriptions"
     )
 
 
-def _show(found: Redundancy) -> None:
+def _show(summary: Redundancy) -> None:
     """Show the main coverers, and redundancy by the number of attributes mentioned."""
     from rich.table import Table
 
@@ -161,13 +162,13 @@ def _show(found: Redundancy) -> None:
     table = Table(title="the biggest coverers", title_justify="left")
     for heading in ("subscription", "covers", "filter"):
         table.add_column(heading, justify="right" if heading == "covers" else "left")
-    for coverer in found.coverers:
+    for coverer in summary.coverers:
         table.add_row(str(coverer.subscription), f"{coverer.covers:,}", coverer.filter)
     console.print(table, markup=False)
     table = Table(title="by attributes mentioned", title_justify="left")
     for heading in ("attributes", "subscriptions", "redundant", "share"):
         table.add_column(heading, justify="right")
-    for group in found.by_attributes:
+    for group in summary.by_attributes:
         share = group.redundant / group.subscriptions
         cells = (group.attributes, f"{group.subscriptions:,}", f"{group.redundant:,}")
         table.add_row(*map(str, cells), f"{share:.0%}")

@@ -130,7 +130,7 @@ def merge(
         "--bounding-boxes": bounding,
         "--redundant": redundant,
     }
-    unused = {name: given is not None for name, given in [*without.items(), ("--plot", plot)]}
+    unused = {name: value is not None for name, value in [*without.items(), ("--plot", plot)]}
     unused["--engine spark"] = on.is_spark
     check_commands(subscriptions, commands, unused if commands is not None else {})
     if save is not None:
@@ -167,7 +167,7 @@ def merge(
 
             union = union_by_workers(run.spark(on.master), boxes, max_ranges_per_subscription)
         with run.task("trying settings") as advance:
-            found = tuning.recommend(
+            recommendation = tuning.recommend(
                 boxes,
                 where,
                 max_ranges,
@@ -178,7 +178,7 @@ def merge(
                 weighting_events=weights,
                 progress=advance,
             )
-        best, cells = found.best, found.summary.cells
+        best, cells = recommendation.best, recommendation.summary.cells
         if todo is not None:
             before = boxes.take([]) if first is None else first
             live = Summary.of(
@@ -191,12 +191,12 @@ def merge(
             facts = {"subscriptions": len(live), "recommended": best.setting._asdict()}
             merge_commands(run, live, todo, facts, ranges=ranges, save=save, overwrite=overwrite)
             return
-        table = table_of(found)
+        table = table_of(recommendation)
         run.write(table, output)
-        starts, ends = found.summary.ranges()
+        starts, ends = recommendation.summary.ranges()
         run.write(pa.table({"start": starts, "end": ends}), ranges)
         if save is not None:
-            found.summary.save(save, overwrite=overwrite)
+            recommendation.summary.save(save, overwrite=overwrite)
         details = [_sentence(best, boxes.rows)]
         hulls = None
         if bounding is not None:
@@ -212,14 +212,14 @@ def merge(
             run.write(pa.table({"subscription": needless}), redundant)
             details.append(f"{len(needless):,} of them add nothing to those before them")
         if plot is not None:
-            draw(plot, found, max_ranges)
-        if not found.is_worth_it:
-            details[-1] += _verdict(found, has_more=max_attributes < len(where))
+            draw(plot, recommendation, max_ranges)
+        if not recommendation.is_worth_it:
+            details[-1] += _verdict(recommendation, has_more=max_attributes < len(where))
         facts = {
             "subscriptions": boxes.rows,
             "events": best.events,
             "weighed_by": None if weights is None else len(weights),
-            "settings": len(found.outcomes),
+            "settings": len(recommendation.outcomes),
             "ranges_file": ranges,
             "bounding_boxes_file": bounding,
             "bounding_boxes": None if hulls is None else hulls.rows,
@@ -229,15 +229,15 @@ def merge(
             "plot": plot,
             "cells_digest": cells.digest,
             "pass_rate": best.pass_rate,
-            "worth_it": found.is_worth_it,
-            "recommended": table.to_pylist()[found.outcomes.index(best)],
+            "worth_it": recommendation.is_worth_it,
+            "recommended": table.to_pylist()[recommendation.outcomes.index(best)],
         }
         text = f"{counted(boxes.rows, 'subscription')}, {counted(len(table), 'setting')} tried"
         run.done(text, None, facts, details)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    return one == other or (one.exists() and other.exists() and one.samefile(other))
+def _is_same(path: Path, other: Path) -> bool:
+    return path == other or (path.exists() and other.exists() and path.samefile(other))
 
 
 def _points(run: Run, path: Path, space: Space) -> F64:
@@ -301,17 +301,17 @@ def _sentence(best: Outcome, rows: int) -> str:
     return text
 
 
-def _verdict(found: Recommendation, *, has_more: bool) -> str:
+def _verdict(recommendation: Recommendation, *, has_more: bool) -> str:
     """Say that the summary saves hardly anything, and what could make another one do better."""
-    best = found.best
+    best = recommendation.best
     passing = "sample events" if best.events else "space"
     text = f"\nmerging isn't worth it on this data: {best.pass_rate:.1%} of the {passing} "
     text += "would pass anyway"
-    if found.must_let_through:
+    if recommendation.must_let_through:
         asked_for = best.matched / best.events
         return f"{text}; subscriptions match {asked_for:.1%} of them, and must get them"
     remedies = []
-    if any(outcome.all_ranges > outcome.ranges for outcome in found.outcomes):
+    if any(outcome.all_ranges > outcome.ranges for outcome in recommendation.outcomes):
         remedies.append("a larger --max-ranges")
     if has_more:
         remedies.append("a larger --max-attributes")

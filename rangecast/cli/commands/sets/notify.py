@@ -178,12 +178,12 @@ def notify(
     ) as run:
         where = None if space is None else run.space(space)
         files = board_tables(where, upper_bound_attribute)
-        given, updated, watched = (
+        initial, updated, watched = (
             files.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
-        kind = common_id_type(given, updated)
+        kind = common_id_type(initial, updated)
         things = files.read_objects(
-            given, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
+            initial, run.rejected_rows, kind=kind, ignore_unknown=options.ignore_unknown
         )
         with run.task("reading interests") as advance:
             wanted = files.read_interests(

@@ -184,8 +184,8 @@ class _Demo:
         ranks = beside.submit(verify_ranks, self.quotes, boxes, space, self.best)
         with self.step("Verify", "all of it against the local engine, event by event"):
             stream = matches("Stream", self.output / "versions", self.output / "stream")
-            for proof, said in (batch.result(), stream, ranks.result()):
-                self.run.say(f"   {said}")
+            for proof, text in (batch.result(), stream, ranks.result()):
+                self.run.say(f"   {text}")
                 self.proofs.append(proof)
         with self.step("Cover", "the searches that another one asks for as well"):
             self.facts["Covered"] = self.cover(boxes)
@@ -225,8 +225,8 @@ class _Demo:
         from rangecast.spark import match
 
         quotes = session.read.parquet(str(self.quotes))
-        found = match(quotes, prepared, space, output="arrays")
-        found.write.parquet(str(self.output / "batch.parquet"))
+        matches = match(quotes, prepared, space, output="arrays")
+        matches.write.parquet(str(self.output / "batch.parquet"))
 
     def match_stream(
         self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
@@ -288,8 +288,8 @@ class _Demo:
         from rangecast.report.tally import tally
 
         quotes = EventFile(self.quotes, space)
-        found = read_tables(self.output / "batch.parquet")
-        return tally(quotes, boxes, space, found, map_of=("pe", "risk"))
+        tables = read_tables(self.output / "batch.parquet")
+        return tally(quotes, boxes, space, tables, map_of=("pe", "risk"))
 
     def write_page(self, session: SparkSession, counted: Tally, best: Sequence[BestOf]) -> None:
         """Write the page."""
@@ -330,8 +330,10 @@ class _Demo:
         table = Table(title="The busiest searches")
         for heading, side in (("search", "left"), ("matches", "right"), ("filter", "left")):
             table.add_column(heading, justify=side)  # type: ignore[arg-type]
-        for one in counted.busiest(5):
-            table.add_row(one.subscription, f"{one.matches:,}", one.filter)
+        for subscription in counted.busiest(5):
+            table.add_row(
+                subscription.subscription, f"{subscription.matches:,}", subscription.filter
+            )
         shown.print(table)
         if best:
             table = Table(title=f"The best searches for {best[0].event}")

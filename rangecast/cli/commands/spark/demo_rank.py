@@ -48,13 +48,13 @@ def verify_ranks(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tupl
     standing[by_score] = np.arange(boxes.rows)
     right, events = [], 0
     for ids, points in EventFile(quotes, space):
-        found = matcher.match(points)
-        counts = np.diff(found.offsets)
+        matches = matcher.match(points)
+        counts = np.diff(matches.offsets)
         event = np.repeat(np.arange(len(points)), counts)
-        ordered = np.sort(event * boxes.rows + standing[found.rows])
-        has, place = np.nonzero(np.arange(K) < counts[:, None])
-        rows = by_score[ordered[found.offsets[has] + place] - has * boxes.rows]
-        right.append((ids.to_numpy()[has] * K + place, rows, boxes.scores[rows]))
+        ordered = np.sort(event * boxes.rows + standing[matches.rows])
+        has, rank = np.nonzero(np.arange(K) < counts[:, None])
+        rows = by_score[ordered[matches.offsets[has] + rank] - has * boxes.rows]
+        right.append((ids.to_numpy()[has] * K + rank, rows, boxes.scores[rows]))
         events += len(ids)
     of_row = Places(boxes.ids)
     written, beyond = [], 0
@@ -66,19 +66,19 @@ def verify_ranks(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tupl
         its_rows, its_scores = of_row.find(data["subscription"]), data["score"].to_numpy()
         written.append((places[usual], its_rows[usual], its_scores[usual]))
     places, rows, scores = (np.concatenate(column) for column in zip(*right, strict=True))
-    given, given_rows, given_scores = (
+    events_written, given_rows, given_scores = (
         np.concatenate(column) for column in zip(*written, strict=True)
     )
     # A place is an event and a rank; of those that were written twice the first is looked at.
-    known, first = np.unique(given, return_index=True)
+    known, first = np.unique(events_written, return_index=True)
     both, mine, its = np.intersect1d(places, known, assume_unique=True, return_indices=True)
     its = first[its]
     other = (rows[mine] != given_rows[its]) | (scores[mine] != given_scores[its])
     missing, extra = len(places) - len(both), len(known) - len(both) + beyond
-    twice, wrong = len(given) - len(known), int(other.sum())
-    holds, ranks = not (missing or extra or twice or wrong), len(given) + beyond
-    said = f"{result}: {'right' if holds else 'WRONG'}: {events:,} events, {ranks:,} ranks"
-    return Proof("Rank", events, ranks, missing, extra, twice, wrong, holds), said
+    twice, wrong = len(events_written) - len(known), int(other.sum())
+    holds, ranks = not (missing or extra or twice or wrong), len(events_written) + beyond
+    verdict = f"{result}: {'right' if holds else 'WRONG'}: {events:,} events, {ranks:,} ranks"
+    return Proof("Rank", events, ranks, missing, extra, twice, wrong, holds), verdict
 
 
 def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:

@@ -41,8 +41,8 @@ def is_right(boxes: Boxes, covered: I32) -> bool:
         within: set[int] | None = None
         for box in own:
             holds = (lo <= boxes.lo[box]).all(axis=1) & (hi >= boxes.hi[box]).all(axis=1)
-            found = set(owner[holds].tolist()) - {row}
-            within = found if within is None else within & found
+            owners = set(owner[holds].tolist()) - {row}
+            within = owners if within is None else within & owners
         coverers = within or set()
         right = covered[row] in coverers if covered[row] >= 0 else not coverers
         if not right:

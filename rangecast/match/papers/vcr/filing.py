@@ -40,7 +40,7 @@ def file_boxes(
     held_table: I64,
     boxes: I64,
     cuts: I64,
-    place: I64,
+    slots: I64,
     until: I64,
     work: I64,
     mode: int,
@@ -54,8 +54,8 @@ def file_boxes(
     frame, held = opened(frame_table, Frame), opened(held_table, Held)
     lists = opened(lists_table, NewLists)
     kx, ky, overlapped, limit = frame.rules
-    while place[0] < until[0] or (place[0] == until[0] and place[1] < until[1]):
-        box = boxes[place[0]]
+    while slots[0] < until[0] or (slots[0] == until[0] and slots[1] < until[1]):
+        box = boxes[slots[0]]
         x0, x1, x_starts, x_ends, x_whole = _range(frame, held, box, 0)
         y0, y1, y_starts, y_ends, y_whole = _range(frame, held, box, 1)
         x_sure, y_sure = x_whole or x1 > x0, y_whole or y1 > y0
@@ -70,9 +70,9 @@ def file_boxes(
             x_whole, x_sure, nx = True, False, 1
         section = int(x_whole) * 2 + int(y_whole)
         base, ux, uy, uj = frame.sections[section]
-        pieces = nx * ny if place[0] < until[0] else until[1]
-        while place[1] < pieces:
-            p, q = place[1] % nx, place[1] // nx
+        pieces = nx * ny if slots[0] < until[0] else until[1]
+        while slots[1] < pieces:
+            p, q = slots[1] % nx, slots[1] // nx
             vcr = base
             sure = held.alone[box] and x_sure and y_sure
             lap_x = lap_y = -1
@@ -106,7 +106,7 @@ def file_boxes(
             elif mode != COUNT:
                 lists.totals[section] += 1
             work[0] += 1
-            place[1] += 1
-        place[0] += 1
-        place[1] = 0
+            slots[1] += 1
+        slots[0] += 1
+        slots[1] = 0
     return DONE

@@ -86,13 +86,15 @@ def levels_of(sides: tuple[int, int]) -> tuple[int, int]:
 
 def edges_of(edges: Sequence[npt.ArrayLike], axes: int) -> tuple[F64, F64]:
     """Return the edges of two axes, checked; none for an axis that isn't there."""
-    given = [frozen(some, np.float64) for some in edges]
-    if len(given) != axes:
-        raise UsageError(f"edges takes an array for each of {axes} axes; given: {len(given)}")
-    for some in given:
+    frozen_edges = [frozen(some, np.float64) for some in edges]
+    if len(frozen_edges) != axes:
+        raise UsageError(
+            f"edges takes an array for each of {axes} axes; given: {len(frozen_edges)}"
+        )
+    for some in frozen_edges:
         if not np.isfinite(some).all() or not (some[1:] > some[:-1]).all():
             raise UsageError("edges are finite and ascend")
-    return given[0], given[1] if axes == 2 else frozen([], np.float64)
+    return frozen_edges[0], frozen_edges[1] if axes == 2 else frozen([], np.float64)
 
 
 def grid_points(edges: F64, values: F64) -> tuple[I64, Bool]:

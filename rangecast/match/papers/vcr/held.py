@@ -95,16 +95,16 @@ class HeldBoxes:
 
     def boxes_of(self, rows: npt.ArrayLike) -> I64:
         """Return the boxes of subscriptions; reject rows that aren't there or come twice."""
-        given = np.asarray(rows)
-        wanted = np.unique(given)
-        if given.dtype.kind not in "iu" and len(wanted):
+        rows_ = np.asarray(rows)
+        wanted = np.unique(rows_)
+        if rows_.dtype.kind not in "iu" and len(wanted):
             raise UsageError(f"rows are whole numbers; given: {abbreviate(rows)}")
         wanted = wanted.astype(np.int64)  # numbers of any size, to be compared with those there are
         known = (wanted >= 0) & (wanted < self.rows)
         known[known] = ~self._is_deleted(wanted[known])
         if not known.all():
             raise UsageError(f"there is no row {wanted[~known][0]}, of {self.rows} in all")
-        if len(wanted) < given.size:
+        if len(wanted) < rows_.size:
             raise UsageError(f"a row is given twice: {abbreviate(rows)}")
         owner = self.bundle.arrays.owner[: self.count]
         same = wanted.astype(owner.dtype)  # else it would convert all owners
@@ -122,11 +122,11 @@ class HeldBoxes:
         self._deleted = marks
 
     def _is_deleted(self, rows: I64) -> Bool:
-        found = np.zeros(len(rows), np.bool_)
+        deleted = np.zeros(len(rows), np.bool_)
         if self._deleted is not None:
             early = rows < len(self._deleted)
-            found[early] = self._deleted[rows[early]]
-        return found
+            deleted[early] = self._deleted[rows[early]]
+        return deleted
 
     def _alone(self, boxes: Boxes) -> Bool:
         alone = np.empty(len(boxes.lo), np.bool_)

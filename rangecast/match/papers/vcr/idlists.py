@@ -256,13 +256,13 @@ def _give_back(lists: NewLists, block: int, size: int) -> None:
 
 
 @jit
-def copy(pool: I32, start: int, count: int, out: I32, place: int) -> bool:
+def copy(pool: I32, start: int, count: int, out: I32, slot: int) -> bool:
     """Copy ids to out[place:]; False if one of them was negative.
 
     Indexes are unsigned, so that the loop needs no test for negative ones and becomes SIMD code;
     slices would do as well, but cost more than a short list.
     """
-    a, b = np.uint64(start), np.uint64(place)
+    a, b = np.uint64(start), np.uint64(slot)
     signs = np.int32(0)
     for i in range(np.uint64(count)):
         entry = pool[a + i]

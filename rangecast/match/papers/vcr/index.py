@@ -212,8 +212,8 @@ class Vcr:
         sample = Sample(boxes)
         axes = sample.axes(2) if axes is None else tuple(axes)
         if len(axes) not in (1, 2) or len(set(axes) & set(range(boxes.dimensions))) != len(axes):
-            given = f"{axes} of 0 .. {boxes.dimensions - 1}"
-            raise UsageError(f"axes takes one attribute or two different ones; given: {given}")
+            axes_ = f"{axes} of 0 .. {boxes.dimensions - 1}"
+            raise UsageError(f"axes takes one attribute or two different ones; given: {axes_}")
         if edges is None:
             edges = [edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], cells) for j in axes]
         cut_at = edges_of(edges, len(axes))
@@ -311,9 +311,9 @@ class Vcr:
         return self._frame.table, self._lists.table, self._held.bundle.table
 
     def _step(self, points: F64) -> Step:
-        given = self._held.is_plain, as_points(points, self.dimensions)
+        arguments = self._held.is_plain, as_points(points, self.dimensions)
         # Tables are addresses of arrays: the step holds the index, or they would be gone with it.
-        return lambda *place: _match_all(*self._tables, *given, *place)
+        return lambda *place: _match_all(*self._tables, *arguments, *place)
 
     def insert(self, boxes: Boxes) -> I32:
         """Add subscriptions; return their rows, which follow those there were.
@@ -323,11 +323,11 @@ class Vcr:
         count, rows = self._held.count, self._held.rows
         self._lists = idlists.editable(self._lists)
         new = self._held.add(boxes)
-        place = np.zeros(2, np.int64)
+        slot = np.zeros(2, np.int64)
         try:
-            work = self._file(new, APPEND, place)
+            work = self._file(new, APPEND, slot)
         except BaseException:
-            self._file(new, REMOVE, until=place)
+            self._file(new, REMOVE, until=slot)
             self._held.take_back(count, rows)
             raise
         self._edit_work = self._edit_work.plus(work)
@@ -344,19 +344,19 @@ class Vcr:
         self._held.forget(rows)
 
     def _file(
-        self, boxes: I64, mode: int, place: I64 | None = None, until: I64 | None = None
+        self, boxes: I64, mode: int, slot: I64 | None = None, until: I64 | None = None
     ) -> EditWork:
         """Count, put, append or remove the entries of boxes.
 
-        `place` notes how far it came, should it fail; `until` is such a place.
+        `slot` notes how far it came, should it fail; `until` is such a place.
         """
-        place = np.zeros(2, np.int64) if place is None else place
+        slot = np.zeros(2, np.int64) if slot is None else slot
         until = np.array([len(boxes), 0]) if until is None else until
         frame = self._frame.arrays
         cuts = np.empty((4, max(len(frame.edges_x), len(frame.edges_y)) + 3), np.int64)
         work = np.zeros(2, np.int64)
         while True:
-            full = file_boxes(*self._tables, boxes, cuts, place, until, work, mode, self._fullest)
+            full = file_boxes(*self._tables, boxes, cuts, slot, until, work, mode, self._fullest)
             if full == DONE:
                 return EditWork(int(work[0]), int(work[1]))
             grow = idlists.with_larger_pool if full == FULL_POOL else idlists.with_more_slots

@@ -121,8 +121,8 @@ def _extent(message: pa.Message) -> tuple[int, int]:
         data = memoryview(b"" if body is None else body)
         if count * 16 > len(head):
             raise IndexError("more buffers than the head has room for")
-        for place in range(count):
-            start, length = struct.unpack_from("<qq", head, begin + 4 + 16 * place)
+        for index in range(count):
+            start, length = struct.unpack_from("<qq", head, begin + 4 + 16 * index)
             if length and is_compressed:
                 (inflated,) = struct.unpack_from("<q", data, start)
                 length = max(length, inflated)
@@ -232,8 +232,8 @@ def _lines(batch: pa.RecordBatch) -> Iterator[bytes]:
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         if column.null_count < len(column)
     ]
-    for place in range(len(batch)):
-        row = {name: some[place] for name, some in columns if some[place] is not None}
+    for index in range(len(batch)):
+        row = {name: some[index] for name, some in columns if some[index] is not None}
         line = _encode(row)
         # Of what isn't finite msgspec makes null
         yield line if b"null" not in line or _is_finite(row) else _spelled(row)

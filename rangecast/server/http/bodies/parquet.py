@@ -89,10 +89,10 @@ def _check_pages(body: bytes, metadata: Any, max_bytes: int) -> None:
 
 
 def _size(head: dict[int, Any], number: int) -> int:
-    found = head.get(number)
-    if not isinstance(found, int) or found < 0:
+    value = head.get(number)
+    if not isinstance(value, int) or value < 0:
         raise _damaged()
-    return found
+    return value
 
 
 def _check_encoding(head: dict[int, Any]) -> None:
@@ -119,19 +119,19 @@ def _struct(body: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     """Return the fields of a struct by their numbers, and where it ends."""
     if depth > _MAX_DEPTH:
         raise _damaged()
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     number = 0
     try:
         while True:
             head, at = body[at], at + 1
             if not head:
-                return found, at
+                return fields, at
             kind, step = head & 15, head >> 4
             if step:
                 number += step
             else:
                 number, at = _zigzag(body, at)
-            found[number], at = _value(body, at, kind, depth)
+            fields[number], at = _value(body, at, kind, depth)
     except IndexError:
         raise _damaged() from None
 

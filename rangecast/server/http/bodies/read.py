@@ -85,9 +85,9 @@ def _inflated(body: bytes, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-async def off_loop(size: int, work: Callable[..., T], *given: Any) -> T:
+async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
     """Call a function that reads this many bytes, in another thread unless they are few."""
-    return work(*given) if size <= INLINE_BYTES else await asyncio.to_thread(work, *given)
+    return work(*arguments) if size <= INLINE_BYTES else await asyncio.to_thread(work, *arguments)
 
 
 def weight(headers: Headers, body: bytes) -> int:
@@ -109,12 +109,12 @@ def rows_of_body(body: bytes) -> Any:
         if len(lines) < 2 or isinstance(whole, DepthError):
             raise RequestError(400, f"the body isn't JSON: {whole}") from None
         rows = []
-        for place, line in enumerate(lines):
+        for index, line in enumerate(lines):
             try:
                 rows.append(decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise RequestError(
-                    400, f"line {place + 1} of the body isn't JSON: {error}"
+                    400, f"line {index + 1} of the body isn't JSON: {error}"
                 ) from None
         return rows
 

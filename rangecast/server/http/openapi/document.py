@@ -59,8 +59,8 @@ def document(generated: dict[str, Any]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for path, methods in generated["paths"].items():
         paths[path] = {
-            method: _operation(path, method, found, OPERATIONS[method, path])
-            for method, found in methods.items()
+            method: _operation(path, method, operation, OPERATIONS[method, path])
+            for method, operation in methods.items()
         }
     schemas = {name: {"title": name, **schema} for name, schema in SCHEMAS.items()}
     secured = {"token": {"type": "http", "scheme": "bearer"}}
@@ -75,14 +75,14 @@ def document(generated: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation(
-    path: str, method: str, found: dict[str, Any], operation: Operation
+    path: str, method: str, described: dict[str, Any], operation: Operation
 ) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": operation.id,
         "summary": operation.summary,
-        "description": found.get("description", operation.summary),
+        "description": described.get("description", operation.summary),
         "tags": [operation.tag],
-        "parameters": _parameters(found, operation),
+        "parameters": _parameters(described, operation),
     }
     if path in _OPEN:
         made["security"] = []
@@ -115,8 +115,8 @@ def _operation(
 def _about(operation: Operation) -> str:
     """Return what an answer is, by its schema."""
     name = operation.answer.schema.get("$ref", "").rpartition("/")[2]
-    found: str = SCHEMAS[name]["description"] if name else operation.summary
-    return found
+    text: str = SCHEMAS[name]["description"] if name else operation.summary
+    return text
 
 
 def _parameters(found: dict[str, Any], operation: Operation) -> list[dict[str, Any]]:
@@ -134,10 +134,12 @@ def _parameters(found: dict[str, Any], operation: Operation) -> list[dict[str, A
             default = {"default": schema["default"]} if "default" in schema else {}
             parameter = {**given, "schema": {**described, **default}, "description": about}
             made.append(parameter if example is None else {**parameter, "example": example})
-    for place, more in (("query", queries), ("header", operation.headers)):
+    for location, more in (("query", queries), ("header", operation.headers)):
         for name, schema in more.items():
             about = {"description": schema["description"]} if "description" in schema else {}
-            made.append({"name": name, "in": place, "required": False, "schema": schema, **about})
+            made.append(
+                {"name": name, "in": location, "required": False, "schema": schema, **about}
+            )
     return made
 
 

@@ -42,17 +42,17 @@ def mapped(values: Schema, about: str = "") -> Schema:
     return _about({"type": "object", "additionalProperties": values}, about)
 
 
-def maybe(given: Schema) -> Schema:
+def maybe(schema: Schema) -> Schema:
     """Return the schema of something that may be null."""
-    if "$ref" in given:
-        return {"anyOf": [given, {"type": "null"}]}
-    kinds = given["type"]
-    return {**given, "type": [*([kinds] if isinstance(kinds, str) else kinds), "null"]}
+    if "$ref" in schema:
+        return {"anyOf": [schema, {"type": "null"}]}
+    kinds = schema["type"]
+    return {**schema, "type": [*([kinds] if isinstance(kinds, str) else kinds), "null"]}
 
 
 def record(about: str, optional: dict[str, Schema] | None = None, **needed: Schema) -> Schema:
     """Return the schema of an object with these keys."""
-    properties = {name.rstrip("_"): one for name, one in needed.items()} | (optional or {})
+    properties = {name.rstrip("_"): schema for name, schema in needed.items()} | (optional or {})
     required = [name.rstrip("_") for name in needed]
     return {
         "type": "object",
@@ -62,9 +62,9 @@ def record(about: str, optional: dict[str, Schema] | None = None, **needed: Sche
     }
 
 
-def closed(given: Schema) -> Schema:
+def closed(schema: Schema) -> Schema:
     """Return the schema of an object that has no other keys."""
-    return {**given, "additionalProperties": False}
+    return {**schema, "additionalProperties": False}
 
 
 def page(items: Schema, about: str) -> Schema:

@@ -121,10 +121,10 @@ async def delete_token(request: Request, token: str) -> Any:
     """Delete a token, by its id."""
     allowed(request, "admin")
     core: Core = request.app.state.core
-    found = [one for one in core.registry.tokens if one[:16] == token]
-    if not found:
+    tokens = [known for known in core.registry.tokens if known[:16] == token]
+    if not tokens:
         raise RequestError(404, "no such token")
-    await result_of(core.edit(DeleteToken("", found[0])))
+    await result_of(core.edit(DeleteToken("", tokens[0])))
     return {"id": token}
 
 

@@ -108,7 +108,7 @@ async def list_interests(request: Request, board: str, after: str = "", limit: i
     _, core, entry = _board(request, board, "read")
     limit, live = max(1, min(limit, PAGE)), dict(entry.live)
     page, more = await asyncio.to_thread(page_of, live, after, limit)
-    items = [_shown_interest(core, one) for one in page]
+    items = [_shown_interest(core, interest) for interest in page]
     return {"items": items, "next": more, "count": len(entry.live)}
 
 
@@ -133,8 +133,8 @@ async def put_interest(
     await asyncio.to_thread(_check, core, entry, edit)
     made = core.edit(edit, if_match=condition(request))
     seq = await result_of(made)
-    place = position(core.epoch, seq)
-    return JSONResponse({"id": edit.id, "position": place}, headers={"ETag": f'"{seq}"'})
+    seen_at = position(core.epoch, seq)
+    return JSONResponse({"id": edit.id, "position": seen_at}, headers={"ETag": f'"{seq}"'})
 
 
 @router.delete("/{board}/interests/{name:path}")
@@ -171,11 +171,11 @@ async def delete_many(request: Request, board: str) -> Any:
     caller, core, _ = _board(request, board, "subscribe")
     names = list(dict.fromkeys(await names_of(request)))
     edits = [DeleteInterest(caller.tenant, name, board) for name in names]
-    place = None
+    seen_at = None
     if edits:
         seq = await result_of(core.edit(*edits))
-        place = position(core.epoch, seq + len(edits) - 1)
-    return {"deleted": len(edits), "position": place}
+        seen_at = position(core.epoch, seq + len(edits) - 1)
+    return {"deleted": len(edits), "position": seen_at}
 
 
 @router.post("/{board}/updates")
@@ -220,8 +220,8 @@ async def best(
     caller, core, entry = _board(request, board, "read")
     core.quotas.check_length(caller.tenant, filter)
     where = (position_lo, position_hi) if entry.space is None else (filter or "true",)
-    found = await asyncio.to_thread(_index(core, entry).best, where, k)
-    return _json({"items": found})
+    items = await asyncio.to_thread(_index(core, entry).best, where, k)
+    return _json({"items": items})
 
 
 @router.get("/{board}/objects")
@@ -234,15 +234,19 @@ async def list_objects(request: Request, board: str, after: str = "", limit: int
     return _json({"items": items, "next": more, "count": len(objects)})
 
 
-def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -> PutInterest:
+def _edit(caller: Caller, entry: BoardEntry, name: str, definition: dict[str, Any]) -> PutInterest:
     """Return the edit that makes an interest."""
-    is_integer = is_integer_id(name, given.get("id"), "interest")
-    ends = [given.get(one) for one in ("position_lo", "position_hi")]
+    is_integer = is_integer_id(name, definition.get("id"), "interest")
+    ends = [definition.get(bound) for bound in ("position_lo", "position_hi")]
     lo, hi = (None if end is None else check_finite("position", end) for end in ends)
-    text, consumer = given.get("filter") or "", given.get("consumer") or ""
+    text, consumer = definition.get("filter") or "", definition.get("consumer") or ""
     if not isinstance(text, str) or not isinstance(consumer, str):
         raise UsageError("'filter' and 'consumer' are texts")
-    k = 0 if not given.get("k") else check_integer("k", given["k"], max_value=entry.made.k)
+    k = (
+        0
+        if not definition.get("k")
+        else check_integer("k", definition["k"], max_value=entry.made.k)
+    )
     return PutInterest(caller.tenant, name, entry.name, consumer, text, lo, hi, k, is_integer)
 
 
@@ -259,7 +263,7 @@ def _bulk_edits(
     rejected: list[Rejection] = []
     seen: set[str] = set()
     known = set(GivenInterest.model_fields)
-    for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
+    for index, row in enumerate(rows if isinstance(rows, list) else [rows]):
         try:
             if not isinstance(row, dict) or "id" not in row:
                 raise UsageError(
@@ -274,7 +278,7 @@ def _bulk_edits(
             seen.add(edit.name)
             edits.append(edit)
         except RangecastError as error:
-            rejected.append(Rejection.of(place, error))
+            rejected.append(Rejection.of(index, error))
     return edits, rejected
 
 
@@ -289,8 +293,8 @@ def _board(request: Request, name: str, scope: str) -> tuple[Caller, Core, Board
 
 
 def _core(request: Request) -> Core:
-    found: Core = request.app.state.core
-    return found
+    core: Core = request.app.state.core
+    return core
 
 
 def _index(core: Core, entry: BoardEntry) -> BoardIndex:

@@ -52,9 +52,9 @@ class BulkEdits(NamedTuple):
     def _without(self, places: set[int]) -> BulkEdits:
         """Return it without the edits at some places."""
         kept = [at for at in range(len(self.edits)) if at not in places]
-        given = [self.given[at] for at in kept] if self.given else self.given
+        definitions = [self.given[at] for at in kept] if self.given else self.given
         edits, rows = [self.edits[at] for at in kept], [self.places[at] for at in kept]
-        return BulkEdits(edits, rows, given, self.rejected)
+        return BulkEdits(edits, rows, definitions, self.rejected)
 
 
 class Rejection(NamedTuple):
@@ -94,11 +94,11 @@ async def bulk(
         raise RequestError(422, "of many subscriptions, If-Match is * or left out")
     kind = _content_type(request)
     body = await read_body(request)
-    found, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body)
-    edits = found.edits
+    checked, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body)
+    edits = checked.edits
     if consumer:
         edits = [edit if edit.consumer else replace(edit, consumer=consumer) for edit in edits]
-    subscriptions: list[PutSubscription] = [] if strict and found.rejected else edits
+    subscriptions: list[PutSubscription] = [] if strict and checked.rejected else edits
     seq, outcome = 0, Outcome()
     if subscriptions:
 
@@ -108,7 +108,7 @@ async def bulk(
         seq = await subscribed(
             core.registry, subscriptions, submit, create_consumer=create_consumer
         )
-    return bulk_answer(core, found.rejected, len(subscriptions), seq, outcome)
+    return bulk_answer(core, checked.rejected, len(subscriptions), seq, outcome)
 
 
 @router.patch("/{space}/subscriptions:bulk")
@@ -123,18 +123,20 @@ async def patch_bulk(
     entry = core.registry.space(caller.tenant, space)
     kind = _content_type(request)
     body = await read_body(request)
-    found, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body, is_patch=True)
-    edits = found.edits
+    checked, read = await asyncio.to_thread(
+        _checked, core, caller, entry, kind, body, is_patch=True
+    )
+    edits = checked.edits
     if consumer:
         edits = [edit if edit.consumer else replace(edit, consumer=consumer) for edit in edits]
-    subscriptions: list[PutSubscription] = [] if strict and found.rejected else edits
+    subscriptions: list[PutSubscription] = [] if strict and checked.rejected else edits
 
     async def submit() -> int:
-        whole, marks = merged_many(core.registry, space, subscriptions, found.given)
+        whole, marks = merged_many(core.registry, space, subscriptions, checked.given)
         return await result_of(core.subscribe_many(whole, read, marks))
 
     seq = await unless_changed(submit) if subscriptions else 0
-    return bulk_answer(core, found.rejected, len(subscriptions), seq, Outcome())
+    return bulk_answer(core, checked.rejected, len(subscriptions), seq, Outcome())
 
 
 def bulk_answer(
@@ -167,21 +169,21 @@ def _checked(
             reason = f"the row {why}\n  given: {text[:200]}"
             broken.append(Rejection(row, reason, RejectedRowError.code))
 
-        found = _edits_of_batches(caller, entry, core.clock, batches_of_body(kind, body, note))
-        found = found._replace(rejected=found.rejected + broken)
+        checked = _edits_of_batches(caller, entry, core.clock, batches_of_body(kind, body, note))
+        checked = checked._replace(rejected=checked.rejected + broken)
     else:
-        found = _edits_of_json(caller, entry, core.clock, body, is_patch=is_patch)
-    found = _each_once(found)
+        checked = _edits_of_json(caller, entry, core.clock, body, is_patch=is_patch)
+    checked = _each_once(checked)
     space = TentativeSpace(entry.space)
-    texts = [edit.filter for edit in found.edits]
+    texts = [edit.filter for edit in checked.edits]
     boxes, wrong = core.quotas.read_many(caller.tenant, texts, space)
     read: Read = boxes
     if wrong:
-        more = [Rejection.of(found.places[at], why) for at, why in wrong.items()]
-        found = found._replace(rejected=found.rejected + more)._without(set(wrong))
+        more = [Rejection.of(checked.places[at], why) for at, why in wrong.items()]
+        checked = checked._replace(rejected=checked.rejected + more)._without(set(wrong))
         if space.has_news:  # some may be of the rejected ones: numbers are given without
             read = None
-    return found._replace(rejected=sorted(found.rejected)), read
+    return checked._replace(rejected=sorted(checked.rejected)), read
 
 
 def _each_once(bulk_edits: BulkEdits) -> BulkEdits:
@@ -265,15 +267,15 @@ def _edits_of_json(
         ]
         return BulkEdits(edits, range(len(edits)), [], [])
     edits = []
-    found = rows_of_body(body)
-    found = found if isinstance(found, list) else [found]
+    items = rows_of_body(body)
+    items = items if isinstance(items, list) else [items]
     wide = set(SubscriptionColumns(entry.space).wide)
-    if any(isinstance(row, dict) and not wide.isdisjoint(row) for row in found):
-        return _edits_of_batches(caller, entry, clock, iter(batches_of(found, "subscriptions")))
+    if any(isinstance(row, dict) and not wide.isdisjoint(row) for row in items):
+        return _edits_of_batches(caller, entry, clock, iter(batches_of(items, "subscriptions")))
     places: list[int] = []
-    given: list[Mapping[str, Any]] = []
+    definitions: list[Mapping[str, Any]] = []
     rejected: list[Rejection] = []
-    for place, row in enumerate(found):
+    for index, row in enumerate(items):
         try:
             if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
                 raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
@@ -281,11 +283,11 @@ def _edits_of_json(
                 known = ", ".join(sorted(_KNOWN))
                 raise FilterError(f"unknown field {min(strange)!r}; there is: {known}")
             edits.append(edit_of(caller, entry, str(as_id(row.get("id", ""))), row, clock))
-            places.append(place)
-            given.append(row)
+            places.append(index)
+            definitions.append(row)
         except RangecastError as error:
-            rejected.append(Rejection.of(place, error))
-    return BulkEdits(edits, places, given, rejected)
+            rejected.append(Rejection.of(index, error))
+    return BulkEdits(edits, places, definitions, rejected)
 
 
 def _edits_of_batches(
@@ -295,7 +297,7 @@ def _edits_of_batches(
     space, bad = TentativeSpace(entry.space), CollectedRows()
     edits: list[PutSubscription] = []
     places: list[int] = []
-    given: list[Mapping[str, Any]] = []
+    definitions: list[Mapping[str, Any]] = []
     rejected: list[Rejection] = []
     for batch in batches:
         for subscription_row in subscription_rows(batch, space, bad, "subscriptions"):
@@ -303,10 +305,10 @@ def _edits_of_batches(
             try:
                 edits.append(edit_of(caller, entry, str(subscription_row.id), values, clock))
                 places.append(subscription_row.row)
-                given.append(values)
+                definitions.append(values)
             except RangecastError as error:
                 rejected.append(Rejection.of(subscription_row.row, error))
     for row, _ in bad.kept:
         text = f"{row.column!r}: {row.reason}\n  given: {row.value}\n  hint: {row.remedy}"
         rejected.append(Rejection(row.row or 0, text, RejectedRowError.code))
-    return BulkEdits(edits, places, given, rejected)
+    return BulkEdits(edits, places, definitions, rejected)

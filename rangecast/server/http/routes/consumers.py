@@ -80,35 +80,35 @@ async def get_consumer(request: Request, name: str) -> Any:
 
 
 @router.put("/{name}")
-async def put_consumer(request: Request, name: str, given: Given) -> Any:
+async def put_consumer(request: Request, name: str, definition: Given) -> Any:
     """Create a consumer, or change its options."""
     caller, core = allowed(request, "subscribe"), _core(request)
-    start = -1 if given.start_at == "now" else _seq(core, given.start_at)
+    start = -1 if definition.start_at == "now" else _seq(core, definition.start_at)
     old = core.registry.consumers.get((caller.tenant, name))
     if old is not None:
         not_linked(old)
         start = -1  # it stays where it is; `seek` moves it
-    if bool(given.space) == bool(given.board):
+    if bool(definition.space) == bool(definition.board):
         raise RequestError(422, "a consumer is of a space or of a board: give one of them")
-    if given.board and (given.max_per_event or given.max_per_second):
+    if definition.board and (definition.max_per_event or definition.max_per_second):
         raise RequestError(422, "'max_per_event' and 'max_per_second' are for consumers of a space")
     deliveries: Deliveries = request.app.state.deliveries
-    caller.require_scope(deliveries.scope(given.delivery))
-    delivery, news = deliveries.checked(given.delivery, old)
+    caller.require_scope(deliveries.scope(definition.delivery))
+    delivery, news = deliveries.checked(definition.delivery, old)
     edit = PutConsumer(
         caller.tenant,
         name,
-        given.space,
+        definition.space,
         delivery,
-        given.on_gap,
+        definition.on_gap,
         start,
-        max_per_event=given.max_per_event,
-        board=given.board,
-        max_per_second=given.max_per_second,
+        max_per_event=definition.max_per_event,
+        board=definition.board,
+        max_per_second=definition.max_per_second,
     )
-    before = given.max_per_second if old is None else old.max_per_second
+    before = definition.max_per_second if old is None else old.max_per_second
     await result_of(core.edit(edit))
-    if old is not None and before != given.max_per_second:
+    if old is not None and before != definition.max_per_second:
         core.hub.move(old)  # another reader takes over
     answer = _shown(request, core.registry.consumer(caller.tenant, name))
     answer["delivery"] = answer["delivery"] | news
@@ -144,16 +144,16 @@ async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKE
 
 
 @router.post("/{name}/ack")
-async def acknowledge(request: Request, name: str, given: Position) -> Any:
+async def acknowledge(request: Request, name: str, body: Position) -> Any:
     """Acknowledge all messages up to a position: they are not delivered again."""
     caller, core = allowed(request, "subscribe"), _core(request)
     consumer = not_linked(core.registry.consumer(caller.tenant, name))
-    core.acknowledge(consumer, _seq(core, given.position))
+    core.acknowledge(consumer, _seq(core, body.position))
     return {"position": position(core.epoch, consumer.cursor)}
 
 
 @router.post("/{name}/seek")
-async def seek(request: Request, name: str, given: Seek) -> Any:
+async def seek(request: Request, name: str, body: Seek) -> Any:
     """Move a consumer: to 'start', 'now' or a position, back or forth.
 
     Events before now are matched with the historical subscriptions, those that lived then, or
@@ -161,8 +161,8 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
     """
     caller, core = allowed(request, "subscribe"), _core(request)
     consumer = not_linked(core.registry.consumer(caller.tenant, name))
-    start = core.pipeline.durable if given.position == "now" else _seq(core, given.position)
-    is_current = given.subscriptions == "current"
+    start = core.pipeline.durable if body.position == "now" else _seq(core, body.position)
+    is_current = body.subscriptions == "current"
     if is_current and isinstance(consumer.source, BoardEntry):
         raise RequestError(422, "'subscriptions' is for consumers of a space")
     edit = msgspec.structs.replace(consumer.as_put(), start=start, current_subscriptions=is_current)
@@ -243,8 +243,8 @@ def _seq(core: Core, text: str) -> int:
 
 
 def _core(request: Request) -> Core:
-    found: Core = request.app.state.core
-    return found
+    core: Core = request.app.state.core
+    return core
 
 
 def not_linked(consumer: Consumer) -> Consumer:

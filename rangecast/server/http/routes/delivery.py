@@ -33,12 +33,12 @@ async def list_dead(request: Request, name: str, after: str = "", limit: int = 1
     return {
         "items": [
             {
-                "position": position(epoch, one),
-                "reason": consumer.dead_letters[one].reason,
-                "at": consumer.dead_letters[one].at / 1e6,
-                "is_kept": one >= core.log.first,
+                "position": position(epoch, letter),
+                "reason": consumer.dead_letters[letter].reason,
+                "at": consumer.dead_letters[letter].at / 1e6,
+                "is_kept": letter >= core.log.first,
             }
-            for one in page
+            for letter in page
         ],
         "next": position(epoch, page[-1]) if len(wanted) > len(page) else None,
         "count": len(consumer.dead_letters),
@@ -74,8 +74,8 @@ async def redrive(request: Request, name: str) -> Any:
         await result_of(core.edit(edit))
     epoch = core.epoch
     return {
-        "delivered": [position(epoch, one) for one in delivered],
-        "gone": [position(epoch, one) for one in gone],
+        "delivered": [position(epoch, letter) for letter in delivered],
+        "gone": [position(epoch, letter) for letter in gone],
         "left": len(consumer.dead_letters),
         "error": error or None,
     }

@@ -123,7 +123,7 @@ async def _asked(
         lines, form = lines_of(headers, body)
         index = core.indexes[entry.number]
         known, tracked = index.engine.space, track_columns(entry.track)
-        given, rejected = encoded(
+        events, rejected = encoded(
             lines, known, ignore_unknown=ignore_unknown, form=form, tracked=tracked
         )
         wrong = [
@@ -134,7 +134,7 @@ async def _asked(
             }
             for row, reason in rejected
         ]
-        points = given.points_in(index.engine.space)
+        points = events.points_in(index.engine.space)
         if k is None:
             return _encode({"matches": _matches(index, points), "rejected": wrong})
         if k * len(points) > MAX_PAIRS:
@@ -150,18 +150,18 @@ async def _asked(
 
 def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
     """Return the ids of the subscriptions that match each event; reject events with too many."""
-    found: list[list[Id]] = []
+    matches: list[list[Id]] = []
     pairs, step = 0, 16
-    while len(found) < len(points):
-        some = points[len(found) : len(found) + step]
+    while len(matches) < len(points):
+        some = points[len(matches) : len(matches) + step]
         matched = index.match(some)
         pairs += len(matched.numbers)
         if pairs > MAX_PAIRS:
-            raise _too_many(f"the first {len(found) + len(some):,} events have {pairs:,}")
-        found += ids_by_event(matched, index, 0, len(some))
+            raise _too_many(f"the first {len(matches) + len(some):,} events have {pairs:,}")
+        matches += ids_by_event(matched, index, 0, len(some))
         if len(matched.numbers) < MAX_PAIRS // 16:  # nor are the next ones likely to have many
             step *= 4
-    return found
+    return matches
 
 
 def _too_many(text: str) -> RequestError:
@@ -196,8 +196,8 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
                         some = texts[skip : skip + left]
                         left -= len(some)
                         yield b"".join(
-                            b'%s%d","event":%s}\n' % (prefix, unit.first + skip + place, text)
-                            for place, text in enumerate(some)
+                            b'%s%d","event":%s}\n' % (prefix, unit.first + skip + index, text)
+                            for index, text in enumerate(some)
                         )
                 at = max(at, unit.last)
             if not units:
@@ -207,8 +207,8 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
         try:
             yield from lines()
         except RangecastError as error:  # the status of the answer is sent
-            said = {"status": status_of(error), "detail": str(error)}
-            yield _encode({"error": said}) + b"\n"
+            problem = {"status": status_of(error), "detail": str(error)}
+            yield _encode({"error": problem}) + b"\n"
 
     return StreamingResponse(told(), media_type="application/x-ndjson")
 

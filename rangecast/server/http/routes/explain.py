@@ -131,9 +131,9 @@ async def list_shapes(
     check_integer("limit", limit, 1, 10_000)
     index, passing = core.indexes[entry.number], _passing(core, entry)
     first = arrival_after(after)
-    found = await asyncio.to_thread(shapes_of, index, place, passing, first, limit)
-    found["tiles"] = request.app.state.map_tiles
-    return Response(msgspec.json.encode(found), media_type="application/geo+json")
+    shapes = await asyncio.to_thread(shapes_of, index, place, passing, first, limit)
+    shapes["tiles"] = request.app.state.map_tiles
+    return Response(msgspec.json.encode(shapes), media_type="application/geo+json")
 
 
 def _passing(core: Core, entry: SpaceEntry) -> set[int]:

@@ -46,7 +46,9 @@ class Given(BaseModel):
 
 
 @router.patch("/{space}/subscriptions/{name:path}")
-async def patch_subscription(request: Request, space: str, name: str, given: Given) -> Response:
+async def patch_subscription(
+    request: Request, space: str, name: str, definition: Given
+) -> Response:
     """Change the given fields of a subscription: its filter, score, weights, consumer, ttl or
     track.
 
@@ -55,10 +57,10 @@ async def patch_subscription(request: Request, space: str, name: str, given: Giv
     caller = allowed(request, "subscribe")
     core: Core = request.app.state.core
     entry = core.registry.space(caller.tenant, space)
-    values, if_match = given.model_dump(), condition(request)
+    values, if_match = definition.model_dump(), condition(request)
     if if_match == ONLY_NEW:
         raise RequestError(422, "to change a subscription, it must exist: leave out If-None-Match")
-    edit = edit_of(caller, entry, name, values | {"filter": given.filter or ""}, core.clock)
+    edit = edit_of(caller, entry, name, values | {"filter": definition.filter or ""}, core.clock)
     made: list[PutSubscription] = []
 
     async def submit() -> int:
@@ -87,21 +89,21 @@ def merged_many(
     registry: Registry,
     space: str,
     edits: Sequence[PutSubscription],
-    given: Sequence[Mapping[str, Any]],
+    definitions: Sequence[Mapping[str, Any]],
 ) -> tuple[list[PutSubscription], list[str]]:
     """Return whole edits, and the ETag that each is based on; reject an unknown id."""
     versions = [registry.subscription(one.tenant, space, one.name) for one in edits]
-    rows = zip(versions, edits, given, strict=True)
+    rows = zip(versions, edits, definitions, strict=True)
     whole = [merged(registry, version, edit, values) for version, edit, values in rows]
     return whole, [etag(version.born) for version in versions]
 
 
 def merged(
-    registry: Registry, version: Version, edit: PutSubscription, given: Mapping[str, Any]
+    registry: Registry, version: Version, edit: PutSubscription, definition: Mapping[str, Any]
 ) -> PutSubscription:
     """Return the edit that makes of a subscription what is given, and leaves the rest."""
     owner = registry.owner(version)
-    has = {name for name, value in given.items() if value is not None}
+    has = {name for name, value in definition.items() if value is not None}
     return replace(
         edit,
         filter=edit.filter if "filter" in has else version.filter,

@@ -51,25 +51,25 @@ async def delete(request: Request, space: str) -> Any:
     core: Core = request.app.state.core
     names = list(dict.fromkeys(await names_of(request)))
     core.registry.space(caller.tenant, space)
-    place = None
+    seen_at = None
     if names:
         edits = [DeleteSubscription(caller.tenant, name, space) for name in names]
         seq = await result_of(core.edit(*edits))
-        place = position(core.epoch, seq + len(names) - 1)
-    return {"deleted": len(names), "position": place}
+        seen_at = position(core.epoch, seq + len(names) - 1)
+    return {"deleted": len(names), "position": seen_at}
 
 
 async def names_of(request: Request) -> list[str]:
     """Return the ids of a body, as texts."""
     body = await read_body(request)
     try:
-        given = await off_loop(len(body), decode, body, _ids)
+        ids = await off_loop(len(body), decode, body, _ids)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(422, f'give {{"ids": ["an id", ...]}}: {error}') from None
-    if len(given.ids) > MAX_IDS:
+    if len(ids.ids) > MAX_IDS:
         raise RequestError(
             413,
-            f"a request has at most {MAX_IDS:,} ids; given: {len(given.ids):,}\n"
+            f"a request has at most {MAX_IDS:,} ids; given: {len(ids.ids):,}\n"
             "  hint: send several requests",
         )
-    return [str(as_id(id_)) for id_ in given.ids]
+    return [str(as_id(id_)) for id_ in ids.ids]

@@ -72,12 +72,12 @@ async def list_spaces(request: Request) -> Any:
 async def get_space(request: Request, space: str) -> Response:
     """Return a space: its attributes, as JSON or (Accept: application/toml) as TOML."""
     caller = allowed(request, "read")
-    found = _registry(request).space(caller.tenant, space)
+    entry = _registry(request).space(caller.tenant, space)
     if "toml" in request.headers.get("accept", ""):
-        return PlainTextResponse(found.space.to_toml(), media_type="application/toml")
-    tracks = _core(request).tracks.spaces.get(found.number)
+        return PlainTextResponse(entry.space.to_toml(), media_type="application/toml")
+    tracks = _core(request).tracks.spaces.get(entry.number)
     tracked = {} if tracks is None else {"tracked": tracks.status()}
-    return JSONResponse(_shown_space(found) | tracked)
+    return JSONResponse(_shown_space(entry) | tracked)
 
 
 @router.put("/{space}")
@@ -134,16 +134,24 @@ async def list_subscriptions(
     def work() -> bytes:
         # A subscription that is replaced keeps its number, and its place in the dict.
         tails = {consumer.number for consumer in list(consumers.values()) if consumer.is_session}
-        wanted = [one for one in list(entry.live.values()) if one.consumer not in tails]
+        wanted = [
+            subscription
+            for subscription in list(entry.live.values())
+            if subscription.consumer not in tails
+        ]
         count = len(wanted)
-        wanted = [one for one in wanted if one.number >= first]
+        wanted = [subscription for subscription in wanted if subscription.number >= first]
         if number is not None:
-            wanted = [one for one in wanted if one.consumer == number]
+            wanted = [subscription for subscription in wanted if subscription.consumer == number]
         if text:
-            wanted = [one for one in wanted if text in f"{one.name}\n{one.filter}".casefold()]
+            wanted = [
+                subscription
+                for subscription in wanted
+                if text in f"{subscription.name}\n{subscription.filter}".casefold()
+            ]
         page = wanted[:limit]
         more = str(page[-1].number) if len(wanted) > limit else None
-        items = [shown(request, one) for one in page]
+        items = [shown(request, subscription) for subscription in page]
         return msgspec.json.encode({"items": items, "next": more, "count": count})
 
     consumers = _registry(request).consumers
@@ -186,7 +194,7 @@ async def put_subscription(
     request: Request,
     space: str,
     name: str,
-    given: Given,
+    definition: Given,
     wait: str = "",
     create_consumer: bool = False,
 ) -> Response:
@@ -199,7 +207,7 @@ async def put_subscription(
     """
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
-    edit = edit_of(caller, entry, name, given.model_dump(), _core(request).clock)
+    edit = edit_of(caller, entry, name, definition.model_dump(), _core(request).clock)
     if_match, outcome = condition(request), Outcome()
 
     def submit(consumers: list[PutConsumer]) -> Future[int]:
@@ -214,8 +222,8 @@ async def put_subscription(
 
 def shown_put(core: Core, edit: PutSubscription, seq: int, outcome: Outcome) -> dict[str, Any]:
     """Return the answer to a subscription that was made or replaced by the edit of this seq."""
-    place = position(core.epoch, seq)
-    return {"id": edit.id, "position": place, "created": bool(outcome.inserted)}
+    seen_at = position(core.epoch, seq)
+    return {"id": edit.id, "position": seen_at, "created": bool(outcome.inserted)}
 
 
 def etag(seq: int) -> str:
@@ -238,45 +246,45 @@ async def preview(request: Request, space: str) -> Any:
     caller = allowed(request, "read")
     entry = _registry(request).space(caller.tenant, space)
     body = await read_body(request, MAX_BYTES)
-    given = await off_loop(len(body), rows_of_body, body)
-    if not isinstance(given, dict) or not isinstance(given.get("filter"), str):
+    rows = await off_loop(len(body), rows_of_body, body)
+    if not isinstance(rows, dict) or not isinstance(rows.get("filter"), str):
         raise RequestError(422, 'give a JSON object {"filter": "..."}')
     from rangecast.server.explain import preview_filter
 
     core = _core(request)
     parse = partial(core.quotas.parsed, caller.tenant)
     return await asyncio.to_thread(
-        preview_filter, core.log, core.epoch, entry, given["filter"], parse
+        preview_filter, core.log, core.epoch, entry, rows["filter"], parse
     )
 
 
 def edit_of(
-    caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any], clock: Clock
+    caller: Caller, entry: SpaceEntry, name: str, definition: dict[str, Any], clock: Clock
 ) -> PutSubscription:
     """Return the edit that makes a subscription, after a check of all but its filter."""
-    is_integer = is_integer_id(name, given.get("id"))
-    weights = given.get("weights") or {}
+    is_integer = is_integer_id(name, definition.get("id"))
+    weights = definition.get("weights") or {}
     if not isinstance(weights, dict):
         raise RequestError(422, "weights are an object: attribute to weight")
     if weights:
         weights_of(entry.space, weights, None)
-    consumer = given.get("consumer") or ""
+    consumer = definition.get("consumer") or ""
     if not isinstance(consumer, str):
         raise RequestError(422, f"a consumer is given by its name; given: {consumer!r}")
-    ttl = given.get("ttl")
+    ttl = definition.get("ttl")
     if ttl is not None and (not isinstance(ttl, int | float) or not 0 < ttl < 1e9):
         raise RequestError(422, f"ttl is a number of seconds; given: {ttl!r}")
     return PutSubscription(
         caller.tenant,
         name,
         entry.name,
-        given["filter"],
+        definition["filter"],
         consumer,
-        score_of(given.get("score") or 0.0),
+        score_of(definition.get("score") or 0.0),
         {one: float(weight) for one, weight in weights.items()},
         0 if ttl is None else clock.now() + int(ttl * 1e6),
         is_integer,
-        _track_of(given.get("track"), entry),
+        _track_of(definition.get("track"), entry),
     )
 
 
@@ -289,17 +297,17 @@ def _track_of(track: Any, entry: SpaceEntry) -> dict[str, Any] | None:
     return track
 
 
-def is_integer_id(name: str, given: Any, noun: str = "subscription") -> bool:
+def is_integer_id(name: str, value: Any, noun: str = "subscription") -> bool:
     """Return whether an id was given as an integer; reject one that isn't that of the path."""
     as_id(name, noun)
-    if given is None:
+    if value is None:
         return False
-    if str(as_id(given, noun)) != name:
+    if str(as_id(value, noun)) != name:
         raise UsageError(
-            f"the id in the body isn't that of the path\n  given: {given!r} and {name!r}\n"
+            f"the id in the body isn't that of the path\n  given: {value!r} and {name!r}\n"
             "  hint: leave it out, or give the same"
         )
-    return isinstance(given, int)
+    return isinstance(value, int)
 
 
 async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
@@ -328,8 +336,8 @@ async def _edited(request: Request, edit: Any, if_match: str | None = None) -> i
 
 
 def _core(request: Request) -> Core:
-    found: Core = request.app.state.core
-    return found
+    core: Core = request.app.state.core
+    return core
 
 
 def _registry(request: Request) -> Any:

@@ -24,10 +24,10 @@ async def list_transitions(request: Request, space: str, limit: int = RECENT) ->
     core: Core = request.app.state.core
     entry = core.registry.space(caller.tenant, space)
     tracks = core.tracks.spaces.get(entry.number)
-    found = [] if tracks is None else list(tracks.recent)[: -max(1, limit) - 1 : -1]
+    transitions = [] if tracks is None else list(tracks.recent)[: -max(1, limit) - 1 : -1]
     items = [
         {"position": position(core.epoch, seq), "subscription": derived.subscription}
         | derived.fields()
-        for seq, derived in found
+        for seq, derived in transitions
     ]
     return {"items": items}

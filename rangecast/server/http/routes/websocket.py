@@ -166,8 +166,8 @@ class Session:
                 self._check(self._grant)
             status = status_of(error)
             code = error.code or code_of_status(status)
-            said = {"type": "error", "ref": ref, "status": status, "code": code}
-            await self._send(said | {"detail": str(error)})
+            frame_ = {"type": "error", "ref": ref, "status": status, "code": code}
+            await self._send(frame_ | {"detail": str(error)})
         except (WebSocketDisconnect, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -236,8 +236,8 @@ class Session:
         caller, core = self._may("subscribe"), self._core
         entry = core.registry.space(caller.tenant, _text(frame, "space"))
         name = f"session-{secrets.token_hex(8)}"
-        given = {**frame, "filter": _text(frame, "filter"), "id": None}
-        wanted = edit_of(caller, entry, name, given, core.clock)
+        definition = {**frame, "filter": _text(frame, "filter"), "id": None}
+        wanted = edit_of(caller, entry, name, definition, core.clock)
         wanted = msgspec.structs.replace(wanted, consumer=name)
         made = PutConsumer(caller.tenant, name, entry.name, SESSION)
         own = caller.tenant, name
@@ -262,8 +262,8 @@ class Session:
         if name in self._sending:
             raise RequestError(409, f"{name!r} is attached already on this connection")
         listener = self._core.hub.open(consumer, after, gap)
-        place = position(self._core.epoch, listener.sent)
-        await self._send({"type": "attached", "consumer": name, "position": place})
+        seen_at = position(self._core.epoch, listener.sent)
+        await self._send({"type": "attached", "consumer": name, "position": seen_at})
         task = asyncio.create_task(self._messages(name, listener, is_batched=is_batched))
         self._sending[name] = listener, task
 
@@ -279,22 +279,22 @@ class Session:
                 if batch.gap is not None:
                     gap = b'{"type":"gap",' + mine
                     await self._send_bytes(gap + batch.gap.json(lineage.epoch)[1:])
-                place = 0
-                while place < len(batch.messages):
+                begin = 0
+                while begin < len(batch.messages):
                     await self._has_credit.wait()  # given or used up since they were taken
                     limit = (self._credit or TAKEN) if is_batched else 1
-                    some = _sized(batch.messages[place : place + limit])
-                    said = b",".join(lineage.shown(some))
+                    some = _sized(batch.messages[begin : begin + limit])
+                    text = b",".join(lineage.shown(some))
                     if is_batched:
-                        said = b'{"type":"batch","item_type":"%s",%s"messages":[%s]}' % (
+                        text = b'{"type":"batch","item_type":"%s",%s"messages":[%s]}' % (
                             kind,
                             mine,
-                            said,
+                            text,
                         )
                     else:
-                        said = b'{"type":"%s",%s%s' % (kind, mine, said[1:])
-                    await self._send_bytes(said)
-                    place += len(some)
+                        text = b'{"type":"%s",%s%s' % (kind, mine, text[1:])
+                    await self._send_bytes(text)
+                    begin += len(some)
                     if self._credit is not None:
                         self._credit -= len(some)
                         if self._credit <= 0:
@@ -362,10 +362,10 @@ class Session:
         core.acknowledge(consumer, core.seq_of(_text(frame, "position")))
 
     async def _give_credit(self, frame: dict[str, Any]) -> None:
-        given = frame.get("messages")
-        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        credit = frame.get("messages")
+        if not isinstance(credit, int) or isinstance(credit, bool) or credit < 1:
             raise RequestError(422, "'messages' is how many more may come: a whole number")
-        self._credit = max(self._credit or 0, 0) + given
+        self._credit = max(self._credit or 0, 0) + credit
         self._has_credit.set()
 
     async def _heartbeat(self, _frame: dict[str, Any]) -> dict[str, Any]:
@@ -402,10 +402,10 @@ _HANDLERS: dict[str, Any] = {
 def _sized(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the first messages, as many as make a frame of moderate size; at least one."""
     size = 0
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         size += message.size
-        if size > FRAME and place:
-            return messages[:place]
+        if size > FRAME and index:
+            return messages[:index]
     return messages
 
 
