@@ -54,3 +54,9 @@ def offsets_of(counts: npt.ArrayLike) -> I64:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def ranges_of(first: I64, counts: I64) -> I64:
+    """Return all numbers of some ranges, one after the other: `counts` of them from `first` on."""
+    before = np.cumsum(counts) - counts
+    return np.asarray(np.repeat(first - before, counts) + np.arange(counts.sum()), np.int64)

@@ -144,9 +144,3 @@ class Sample:
             chosen.append(others[best])
             left &= self.surviving[others[best]]
         return tuple(chosen)
-
-
-def ranges_of(first: I64, counts: I64) -> I64:
-    """Return all numbers of some ranges, one after the other: `counts` of them from `first` on."""
-    before = np.cumsum(counts) - counts
-    return np.asarray(np.repeat(first - before, counts) + np.arange(counts.sum()), np.int64)

@@ -39,7 +39,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, U16, Bool
+from rangecast.kernels.arrays import F64, I32, I64, U16, Bool, ranges_of
 from rangecast.kernels.bits import ZERO, lowest_bit
 from rangecast.kernels.bundle import Bundle, opened, pointer, table_size
 from rangecast.kernels.grid import cell_of
@@ -49,7 +49,6 @@ from rangecast.match.candidates import (
     earlier_boxes,
     held_before,
     holds,
-    ranges_of,
     stand_alone,
 )
 from rangecast.match.cells.filing import Filed, file, mark

@@ -20,12 +20,12 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, U8, U64
+from rangecast.kernels.arrays import F64, I32, I64, U8, U64, ranges_of
 from rangecast.kernels.bits import PADDING, bits_set
 from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
 from rangecast.kernels.jit import jit
-from rangecast.match.candidates import earlier_boxes, ranges_of
+from rangecast.match.candidates import earlier_boxes
 from rangecast.model.boxes import Boxes, frozen
 
 _OWN_RUN = 8

@@ -63,6 +63,8 @@ class LiveView(Generic[MatchIndex, RankPart]):
     parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
     verifier: Verifier | None = None
     """Of a space with places: their words are verified on what the structures find."""
+    lineage: int = 0
+    """Number of rebuilds before it: after each, rows have other numbers."""
     recent: list[Any] = field(default_factory=list, init=False)
     """The newest rows as matching compares them, once an answer needed them."""
     living: list[tuple[MatchIndex, ...]] = field(default_factory=list, init=False)

@@ -1,0 +1,276 @@
+"""The boxes of a set in a device's memory. They have no order but that of rows: an edit is a write.
+
+A box is filed under some of the attributes that it mentions, its lanes (`cuda/prelude.cu`), and has
+all of its terms beside, for what codes leave in doubt. New boxes are coded behind the last one; of
+a box that dies one word is spoilt, so that no event meets it. When the arrays are full, or edges
+were made for far fewer boxes, the set is laid out anew.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.device.edges import (
+    Edges,
+    KeyPlan,
+    cells_between,
+    distinct_edges,
+    edges_of,
+    key_plan,
+)
+from rangecast.device.runtime import DeviceArray, Runtime, upload
+from rangecast.device.source import EVENTS, MAX_FILED, Shape, shape_for
+from rangecast.kernels.arrays import F64, I32, I64, U8, U16, grown, offsets_of, ranges_of
+from rangecast.model.sets.rowstore import RowArrays
+
+_SAMPLE = 200_000
+"""Boxes whose bounds make the edges."""
+_MOST_LANES = 8
+_FITTING = 0.9
+"""The share of boxes whose mentions all have a lane."""
+_SPARE, _MOST_TERMS = 255, 254
+_THREADS = 256
+_GROWTH = 2
+"""Factor by which a set outgrows its edges."""
+_LEAST_ROOM = 4096
+
+
+class Terms(NamedTuple):
+    """Boxes by what they mention; those of a row lie together, rows ascend."""
+
+    rows: I64
+    """The rows, each once."""
+    boxes: I64
+    """Boxes of each of them."""
+    counts: I64
+    """Terms of each box."""
+    axis: U16
+    lo: F64
+    hi: F64
+
+    @property
+    def owner(self) -> I32:
+        """The row of each box."""
+        return np.repeat(self.rows, self.boxes).astype(np.int32)
+
+
+def terms_of_rows(arrays: RowArrays, rows: I64, free: frozenset[int] = frozenset()) -> Terms:
+    """Return the boxes of some rows, ascending; attributes in `free` aren't compared."""
+    bounds = arrays.bounds.arrays
+    counts = bounds.first_box[rows + 1] - bounds.first_box[rows]
+    whole = len(rows) and rows[-1] - rows[0] == len(rows) - 1
+    if whole:  # slices, not copies
+        boxes = slice(bounds.first_box[rows[0]], bounds.first_box[rows[-1] + 1])
+        per_box = np.diff(bounds.first_term[boxes.start : boxes.stop + 1])
+        terms = slice(bounds.first_term[boxes.start], bounds.first_term[boxes.stop])
+        given = bounds.axis[terms], bounds.lo[terms], bounds.hi[terms]
+    else:
+        some = ranges_of(bounds.first_box[rows], counts)
+        per_box = bounds.first_term[some + 1] - bounds.first_term[some]
+        each = ranges_of(bounds.first_term[some], per_box)
+        given = bounds.axis[each], bounds.lo[each], bounds.hi[each]
+    if free:
+        kept = ~np.isin(given[0], list(free))
+        before = offsets_of(kept)
+        ends = offsets_of(per_box)
+        per_box = before[ends[1:]] - before[ends[:-1]]
+        given = given[0][kept], given[1][kept], given[2][kept]
+    return Terms(rows, counts, per_box, *given)
+
+
+class DeviceBoxes:
+    """Boxes on a device, and the shape of the kernels that search them."""
+
+    def __init__(self, runtime: Runtime, dimensions: int, terms: Terms):
+        self.runtime = runtime
+        self.dimensions = dimensions
+        self.count = 0
+        self.terms = 0
+        self.is_several = False
+        """Whether some row has several boxes."""
+        self.is_plain = True
+        """Whether each box has the number of its row."""
+        self._owner = np.empty(0, np.int32)
+        self._first_of_row = np.empty(0, np.int64)
+        self._count_of_row = np.empty(0, np.int64)
+        self._laid_out = len(terms.counts)
+        self._plan(terms)
+        self._allocate(_GROWTH * len(terms.counts), _GROWTH * len(terms.axis))
+        self.append(terms)
+
+    def _plan(self, terms: Terms) -> None:
+        """Choose lanes, filed attributes and edges."""
+        counts = terms.counts
+        lanes = next(
+            (n for n in (2, 4) if not len(counts) or np.mean(counts <= n) >= _FITTING), _MOST_LANES
+        )
+        step = max(1, len(counts) // _SAMPLE)
+        sampled = np.arange(0, len(counts), step)
+        ends = offsets_of(counts)
+        some = ranges_of(ends[sampled], counts[sampled])
+        axis, lo, hi = terms.axis[some], terms.lo[some], terms.hi[some]
+        mentions = np.bincount(axis, minlength=self.dimensions)
+        mentioned = np.argsort(-mentions, kind="stable")[: max(1, np.count_nonzero(mentions))]
+        bounds = [(lo[axis == j], hi[axis == j]) for j in mentioned[:MAX_FILED]]
+        needed = max(distinct_edges(*each) for each in bounds)
+        self.shape: Shape = shape_for(lanes, len(mentioned), needed, self.runtime.shared_memory)
+        filed = mentioned[: self.shape.filed]
+        self.edges: Edges = edges_of(bounds[: len(filed)], self.shape.table_rows - 3)
+        self._filed_as = np.full(self.dimensions, -1, np.int32)
+        self._filed_as[filed] = np.arange(len(filed))
+        self.kernels = self.runtime.compile(self.shape)
+        self.axis_of = upload(self.runtime, filed, np.int32)
+        self.filed_as = upload(self.runtime, self._filed_as, np.int32)
+        self.tables = tuple(upload(self.runtime, each, each.dtype) for each in self.edges)
+        self._plans: dict[int, tuple[KeyPlan, DeviceArray, DeviceArray]] = {}
+
+    def _allocate(self, boxes: int, terms: int) -> None:
+        empty, lanes = self.runtime.empty, self.shape.lanes
+        self.room = max(boxes, _LEAST_ROOM), max(terms, _LEAST_ROOM)
+        self.rows = empty((self.room[0], lanes), np.uint32)
+        self.finer = empty((self.room[0], lanes), np.uint32)
+        self.axes = empty((self.room[0], (lanes + 3) // 4), np.uint32)
+        self.owner = empty(self.room[0], np.int32)
+        self.first_term = self.runtime.zeros(self.room[0] + 1, np.uint32)
+        self.axis = empty(self.room[1], np.uint16)
+        self.lo, self.hi = empty(self.room[1], np.float64), empty(self.room[1], np.float64)
+        self.scores: DeviceArray = None
+        self.arrivals: DeviceArray = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes on the device."""
+        arrays = (self.rows, self.finer, self.axes, self.owner, self.first_term)
+        ranks = [each for each in (self.scores, self.arrivals) if each is not None]
+        given = (*arrays, self.axis, self.lo, self.hi, *self.tables, *ranks)
+        return sum(int(array.nbytes) for array in given)
+
+    def has_room(self, terms: Terms) -> bool:
+        """Whether these can be appended; otherwise the set is better laid out anew."""
+        boxes = self.count + len(terms.counts)
+        return (
+            boxes <= self.room[0]
+            and self.terms + len(terms.axis) <= self.room[1]
+            and boxes <= max(_GROWTH * self._laid_out, _LEAST_ROOM)
+            and not (len(terms.axis) and int(terms.axis.max()) >= self.dimensions)
+        )
+
+    def append(self, terms: Terms) -> None:
+        """Put boxes behind the last one, on the current stream."""
+        boxes, first = len(terms.counts), self.count
+        if not boxes:
+            return
+        copy_in, owner = self.runtime.copy_in, terms.owner
+        new = slice(first, first + boxes)
+        new_terms = slice(self.terms, self.terms + len(terms.axis))
+        ends = (self.terms + np.cumsum(terms.counts)).astype(np.uint32)
+        copy_in(self.first_term[first + 1 : first + 1 + boxes], ends)
+        copy_in(self.owner[new], owner)
+        if len(terms.axis):
+            for target, given in (
+                (self.axis, terms.axis),
+                (self.lo, terms.lo),
+                (self.hi, terms.hi),
+            ):
+                copy_in(target[new_terms], np.ascontiguousarray(given))
+        lanes = self._lanes_of(terms)
+        self.kernels.launch(
+            "code_boxes",
+            -(-boxes // _THREADS),
+            _THREADS,
+            np.int32(first),
+            np.int32(boxes),
+            None if lanes is None else upload(self.runtime, lanes, np.uint8),
+            *(self.first_term, self.axis, self.lo, self.hi, self.filed_as, *self.tables),
+            np.int32(self.shape.table_rows),
+            *(self.rows, self.finer, self.axes),
+        )
+        self._number(terms, owner)
+        self.count += boxes
+        self.terms += len(terms.axis)
+
+    def _number(self, terms: Terms, owner: I32) -> None:
+        """Remember where the boxes of rows lie."""
+        last = int(terms.rows[-1]) + 1
+        self._owner = grown(self._owner, self.count + len(owner))
+        self._owner[self.count : self.count + len(owner)] = owner
+        self._first_of_row = grown(self._first_of_row, last, fill=-1)
+        self._count_of_row = grown(self._count_of_row, last)
+        self._first_of_row[terms.rows] = self.count + np.cumsum(terms.boxes) - terms.boxes
+        self._count_of_row[terms.rows] = terms.boxes
+        self.is_several = self.is_several or bool((terms.boxes > 1).any())
+        follows = owner[0] == self.count and owner[-1] == self.count + len(owner) - 1
+        self.is_plain = self.is_plain and not self.is_several and bool(follows)
+
+    def _lanes_of(self, terms: Terms) -> U8 | None:
+        """Return which terms of each box are its lanes; `None`: the first ones, all of them."""
+        filed = self._filed_as[terms.axis]
+        lanes = self.shape.lanes
+        if not (terms.counts > lanes).any() and (filed >= 0).all():
+            return None
+        box = np.repeat(np.arange(len(terms.counts)), terms.counts)
+        place = np.arange(len(box)) - np.repeat(
+            np.cumsum(terms.counts) - terms.counts, terms.counts
+        )
+        usable = np.flatnonzero((filed >= 0) & (place < _MOST_TERMS))
+        width = cells_between(
+            self.edges, filed[usable].astype(np.int64), terms.lo[usable], terms.hi[usable]
+        )
+        order = usable[np.lexsort((width, box[usable]))]  # the narrowest of each box first
+        rank = np.arange(len(order)) - np.searchsorted(box[order], box[order])
+        out = np.full((len(terms.counts), lanes), _SPARE, np.uint8)
+        first = rank < lanes
+        out[box[order[first]], rank[first]] = place[order[first]]
+        return out
+
+    def kill(self, rows: I64) -> None:
+        """Spoil the boxes of some rows, on the current stream."""
+        known = rows[rows < len(self._first_of_row)]
+        known = known[self._first_of_row[known] >= 0]
+        dead = ranges_of(self._first_of_row[known], self._count_of_row[known])
+        if len(dead):
+            given = upload(self.runtime, dead, np.uint32)
+            blocks = -(-len(dead) // _THREADS)
+            self.kernels.launch(
+                "kill_boxes", blocks, _THREADS, given, np.int32(len(dead)), self.rows
+            )
+
+    def rank_by(self, scores: F64, arrivals: I64) -> None:
+        """Give each box the score and the arrival of its row, on the current stream."""
+        if self.scores is None:
+            self.scores = self.runtime.empty(self.room[0], np.float64)
+            self.arrivals = self.runtime.empty(self.room[0], np.int64)
+            self._ranked = 0
+        new = slice(self._ranked, self.count)
+        owner = self._owner[new]
+        if len(owner):
+            self.runtime.copy_in(self.scores[new], scores[owner])
+            self.runtime.copy_in(self.arrivals[new], arrivals[owner])
+            self._ranked = self.count
+
+    def key_plan(self, tiles: int) -> tuple[KeyPlan, DeviceArray, DeviceArray]:
+        """Return how a batch is ordered, and the arrays of it on the device."""
+        if tiles not in self._plans:
+            plan = key_plan(self.edges.coarse, tiles)
+            stream = self.runtime.new_stream()
+            with stream:
+                bits = upload(self.runtime, plan.of_attribute, np.int32)
+                places = upload(self.runtime, plan.places, np.int32)
+            stream.synchronize()  # all streams use it from now on
+            self._plans[tiles] = plan, bits, places
+        return self._plans[tiles]
+
+    @property
+    def searched(self) -> tuple[DeviceArray, ...]:
+        """The arrays that every search is given first."""
+        return (
+            *(self.rows, self.finer, self.axes, self.first_term),
+            *(self.axis, self.lo, self.hi, self.owner),
+        )
+
+
+def tiles_of(events: int) -> int:
+    """Return how many tiles some events have."""
+    return -(-events // EVENTS)

@@ -1,0 +1,145 @@
+// From lists to one answer: offsets of events in their own order, and ids, ascending.
+
+// A warp per place of the order: where each part's matches begin among those of its event; how many
+// the event has; the most that one list has.
+//
+//   total    [events + 1], of which the first stays 0: summed up it becomes the offsets
+//   starts   [splits][padded]
+extern "C" __global__ void add_up(const u32* __restrict__ counts, i64 padded, int splits,
+        const int* __restrict__ order, int events, i64* __restrict__ total, int* __restrict__ starts,
+        u32* __restrict__ longest) {
+    const int p = (blockIdx.x * blockDim.x + threadIdx.x) >> 5, lane = threadIdx.x & 31;
+    if (p >= events) return;
+    u32 sum = 0, most = 0;
+    for (int base = 0; base < splits; base += 32) {
+        const int s = base + lane;
+        const u32 count = s < splits ? counts[s * padded + p] : 0, so_far = sum_so_far(count, lane);
+        most = max(most, count);
+        if (s < splits) starts[s * padded + p] = sum + so_far - count;
+        sum += __shfl_sync(FULL, so_far, 31);
+    }
+    most = __reduce_max_sync(FULL, most);
+    if (lane == 0) {
+        total[order[p] + 1] = sum;
+        if (most > *longest) atomicMax(longest, most);
+    }
+}
+
+// One block sums up: each becomes the sum of those up to it. `exclusive`: of those before it.
+template <class T> __device__ __forceinline__ void sum_up(T* values, int count, bool exclusive,
+        T (&sums)[2][32]) {
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
+    T before = 0;
+    for (int base = 0, turn = 0; base < count; base += 1024, ++turn) {
+        const T value = base + tid < count ? values[base + tid] : 0;
+        const T so_far = sum_so_far(value, lane);
+        if (lane == 31) sums[turn & 1][warp] = so_far;
+        __syncthreads();
+        const T of_warp = sums[turn & 1][lane], of_warps = sum_so_far(of_warp, lane);
+        const T mine = before + __shfl_sync(FULL, of_warps - of_warp, warp) + so_far;
+        if (base + tid < count) values[base + tid] = exclusive ? mine - value : mine;
+        before += __shfl_sync(FULL, of_warps, 31);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(1024) sum_offsets(i64* offsets, int count) {
+    __shared__ u64 sums[2][32];
+    sum_up((u64*)offsets, count, false, sums);
+}
+
+extern "C" __global__ void __launch_bounds__(1024) sum_histogram(u32* histogram, int count) {
+    __shared__ u32 sums[2][32];
+    sum_up(histogram, count, true, sums);
+}
+
+// A thread per part and place: where its matches go, now that all are counted.
+extern "C" __global__ void find_places(const int* __restrict__ starts, i64 padded, int splits,
+        const int* __restrict__ order, int events, const i64* __restrict__ offsets,
+        i64* __restrict__ places) {
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const int split = (int)(i / events), p = (int)(i % events);
+    if (split >= splits) return;
+    places[split * padded + p] = offsets[order[p]] + starts[split * padded + p];
+}
+
+#define EXCHANGE(a, b) { const int low_ = min(a, b); b = max(a, b); a = low_; }
+
+// Each lane has four numbers in order: of its own and another lane's, keep the lower or upper half.
+__device__ __forceinline__ void merge_split(int (&v)[4], int other, int lane) {
+    int y[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[i] = __shfl_sync(FULL, v[i], other);
+    if (other != lane) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) v[i] = other > lane ? min(v[i], y[3 - i]) : max(v[i], y[3 - i]);
+        EXCHANGE(v[0], v[2]) EXCHANGE(v[1], v[3]) EXCHANGE(v[0], v[1]) EXCHANGE(v[2], v[3])
+    }
+}
+
+// A warp per list: put the rows of its boxes in order, and where they belong. What is nearly in order
+// goes through a window of 128, four numbers per lane, of which the last 32 stay; again until all are
+// in order. Where the lists lie in `ids` already, it works in place.
+//
+//   limit   ids that there is room for: with more, nothing is written
+extern "C" __global__ void __launch_bounds__(256) sort_lists(const int* lists, int room,
+        const i64* __restrict__ places, const u32* __restrict__ counts,
+        const int* __restrict__ starts, i64 padded, int splits, const int* __restrict__ order,
+        int events, const i64* __restrict__ offsets, const int* __restrict__ owner, int* ids,
+        i64 limit) {
+    __shared__ int4 stages[8][32];
+    const i64 w = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    const int lane = threadIdx.x & 31, split = (int)(w / events), p = (int)(w % events);
+    if (split >= splits || offsets[events] > limit) return;
+    int* stage = (int*)stages[threadIdx.x >> 5];
+    const int last_of_all = 0x7fffffff;
+    const i64 at = split * padded + p;
+    const int count = counts[at];
+    if (!places && count > room) return;  // the caller searches again
+    const int* from = places ? lists + places[at] : lists + at * room;
+    int* to = ids + offsets[order[p]] + starts[at];
+    const int odd = (lane & 1) ? min(lane + 1, 31) : max(lane - 1, 0);
+    bool is_first = true, again;
+    do {
+        again = false;
+        int v[4], last = -1, in = 0, done = 0;
+        for (;;) {
+            // What comes next: 128 at first, then 96 after those that stay.
+            const int skip = in ? 8 : 0, i = in + (lane - skip) * 4;
+            if (lane >= skip) {
+                if (is_first && !places) {  // 16 bytes at a time
+                    const int4 x = i < count ? *(const int4*)(from + i) : make_int4(0, 0, 0, 0);
+                    v[0] = x.x; v[1] = x.y; v[2] = x.z; v[3] = x.w;
+                } else {
+#pragma unroll
+                    for (int k = 0; k < 4; ++k) v[k] = i + k < count ? from[i + k] : 0;
+                }
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    if (i + k >= count) v[k] = last_of_all;
+                    else if (is_first && owner) v[k] = owner[v[k]];
+                }
+                EXCHANGE(v[0], v[1]) EXCHANGE(v[2], v[3]) EXCHANGE(v[0], v[2])
+                EXCHANGE(v[1], v[3]) EXCHANGE(v[1], v[2])
+            }
+            in += 128 - 4 * skip;
+            while (__any_sync(FULL, __shfl_up_sync(FULL, v[3], 1) > v[0] && lane)) {
+                merge_split(v, lane ^ 1, lane);
+                merge_split(v, odd, lane);
+            }
+            again = again | (__shfl_sync(FULL, v[0], 0) < last);
+            last = __shfl_sync(FULL, v[3], 23);
+            const int give = in < count ? 96 : count - done;
+            ((int4*)stage)[lane] = make_int4(v[0], v[1], v[2], v[3]);
+            __syncwarp();
+            for (int k = lane; k < give; k += 32) to[done + k] = stage[k];
+            done += give;
+            if (in >= count) break;
+            const int4 x = ((const int4*)stage)[(lane + 24) & 31];
+            v[0] = x.x; v[1] = x.y; v[2] = x.z; v[3] = x.w;
+            __syncwarp();
+        }
+        __syncwarp();
+        from = to;
+        is_first = false;
+    } while (again);
+}

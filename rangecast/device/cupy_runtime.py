@@ -1,0 +1,127 @@
+"""NVIDIA GPUs by way of CuPy, which compiles the kernels and keeps them on disk."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.device.runtime import DeviceArray
+from rangecast.device.source import Shape, source
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import AnyArray
+
+_HINT = (
+    "hint: pip install 'rangecast[gpu]' on a machine with an NVIDIA GPU, or leave the device out"
+)
+_LEAST_CAPABILITY = 80
+"""Compute capability 8.0: the kernels copy to shared memory asynchronously, and reduce by warp."""
+
+
+def _imported() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise UsageError(
+            f"the device 'cuda' takes CuPy, which can't be imported: {error}\n  {_HINT}"
+        ) from error
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise UsageError(f"the device 'cuda' has no GPU: {error}\n  {_HINT}") from error
+    if not count:
+        raise UsageError(f"the device 'cuda' has no GPU\n  {_HINT}")
+    return cupy
+
+
+class CupyKernels:
+    """The program, compiled by NVRTC."""
+
+    def __init__(self, cupy: Any, shape: Shape):
+        options = ("-std=c++17", *(f"-D{name}={value}" for name, value in shape.macros.items()))
+        self._module = cupy.RawModule(code=source(), options=options)
+        self._functions: dict[str, Any] = {}
+        self._allowed: dict[str, int] = {}
+
+    def launch(
+        self, name: str, blocks: int | tuple[int, int], threads: int, *args: Any, shared: int = 0
+    ) -> None:
+        """Start a kernel on the current stream."""
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = self._module.get_function(name)
+        if shared > self._allowed.get(name, 48 << 10):
+            function.max_dynamic_shared_size_bytes = shared
+            self._allowed[name] = shared
+        grid = blocks if isinstance(blocks, tuple) else (blocks,)
+        given = tuple(each.ctypes.data if isinstance(each, np.ndarray) else each for each in args)
+        function(grid, (threads,), given, shared_mem=shared)
+
+
+class CupyRuntime:
+    """The current device of CuPy."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        self._cupy = _imported()
+        self._device = self._cupy.cuda.Device()
+        if int(self._device.compute_capability) < _LEAST_CAPABILITY:
+            raise UsageError(
+                "the device 'cuda' takes a GPU of compute capability 8.0 or newer; "
+                f"given: {self._device.compute_capability}"
+            )
+        attributes = self._device.attributes
+        self.shared_memory = int(attributes["MaxSharedMemoryPerBlockOptin"])
+        self.processors = int(attributes["MultiProcessorCount"])
+        self._compiled = cache(lambda shape: CupyKernels(self._cupy, shape))
+
+    @property
+    def free_memory(self) -> int:
+        """Bytes that are free, those that CuPy holds for later included."""
+        pool = self._cupy.get_default_memory_pool()
+        return int(self._device.mem_info[0]) + int(pool.free_bytes())
+
+    def device(self) -> AbstractContextManager[Any]:
+        """Return a context in which this device is the current one of the thread."""
+        context: AbstractContextManager[Any] = self._device
+        return context
+
+    def compile(self, shape: Shape) -> CupyKernels:
+        """Return the program in a shape."""
+        kernels: CupyKernels = self._compiled(shape._replace(filed=0, table_rows=0))
+        return kernels
+
+    def new_stream(self) -> Any:
+        """Return a stream beside all others."""
+        return self._cupy.cuda.Stream(non_blocking=True)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """Return an array whose contents are arbitrary."""
+        return self._cupy.empty(shape, dtype)
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """Return an array of zeros."""
+        return self._cupy.zeros(shape, dtype)
+
+    def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
+        """Return an array of the host, from a pool: it goes back when nothing refers to it."""
+        kind = np.dtype(dtype)
+        count = int(np.prod(shape))
+        memory = self._cupy.cuda.alloc_pinned_memory(max(1, count * kind.itemsize))
+        return np.frombuffer(memory, kind, count).reshape(shape)
+
+    def copy_in(self, target: DeviceArray, given: AnyArray) -> None:
+        """Copy to the device on the current stream; from pinned memory without waiting."""
+        target.set(given, stream=self._cupy.cuda.get_current_stream())
+
+    def copy_out(self, target: AnyArray, given: DeviceArray) -> None:
+        """Copy to the host on the current stream, without waiting."""
+        given.get(out=target, blocking=False)
+
+    def clear(self, array: DeviceArray) -> None:
+        """Set all bytes to 0 on the current stream."""
+        array.data.memset_async(0, array.nbytes)

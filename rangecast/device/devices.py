@@ -1,0 +1,24 @@
+"""Devices by name. One that can't be used is an error that says what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rangecast.device.cupy_runtime import CupyRuntime
+from rangecast.device.runtime import Runtime
+from rangecast.errors import UsageError, choices_hint
+
+DEVICES: dict[str, Callable[[], Runtime]] = {"cuda": CupyRuntime}
+"""Devices by name: each returns its runtime, or raises an error that says what is missing."""
+
+
+def check_device(device: str | None) -> None:
+    """Reject a name that isn't one of a device; `None` is the CPU."""
+    if device is not None and device not in DEVICES:
+        raise UsageError(f"no device {device!r}: {choices_hint(device, tuple(DEVICES))}")
+
+
+def open_device(device: str) -> Runtime:
+    """Return the runtime of a device."""
+    check_device(device)
+    return DEVICES[device]()

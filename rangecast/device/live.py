@@ -1,0 +1,126 @@
+"""A set of subscriptions on a device: laid out once, then edited in place.
+
+A live set applies its edits lazily: before a question, what was added and removed since the last
+one. No part, no rebuild, and nothing that readers wait for but one another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rangecast.device.boxes import DeviceBoxes, terms_of_rows
+from rangecast.device.devices import open_device
+from rangecast.device.search import Best, Found, Search, Seen
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.sets.live_view import LiveView
+from rangecast.model.sets.rowstore import RowArrays
+
+
+class DeviceSet:
+    """Rows of a set on a device."""
+
+    def __init__(self, device: str, dimensions: int, free: frozenset[int] = frozenset()):
+        """Attributes in `free` aren't compared: candidates are verified elsewhere."""
+        self.runtime = open_device(device)
+        self.dimensions = dimensions
+        self.free = free
+        self.turn = threading.RLock()
+        """One question or edit at a time."""
+        self._boxes: DeviceBoxes | None = None
+        self._arrays: RowArrays | None = None
+        self._seen = Seen()
+        self._idle: list[Search] = []
+        self._stream = self.runtime.new_stream()
+        self._shown: tuple[int, int, int] = (-1, 0, 0)
+        """Of the view that was shown last: its lineage, its rows, how many of them are dead."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the boxes on the device."""
+        return 0 if self._boxes is None else self._boxes.memory
+
+    # ---- edits
+
+    def lay_out(self, arrays: RowArrays, rows: I64) -> None:
+        """Put these rows on the device, ascending, in place of all others."""
+        with self.turn, self._working():
+            self._boxes = None
+            self._idle.clear()  # their buffers are for the boxes of before
+            terms = terms_of_rows(arrays, rows, self.free)
+            self._boxes = DeviceBoxes(self.runtime, self.dimensions, terms)
+            self._arrays = arrays
+            self._seen = Seen()
+
+    def apply(self, arrays: RowArrays, added: I64, removed: I64) -> bool:
+        """Add rows behind the last one and remove others; whether there was room for them."""
+        assert self._boxes is not None
+        with self.turn, self._working():
+            terms = terms_of_rows(arrays, added, self.free)
+            if not self._boxes.has_room(terms):
+                return False
+            self._boxes.append(terms)
+            self._boxes.kill(removed)
+            self._arrays = arrays
+        return True
+
+    def show(self, view: LiveView[Any, Any]) -> None:
+        """Have the rows that live in a view: apply the edits since the view before it."""
+        lineage, count, dead = self._shown
+        now = view.lineage, view.count, view.dead
+        if now == self._shown:
+            return
+        with self.turn:
+            follows = view.lineage == lineage and view.count >= count and view.dead >= dead
+            added = np.arange(count, view.count)
+            if follows:
+                removed = view.rows.deaths[dead : view.dead].astype(np.int64)
+                follows = self.apply(view.rows, added, removed)
+            if not follows:
+                living = np.flatnonzero(view.rows.died[: view.count] > view.edit)
+                self.lay_out(view.rows, living)
+            self._shown = now
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Do work on a stream of its own, all of it."""
+        with self.runtime.device():
+            with self._stream:
+                yield
+            self._stream.synchronize()
+
+    # ---- questions
+
+    @contextmanager
+    def _searching(self) -> Iterator[Search]:
+        """Take buffers that no other search uses."""
+        assert self._boxes is not None
+        boxes = self._boxes
+        search = self._idle.pop() if self._idle else Search(boxes, self._seen)
+        with self.runtime.device():
+            yield search
+        if self._boxes is boxes:
+            self._idle.append(search)
+
+    def matches(self, points: F64) -> Iterator[Found]:
+        """Yield (first event, offsets, rows) of events, piece by piece; rows ascend."""
+        with self._searching() as search:
+            yield from search.matches(points)
+
+    def counts(self, points: F64) -> I64:
+        """Return how many subscriptions match each event."""
+        with self._searching() as search:
+            return search.counts(points)
+
+    def best(self, points: F64, k: int) -> Iterator[tuple[int, Best]]:
+        """Yield (first event, the k best) of events, piece by piece."""
+        assert self._boxes is not None
+        assert self._arrays is not None
+        with self.turn, self._working():
+            self._boxes.rank_by(self._arrays.scores, self._arrays.arrival)
+        with self._searching() as search:
+            yield from search.best(points, k)

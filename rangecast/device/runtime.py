@@ -1,0 +1,83 @@
+"""Protocols of devices: memory, copies, streams and kernels."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.device.source import Shape
+from rangecast.kernels.arrays import AnyArray
+
+DeviceArray = Any
+"""An array in the device's memory. It can be sliced and reshaped as one of NumPy."""
+
+
+class Kernels(Protocol):
+    """The program, compiled in one shape."""
+
+    def launch(
+        self, name: str, blocks: int | tuple[int, int], threads: int, *args: Any, shared: int = 0
+    ) -> None:
+        """Start a kernel on the current stream: arrays, NumPy scalars, `None` for no array."""
+
+
+class Stream(Protocol):
+    """Work that is done one after the other; as a context, it is the current one."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *error: object) -> Any: ...
+    def synchronize(self) -> None:
+        """Wait until all of its work is done."""
+
+
+class Runtime(Protocol):
+    """A device and its memory."""
+
+    name: str
+    shared_memory: int
+    """Bytes of shared memory that a block may have."""
+    processors: int
+    """Blocks that run at a time."""
+
+    @property
+    def free_memory(self) -> int:
+        """Bytes that are free on the device, about."""
+
+    def device(self) -> AbstractContextManager[Any]:
+        """Return a context in which this device is the current one of the thread."""
+
+    def compile(self, shape: Shape) -> Kernels:
+        """Return the program in a shape; the first time takes about a second."""
+
+    def new_stream(self) -> Stream:
+        """Return a stream beside all others."""
+
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """Return an array whose contents are arbitrary."""
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """Return an array of zeros, cleared on the current stream."""
+
+    def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
+        """Return an array of the host that copies don't wait for, and kernels can write to."""
+
+    def copy_in(self, target: DeviceArray, given: AnyArray) -> None:
+        """Copy to the device on the current stream."""
+
+    def copy_out(self, target: AnyArray, given: DeviceArray) -> None:
+        """Copy to the host on the current stream."""
+
+    def clear(self, array: DeviceArray) -> None:
+        """Set all bytes to 0 on the current stream."""
+
+
+def upload(runtime: Runtime, array: npt.ArrayLike, dtype: npt.DTypeLike) -> DeviceArray:
+    """Return a copy of an array on the device; never of size 0."""
+    given = np.ascontiguousarray(array, dtype)
+    target = runtime.empty((max(1, len(given)), *given.shape[1:]), dtype)
+    if given.size:
+        runtime.copy_in(target[: len(given)], given)
+    return target

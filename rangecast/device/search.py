@@ -1,0 +1,516 @@
+"""Events in, matches, counts or the best out: pieces of a batch, two of them in flight.
+
+A piece is copied to the device, coded and ordered; `match_sparse` or `match_dense` finds its
+matches. While the ids of one piece travel to the host, the next piece is searched. Arrays of the
+host that are handed out are pinned memory from a pool: nothing is copied a second time.
+
+How many matches an event has isn't known beforehand. Lists of the sparse search get room by what a
+sample and the pieces before had. If that wasn't enough, all matches are counted by then, and the
+search runs again and writes each to its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.device.boxes import DeviceBoxes, tiles_of
+from rangecast.device.runtime import DeviceArray, Runtime
+from rangecast.device.source import EVENTS
+from rangecast.kernels.arrays import F64, I32, I64, AnyArray
+
+_IN_FLIGHT = 2
+_IDS = 1 << 26
+"""Ids of a piece that travels to the host, about."""
+_RANKED = 1 << 29
+"""Ids of a piece that is ranked, about."""
+_LEAST_PIECE, _MAX_PIECE = 32, 1 << 18
+"""Events of a piece."""
+_SMALL = 4096
+"""Events up to which a batch is answered without waiting for the number of its matches."""
+_LIST_BYTES = 1 << 32
+"""Memory of the lists of a piece, at most; and at most a quarter of what is free."""
+_TOGETHER = 8
+"""Tiles that share a list of boxes."""
+_SELECTIVE = 0.2
+"""The share of boxes that meet a tile, below which lists pay."""
+_THREADS = 256
+_MORE = 1.25
+"""Room of lists, beyond the longest that was seen."""
+
+Found = tuple[int, I64, I32]
+"""First event, offsets, rows: ascending within an event."""
+
+
+class Best(NamedTuple):
+    """The best of some events: (events, k), of which the first `counts` are there."""
+
+    rows: I32
+    scores: F64
+    counts: I32
+
+
+@dataclass
+class Seen:
+    """Statistics of the searches so far: the next one plans by them."""
+
+    mean: float = -1.0
+    """Matches of an event; negative: nothing was searched yet."""
+    longest: float = 0.0
+    """The most that one event has."""
+    met: float = 1.0
+    """The share of boxes that meet the hull of a tile."""
+
+
+class _Slot:
+    """Buffers of a piece in flight, which only grow, and its stream."""
+
+    def __init__(self, runtime: Runtime):
+        self.runtime = runtime
+        self.stream = runtime.new_stream()
+        self._arrays: dict[str, Any] = {}
+
+    def array(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """Return an array of the device, whatever it contains."""
+        return self._taken(name, shape, dtype, self.runtime.empty)
+
+    def pinned(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
+        """Return an array of the host."""
+        taken: AnyArray = self._taken(name, shape, dtype, self.runtime.pinned)
+        return taken
+
+    def _taken(self, name: str, shape: Any, dtype: Any, make: Callable[..., Any]) -> Any:
+        size = max(1, int(np.prod(shape)))
+        held = self._arrays.get(name)
+        if held is None or held.size < size:
+            self._arrays[name] = None
+            held = self._arrays[name] = make(size, dtype)
+        return held[: int(np.prod(shape))].reshape(shape)
+
+
+@dataclass
+class _Flight:
+    """A piece that is being searched."""
+
+    slot: _Slot
+    first: int
+    points: F64
+    tiles: int
+    splits: int
+    room: int
+    order: DeviceArray
+    coded: tuple[Any, ...]
+    lists: tuple[Any, ...]
+    found: DeviceArray
+    """The lists of matches: (splits x padded, room)."""
+    counts: DeviceArray
+    starts: DeviceArray
+    offsets: DeviceArray
+    header: AnyArray
+    """Boxes that met tiles, the longest list, all matches: once the stream was waited for."""
+    out: list[Any] = field(default_factory=list)
+
+    @property
+    def events(self) -> int:
+        return len(self.points)
+
+    @property
+    def padded(self) -> int:
+        return self.tiles * EVENTS
+
+    @property
+    def longest(self) -> int:
+        return int(self.header[1])
+
+    @property
+    def total(self) -> int:
+        return int(self.header[2])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether all matches are in the lists."""
+        return self.longest <= self.room
+
+
+def splits_for(tiles: int, processors: int) -> int:
+    """Return into how many parts boxes are split, so that all processors have about the same."""
+    if tiles >= 4 * processors:
+        return 1
+
+    def idle(splits: int) -> float:
+        blocks = tiles * splits
+        rounds = -(-blocks // processors)
+        return round(1 - blocks / (rounds * processors), 2)
+
+    return min(range(1, max(2, processors // tiles) + 1), key=lambda splits: (idle(splits), splits))
+
+
+class Search:
+    """Searches over the boxes of a device, one caller at a time."""
+
+    def __init__(self, boxes: DeviceBoxes, seen: Seen):
+        self.boxes = boxes
+        self.runtime = boxes.runtime
+        self.seen = seen
+        self._budget = 0
+        self._slots = [_Slot(self.runtime) for _ in range(_IN_FLIGHT)]
+
+    # ---- questions
+
+    def matches(self, points: F64) -> Iterator[Found]:
+        """Yield the matches of events, piece by piece."""
+        self._look(points)
+        if len(points) <= _SMALL:
+            yield from self._match_small(points)
+            return
+        size = self._size(_IDS / max(self.seen.mean, 1.0))
+        starts = iter(range(0, len(points), size))
+        flights: deque[_Flight] = deque()
+        free = deque(self._slots)
+
+        def begin() -> None:
+            first = next(starts, None)
+            if first is not None:
+                flights.append(self._begin(free.popleft(), first, points[first : first + size]))
+
+        for _ in range(_IN_FLIGHT):
+            begin()
+        while flights:
+            for flight in flights:
+                if not flight.out:
+                    self._finish(flight)
+            done = flights.popleft()
+            done.slot.stream.synchronize()
+            found = self._taken(done)
+            free.append(done.slot)
+            begin()
+            yield from found
+
+    def counts(self, points: F64) -> I64:
+        """Return how many subscriptions match each event."""
+        if self.boxes.is_several:  # a subscription counts once
+            pieces = [np.diff(offsets) for _, offsets, _ in self.matches(points)]
+            return np.concatenate([np.zeros(0, np.int64), *pieces])
+        out = np.zeros(len(points), np.int64)
+        slot = self._slots[0]
+        for first in range(0, len(points), _MAX_PIECE):
+            some = points[first : first + _MAX_PIECE]
+            offsets = slot.pinned("offsets", len(some) + 1, np.int64)
+            with slot.stream:
+                flight = self._begin(slot, first, some, room=0)
+                self.runtime.copy_out(offsets, flight.offsets)
+            slot.stream.synchronize()
+            out[first : first + len(some)] = np.diff(offsets)
+        return out
+
+    def best(self, points: F64, k: int) -> Iterator[tuple[int, Best]]:
+        """Yield (first event, the k best) piece by piece; the boxes are ranked (`rank_by`)."""
+        self._look(points)
+        size = self._size(_RANKED / max(self.seen.mean, 1.0))
+        starts = iter(range(0, len(points), size))
+        flights: deque[_Flight] = deque()
+        free = deque(self._slots)
+
+        def begin() -> None:
+            first = next(starts, None)
+            if first is not None:
+                flight = self._begin(free.popleft(), first, points[first : first + size])
+                self._take_best(flight, k, flight.found, None)
+                flights.append(flight)
+
+        for _ in range(_IN_FLIGHT):
+            begin()
+        while flights:
+            done = flights.popleft()
+            done.slot.stream.synchronize()
+            self._note(done)
+            if not done.has_room:
+                self._take_best(done, k, *self._place(done))
+                done.slot.stream.synchronize()
+            best = Best(*done.out)
+            free.append(done.slot)
+            begin()
+            yield done.first, best
+
+    # ---- plans
+
+    def _look(self, points: F64) -> None:
+        """Count the matches of a sample, so that lists get their room."""
+        self._budget = min(_LIST_BYTES, self.runtime.free_memory // 4)
+        if not len(points) or (self.seen.mean >= 0 and len(points) <= _SMALL):
+            return
+        sample = points[:: max(1, -(-len(points) // EVENTS))]
+        slot = self._slots[0]
+        with slot.stream:
+            flight = self._begin(slot, 0, sample, room=0)
+            offsets = slot.pinned("offsets", len(sample) + 1, np.int64)
+            self.runtime.copy_out(offsets, flight.offsets)
+        slot.stream.synchronize()
+        counts = np.diff(offsets)
+        self.seen.mean = float(counts.mean())
+        self.seen.longest = max(float(counts.max()), self.seen.longest / 2)
+
+    def _note(self, flight: _Flight) -> None:
+        """Remember what a piece had."""
+        self.seen.mean = flight.total / flight.events
+        if not flight.has_room:
+            self.seen.longest = max(self.seen.longest, float(flight.longest * flight.splits))
+        self.seen.met = int(flight.header[0]) / max(1, self.boxes.count * flight.tiles)
+
+    def _room(self, splits: int) -> int:
+        """Return the room of a list."""
+        each = self.seen.longest / splits
+        each += 6 * np.sqrt(each) if splits > 1 else 0.0  # parts are about even, not quite
+        return -(-int(_MORE * each + 32) // 32) * 32
+
+    def _size(self, events: float) -> int:
+        """Return how many events a piece has, so that its lists fit.
+
+        Where lists would take too much, there are none: matches are counted, and then placed.
+        """
+        fitting = self._budget // (4 * self._room(1))
+        wanted = int(min(events, _MAX_PIECE, fitting if fitting >= _SMALL else events))
+        return max(_LEAST_PIECE, 1 << max(0, wanted.bit_length() - 1))
+
+    # ---- steps of a piece
+
+    def _begin(self, slot: _Slot, first: int, points: F64, room: int | None = None) -> _Flight:
+        """Search a piece: its matches are in lists, its offsets made, its header on the way."""
+        with slot.stream:
+            flight = self._planned(slot, first, points, room)
+            self._order(flight)
+            self._list_boxes(flight)
+            self._search(flight, flight.found, None)
+            self._sum_up(flight)
+        return flight
+
+    def _planned(self, slot: _Slot, first: int, points: F64, room: int | None) -> _Flight:
+        boxes, events = self.boxes, len(points)
+        tiles = tiles_of(events)
+        splits = splits_for(tiles, self.runtime.processors)
+        filed = boxes.shape.filed
+        staged = slot.pinned("points", points.shape, np.float64)
+        np.copyto(staged, points)
+        own = slot.array("points on the device", points.shape, np.float64)
+        self.runtime.copy_in(own, staged)
+        fine = slot.array("fine", (events, filed), np.uint16)
+        cells = slot.array("cells", (events, filed), np.uint16)
+        self._launch(
+            "code_events",
+            events * filed,
+            *(own, np.int32(events), np.int32(boxes.dimensions), np.int32(filed)),
+            *(boxes.axis_of, *boxes.tables[:3], fine, cells),
+        )
+        lists = splits * tiles * EVENTS
+        if room is None:
+            room = self._room(splits)
+            room = room if 4 * lists * room <= self._budget else 0
+        return _Flight(
+            slot,
+            first,
+            points,
+            tiles,
+            splits,
+            room,
+            slot.array("order", events, np.int32),
+            (own, fine, cells),
+            (None, np.int64(0), None, np.int32(1)),
+            slot.array("lists", (lists, room), np.int32),
+            slot.array("counts", (splits, tiles * EVENTS), np.uint32),
+            slot.array("starts", (splits, tiles * EVENTS), np.int32),
+            slot.array("offsets", events + 1, np.int64),
+            slot.pinned("header", 3, np.uint64),
+        )
+
+    def _order(self, flight: _Flight) -> None:
+        """Put near events together."""
+        boxes, slot, events = self.boxes, flight.slot, flight.events
+        plan, bits, places = boxes.key_plan(flight.tiles)
+        if not plan.bits:
+            self._launch("keep_order", events, np.int32(events), flight.order)
+            return
+        keys = slot.array("keys", events, np.uint32)
+        histogram = slot.array("histogram", 1 << plan.bits, np.uint32)
+        self.runtime.clear(histogram)
+        filed = np.int32(boxes.shape.filed)
+        given = flight.coded[2], np.int32(events), filed, boxes.tables[3], bits, places
+        self._launch("make_keys", events, *given, keys, histogram)
+        self.boxes.kernels.launch("sum_histogram", 1, 1024, histogram, np.int32(1 << plan.bits))
+        self._launch("place_events", events, keys, np.int32(events), histogram, flight.order)
+
+    def _list_boxes(self, flight: _Flight) -> None:
+        """List the boxes that some tiles may meet, where these are few."""
+        boxes, slot, tiles = self.boxes, flight.slot, flight.tiles
+        if tiles < 2 * _TOGETHER or self.seen.met >= _SELECTIVE or not boxes.count:
+            return
+        filed, count = boxes.shape.filed, -(-tiles // _TOGETHER)
+        words = -(-boxes.count // 32)
+        hulls = slot.array("hulls", (tiles, filed), np.uint32)
+        marks = slot.array("marks", (count, words), np.uint32)
+        listed = slot.array("listed", (count, boxes.count), np.uint32)
+        lengths = slot.array("lengths", count, np.int32)
+        launch, number = boxes.kernels.launch, np.int32(flight.events)
+        rows = np.int32(boxes.shape.table_rows)
+        given = flight.coded[2], flight.order, number, np.int32(filed), rows, hulls
+        launch("find_hulls", tiles, EVENTS, *given, shared=8 * filed)
+        launch(
+            "mark_boxes",
+            min(8 * self.runtime.processors, -(-boxes.count // _THREADS)),
+            _THREADS,
+            *(boxes.rows, boxes.axes, np.int32(boxes.count), hulls, np.int32(filed)),
+            *(np.int32(tiles), np.int32(_TOGETHER), np.int32(count), marks, np.int32(words)),
+            shared=4 * filed * count,
+        )
+        stride = np.int64(boxes.count)
+        launch("list_boxes", count, 1024, marks, np.int32(words), listed, stride, lengths)
+        flight.lists = listed, stride, lengths, np.int32(_TOGETHER)
+
+    def _search(self, flight: _Flight, out: DeviceArray, places: DeviceArray) -> None:
+        """Write matches into lists, or to their places."""
+        boxes, shape = self.boxes, self.boxes.shape
+        own, fine, cells = flight.coded
+        work = flight.slot.array("work", 2, np.uint64)
+        self.runtime.clear(work)
+        boxes.kernels.launch(
+            "match_sparse",
+            flight.tiles * flight.splits,
+            EVENTS,
+            *boxes.searched,
+            *(np.int32(boxes.count), np.int32(boxes.is_several), np.int32(flight.splits)),
+            *flight.lists,
+            *(own, np.int32(boxes.dimensions), np.int32(shape.filed), np.int32(shape.table_rows)),
+            *(fine, cells, flight.order, np.int32(flight.events), out, np.int32(flight.room)),
+            *(places, flight.counts, np.int64(flight.padded), work),
+            shared=shape.shared_bytes,
+        )
+
+    def _sum_up(self, flight: _Flight) -> None:
+        """Make the offsets; send the header on its way."""
+        events, work = flight.events, flight.slot.array("work", 2, np.uint64)
+        self.runtime.clear(flight.offsets[:1])
+        given = flight.counts, np.int64(flight.padded), np.int32(flight.splits), flight.order
+        total = np.int32(events), flight.offsets, flight.starts, work[1:]
+        self._launch("add_up", 32 * events, *given, *total)
+        self.boxes.kernels.launch("sum_offsets", 1, 1024, flight.offsets, np.int32(events + 1))
+        self.runtime.copy_out(flight.header[:2], work)
+        self.runtime.copy_out(flight.header[2:].view(np.int64), flight.offsets[events:])
+
+    def _place(self, flight: _Flight) -> tuple[DeviceArray, DeviceArray]:
+        """Search again, now that all matches are counted: each goes to its place."""
+        slot = flight.slot
+        with slot.stream:
+            ids = self.runtime.empty(max(1, flight.total), np.int32)
+            places = slot.array("places", (flight.splits, flight.padded), np.int64)
+            given = flight.starts, np.int64(flight.padded), np.int32(flight.splits), flight.order
+            self._launch(
+                "find_places",
+                flight.splits * flight.events,
+                *(*given, np.int32(flight.events), flight.offsets, places),
+            )
+            self._search(flight, ids, places)
+        return ids, places
+
+    # ---- answers
+
+    def _finish(self, flight: _Flight) -> None:
+        """Put the matches of a piece in order and on their way to the host."""
+        flight.slot.stream.synchronize()
+        self._note(flight)
+        if flight.has_room:
+            lists, places = flight.found, None
+            with flight.slot.stream:
+                ids = self.runtime.empty(max(1, flight.total), np.int32)
+        else:
+            lists, places = self._place(flight)
+            ids = lists
+        with flight.slot.stream:
+            self._sort(flight, lists, places, flight.offsets, ids, flight.total)
+            offsets = flight.offsets
+            if self.boxes.is_several:
+                offsets, ids = self._unique(flight, ids)
+            total = int(offsets[-1]) if self.boxes.is_several else flight.total
+            out = self.runtime.pinned(flight.events + 1, np.int64)
+            rows = self.runtime.pinned(total, np.int32)
+            self.runtime.copy_out(out, offsets)
+            if total:
+                self.runtime.copy_out(rows, ids[:total])
+        flight.out = [out, rows, ids]
+
+    def _sort(
+        self, flight: _Flight, lists: Any, places: Any, offsets: Any, ids: Any, limit: int
+    ) -> None:
+        boxes = self.boxes
+        self._launch(
+            "sort_lists",
+            32 * flight.events * flight.splits,
+            *(lists, np.int32(flight.room), places, flight.counts, flight.starts),
+            *(np.int64(flight.padded), np.int32(flight.splits), flight.order),
+            *(np.int32(flight.events), offsets, None if boxes.is_plain else boxes.owner),
+            *(ids, np.int64(limit)),
+        )
+
+    def _unique(self, flight: _Flight, ids: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+        """Return each subscription once: new offsets, new ids."""
+        events = flight.events
+        new = flight.slot.array("unique offsets", events + 1, np.int64)
+        self.runtime.clear(new[:1])
+        number = np.int32(events)
+        self._launch("count_unique", 32 * events, flight.offsets, ids, number, new)
+        self.boxes.kernels.launch("sum_offsets", 1, 1024, new, np.int32(events + 1))
+        fewer = self.runtime.empty(max(1, flight.total), np.int32)
+        self._launch("copy_unique", 32 * events, flight.offsets, ids, number, new, fewer)
+        return new, fewer
+
+    def _taken(self, flight: _Flight) -> list[Found]:
+        offsets, rows, _ = flight.out
+        return [(flight.first, offsets, rows)]
+
+    def _match_small(self, points: F64) -> Iterator[Found]:
+        """Answer a small batch: ids are written to the host's memory as they are found."""
+        if not len(points):
+            return
+        slot = self._slots[0]
+        flight = self._begin(slot, 0, points)
+        if not self.boxes.is_several:
+            with slot.stream:
+                expected = int(_MORE * self.seen.mean * len(points)) + 4096
+                rows = self.runtime.pinned(expected, np.int32)
+                offsets = self.runtime.pinned(len(points) + 1, np.int64)
+                self._sort(flight, flight.found, None, flight.offsets, rows, expected)
+                self.runtime.copy_out(offsets, flight.offsets)
+            slot.stream.synchronize()
+            if flight.has_room and flight.total <= expected:
+                self._note(flight)
+                yield 0, offsets, rows[: flight.total]
+                return
+        self._finish(flight)
+        slot.stream.synchronize()
+        yield from self._taken(flight)
+
+    def _take_best(self, flight: _Flight, k: int, ids: DeviceArray, places: DeviceArray) -> None:
+        """Find the best of a piece, and send them on their way."""
+        boxes, slot, events = self.boxes, flight.slot, flight.events
+        with slot.stream:
+            rows = slot.array("best rows", (events, k), np.int32)
+            scores = slot.array("best scores", (events, k), np.float64)
+            found = slot.array("best counts", events, np.int32)
+            self._launch(
+                "take_best",
+                32 * events,
+                *(ids, np.int32(flight.room), places, flight.counts, np.int64(flight.padded)),
+                *(np.int32(flight.splits), flight.order, np.int32(events), boxes.owner),
+                *(boxes.scores, boxes.arrivals, np.int32(k), rows, scores, found),
+            )
+            out = [self.runtime.pinned(each.shape, each.dtype) for each in (rows, scores, found)]
+            for target, given in zip(out, (rows, scores, found), strict=True):
+                self.runtime.copy_out(target, given)
+        flight.out = [*out]
+
+    def _launch(self, name: str, threads: int, *args: Any) -> None:
+        """Start a kernel with a thread for each of some."""
+        self.boxes.kernels.launch(name, -(-threads // _THREADS), _THREADS, *args)

@@ -1,0 +1,89 @@
+"""Matching on a device: the structure of `--device cuda`.
+
+The idea, the layout and the cost are those of `rangecast.device` and its kernels: boxes keep the
+order of their rows, and the events of a batch are ordered instead. It answers thousands of events
+at a time; a single one costs as much as hundreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rangecast.device.live import DeviceSet
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64, has_nan
+from rangecast.match.result import BUFFER, MatchRows, joined
+from rangecast.model.boxes import Boxes, as_points
+from rangecast.model.sets.rowstore import append, no_rows
+
+NO_MATCHES = MatchRows(np.zeros(1, np.int64), np.zeros(0, np.int32))
+
+
+class OnDevice:
+    """All matches of events, found on a device."""
+
+    def __init__(self, boxes: Boxes, device: str = "cuda"):
+        self.name = device
+        self.boxes = boxes
+        self.set = DeviceSet(device, boxes.dimensions)
+        self._arrays = append(no_rows(), 0, boxes, np.arange(boxes.rows))
+        self.rows = boxes.rows
+        self.set.lay_out(self._arrays, np.arange(boxes.rows))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has memory of its own on the device; edits aren't part of it."""
+        return OnDevice, (self.boxes, self.name)
+
+    def apply(self, added: Boxes, removed: I64) -> None:
+        """Add subscriptions behind the last row, and remove rows: one edit."""
+        arrays = append(self._arrays, self.rows, added, np.arange(added.rows) + self.rows)
+        new = np.arange(self.rows, self.rows + added.rows)
+        self._arrays = arrays
+        self.rows += added.rows
+        arrays.died[removed] = 0
+        if not self.set.apply(arrays, new, removed):
+            self.set.lay_out(arrays, np.flatnonzero(arrays.died[: self.rows] > 0))
+
+    @property
+    def memory(self) -> int:
+        """Bytes on the device."""
+        return self.set.memory
+
+    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
+        """Yield (first event, matches) in pieces of at most `buffer` rows."""
+        for first, offsets, rows in self.set.matches(as_points(points, self.boxes.dimensions)):
+            event, at, events = 0, 0, len(offsets) - 1
+            while event < events:
+                end = min(at + buffer, int(offsets[-1]))
+                whole = int(np.searchsorted(offsets, end, side="right")) - 1
+                last = whole + (offsets[whole] < end)  # with one that goes on in the next piece
+                own = np.clip(offsets[event : last + 1], at, end) - at
+                yield first + event, MatchRows(own, rows[at:end])
+                event, at = whole, end
+
+    def match(self, points: F64) -> MatchRows:
+        """Return all matches of all events at once."""
+        return joined(self.pieces(points))
+
+    def pieces(self, points: F64) -> tuple[MatchRows, ...]:
+        """Return the same, of some events, then of the next ones."""
+        return pieces_of(self.set, as_points(points, self.boxes.dimensions))
+
+    def match_one(self, point: F64) -> I32:
+        """Return the rows that match one event."""
+        return self.match(as_points(point, self.boxes.dimensions, one=True)[None]).rows
+
+    def count(self, points: F64) -> I64:
+        """Return how many subscriptions match each event."""
+        return self.set.counts(as_points(points, self.boxes.dimensions))
+
+
+def pieces_of(held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
+    """Return the matches of events as a device finds them, at least one piece."""
+    if has_nan(points):
+        raise UsageError("points hold no NaN")
+    found = tuple(MatchRows(offsets, rows) for _, offsets, rows in held.matches(points))
+    return found or (NO_MATCHES,)

@@ -1,0 +1,79 @@
+"""Ranking by score on a device: the structure of `rank --device cuda`.
+
+Matches are found as by `match.device`. They stay on the device: only the k best of each event
+travel to the host. Scores and ties are those of `rank.scan`, to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rangecast.device.live import DeviceSet
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
+from rangecast.model.boxes import Boxes
+from rangecast.model.sets.rowstore import append, no_rows
+from rangecast.rank.liveness import ALL, Liveness
+from rangecast.rank.result import Best, checked, new_best
+
+NOT_ON_A_DEVICE = (
+    "a device ranks by score: no relaxed ranking, no spans, no shapes or texts\n"
+    "  hint: leave the device out"
+)
+
+
+class OnDevice:
+    """The k best matches of events by score, found on a device."""
+
+    def __init__(self, boxes: Boxes, device: str = "cuda", *, relaxed: bool = False):
+        if relaxed:
+            raise UsageError(NOT_ON_A_DEVICE)
+        self.name = device
+        self.boxes = boxes
+        self._arrays = append(no_rows(), 0, boxes, np.arange(boxes.rows))
+        self._set = DeviceSet(device, boxes.dimensions)
+        self._set.lay_out(self._arrays, np.arange(boxes.rows))
+        self._living: list[tuple[Liveness, DeviceSet]] = []
+        """At most one: the set without rows that were dead, and which these were."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has memory of its own on the device."""
+        return OnDevice, (self.boxes, self.name)
+
+    @property
+    def memory(self) -> int:
+        """Bytes on the device."""
+        return self._set.memory + sum(each.memory for _, each in self._living)
+
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best of each event, best first."""
+        return best_of(self._at(liveness), checked(points, self.boxes.dimensions, k), k)
+
+    def _at(self, liveness: Liveness) -> DeviceSet:
+        """Return the set without the rows that are dead."""
+        if not len(liveness.died):
+            return self._set
+        if not (self._living and self._living[0][0] is liveness):
+            rows = np.arange(self.boxes.rows)
+            set_rows = liveness.set_rows if len(liveness.set_rows) else rows
+            held = DeviceSet(self.name, self.boxes.dimensions)
+            held.lay_out(self._arrays, rows[liveness.died[set_rows] > liveness.edit])
+            self._living[:] = [(liveness, held)]
+        return self._living[0][1]
+
+
+def best_of(held: DeviceSet, points: F64, k: int) -> Best:
+    """Return the k best of events as a device finds them."""
+    pieces = [piece for _, piece in held.best(points, k)]
+    if len(pieces) == 1:
+        rows, scores, counts = pieces[0]
+        return Best(rows, scores, counts.astype(np.int64))
+    best = Best(*new_best(len(points), k))
+    first = 0
+    for piece in pieces:
+        some = slice(first, first + len(piece.counts))
+        best.rows[some], best.scores[some], best.counts[some] = piece
+        first = some.stop
+    return best
