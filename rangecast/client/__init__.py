@@ -23,6 +23,7 @@ from rangecast.client.client import Client
 from rangecast.client.errors import ServerError
 from rangecast.client.operations.boards import ListedInterest
 from rangecast.client.results import (
+    DigestMessage,
     Lists,
     Message,
     Messages,
@@ -39,6 +40,7 @@ __all__ = [
     "AsyncClientBoard",
     "Client",
     "ClientBoard",
+    "DigestMessage",
     "ListedInterest",
     "Lists",
     "Message",

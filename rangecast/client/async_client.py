@@ -13,7 +13,7 @@ from rangecast.client.operations import server, sets
 from rangecast.client.operations.base import awaited
 from rangecast.client.operations.calls import ATTEMPTS, Calls
 from rangecast.client.operations.requests import Call
-from rangecast.client.results import Lists, Message, TransitionMessage
+from rangecast.client.results import AnyMessage
 from rangecast.client.tls import Cert, Verify
 from rangecast.model.sets.members import Id
 
@@ -131,7 +131,7 @@ class AsyncClient(Calls):
         """Return a board of the server, under the names of `notify.Board`."""
         return AsyncClientBoard(self._send, name)
 
-    async def follow(self, consumer: str) -> AsyncIterator[Message | TransitionMessage | Lists]:
+    async def follow(self, consumer: str) -> AsyncIterator[AnyMessage]:
         """Yield messages indefinitely; each is acknowledged when the next one is requested."""
         while True:
             page = await self.messages(consumer, wait=30.0)

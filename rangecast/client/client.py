@@ -13,7 +13,7 @@ from rangecast.client.operations import server, sets
 from rangecast.client.operations.base import blocking
 from rangecast.client.operations.calls import ATTEMPTS, Calls, track_of
 from rangecast.client.operations.requests import Call
-from rangecast.client.results import Lists, Message, TransitionMessage
+from rangecast.client.results import AnyMessage
 from rangecast.client.tls import Cert, Verify
 from rangecast.client.watch import Watch
 from rangecast.model.sets.members import Id
@@ -140,7 +140,7 @@ class Client(Calls):
         """Return a board of the server, under the names of `notify.Board`."""
         return ClientBoard(self._send, name)
 
-    def follow(self, consumer: str) -> Iterator[Message | TransitionMessage | Lists]:
+    def follow(self, consumer: str) -> Iterator[AnyMessage]:
         """Yield messages indefinitely; each is acknowledged when the next one is requested."""
         while True:
             page = self.messages(consumer, wait=30.0)

@@ -92,7 +92,7 @@ class TransitionMessage(NamedTuple):
     subscriptions: list[Id]
     """The one subscription."""
     transition: str
-    """enter, exit, inside, dwell or cross."""
+    """enter, exit, inside, dwell, cross, or reminder by a policy."""
     key: Id
     """The object."""
     at: datetime
@@ -103,6 +103,24 @@ class TransitionMessage(NamedTuple):
     """event, time, silent, edited or removed."""
     id: str
     """The same whenever the same transition is sent again."""
+    dropped: int = 0
+    """Messages of its second that the consumer's `max_per_second` dropped."""
+
+
+class DigestMessage(NamedTuple):
+    """Transitions of a subscription whose policy delivers them together."""
+
+    position: str
+    subscriptions: list[Id]
+    """The one subscription."""
+    window: str
+    """Its end in local time, or its number; an idempotency key with the subscription."""
+    at: datetime
+    """When it was due, in the time of events."""
+    transitions: list[TransitionMessage]
+    """Without their events."""
+    id: str
+    """The same whenever the same digest is sent again."""
     dropped: int = 0
     """Messages of its second that the consumer's `max_per_second` dropped."""
 
@@ -134,15 +152,25 @@ class Messages(NamedTuple):
     """Some messages of a consumer."""
 
     items: list[Any]
-    """`Message`; `TransitionMessage`, of subscriptions with a track; `Lists`, of a board."""
+    """`Message`; `TransitionMessage` and `DigestMessage`, of subscriptions with a track; `Lists`,
+    of a board."""
     position: str
     """All messages up to here are in `items`, or were before: what to acknowledge."""
     gap: dict[str, str] | None = None
     """Gap: events removed from the log before this consumer got them."""
 
 
-def message(row: Mapping[str, Any]) -> Message | TransitionMessage | Lists:
+AnyMessage = Message | TransitionMessage | DigestMessage | Lists
+
+
+def message(row: Mapping[str, Any]) -> AnyMessage:
     """Return a message as the server gives it."""
+    if row.get("transition") == "digest":
+        whole = {"position": row["position"], "event": None, "subscriptions": row["subscriptions"]}
+        found: list[Any] = [message({**whole, **one}) for one in row["transitions"]]
+        about = row["position"], row["subscriptions"], row["window"]
+        at = datetime.fromisoformat(row["at"])
+        return DigestMessage(*about, at, found, row["id"], row.get("dropped", 0))
     if "transition" in row:
         fields = {name: row[name] for name in TransitionMessage._fields if name in row}
         moments = {name: datetime.fromisoformat(row[name]) for name in ("at", "since")}

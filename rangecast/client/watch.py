@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 
 from rangecast.client import tls
 from rangecast.client.errors import ServerError, error_of
-from rangecast.client.results import Lists, Message, TransitionMessage, message
+from rangecast.client.results import AnyMessage, message
 
 _OPENING = 10.0
 
@@ -70,14 +70,14 @@ class Watch:
         """End the subscription."""
         self._open.close()
 
-    def __iter__(self) -> Iterator[Message | TransitionMessage | Lists]:
+    def __iter__(self) -> Iterator[AnyMessage]:
         """Yield messages indefinitely."""
         while True:
             item = self.next()
             if item is not None:
                 yield item
 
-    def next(self, wait: float | None = None) -> Message | TransitionMessage | Lists | None:
+    def next(self, wait: float | None = None) -> AnyMessage | None:
         """Return the next message; `None` if none has come after `wait` seconds."""
         try:
             frame = self._received(wait)

@@ -15,6 +15,7 @@ from .steps.prepared import Prepared as Prepared
 from .steps.prepared import prepare_match as prepare_match
 from .steps.prepared import prepare_rank as prepare_rank
 from .steps.rank import rank as rank
+from .steps.track import track as track
 from .stream.history import backfill as backfill
 from .stream.pipeline.pipeline import Pipeline as Pipeline
 from .stream.run import run_stream as run_stream
@@ -32,3 +33,4 @@ from .stream.sources import files_of as files_of
 from .stream.steps import FilterStep as FilterStep
 from .stream.steps import MatchStep as MatchStep
 from .stream.steps import RankStep as RankStep
+from .stream.tracks import TrackStep as TrackStep

@@ -94,7 +94,7 @@ _cleaner = _Cleaner()
 
 
 def release_with_frame(frame: DataFrame, release: Callable[[], None], size: int = 0) -> None:
-    """Call `release` once nothing uses the rows of a DataFrame that `mapInArrow` gave.
+    """Call `release` once nothing uses the rows that `mapInArrow` or `applyInArrow` gave.
 
     size   bytes that are held until then
     """
@@ -103,7 +103,9 @@ def release_with_frame(frame: DataFrame, release: Callable[[], None], size: int 
         release()
         return
     plan: Any = frame._jdf.queryExecution().analyzed()
-    release_with_functions(session, [plan.expressions().apply(0).func()], release, size)
+    is_grouped = plan.nodeName().startswith("FlatMapGroups")
+    function = plan.functionExpr() if is_grouped else plan.expressions().apply(0)
+    release_with_functions(session, [function.func()], release, size)
 
 
 def release_with_functions(

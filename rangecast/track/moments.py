@@ -1,4 +1,4 @@
-"""Lengths of time and moments, in whole microseconds."""
+"""Lengths of time and moments, in whole microseconds, and the timestamp that orders events."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from rangecast.errors import InvalidValueError, UsageError, abbreviate
+from rangecast.errors import InvalidValueError, UsageError, abbreviate, did_you_mean
 from rangecast.model.attributes.timestamps import EPOCH, MICROSECOND, Timestamp
+from rangecast.model.space import Space
 
 _UNITS = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
@@ -51,3 +52,19 @@ def micros_of(moment: Any) -> int:
 def moment_of(micros: int) -> datetime:
     """Return microseconds since 1970 as a moment in UTC."""
     return EPOCH + timedelta(microseconds=micros)
+
+
+def time_axis(space: Space, name: str) -> int:
+    """Return the axis of the timestamp that orders events; reject another attribute."""
+    if name in space.axes:
+        axis = space.axis(name)
+        if isinstance(space.attributes[axis], Timestamp):
+            return axis
+        problem = f"is a {space.attributes[axis].type}"
+    else:
+        known = [one.name for one in space if isinstance(one, Timestamp)]
+        problem = f"isn't there: {did_you_mean(name, known)}" if known else "isn't there"
+    raise UsageError(
+        f"time takes a timestamp of the space; {name!r} {problem}\n"
+        "  hint: give the space an attribute of type timestamp"
+    )

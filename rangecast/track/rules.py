@@ -97,6 +97,11 @@ class Rule:
         """The rule as the kernel reads it."""
         return self._confirm, self._dwell, FIRST.index(self.first), self.second
 
+    @classmethod
+    def of(cls, definition: Mapping[str, Any]) -> Rule:
+        """Return the rule of plain data: the fields by their names, `for` without an underscore."""
+        return cls(**{"for_" if name == "for" else name: one for name, one in definition.items()})
+
     def definition(self) -> dict[str, Any]:
         """Return the fields that say something, as plain data."""
         margin = None if self.margin is None else dict(self.margin)

@@ -10,7 +10,7 @@ and use its engine meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.engine import Engine
-from rangecast.errors import UsageError, abbreviate, did_you_mean
+from rangecast.errors import UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.display import counted
 from rangecast.model.encoding.casts import is_text
 from rangecast.model.encoding.events import encode_event, encode_events, values_of
@@ -32,7 +31,14 @@ from rangecast.track.columns import Output
 from rangecast.track.geometry.accuracy import Accuracy
 from rangecast.track.machine import AS_ENTER, CONFIRMED, EDITED, FAR, NEVER
 from rangecast.track.members import Subscriptions
-from rangecast.track.moments import Length, length_of, micros_of, moment_of, text_of_length
+from rangecast.track.moments import (
+    Length,
+    length_of,
+    micros_of,
+    moment_of,
+    text_of_length,
+    time_axis,
+)
 from rangecast.track.rules import Rule, check_rule
 from rangecast.track.saved import Saved, load_tracker, save_tracker
 from rangecast.track.state import State
@@ -74,7 +80,7 @@ class Tracker:
     ):
         space = engine.space
         self.engine, self.key, self.time = engine, key, time
-        self._axis = _time_axis(engine, time)
+        self._axis = time_axis(space, time)
         if key == time:
             raise UsageError(f"key and time are two columns; given for both: {key!r}")
         self._after = length_of("after", after)
@@ -463,14 +469,21 @@ class Tracker:
         return cls.restored(load_tracker(path), engine)
 
     @classmethod
-    def restored(cls, saved: Saved, engine: Engine) -> Tracker:
-        """Return a tracker that goes on where a saved one was, as `open` does."""
+    def restored(cls, saved: Saved, engine: Engine, edited: Collection[Id] = ()) -> Tracker:
+        """Return a tracker that goes on where a saved one was, as `open` does.
+
+        edited   subscriptions whose filter is another one than at the save
+        """
         settings, progress = dict(saved.settings), saved.progress
         settings["rule"] = Rule(**settings["rule"])
         settings["rules"] = {one: Rule(**rule) for one, rule in settings["rules"]}
         tracker = cls(engine, **settings)
         numbers = tracker._set.restore(saved.ids, saved.gone)
         content, waiting = saved.renumbered(numbers, len(engine.space) + 1)
+        if edited:
+            changed = numbers[[one in edited for one in saved.ids]]
+            flags = content.flags | np.where(np.isin(content.subscription, changed), EDITED, 0)
+            content = content._replace(flags=flags.astype(np.uint8))
         tracker._state = State(content)
         tracker._waiting = waiting
         tracker._newest, tracker._watermark = progress["newest"], progress["watermark"]
@@ -479,19 +492,3 @@ class Tracker:
         has_texts = progress["has_texts"]
         tracker._kind = None if has_texts is None else str if has_texts else int
         return tracker
-
-
-def _time_axis(engine: Engine, name: str) -> int:
-    space = engine.space
-    if name in space.axes:
-        axis = space.axis(name)
-        if isinstance(space.attributes[axis], Timestamp):
-            return axis
-        problem = f"is a {space.attributes[axis].type}"
-    else:
-        known = [one.name for one in space if isinstance(one, Timestamp)]
-        problem = f"isn't there: {did_you_mean(name, known)}" if known else "isn't there"
-    raise UsageError(
-        f"time takes a timestamp of the space; {name!r} {problem}\n"
-        "  hint: give the space an attribute of type timestamp"
-    )

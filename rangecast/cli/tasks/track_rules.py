@@ -53,9 +53,9 @@ def read_rules(path: Path, ids: type) -> TrackRules:
             raise UsageError(f"there is no table {unknown!r}: {did_you_mean(unknown, _TABLES)}")
         rule, policy = document.get("rule"), document.get("policy")
         return TrackRules(
-            None if rule is None else _made("rule", _rule, rule),
+            None if rule is None else _made("rule", Rule.of, rule),
             {
-                ids(id_): _made(f"rules.{id_}", _rule, table)
+                ids(id_): _made(f"rules.{id_}", Rule.of, table)
                 for id_, table in _own(document, "rules")
             },
             document.get("accuracy"),
@@ -78,10 +78,6 @@ def _own(document: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
     if not isinstance(tables, dict):
         raise UsageError(f"{name!r} is a table of tables, by subscription")
     return [*tables.items()]
-
-
-def _rule(table: Mapping[str, Any]) -> Rule:
-    return Rule(**{"for_" if name == "for" else name: value for name, value in table.items()})
 
 
 def _made(table: str, make: Callable[[Any], Made], value: Any) -> Made:

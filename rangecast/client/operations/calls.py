@@ -21,6 +21,7 @@ from rangecast.model.sets.members import Id, as_id
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of
 from rangecast.model.validation.flags import flag
+from rangecast.track.delivery.policies import Policy
 from rangecast.track.rules import Rule
 
 URL = "http://127.0.0.1:8080"
@@ -199,7 +200,9 @@ def track_of(track: Rule | Mapping[str, Any] | None) -> dict[str, Any] | None:
     if track is None:
         return None
     fields = track.definition() if isinstance(track, Rule) else track
-    return {name.rstrip("_"): value for name, value in fields.items()}
+    plain = {name.rstrip("_"): value for name, value in fields.items()}
+    policy = plain.get("policy")
+    return plain | ({"policy": policy.definition()} if isinstance(policy, Policy) else {})
 
 
 def _present(name: Id, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -179,12 +179,17 @@ class Matching:
 
     def _track(self, requests: Sequence[Events], seqs: I64) -> None:
         tracks = self._tracks.spaces[requests[0].entry.number]
-        points = np.concatenate([request.encoded.points_in(tracks.space) for request in requests])
-        rows = [row for request in requests for row in request.encoded.rows]
-        transitions = tracks.events(rows, points, seqs)
+        transitions, begin = list[Derived](), 0
+        # With policies, unit by unit: what is collected follows from the log alone.
+        groups = [[request] for request in requests] if tracks.notices else [requests]
+        for group in groups:
+            points = np.concatenate([request.encoded.points_in(tracks.space) for request in group])
+            rows = [row for request in group for row in request.encoded.rows]
+            transitions += tracks.events(rows, points, seqs[begin : begin + len(rows)])
+            begin += len(rows)
         if transitions:
             lines = [line for request in requests for line in request.encoded.lines]
-            wanted = {request.seq for request in transitions}
+            wanted = {transition.seq for transition in transitions}
             at_hand = {
                 seq: line for seq, line in zip(seqs.tolist(), lines, strict=True) if seq in wanted
             }

@@ -65,6 +65,8 @@ class _Space(msgspec.Struct, array_like=True):
     track: dict[str, Any] | None = None
     pending: list[Derived] = []
     """Transitions that aren't in the log yet."""
+    notices: dict[str, Any] | None = None
+    """Policies, and transitions that wait by them: see `tracks.Notices`."""
 
 
 class _Board(msgspec.Struct, array_like=True):
@@ -148,6 +150,7 @@ class SnapshotState:
                     live=[msgspec.structs.replace(v) for v in space.live.values()],
                     track=space.track,
                     pending=self._pending(space.number),
+                    notices=self._notices(space.number),
                 )
                 for space in registry.spaces.values()
             ],
@@ -192,6 +195,9 @@ class SnapshotState:
 
     def _pending(self, space: int) -> list[Derived]:
         return self._tracks[space].pending if space in self._tracks else []
+
+    def _notices(self, space: int) -> dict[str, Any] | None:
+        return self._tracks[space].notices if space in self._tracks else None
 
     def write(self, folder: Path) -> None:
         """Write a snapshot, and delete older ones."""
@@ -328,7 +334,8 @@ def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
             item.track,
         )
         if item.track is not None:
-            saved = SavedTracks(load_tracker(path / f"tracks-{item.number}"), item.pending)
+            tracker = load_tracker(path / f"tracks-{item.number}")
+            saved = SavedTracks(tracker, item.pending, item.notices)
             tracks.spaces[item.number] = SpaceTracks.restored(entry, saved)
         registry.spaces[item.tenant, item.name] = entry
         registry.counts[item.tenant] = registry.counts.get(item.tenant, 0) + len(live)

@@ -12,6 +12,7 @@ import tomllib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 from rangecast.engine import Engine
 from rangecast.errors import RangecastError, SpaceError, UsageError, abbreviate, did_you_mean
 from rangecast.kernels.arrays import F64, I64
+from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
 from rangecast.server.encoding import TrackColumns, accuracy_of, is_key, points_of, rows_of
 from rangecast.server.log.base import Unit
@@ -36,17 +38,20 @@ from rangecast.server.state.registry import (
 )
 from rangecast.server.state.space_index import bounds_of, version_boxes
 from rangecast.server.state.transitions import Derived, transitions_head, transitions_of
+from rangecast.track.delivery.notifier import Notification, Notifier
+from rangecast.track.delivery.policies import Policy
 from rangecast.track.moments import Length, length_of, moment_of
 from rangecast.track.rules import Rule, check_rule
 from rangecast.track.saved import Saved
 from rangecast.track.tracker import Tracker
-from rangecast.track.transitions import KINDS, Transitions, transition_id
+from rangecast.track.transitions import KINDS, Transition, Transitions, transition_id
 
 OPTIONS = ("key", "time", "after", "lateness", "inside", "accuracy", "clock")
 """Options of a space's tracks: those of a `Tracker`, and how far behind the server's clock time
 passes without events."""
-_RULE = {field.name.rstrip("_"): field.name for field in fields(Rule) if field.init}
+_RULE = tuple(field.name.rstrip("_") for field in fields(Rule) if field.init)
 """Fields of a rule, by their names over HTTP."""
+_POLICY = tuple(field.name for field in fields(Policy) if field.init)
 _TEXT = pa.large_string()
 RECENT = 200
 """Transitions of a space that are kept to be looked at."""
@@ -114,18 +119,38 @@ def clock_of(track: Mapping[str, Any]) -> int | None:
 
 def rule_of(track: Mapping[str, Any]) -> Rule:
     """Return the rule of a subscription as it is given over HTTP."""
-    return Rule(**{_RULE[name]: value for name, value in track.items() if name != "on"})
+    return Rule.of({name: value for name, value in track.items() if name in _RULE})
+
+
+def policy_of(track: Mapping[str, Any]) -> Policy | None:
+    """Return the policy of a subscription as it is given over HTTP."""
+    given = track.get("policy")
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise UsageError(f"policy is an object; given: {abbreviate(given)}")
+    _check_names(given, _POLICY, "policy of a subscription")
+    try:
+        return Policy.of(given)
+    except TypeError as error:
+        raise UsageError(f"policy can't be read: {error}") from None
 
 
 def check_rule_of(track: Mapping[str, Any], space: Space) -> None:
     """Reject a rule that a subscription can't have."""
-    _check_names(track, ("on", *_RULE), "track of a subscription")
+    _check_names(track, ("on", "policy", *_RULE), "track of a subscription")
     kinds = track.get("on", ["enter", "exit"])
     if not isinstance(kinds, list) or not kinds or not set(map(str, kinds)) <= set(KINDS):
         raise UsageError(
             f"on takes a list of {', '.join(map(repr, KINDS))}; given: {abbreviate(kinds)}"
         )
     check_rule(rule_of(track), space)
+    policy = policy_of(track)
+    if policy is not None and policy.renotify is not None and not {"enter", "exit"} <= set(kinds):
+        raise UsageError(
+            f"renotify needs both ends of stays; given: on = {abbreviate(kinds)}\n"
+            "  hint: add enter and exit, or leave out on"
+        )
 
 
 def _check_names(track: Mapping[str, Any], known: Sequence[str], what: str) -> None:
@@ -136,11 +161,89 @@ def _check_names(track: Mapping[str, Any], known: Sequence[str], what: str) -> N
             )
 
 
+SavedNotices = dict[str, Any]
+
+
 class SavedTracks(NamedTuple):
     """Tracks of a space as a snapshot has them."""
 
     tracker: Saved
     pending: list[Derived]
+    notices: SavedNotices | None = None
+
+
+class Notices:
+    """Policies of the subscriptions of a space, by their ids, and what waits by them.
+
+    The transitions of one unit of the log are taken in one order, whatever batch found them.
+    """
+
+    def __init__(self, saved: SavedNotices | None = None):
+        self._notifier = Notifier() if saved is None else Notifier.restored(saved["notifier"])
+        self._whose: dict[Id, tuple[int, float]] = {}
+        """Consumer and score of subscriptions that have a policy, or transitions that wait."""
+        if saved is not None:
+            self._whose = {one: (consumer, score) for one, consumer, score in saved["whose"]}
+
+    def saved(self) -> SavedNotices | None:
+        """Return what a new one takes; `None`: there is nothing."""
+        if not self._whose:
+            return None
+        whose = [[one, *facts] for one, facts in self._whose.items()]
+        return {"notifier": self._notifier.saved(), "whose": whose}
+
+    def __bool__(self) -> bool:
+        return bool(self._whose)
+
+    def __contains__(self, subscription: Id) -> bool:
+        return subscription in self._notifier.policies
+
+    def put(self, version: Version) -> list[Derived]:
+        """Give a subscription its policy, or none; return what it doesn't wait for any more."""
+        policy = policy_of(version.track or {})
+        if policy is None and version.id not in self._whose:
+            return []
+        if policy is not None:
+            self._whose[version.id] = version.consumer, version.score
+        return self._with_policy(version.id, policy)
+
+    def end(self, subscription: Id) -> list[Derived]:
+        """Forget a subscription; a digest with a time waits for it all the same."""
+        return self._with_policy(subscription, None) if subscription in self._whose else []
+
+    def _with_policy(self, subscription: Id, policy: Policy | None) -> list[Derived]:
+        found = self._derived(self._notifier.set_policy(subscription, policy))
+        self._tidy()
+        return found
+
+    def take(self, transitions: list[Transition], watermark: datetime | None) -> list[Derived]:
+        """Take the transitions of a unit; return what is due by the watermark."""
+        ordered = sorted(transitions, key=lambda one: (one.at, repr(one.key), one.number))
+        found = self._notifier.take(ordered)
+        if watermark is not None:
+            found += self._notifier.advance(watermark)
+        derived = self._derived(found)
+        self._tidy()
+        return derived
+
+    def is_due(self, moment: int) -> bool:
+        """Whether something is due if time passes to a moment."""
+        return self._notifier.is_due(moment_of(moment))
+
+    def status(self) -> dict[str, int]:
+        """Return how many transitions wait in digests, and how many were dropped."""
+        return {"collected": self._notifier.waiting, "dropped": self._notifier.dropped}
+
+    def _derived(self, found: Iterable[Notification]) -> list[Derived]:
+        return [Derived.of(one, *self._whose[one.subscription]) for one in found]
+
+    def _tidy(self) -> None:
+        notifier = self._notifier
+        self._whose = {
+            one: facts
+            for one, facts in self._whose.items()
+            if one in notifier.policies or notifier.is_waiting(one)
+        }
 
 
 class SpaceTracks:
@@ -154,6 +257,7 @@ class SpaceTracks:
         self.recent: deque[tuple[int, Derived]] = deque(maxlen=RECENT)
         """The newest that are in the log, each with its seq."""
         self.tracker = tracker_of(Engine(space), track)
+        self.notices = Notices()
         self._versions: dict[int, Version] = {}
         """Tracked subscriptions, by number."""
         self._kinds: dict[int, frozenset[str]] = {}
@@ -167,11 +271,12 @@ class SpaceTracks:
         made._note([version for version in entry.live.values() if version.track is not None])
         made._restore(saved.tracker, entry.space)
         made.pending = {derived.id: derived for derived in saved.pending}
+        made.notices = Notices(saved.notices)
         return made
 
     def saved(self) -> SavedTracks:
         """Return what `restored` takes."""
-        return SavedTracks(self.tracker.saved(), list(self.pending.values()))
+        return SavedTracks(self.tracker.saved(), [*self.pending.values()], self.notices.saved())
 
     @property
     def space(self) -> Space:
@@ -220,9 +325,11 @@ class SpaceTracks:
         self._note(put)
         nothing = np.zeros((0, len(engine.space)))
         transitions = self._update(pa.array([], _TEXT), nothing, np.zeros(0, np.int64))
+        over = [one for version in put for one in self.notices.put(version)]
         for number in removed:
+            over += self.notices.end(self._versions[number].id)
             del self._versions[number], self._kinds[number]
-        return transitions
+        return transitions + self._noted(over)
 
     def events(self, rows: Sequence[Mapping[str, Any]], points: F64, seqs: I64) -> list[Derived]:
         """Take events; return the transitions that are known by now."""
@@ -242,13 +349,17 @@ class SpaceTracks:
 
     def _derived(self, transitions: Transitions) -> list[Derived]:
         """Return the transitions that a consumer wants; they are pending."""
-        derived = []
+        derived, collected = list[Derived](), list[Transition]()
         for key, subscription, kind, at, since, event, reason, count in transitions.rows():
             number = int(subscription)
             version = self._versions[number]
             if kind not in self._kinds[number] or version.consumer == NO_CONSUMER:
                 continue
             name, key = version.id, _as_key(str(key))
+            if name in self.notices:
+                times = moment_of(at), moment_of(since)
+                collected.append(Transition(key, name, kind, *times, event, reason, count))
+                continue
             derived.append(
                 Derived(
                     transition_id(key, name, kind, at, count),
@@ -264,6 +375,11 @@ class SpaceTracks:
                     0 if event is None else int(event),
                 )
             )
+        if self.notices:
+            derived += self.notices.take(collected, self.tracker.watermark)
+        return self._noted(derived)
+
+    def _noted(self, derived: list[Derived]) -> list[Derived]:
         self.pending.update((transition.id, transition) for transition in derived)
         return derived
 
@@ -275,7 +391,7 @@ class SpaceTracks:
 
     def is_due(self, moment: int) -> bool:
         """Whether something may happen if time passes to a moment."""
-        return self.tracker.is_due(moment_of(moment))
+        return self.tracker.is_due(moment_of(moment)) or self.notices.is_due(moment)
 
     def status(self) -> dict[str, int]:
         """Return what there is, and what was left out."""
@@ -287,6 +403,7 @@ class SpaceTracks:
             "repeated": tracker.repeated,
             "incomplete": tracker.incomplete,
             "pending": len(self.pending),
+            **self.notices.status(),
         }
 
 

@@ -15,9 +15,12 @@ import msgspec
 
 from rangecast.server.log.base import Draft, Log, LogError, Unit
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
-from rangecast.track.moments import moment_of
+from rangecast.track.delivery.notifier import Notification
+from rangecast.track.moments import micros_of, moment_of
 
 _NOTHING = msgspec.Raw()
+DIGEST = "digest"
+"""The kind of a message with several transitions."""
 MAX_UNIT = 10_000
 """Transitions in one unit."""
 
@@ -48,10 +51,14 @@ class Derived(msgspec.Struct, omit_defaults=True):
     """Of the event that caused it; 0: none did."""
     event: msgspec.Raw = _NOTHING
     """That event, in the first transition of a unit that it caused."""
+    window: str = ""
+    """Of a digest: see `Notification`."""
+    transitions: list[dict[str, Any]] = []
+    """Those of a digest, as messages have them."""
 
     def fields(self) -> dict[str, Any]:
         """Return what a message says about it, beside its subscription and its event."""
-        return {
+        whole: dict[str, Any] = {
             "transition": self.transition,
             "key": self.key,
             "at": _text(self.at),
@@ -59,6 +66,36 @@ class Derived(msgspec.Struct, omit_defaults=True):
             "reason": self.reason,
             "id": self.id,
         }
+        if self.transition == DIGEST:
+            del whole["key"]
+            whole |= {"window": self.window, "transitions": self.transitions}
+        return whole
+
+    @classmethod
+    def of(cls, found: Notification, consumer: int, score: float) -> Derived:
+        """Return a notification for a consumer: a transition, or a digest."""
+        listed = [
+            cls(
+                one.id,
+                consumer,
+                one.subscription,
+                one.transition,
+                one.key,
+                micros_of(one.at),
+                micros_of(one.since),
+                one.reason,
+                one.number,
+                score,
+                0 if one.event is None else int(one.event),
+            )
+            for one in found.transitions
+        ]
+        if found.window is None:
+            return listed[0]
+        fields = [one.fields() | ({"seq": one.seq} if one.seq else {}) for one in listed]
+        about = found.id, consumer, found.subscription, DIGEST, ""
+        times = micros_of(found.at), listed[0].at
+        return cls(*about, *times, "time", 0, score, window=found.window, transitions=fields)
 
     def shown(self) -> bytes:
         """Return `fields` as those of a JSON object."""

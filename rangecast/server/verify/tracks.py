@@ -28,10 +28,12 @@ from rangecast.server.state.edits import (
     PutSubscription,
 )
 from rangecast.server.state.transitions import Derived, transitions_head, transitions_of
+from rangecast.track.delivery.notifier import Notification, Notifier
+from rangecast.track.delivery.policies import Policy
 from rangecast.track.moments import micros_of, moment_of
 from rangecast.track.rules import Rule
 from rangecast.track.tracker import Tracker
-from rangecast.track.transitions import Transitions
+from rangecast.track.transitions import KINDS, Transition, Transitions
 
 _TEXT = pa.large_string()
 _Facts = tuple[Any, ...]
@@ -69,13 +71,16 @@ class TracksOracle:
                     owned = space.subscriptions.items()
                     for name in [name for name, put in owned if put.consumer == edit.name]:
                         self._note(space, space.end(name), seq)
+                        self._set_policy(space, name, None, seq)
             case PutSubscription() if edit.space in self._spaces:
                 space = self._spaces[edit.space]
                 transitions = space.end(edit.name) if edit.track is None else space.put(edit)
                 self._note(space, transitions, seq)
+                self._set_policy(space, edit.name, (edit.track or {}).get("policy"), seq)
             case DeleteSubscription() if edit.space in self._spaces:
                 space = self._spaces[edit.space]
                 self._note(space, space.end(edit.name), seq)
+                self._set_policy(space, edit.name, None, seq)
             case AdvanceTracks():
                 space = self._spaces[edit.name]
                 self._note(space, space.tracker.advance(moment_of(edit.moment)), seq)
@@ -83,22 +88,56 @@ class TracksOracle:
     def events(self, head: EventsHead, rows: Sequence[Mapping[str, Any]], first: int) -> None:
         """Apply events, one after the other."""
         space = self._spaces.get(head.space) if head.tenant == self._tenant else None
-        for seq, row in enumerate(rows, first) if space is not None else ():
-            assert space is not None
-            self._note(space, space.event(row, seq), seq)
+        if space is None:
+            return
+        found = [(seq, one) for seq, row in enumerate(rows, first) for one in space.event(row, seq)]
+        self._note_all(space, found, first + len(rows) - 1)
 
     def _note(self, space: _Space, transitions: Transitions, seq: int) -> None:
-        for transition in transitions:
+        self._note_all(space, [(seq, transition) for transition in transitions], seq)
+
+    def _note_all(self, space: _Space, found: list[tuple[int, Transition]], last: int) -> None:
+        """Note the transitions of a unit that are for the consumer, by the seq that causes them."""
+        collected = []
+        for seq, transition in found:
             put = space.known[str(transition.subscription)]
-            wanted = put.track or {}
-            if put.consumer == self._consumer and transition.transition in wanted.get(
-                "on", [transition.transition]
-            ):
-                key = space.keys[str(transition.key)]
-                named = transition._replace(key=key, subscription=put.id)
-                moments = micros_of(named.at), micros_of(named.since)
-                kind = put.id, named.transition, key
-                self._due[named.id] = seq, (*kind, *moments, named.reason, named.event or 0)
+            if transition.transition not in (put.track or {}).get("on", KINDS):
+                continue
+            named = transition._replace(key=space.keys[str(transition.key)], subscription=put.id)
+            if put.id in space.notifier.policies:
+                collected.append(named)
+            elif put.consumer == self._consumer:
+                self._due[named.id] = seq, _facts_of(named)
+        told = space.notifier.take(sorted(collected, key=lambda one: (one.at, repr(one.key))))
+        if space.tracker.watermark is not None:
+            told += space.notifier.advance(space.tracker.watermark)
+        self._tell(space, told, last)
+
+    def _set_policy(self, space: _Space, name: str, given: Any, seq: int) -> None:
+        put = space.known.get(name)
+        if put is not None:
+            policy = None if given is None else Policy.of(given)
+            self._tell(space, space.notifier.set_policy(put.id, policy), seq)
+
+    def _tell(self, space: _Space, told: Sequence[Notification], seq: int) -> None:
+        """Note notifications that are for the consumer."""
+        for one in told:
+            if space.known[str(one.subscription)].consumer != self._consumer:
+                continue
+            facts = [_facts_of(each) for each in one.transitions]
+            if one.window is not None:
+                first = one.transitions[0].at
+                whole = (
+                    one.subscription,
+                    "digest",
+                    "",
+                    micros_of(one.at),
+                    micros_of(first),
+                    "time",
+                    0,
+                )
+                facts[0] = (*whole, one.window, [each.id for each in one.transitions])
+            self._due[one.id] = seq, facts[0]
 
     def written(self, unit: Unit) -> Iterator[tuple[int, str, float]]:
         """Compare transitions in the log; yield seq, id and score of each of the consumer."""
@@ -133,6 +172,7 @@ class _Space:
         self.known: dict[str, PutSubscription] = {}
         """Those, and ended ones."""
         self.keys: dict[str, str | int] = {}
+        self.notifier = Notifier()
         column = track.get("accuracy") or ""
         self._accuracy: str = column if isinstance(column, str) else next(iter(column.values()))
 
@@ -146,11 +186,10 @@ class _Space:
     def put(self, edit: PutSubscription) -> Transitions:
         """Add a subscription, or replace it."""
         engine, fields = self.tracker.engine, dict(edit.track or {})
-        fields.pop("on", None)
-        if "for" in fields:
-            fields["for_"] = fields.pop("for")
+        for other in ("on", "policy"):
+            fields.pop(other, None)
         engine.upsert(edit.name, Filter.parse(edit.filter, engine.space, max_boxes=ANY_BOXES))
-        self.tracker.set_rule(edit.name, Rule(**fields))
+        self.tracker.set_rule(edit.name, Rule.of(fields))
         self.subscriptions[edit.name] = self.known[edit.name] = edit
         return self._edited()
 
@@ -182,4 +221,12 @@ class _Space:
 
 def _facts(derived: Derived) -> _Facts:
     kind = derived.subscription, derived.transition, derived.key
-    return (*kind, derived.at, derived.since, derived.reason, derived.seq)
+    facts = *kind, derived.at, derived.since, derived.reason, derived.seq
+    if not derived.window:
+        return facts
+    return *facts, derived.window, [each["id"] for each in derived.transitions]
+
+
+def _facts_of(one: Transition) -> _Facts:
+    moments = micros_of(one.at), micros_of(one.since)
+    return one.subscription, one.transition, one.key, *moments, one.reason, one.event or 0

@@ -45,7 +45,7 @@ from rangecast.spark.steps.query import EventQuery
 from rangecast.spark.stream.sets import Subscriptions
 from rangecast.spark.stream.sinks.base import Batch, Commit, Counts, FileSink, Sink, no_commit
 from rangecast.spark.stream.sinks.written import REPORT, AnswerWriter, collected
-from rangecast.spark.stream.steps import AnswerStep, FilterStep
+from rangecast.spark.stream.steps import AnswerStep, FilterStep, is_good
 
 _WHOLE = "_whole_row"
 _OWN = (BROKEN, _WHOLE)
@@ -118,7 +118,8 @@ class BatchRunner:
         for step in self.steps:
             self.closing.callback(step.release)
             ready, _ = step.ready(session, step.subscriptions.latest())
-            columns = _columns(self._query(step, events).schema(ready, step.settings))
+            answers = self._query(step, events).schema(ready, step.settings)
+            columns = _columns(step.columns(answers))
             for sink in step.sinks:
                 sink.check_columns(columns)
 
@@ -235,9 +236,8 @@ class BatchRunner:
             counted = replace(
                 asked, events=asked.events.observe(seen, F.count(F.lit(1)).alias("events"))
             )
-            found = step.finish(
-                counted.answer(ready, step.settings, prefilters=prefilters)
-            ).persist()
+            answers = counted.answer(ready, step.settings, prefilters=prefilters)
+            found = step.finish(answers, batch, held).persist()
             held.callback(found.unpersist)  # several readers, or one that may stop early
             part.found = found
             part.counts = found.agg(*_counts(step)).collect()[0].asDict() | seen.get
@@ -288,7 +288,7 @@ class _Part:
         if self.found is None:
             return self.commits
         names = [f"`{name}`" for name in _columns(self.found.schema).names]
-        rows = self.found.filter(is_good()).select(names)
+        rows = self.found.filter(self.step.good).select(names)
         commits = list(self.commits)
         for sink in self.rest:
             text = f"batch {self.batch.number}, step {self.name}, {sink.name}"
@@ -320,13 +320,8 @@ def _columns(answers: StructType) -> StructType:
     return StructType([answer for answer in answers if answer.name not in ("error", BROKEN)])
 
 
-def is_good() -> Column:
-    """Return whether an answered event could be used: whole, with an id and fitting values."""
-    return F.col("error").isNull() & F.col("event").isNotNull()
-
-
 def _counts(step: AnswerStep) -> list[Column]:
-    good = is_good()
+    good = step.good
     answers = F.size("subscriptions") if step.arrays else F.lit(1)
     return [
         F.coalesce(F.sum(F.when(good, answers).otherwise(0)), F.lit(0)).alias("matches"),

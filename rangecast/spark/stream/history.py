@@ -20,7 +20,7 @@ from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
 from rangecast.spark.steps.match import match
-from rangecast.spark.stream.batch import is_good
+from rangecast.spark.stream.steps import is_good
 
 _DAY_SECONDS = 86_400
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from rangecast.errors import UsageError, did_you_mean
 from rangecast.match.answerer import MatchAnswerer
@@ -36,7 +39,7 @@ from rangecast.spark.steps.query import Answering, EventQuery
 from rangecast.spark.steps.rank import TAKEN, best_of_seconds
 from rangecast.spark.steps.shards.sharded_set import Settings, as_it_is
 from rangecast.spark.stream.sets import MergedSet, ReadySets, Subscriptions
-from rangecast.spark.stream.sinks.base import Sink
+from rangecast.spark.stream.sinks.base import Batch, Sink
 
 
 @dataclass
@@ -113,9 +116,26 @@ class AnswerStep(ABC):
         """Whether a worker's answers are final, so that it may write them itself."""
         return True
 
-    def finish(self, frame: DataFrame) -> DataFrame:
-        """Return the final answers of those that the workers gave."""
+    @property
+    def good(self) -> Column:
+        """Whether a row is an answer; others are of rejected events."""
+        return is_good()
+
+    def columns(self, answers: StructType) -> StructType:
+        """Return the columns of the final answers."""
+        return answers
+
+    def finish(self, frame: DataFrame, batch: Batch, held: ExitStack) -> DataFrame:
+        """Return the final answers of those that the workers gave.
+
+        held   left when the batch is written
+        """
         return frame
+
+
+def is_good() -> Column:
+    """Return whether an answered event could be used: whole, with an id and fitting values."""
+    return F.col("error").isNull() & F.col("event").isNotNull()
 
 
 @dataclass
@@ -134,7 +154,7 @@ class MatchStep(AnswerStep):
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
-        return match_query(events, self.space, output=self.output, **_options(keep, nan))
+        return match_query(events, self.space, output=self.output, **query_options(keep, nan))
 
     @property
     def arrays(self) -> bool:
@@ -166,7 +186,7 @@ class RankStep(AnswerStep):
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
-        return EventQuery.of(events, self.space, taken=TAKEN, **_options(keep, nan))
+        return EventQuery.of(events, self.space, taken=TAKEN, **query_options(keep, nan))
 
     @property
     def settings(self) -> Settings:
@@ -176,7 +196,7 @@ class RankStep(AnswerStep):
     def by_workers(self) -> bool:
         return self.max_per_second is None
 
-    def finish(self, frame: DataFrame) -> DataFrame:
+    def finish(self, frame: DataFrame, batch: Batch, held: ExitStack) -> DataFrame:
         return frame if self.max_per_second is None else best_of_seconds(frame, self.max_per_second)
 
 
@@ -191,9 +211,9 @@ class FilterStep(AnswerStep):
         return Passing(summed.space), summed.rows
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
-        return EventQuery.of(events, self.space, taken=(), **_options(keep, nan))
+        return EventQuery.of(events, self.space, taken=(), **query_options(keep, nan))
 
 
-def _options(keep: Sequence[str], nan: str) -> dict[str, Any]:
+def query_options(keep: Sequence[str], nan: str) -> dict[str, Any]:
     """Return the options of a query; unknown columns were checked for all steps at once."""
     return {"keep": keep, "rejected": "column", "ignore_unknown": True, "nan": nan}

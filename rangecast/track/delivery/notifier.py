@@ -92,6 +92,41 @@ class Notifier:
         """Transitions that wait in digests."""
         return sum(len(one.transitions) for some in self._windows.values() for one in some)
 
+    def set_policy(self, subscription: Id, policy: Policy | None) -> list[Notification]:
+        """Give a subscription a policy of its own, or take it away.
+
+        Return the digest that counts transitions, if there is one that counts no further. One with
+        a time stays until then.
+        """
+        self.policies.pop(subscription, None)
+        if policy is not None:
+            self.policies[subscription] = policy
+        now = self.policies.get(subscription, self.policy)
+        if not now.lengths[3]:
+            gone = [pair for pair in self._stays if pair[0] == subscription]
+            for pair in gone:
+                del self._stays[pair]
+        if now.digest is not None and now.digest.count is not None:
+            return []
+        windows = self._windows.get(subscription, [])
+        counting = [one for one in windows if one.end is None]
+        self._windows[subscription] = [one for one in windows if one.end is not None]
+        if not self._windows[subscription]:
+            del self._windows[subscription]
+        return [_digest(subscription, one) for one in counting]
+
+    def is_due(self, moment: Any) -> bool:
+        """Whether `advance` to a moment delivers something."""
+        limit = micros_of(moment)
+        ends = [one.end for some in self._windows.values() for one in some if one.end is not None]
+        return any(end <= limit for end in ends) or any(
+            stay.due < limit for stay in self._stays.values()
+        )
+
+    def is_waiting(self, subscription: Id) -> bool:
+        """Whether transitions of a subscription wait in a digest."""
+        return subscription in self._windows
+
     def take(self, transitions: Iterable[Transition]) -> list[Notification]:
         """Take transitions, those of each object in order; return what is due by now."""
         found: list[Notification] = []

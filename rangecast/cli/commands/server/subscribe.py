@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rangecast.client import Client
     from rangecast.errors import RejectedRow
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WAIT = 1.0
 """Seconds that a request for messages waits; also how long Ctrl-C may take."""
 
@@ -64,6 +65,24 @@ def subscribe(
     until: Annotated[
         str | None, typer.Option("--until", help="With --track: a filter that ends a stay.")
     ] = None,
+    deduplicate: Annotated[
+        str | None, typer.Option("--deduplicate", help="With --track: no repeats for '10 min'.")
+    ] = None,
+    throttle: Annotated[
+        str | None,
+        typer.Option("--throttle", help="With --track: at most '3 per 1 h' of an object."),
+    ] = None,
+    renotify: Annotated[
+        str | None, typer.Option("--renotify", help="With --track: report stays every '2 h'.")
+    ] = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            "--digest",
+            help="With --track: deliver together, at '08:00 Mon-Fri Europe/Berlin' or 100 at a "
+            "time.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -81,13 +100,20 @@ def subscribe(
       rangecast subscribe "price < 20" --id cheap --consumer alerts
       rangecast subscribe --file fences.csv --consumer fleet --rejected rejected.csv
       rangecast subscribe "speed > 80" --track --for '30 s' --follow
+      rangecast subscribe "speed > 80" --track --throttle '3 per 1 h' --digest '08:00 Europe/Berlin'
     """
     from rangecast.errors import UsageError
 
-    rule = {"on": on, "dwell": dwell, "for": confirm, "first": first, "until": until}
+    rule: dict[str, Any] = {"on": on, "dwell": dwell, "for": confirm, "first": first}
+    rule["until"] = until
+    policy: dict[str, Any] = {"deduplicate": deduplicate, "renotify": renotify}
+    policy["throttle"] = None if throttle is None else _throttle(throttle)
+    policy["digest"] = None if digest is None else _digest(digest)
     rule = {option: value for option, value in rule.items() if value}
-    for option in [] if track else rule:
+    policy = {option: value for option, value in policy.items() if value}
+    for option in [] if track else [*rule, *policy]:
         raise UsageError(f"--{option} is for --track\n  hint: add --track, or leave it out")
+    rule |= {"policy": policy} if policy else {}
     _check(filter, file, {"--id": name, "--follow": follow, "--track": track}, rejected)
     rule_ = rule if track else None
     with at.client_in(space) as client:
@@ -97,6 +123,25 @@ def subscribe(
             _watch(client, filter or "", rule_)
         else:
             _save(client, filter or "", name, consumer, rule_, follow=follow, as_json=as_json)
+
+
+def _throttle(text: str) -> list[Any]:
+    """Return a text such as '3 per 1 h' as a policy has it."""
+    from rangecast.errors import UsageError
+
+    number, _, period = text.partition(" per ")
+    if not number.strip().isdecimal() or not period:
+        raise UsageError(f"--throttle takes a text such as '3 per 1 h'; given: {text!r}")
+    return [int(number), period]
+
+
+def _digest(text: str) -> dict[str, Any]:
+    """Return a count, or a text such as '08:00 Mon-Fri Europe/Berlin', as a policy has it."""
+    if text.isdecimal():
+        return {"count": int(text)}
+    at, *others = text.split()
+    days = {"days": others.pop(0)} if others and others[0][:3] in _DAYS else {}
+    return {"at": at} | days | ({"zone": " ".join(others)} if others else {})
 
 
 def _check(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rangecast.server.http.openapi.types import Schema, flag, listed, mapped, record, text
+from rangecast.server.http.openapi.types import Schema, flag, listed, mapped, record, text, whole
 from rangecast.track.transitions import KINDS
 
 POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
@@ -25,13 +25,34 @@ TRACK = record(
     time=text("The timestamp that orders the events of an object."),
 )
 TRANSITION_FIELDS = {
-    "transition": text(enum=[*KINDS]),
+    "transition": text(enum=[*KINDS, "reminder", "digest"]),
     "key": ID,
     "at": text("When a transition took effect, in the time of events."),
     "since": text("When the stay began."),
     "reason": text(enum=["event", "time", "silent", "edited", "removed"]),
     "id": text("Of a transition: the same whenever it is sent again."),
 }
+POLICY = record(
+    "What is delivered of a subscription's transitions: docs/explanation/tracks.md.",
+    {
+        "deduplicate": text("Repeats within this time are dropped.", examples=["10 min"]),
+        "throttle": {
+            "type": "array",
+            "description": "At most this number of transitions of an object in this time.",
+            "examples": [[3, "1 h"]],
+        },
+        "renotify": text("A stay is reported again after this time.", examples=["2 h"]),
+        "digest": record(
+            "Transitions are delivered together.",
+            {
+                "at": text("Local time of a day.", examples=["08:00"]),
+                "days": text("Weekdays.", examples=["Mon-Fri"]),
+                "zone": text("IANA time zone.", examples=["Europe/Berlin"]),
+                "count": whole("Number of transitions, instead of a time.", minimum=1),
+            },
+        ),
+    },
+)
 RULE = record(
     "Rule of a subscription's transitions, which its consumer gets instead of matches.",
     {
@@ -44,5 +65,6 @@ RULE = record(
         "cross": text("Longest time between events whose path is looked at.", examples=["5 min"]),
         "max_speed": {"type": ["string", "number"], "description": "Of paths: '200 km/h'."},
         "schedule": text("Local hours.", examples=["Mon-Fri 08:00-18:00 Europe/Berlin"]),
+        "policy": POLICY,
     },
 )

@@ -380,6 +380,8 @@ SCHEMAS: dict[str, Schema] = {
             "event": maybe(EVENT),
             "subscriptions": listed(ID),
             **TRANSITION_FIELDS,
+            "window": text("Of a digest: its end in local time, or its number."),
+            "transitions": listed(mapped({}), "Those of a digest."),
             "dropped": whole("Messages of its second that `max_per_second` dropped."),
             "board": text(),
             "lists": listed(record("", interest=ID, best=listed(ref("RankedObject")))),

@@ -1,8 +1,8 @@
 """Graph of a pipeline: the connections of its tables, by name.
 
-Sources give events, subscriptions are sets. A step takes events (match, rank, filter, notify) or a
-set (cover, merge), and names what stands above it in the file; so there are no circles. `from`,
-`subscriptions` and `by` may be left out where only one thing fits.
+Sources give events, subscriptions are sets. A step takes events (match, rank, filter, track,
+notify) or a set (cover, merge), and names what stands above it in the file; so there are no
+circles. `from`, `subscriptions` and `by` may be left out where only one thing fits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from rangecast.spark.stream.pipeline.settings import (
     RankStep,
     Settings,
     Subscriptions,
+    TrackStep,
 )
 
-EventStep = MatchStep | RankStep | FilterStep | NotifyStep
+EventStep = MatchStep | RankStep | FilterStep | NotifyStep | TrackStep
 
 
 class Node(NamedTuple):
@@ -116,11 +117,12 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
     else:
         feeding = {given.edits_source for given in graph.sets.values()}
         events = [name for name in graph.sources if name not in feeding]
-        some = events if isinstance(step, NotifyStep) else events + above(FilterStep)
+        is_whole = isinstance(step, NotifyStep | TrackStep)
+        some = events if is_whole else events + above(FilterStep)
         takes = _chosen(f"{at}.input", step.input, some, events, "a source")
-    if isinstance(step, MatchStep | RankStep):
+    if isinstance(step, MatchStep | RankStep | TrackStep):
         sets = list(graph.sets)
-        some = sets + above(CoverStep)
+        some = sets if isinstance(step, TrackStep) else sets + above(CoverStep)
         of = _chosen(f"{at}.subscriptions", step.subscriptions, some, sets, "a set")
     elif isinstance(step, FilterStep):
         some = above(MergeStep)
@@ -189,12 +191,12 @@ def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
             yield f"sink[{place}].path: {paths[place]} is given twice\n  hint: give each its own"
         if isinstance(sink, KafkaSink):
             step = graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].step
-            if not isinstance(step, MatchStep | RankStep | FilterStep):
+            if not isinstance(step, MatchStep | RankStep | FilterStep | TrackStep):
                 yield (
                     f"sink[{place}]: Kafka takes answers about events\n"
-                    "  expected: from = a step of type match, rank or filter"
+                    "  expected: from = a step of type match, rank, filter or track"
                 )
-            pairs = isinstance(step, RankStep) or (
+            pairs = isinstance(step, RankStep | TrackStep) or (
                 isinstance(step, MatchStep) and step.output == "rows"
             )
             if sink.key == "subscription" and not pairs:

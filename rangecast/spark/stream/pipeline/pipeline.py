@@ -46,6 +46,7 @@ from rangecast.spark.stream.pipeline.settings import (
     NotifyStep,
     RankStep,
     Settings,
+    TrackStep,
 )
 from rangecast.spark.stream.pipeline.settings import Subscriptions as SetTable
 from rangecast.spark.stream.pipeline.toml_file import read_toml
@@ -64,6 +65,7 @@ from rangecast.spark.stream.steps import AnswerStep
 from rangecast.spark.stream.steps import FilterStep as Filtering
 from rangecast.spark.stream.steps import MatchStep as Matching
 from rangecast.spark.stream.steps import RankStep as Ranking
+from rangecast.spark.stream.tracks import TrackStep as Tracking
 from rangecast.store.commits import BATCH_JOB
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
@@ -196,15 +198,22 @@ class _Build:
         """Return a step that answers events."""
         graph = self._pipeline.graph
         given, of = graph.nodes[name].step, graph.nodes[name].of
+        how: dict[str, Any]
         sinks, filters = (
             self._pipeline.sinks[name],
             [self.merged(one, graph.source_of(name)) for one in graph.filters_of(name)],
         )
         if isinstance(given, FilterStep):
             return Filtering(filters, sinks, keep=given.keep, name=name)
-        assert isinstance(given, MatchStep | RankStep)
         assert of is not None
-        how: dict[str, Any] = {
+        if isinstance(given, TrackStep):
+            how = given.settings(self._pipeline.space)._asdict()
+            state = given.state or self._beside_checkpoint("tracks", name)
+            return Tracking(
+                self.set_of(of), sinks, name=name, state=state, buckets=given.buckets, **how
+            )
+        assert isinstance(given, MatchStep | RankStep)
+        how = {
             "keep": given.keep,
             "filters": filters,
             "index": given.index,
@@ -273,9 +282,12 @@ class _Build:
         """Return the folder of a set's edits; those of a source are put there."""
         if table.edits is not None or not any((table.edits_source, table.delta, table.server)):
             return table.edits
+        return self._beside_checkpoint("sets", table.name, "edits")
+
+    def _beside_checkpoint(self, *names: str) -> Path | None:
+        """Return a folder of the stream's own; a batch job has none."""
         stream = self._pipeline.settings.stream
-        assert stream is not None
-        return Path(stream.checkpoint) / "sets" / table.name / "edits"
+        return None if stream is None else Path(stream.checkpoint, *names)
 
     def _fixed(self, table: SetTable) -> FixedSet:
         """Return a set of a batch job."""
@@ -335,6 +347,9 @@ def _check_steps(settings: Settings, space: Space) -> None:
             elif isinstance(step, NotifyStep):
                 key = "space"
                 BoardSchema(_space_of(step))
+            elif isinstance(step, TrackStep):
+                key = "key"
+                step.settings(space)
             elif isinstance(step, MergeStep):
                 key = "attributes"
                 Cells.chosen(space, step.bits, step.attributes, None)

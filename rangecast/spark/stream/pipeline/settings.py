@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from rangecast.errors import UsageError
+from rangecast.model.space import Space
 from rangecast.rank.scores.combine import Combine
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.prepared import MAX_WORKER_MEMORY
+from rangecast.spark.steps.track import BUCKETS, TrackSettings, only_timestamp
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.spark.stream.pipeline.toml_file import Location, Table, takes
 from rangecast.spark.stream.run import AVAILABLE_NOW
@@ -25,6 +28,7 @@ from rangecast.spark.stream.sinks.base import (
 from rangecast.spark.stream.sinks.delta import Delta
 from rangecast.spark.stream.sinks.join_files import TARGET_FILE_BYTES
 from rangecast.spark.stream.sources import Files, Options, Rate, TableSource
+from rangecast.track.rules import Rule
 
 if TYPE_CHECKING:
     Output = str
@@ -39,6 +43,7 @@ Named = Annotated[str | None, takes("the name of a source, a set or a step")]
 Index = Annotated[str, takes("the name of an index, such as 'auto'")]
 Bytes = Annotated[Count, takes("a number of bytes")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
+Fields = dict[str, Any]
 Replace = Annotated[bool, takes("true or false")]
 """Whether a batch job replaces what an earlier run wrote."""
 
@@ -134,7 +139,62 @@ class NotifyStep(Step, kw_only=True, tag="notify"):
     descending: Annotated[bool, takes("true or false")] = False
 
 
-AnyStep = MatchStep | RankStep | FilterStep | CoverStep | MergeStep | NotifyStep
+class TrackStep(Step, kw_only=True, tag="track"):
+    """When objects enter and leave subscriptions."""
+
+    input: Named = None
+    subscriptions: Named = None
+    key: Column
+    time: Annotated[str | None, takes("the name of a timestamp attribute")] = None
+    rule: Annotated[Fields, takes("a table such as { dwell = '10 min' }")] = field(
+        default_factory=dict
+    )
+    """Of all subscriptions that have none of their own."""
+    rules: Annotated[list[Fields], takes("tables, each with a subscription and its rule")] = field(
+        default_factory=list
+    )
+    after: Annotated[str | None, takes("a length of time, such as '1 h'")] = None
+    lateness: Annotated[str | None, takes("a length of time, such as '30 s'")] = None
+    inside: Annotated[bool, takes("true or false")] = False
+    accuracy: Column | None = None
+    state: Annotated[Path | None, takes("a folder for the state of objects")] = None
+    """If not given, beside the checkpoint."""
+    buckets: Annotated[Count, takes("a whole number")] = BUCKETS
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """Columns of events beside attributes."""
+        return (self.key,) if self.accuracy is None else (self.key, self.accuracy)
+
+    def settings(self, space: Space) -> TrackSettings:
+        """Return the arguments of its trackers; reject what can't work."""
+        own = {}
+        for one in self.rules:
+            if not isinstance(one.get("subscription"), str | int):
+                raise UsageError("each of the rules names its subscription")
+            own[one["subscription"]] = _rule({k: v for k, v in one.items() if k != "subscription"})
+        found = TrackSettings(
+            self.key,
+            only_timestamp(space, self.time),
+            _rule(self.rule),
+            own,
+            self.after,
+            self.lateness,
+            self.inside,
+            self.accuracy,
+        )
+        found.columns(space)
+        return found
+
+
+def _rule(given: Fields) -> Rule:
+    try:
+        return Rule.of(given)
+    except TypeError as error:
+        raise UsageError(f"a rule can't be read: {error}") from None
+
+
+AnyStep = MatchStep | RankStep | FilterStep | CoverStep | MergeStep | NotifyStep | TrackStep
 
 
 PartitionBy = Annotated[tuple[Column, ...], takes("a list of columns")]
@@ -309,6 +369,11 @@ class Settings(Table):
                 for key in ("delta", "server"):
                     if getattr(subscription, key) is not None:
                         yield f"{at}.{key}: the checkpoint is a URL\n  expected: {needed}"
+        is_remote = "://" in self.stream.checkpoint
+        for place, step in enumerate(self.step):
+            if isinstance(step, TrackStep) and step.state is None and is_remote:
+                needed = "a folder on a file system, as the checkpoint is none"
+                yield f"step[{place}].state: is missing\n  expected: {needed}"
         for place, sink in enumerate(self.sink):
             if getattr(sink, "replace", False):
                 yield f"sink[{place}].replace: is for batch jobs\n  expected: mode = 'batch'"
