@@ -140,7 +140,7 @@ def rows_of(found: list[Any]) -> list[tuple[Any, ...]]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_restarted_server_delivers_what_a_local_notifier_does(seed: int, tmp_path: Path):
     requests, gone = events_of(seed), 40
 
