@@ -1,8 +1,8 @@
 """Content-based publish/subscribe over ranges.
 
-Names load when they are first used; `__init__.pyi` lists them. What a program may want to see of
-the inside (rebuilds, kernels that are compiled, where they are kept) goes to the standard module
-`logging`, under the name `rangecast`; nothing is shown unless it asks for it.
+Names load when they are first used; `__init__.pyi` lists them. Internal events (rebuilds, compiled
+kernels, their cache folder) are logged to the standard `logging` module under the name `rangecast`;
+nothing is printed by default.
 """
 
 import logging

@@ -13,18 +13,19 @@ from difflib import get_close_matches
 from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Numbers of an `OSError`: a full disk, a used-up quota, a file that may not grow further."""
+"""`OSError` numbers: the disk is full, the quota is exhausted, or the file is too large."""
 _MAX_LENGTH = 80
 _COMPARED = 10_000
-"""Names that a misspelt one is compared with; a million would take minutes."""
+"""Maximum number of names that a misspelt name is compared with; a million would take minutes."""
 
 
 class RangecastError(Exception):
-    """The base of every error that input or use can cause."""
+    """Base class of all errors caused by input or by usage."""
 
     code = ""
-    """Name of the class in the problem documents of a server, from which a client raises it again;
-    empty: it isn't raised again."""
+    """Class name in a server's problem documents, from which a client raises the same class; empty:
+    the client does not.
+    """
 
 
 class SpaceError(RangecastError):
@@ -54,7 +55,7 @@ class FilterError(RangecastError):
         self.reason = reason
         self.hint = hint
         self.span: tuple[int, int] | None = None
-        """Where in the text the fault is, from and to, if it is at a place."""
+        """Start and end of the offending text, if the error has a position."""
 
 
 class FileError(RangecastError):
@@ -68,7 +69,7 @@ class SnapshotError(RangecastError):
 
 
 class FrameError(RangecastError):
-    """A frame from another broker can't be read, is too large, or speaks of what isn't there."""
+    """A frame from another broker can't be read, is too large, or refers to something unknown."""
 
 
 class UsageError(RangecastError):
@@ -87,14 +88,14 @@ class UnknownIdError(UsageError, KeyError):
 
 
 class DuplicateIdError(UsageError):
-    """An id that must be new is taken, or is given twice."""
+    """An id that must be new already exists, or is given twice."""
 
     code = "duplicate_id"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """One row that can't be used, and why. Rows count from 0, in each file of a table."""
+    """A row that can't be used, and the reason. Rows count from 0, in each file of a table."""
 
     source: str
     row: int | None
@@ -106,7 +107,7 @@ class RejectedRow:
     line: tuple[str, int] | None = None
     """The file and its line, counted from 1, where that is known."""
     more: int = 0
-    """Rows read together with it that have the same column at fault, as far as that is known."""
+    """Number of other rows, read in the same step, with the same offending column, if known."""
 
     def __str__(self) -> str:
         where = self.source
@@ -136,7 +137,7 @@ class RejectedRowError(RangecastError, ValueError):
 
 
 def abbreviate(value: Any) -> str:
-    """Return a value for a message; a long one is cut."""
+    """Return a value shortened for an error message."""
     try:
         text = repr(value) if isinstance(value, str) else str(value)
     except Exception:  # its own methods may raise anything
@@ -159,13 +160,13 @@ _OPTIONS = {
         "stream": "replace = true",
     },
 }
-"""Options that messages name as Python has them, and how other interfaces spell them."""
+"""Options that messages name as in Python, and their spelling at the other interfaces."""
 _TYPO = 0.8
-"""Names that are this similar, of 1, are taken for one another."""
+"""Similarity, from 0 to 1, above which a name is taken for a typo of another."""
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return a hint that names what was probably meant, or what there is to choose from."""
+    """Return a hint: the closest known name, or the names to choose from."""
     known = known[:_COMPARED]
     close = get_close_matches(name, known, n=3, cutoff=0.6)
     if not close:
@@ -178,9 +179,9 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 def unknown_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:
-    """Return what to do about an unknown column or field.
+    """Return a hint for an unknown column or field.
 
-    A name that is nearly a known one is a typo: to ignore it isn't offered then.
+    A name close to a known one is a typo, so the hint doesn't suggest ignoring it.
     """
     folded = [one.casefold() for one in known]
     if get_close_matches(name.casefold(), folded, n=1, cutoff=_TYPO):
@@ -189,20 +190,20 @@ def unknown_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:
 
 
 def for_interface(text: str, interface: str) -> str:
-    """Return a message with the options of Python that it names as an interface spells them."""
+    """Return a message with its Python option names replaced by those of an interface."""
     for option, spelled in _OPTIONS.items():
         text = text.replace(option, spelled[interface])
     return text
 
 
 def from_interface(text: str, interface: str) -> str:
-    """Return a message of another interface with the options that it names as Python has them."""
+    """Return a message of another interface with its option names replaced by those of Python."""
     for option, spelled in _OPTIONS.items():
         text = text.replace(spelled[interface], option)
     return text
 
 
 def choices_hint(name: str, known: Sequence[str]) -> str:
-    """Return a hint that names what was probably meant, and all that there is to choose from."""
+    """Return a hint: the closest known name, and all names to choose from."""
     hint = did_you_mean(name, known)
     return f"{hint} There is: {', '.join(known)}" if hint.startswith("did") else hint

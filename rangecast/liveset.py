@@ -1,4 +1,4 @@
-"""The live set under an engine: its rows, its edits, and what keeps it fast.
+"""The live set of an engine: its rows, its edits, and its background rebuilds.
 
 How it stays right while it changes. An answer reads one immutable `LiveView`: some static
 structures (`parts`), the newest rows, which are compared one by one, and the number of the last
@@ -58,13 +58,13 @@ from rangecast.rank.live import RankedPart, ranked_part
 
 _log = logging.getLogger(__name__)
 RECENT = 512
-"""Maximum number of new rows that are compared one by one; beyond it they become a part."""
+"""Maximum number of new rows that are scanned; beyond it they become a part."""
 FAN = 4
-"""Small parts of about one size that become one."""
+"""Number of parts of similar size that are merged into one."""
 SMALL = 1 << 18
-"""A part beyond this is joined with others only in the background."""
+"""Size beyond which a part is merged only in the background."""
 _DICT_PIECE = 10_000
-"""Ids that the background thread binds at a time, so that other threads can run in between."""
+"""Ids that the background thread indexes at a time, so that other threads can run in between."""
 
 View = LiveView[Index, RankedPart]
 Part = IndexPart[Index, RankedPart]
@@ -87,7 +87,7 @@ class LiveSet(SubscriptionSet):
         self.rebuild_count = 0
         """Number of background rebuilds that have succeeded."""
         self._one = 1, len(space)
-        """The shape of one point."""
+        """Shape of a single point."""
         self._edits = threading.RLock()
         self._rebuilding: threading.Thread | None = None
         self._rebuilt_to = 0
@@ -98,13 +98,13 @@ class LiveSet(SubscriptionSet):
         outlive_forks(self)
 
     def __iter__(self) -> Iterator[Id]:
-        """Go through the ids, in order of arrival, of the set as it is at the beginning."""
+        """Iterate over the ids in order of arrival; later edits don't affect the iteration."""
         view = self._view
         ids: list[Id] = view.rows.ids[view.live()].tolist()
         return iter(ids)
 
     def __getitem__(self, subscription: Id) -> Subscription:
-        """Return what a subscription wants, its score and its weights."""
+        """Return the filter, the score and the weights of a subscription."""
         with self._edits:
             row, rows = self._members.row(subscription), self._view.rows
         weights = {}
@@ -120,19 +120,21 @@ class LiveSet(SubscriptionSet):
         return _restored, (type(self), self.space, self.index, self.rank_index, boxes)
 
     def boxes(self, first: int | None = None) -> Boxes:
-        """Return the live subscriptions, in order of arrival: all, or only the first ones."""
+        """Return the live subscriptions in order of arrival: all of them, or only the first ones."""
         view = self._view
         return boxes_of(view.rows, view.live()[:first], self.space)
 
     @property
     def id_type(self) -> pa.DataType | None:
-        """Of what type the ids are; `None`: there are no subscriptions that would tell."""
+        """Type of the ids; `None` if the set has never had a subscription that determines it."""
         if not len(self):
             return None
         return pa.int64() if self._members.kind is int else pa.large_string()
 
     def select(self, subscriptions: Iterable[Id]) -> tuple[Boxes, I64]:
-        """Return these subscriptions, and the place of each in the order of arrival."""
+        """Return the subscriptions with these ids, and the position of each in the order of
+        arrival.
+        """
         ids = self._members.listed(subscriptions)
         with self._edits:
             rows = np.array([self._members.row(id_) for id_ in ids], np.int64)
@@ -141,7 +143,7 @@ class LiveSet(SubscriptionSet):
 
     @property
     def memory(self) -> int:
-        """Bytes of the rows and of all structures, the ids not counted."""
+        """Bytes of the rows and of all structures, without the ids."""
         view = self._view
         indexes = [p.masked[0][1] if p.masked else p.index for p in view.parts]
         parts = sum(p.set_rows.nbytes for p in view.parts) + sum(i.memory for i in indexes)
@@ -173,13 +175,13 @@ class LiveSet(SubscriptionSet):
         rejected: RejectedTarget = None,
         id: str | None = None,  # noqa: A002
     ) -> int:
-        """Add all of these as one edit; return how many.
+        """Add subscriptions as one edit; return their number.
 
-        They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
-        columns, with the columns of a file (docs/how-to/spaces.md); or `Boxes`.
+        Takes the path of a file, an Arrow table, a DataFrame, a list of dicts or a dict of columns,
+        with the columns of a file (docs/how-to/spaces.md); or `Boxes`.
 
-        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
-                   first one is an error, and nothing is added
+        rejected   a list that receives the rejected rows, or the path of a file for them; by
+        default, the first rejected row raises an error, and nothing is added
         id         the column of the ids, if it isn't `id`
         """
         boxes = as_boxes(subscriptions, self.space, rejected, id)
@@ -199,9 +201,9 @@ class LiveSet(SubscriptionSet):
         score: float = 0.0,
         weights: Mapping[str, float] | None = None,
     ) -> bool:
-        """Add a subscription, or replace all of the one that has its id; return whether it is new.
+        """Add a subscription, or replace the one with this id entirely; return whether it is new.
 
-        One that is replaced keeps its place in ties. A weight not given is 1.
+        A replaced subscription keeps its position in ties. A weight not given is 1.
         """
         terms = as_filter(filter, self.space).boxes
         number, weights_ = score_of(score), weights_of(self.space, weights, None)
@@ -214,9 +216,9 @@ class LiveSet(SubscriptionSet):
         return is_new
 
     def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
-        """Add those of these that are new and replace those that exist, as one edit; count both.
+        """Add new subscriptions and replace existing ones, as one edit; return both counts.
 
-        They are given as to `subscribe_many`, with their scores and weights: 0 and 1 if not given.
+        Takes what `subscribe_many` takes. Scores default to 0, weights to 1.
         """
         boxes = as_boxes(subscriptions, self.space, rejected)
         with self._edits:
@@ -239,7 +241,7 @@ class LiveSet(SubscriptionSet):
             self._publish([as_id(subscription)], None, [row])
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
-        """Remove all of these as one edit; return how many. An id given twice counts once."""
+        """Remove subscriptions as one edit; return their number. An id given twice counts once."""
         ids = self._members.listed(subscriptions)
         with self._edits:
             rows = list(dict.fromkeys(map(self._members.row, ids)))
@@ -255,17 +257,17 @@ class LiveSet(SubscriptionSet):
         score: float | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Replace a subscription's filter; it keeps its place in ties.
+        """Replace a subscription's filter; it keeps its position in ties.
 
-        Its score and its weights stay, except for what is given.
+        Scores and weights that are not given stay unchanged.
         """
         self._change(subscription, as_filter(filter, self.space), score, weights)
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
-        """Replace the filters of all of these as one edit; return how many.
+        """Replace the filters of subscriptions as one edit; return their number.
 
-        They are given as to `subscribe_many`, and keep their places in ties. The scores and
-        weights that aren't given stay. (`Boxes` have all of them.)
+        Takes what `subscribe_many` takes. Subscriptions keep their positions in ties; scores and
+        weights that are not given stay unchanged. (`Boxes` always give all of them.)
         """
         replacements = as_replacements(subscriptions, self.space, rejected)
         with self._edits:
@@ -286,7 +288,7 @@ class LiveSet(SubscriptionSet):
         *,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Set the score or the weights of a subscription; what isn't given stays."""
+        """Set the score or the weights of a subscription; values not given stay unchanged."""
         self._change(subscription, None, score, weights)
 
     def _change(
@@ -296,7 +298,7 @@ class LiveSet(SubscriptionSet):
         score: float | None,
         weights: Mapping[str, float] | None,
     ) -> None:
-        """Replace the row of a subscription; what is `None` stays."""
+        """Replace the row of a subscription; arguments that are `None` stay unchanged."""
         with self._edits:
             old, view = self._members.row(subscription), self._view
             rows = view.rows
@@ -318,7 +320,7 @@ class LiveSet(SubscriptionSet):
         removed: Sequence[int] = (),
         arrivals: int = 0,
     ) -> None:
-        """Make one edit take effect, all of it, or raise and leave the set as it was.
+        """Apply one edit atomically: all of it takes effect, or the set stays as it was.
 
         added     the arrays with a new row for each id, behind the last one that counts
         removed   the old rows of ids
@@ -357,7 +359,7 @@ class LiveSet(SubscriptionSet):
     def _grown(
         self, parts: tuple[Part, ...], rows: RowArrays, count: int, edit: int
     ) -> tuple[Part, ...]:
-        """Return the parts with recent rows, and small parts, made into larger ones."""
+        """Return the parts after merging recent rows and small parts into larger parts."""
         indexed = parts[-1].end if parts else 0
         if count - indexed <= RECENT:
             return parts
@@ -373,7 +375,7 @@ class LiveSet(SubscriptionSet):
 
     @property
     def _barrier(self) -> int:
-        """Rows before this one are being rebuilt: no part may reach across it."""
+        """First row that is not part of the running rebuild: no part may span it."""
         return self._rebuilt_to if self._rebuilding is not None else 0
 
     def _part(self, rows: RowArrays, start: int, end: int, edit: int) -> Part:
@@ -384,7 +386,7 @@ class LiveSet(SubscriptionSet):
         return IndexPart(structure, live.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:
-        """Start a rebuild if too much of the set is new or dead."""
+        """Start a rebuild if too many rows are new or dead."""
         view = self._view
         base = view.parts[0].end if view.parts else 0
         loose = (view.indexed - base) + view.dead
@@ -404,7 +406,9 @@ class LiveSet(SubscriptionSet):
             raise
 
     def _rebuild(self, begun: View) -> None:
-        """Rebuild from all live rows, replay the edits made in the meantime, and swap it in."""
+        """Rebuild from all live rows, replay the edits made in the meantime, and swap the result
+        in.
+        """
         began = time.perf_counter()
         _log.info("rebuilding %s: %d rows, %d dead", self, begun.count, begun.dead)
         try:
@@ -437,7 +441,7 @@ class LiveSet(SubscriptionSet):
     def _take_over(
         self, begun: View, live: I64, rows: RowArrays, base: Part, members: Members
     ) -> None:
-        """Put what was rebuilt in the place of the view, with the edits made since it was begun."""
+        """Replace the view by the rebuilt one, with the edits made since the rebuild began."""
         now = self._view
         tail = np.arange(begun.count, now.count)
         if len(tail):
@@ -477,7 +481,7 @@ class LiveSet(SubscriptionSet):
         self._rebuilding = None
 
     def wait_for_rebuild(self) -> None:
-        """Wait until no rebuild is under way; raise the error that ended the last one, if any."""
+        """Wait until no rebuild is running; raise the error that ended the last one, if any."""
         thread = self._rebuilding
         if thread is not None:
             thread.join()

@@ -33,16 +33,16 @@ class Matches(Results[list[Id]]):
         """Set the rows: in pieces, or of a single event."""
         self._found = found
         self.event_ids = event_ids
-        """Of the batch; `None`: its events are numbered from 0."""
+        """Event ids of the batch; `None`: its events are numbered from 0."""
         self.kept = kept
-        """The columns of events that are kept, a row per event; `None`: there are none."""
+        """Kept columns of the events, one row per event; `None` if there are none."""
         self._rows = rows
 
     @property
     def pieces(self) -> tuple[MatchRows, ...]:
-        """The same as rows of the set: of some events, then of the next ones.
+        """The matches as rows of the set, in pieces: some events, then the next ones.
 
-        A thread that has matched leaves its pieces here.
+        Each matching thread appends its pieces here.
         """
         if isinstance(self._found, np.ndarray):
             self._found = (MatchRows(np.array((0, len(self._found))), self._found),)
@@ -50,7 +50,7 @@ class Matches(Results[list[Id]]):
 
     @property
     def matches(self) -> MatchRows:
-        """The same as rows of the set. Pieces are copied into one when it is first asked for."""
+        """The matches as rows of the set. The pieces are concatenated on first use."""
         if len(self.pieces) > 1:
             self._found = (joined(self.pieces),)
         return self.pieces[0]
@@ -78,12 +78,12 @@ class Matches(Results[list[Id]]):
 
     @property
     def ids(self) -> AnyArray:
-        """The ids of all matches, event by event as in `matches`, in any order within one."""
+        """The ids of all matches, event by event as in `matches`, in any order within an event."""
         ids_ = [self._rows.ids[piece.rows] for piece in self.pieces]
         return ids_[0] if len(ids_) == 1 else np.concatenate(ids_)
 
     def split(self, pairs: int) -> Iterator[Matches]:
-        """Yield the matches of some events, then of the next ones, without a copy.
+        """Yield the matches of some events, then of the next ones, without copying.
 
         Each has at most `pairs` pairs, or is a single event.
         """
@@ -106,7 +106,7 @@ class Matches(Results[list[Id]]):
             first += events
 
     def table(self) -> pa.Table:
-        """Return all pairs, with the columns event and subscription, and those that are kept.
+        """Return all pairs: the columns event and subscription, and the kept columns.
 
         Events are in order; the subscriptions of one event are in any order, which saves sorting
         them.
@@ -127,11 +127,11 @@ class Rankings(Results[list[tuple[Id, float]]]):
     """The best subscriptions of each event and their scores, best first."""
 
     best: Best
-    """The same as rows of the set."""
+    """The rankings as rows of the set."""
     event_ids: pa.Array | None
-    """Of the batch; `None`: its events are numbered from 0."""
+    """Event ids of the batch; `None`: its events are numbered from 0."""
     kept: pa.Table | None
-    """The columns of events that are kept, a row per event; `None`: there are none."""
+    """Kept columns of the events, one row per event; `None` if there are none."""
     _rows: RowArrays
 
     def __len__(self) -> int:
@@ -151,7 +151,9 @@ class Rankings(Results[list[tuple[Id, float]]]):
         return index if self.event_ids is None else self.event_ids[index].as_py()
 
     def table(self) -> pa.Table:
-        """Return all: the columns event, rank, subscription and score, and those that are kept."""
+        """Return all rankings: the columns event, rank, subscription and score, and the kept
+        columns.
+        """
         event, rank, rows, scores = self.best.pairs()
         columns = {
             "event": _events(self.event_ids, event),
@@ -163,7 +165,7 @@ class Rankings(Results[list[tuple[Id, float]]]):
 
 
 def separated(ids: pa.Array) -> tuple[pa.Array, pa.Table | None]:
-    """Return the ids of events, and the columns that are kept with them."""
+    """Return the ids of the events, and the kept columns."""
     if not pa.types.is_struct(ids.type):
         return ids, None
     first, *kept = ids.flatten()

@@ -1,1 +1,1 @@
-"""Small pieces of compiled code that several structures share."""
+"""Compiled kernels that several structures share."""

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead by another process, while this one answers in a plainer way.
+"""Kernels compiled ahead by another process, while this one answers with a slower structure.
 
 Compiling takes longer than plain comparison in NumPy does, for a small set and some thousand
 events. So until another process has compiled the kernels, a structure without any answers; then the
@@ -23,11 +23,11 @@ from rangecast.kernels.jit import cache_folder, is_compiled
 
 _VARIABLE, _FIRST = "RANGECAST_COMPILE", "first"
 WHY = "plain comparison, until the kernels of other structures are compiled"
-"""Why such a structure was chosen."""
+"""Reason given by `explain` for an interim structure."""
 _MAX_BOUNDS = 1_000_000
-"""Bounds of a set, on all attributes, beyond which it waits for its kernels."""
+"""Number of bounds, over all attributes, beyond which a set waits for its kernels."""
 _MAX_COMPARISONS = 1_500_000_000
-"""Comparisons after which waiting is cheaper: some seconds."""
+"""Comparisons after which waiting for the kernels is cheaper: a few seconds' worth."""
 Structure = TypeVar("Structure")
 _lock = threading.Lock()
 _started: dict[str, subprocess.Popen[bytes]] = {}
@@ -57,7 +57,7 @@ def must_wait(verb: str, *kernels: Callable[..., Any]) -> bool:
 
 
 def wait(verb: str) -> None:
-    """Wait until the process has ended, if there is one."""
+    """Wait until the compiling process, if any, has ended."""
     with _lock:
         process = _started.get(verb)
     if process is not None:
@@ -65,12 +65,14 @@ def wait(verb: str) -> None:
 
 
 def starts_plainly(bounds: int, verb: str, kernel: Callable[..., Any]) -> bool:
-    """Whether a set with this many bounds is small enough not to wait for its kernel."""
+    """Return whether a set with this many bounds is small enough not to wait for its kernel."""
     return bounds <= _MAX_BOUNDS and must_wait(verb, kernel)
 
 
 class Interim(Generic[Structure]):
-    """A plain structure, until the kernels are compiled or it has compared enough."""
+    """An interim structure: answers in NumPy until the kernels are compiled or too many comparisons
+    were made.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Interim(Generic[Structure]):
         self._left = _MAX_COMPARISONS
 
     def answering(self, comparisons: int) -> Structure:
-        """Return the structure that is to make this many comparisons, if it compares plainly."""
+        """Return the structure to use for this many more comparisons."""
         if self.built is None:
             self._left -= comparisons
             if self._left > 0 and must_wait(self._verb, self._kernel):
@@ -94,7 +96,7 @@ class Interim(Generic[Structure]):
         return self.settled()
 
     def settled(self) -> Structure:
-        """Return the structure that needs kernels, as soon as they are there."""
+        """Return the structure that needs kernels as soon as they are compiled."""
         if self.built is None:
             wait(self._verb)
             self.built = self._build()

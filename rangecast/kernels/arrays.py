@@ -1,4 +1,4 @@
-"""The types of arrays, one name per type; annotations use these and no others."""
+"""Array types, one name per type; annotations use only these."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def readonly(array: AnyArray) -> AnyArray:
 
 
 def has_nan(points: F64) -> bool:
-    """Whether some coordinate of events, (events, d), is no number."""
+    """Return whether any coordinate of the events, (events, d), is NaN."""
     if len(points) > 1:
         return bool(np.isnan(points).any())
     # Of one point: quicker than two calls of NumPy.
@@ -49,7 +49,7 @@ def grown(array: AnyArray, size: int, fill: float = 0) -> AnyArray:
 
 
 def offsets_of(counts: npt.ArrayLike) -> I64:
-    """Return where each of some runs begins, by their lengths, and where the last one ends."""
+    """Return the offset of each run, from the lengths of the runs, and the end of the last one."""
     lengths = np.asarray(counts)
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])

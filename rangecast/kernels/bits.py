@@ -1,8 +1,8 @@
 """Sets as machine words: 64 comparisons at a time, and the bits of the answer as numbers.
 
 A byte that stands for a slab of an attribute is compared with 64 neighbouring bytes in one or two
-instructions. The compiler doesn't find these by itself, so they are spelled out for it in LLVM's
-own terms, which are the same on every machine: it uses the widest registers that there are.
+instructions. The compiler doesn't generate these by itself, so they are written as LLVM vector
+operations, which are portable: LLVM uses the widest registers of the machine.
 
 Nothing here is bounds-checked: arrays of codes end with `PADDING` spare items, because the last
 comparison reads on past the last code, and rows of lanes are made by `aligned_words`.
@@ -24,15 +24,16 @@ from rangecast.kernels.bundle import address, intrinsic
 from rangecast.kernels.jit import jit
 
 ZERO = cast("int", np.int64(0))
-"""Where a kernel begins to count. For the constant 0 numba compiles the functions that it calls
-once more."""
+"""Start value of a kernel's counters. With the constant 0, numba compiles the functions that the
+kernel calls a second time.
+"""
 PADDING = 64
 """Spare items at the end of an array of codes, or of one to be packed."""
 LANE_WORDS = 8
 """Words of a row of lanes: 64 bytes, one cache line."""
 LANES = 64 * LANE_WORDS
 _FEW_BITS = 6
-"""Bits that are faster found one by one than packed."""
+"""Number of set bits up to which listing them one by one is faster than packing."""
 
 BIT = ir.IntType(1)
 BYTE = ir.IntType(8)
@@ -53,7 +54,7 @@ def aligned_words(rows: int) -> U64:
 
 
 class Call(NamedTuple):
-    """An intrinsic that is being generated: what numba gives it."""
+    """Context of an intrinsic while numba generates its code."""
 
     context: Any
     builder: Any
@@ -61,13 +62,13 @@ class Call(NamedTuple):
     given: Any
 
     def place(self, which: int, index: Any, kind: Any) -> Any:
-        """Return the address of an item of argument `which`, a pointer, as that of a vector."""
+        """Return the address of an item of the pointer argument `which`, cast to a vector pointer."""
         count, pointer_kind = getattr(kind, "count", 1), self.signature.args[which]
         pointer = address(self.context, self.builder, pointer_kind, self.given[which], index, count)
         return self.builder.bitcast(pointer, kind.as_pointer())
 
     def load(self, which: int, index: Any, kind: Any) -> Any:
-        """Return the vector that begins at an item of argument `which`."""
+        """Return the vector that begins at an item of the argument `which`."""
         align = 1 if kind is _BYTES else 4 if kind is _ITEMS else 8
         return self.builder.load(self.place(which, index, kind), align=align)
 
@@ -164,7 +165,7 @@ def holding(_typing: Any, bounds: Any, lo: Any, hi: Any, above: Any, below: Any)
 
 @intrinsic
 def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any) -> Any:
-    """Keep of the row at rows[at] what is in the row table[kept] and not in table[dropped]."""
+    """Intersect the row at rows[at] with the row table[kept], minus the row table[dropped]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
@@ -180,7 +181,7 @@ def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any
 
 @intrinsic
 def join_row(_typing: Any, rows: Any, at: Any, begin: Any) -> Any:
-    """Add to the row at rows[at] what is in the row at rows[begin]."""
+    """OR the row at rows[begin] into the row at rows[at]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         call = Call(context, builder, signature, arguments)
@@ -207,7 +208,7 @@ def copy_row(_typing: Any, rows: Any, at: Any, source: Any, begin: Any) -> Any:
 
 @intrinsic
 def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) -> Any:
-    """Write those of the 16 items at source[begin] whose bit is set, one after the other.
+    """Write the items of the 16 at source[begin] whose mask bit is set, contiguously.
 
     `out` needs room for 16, however many there are; the mask's other bits don't matter.
     """
@@ -261,7 +262,7 @@ def prefetch(_typing: Any, items: Any, at: Any) -> Any:
 
 @intrinsic
 def bits_set(_typing: Any, word: Any) -> Any:
-    """Return the number of bits of a word that are set."""
+    """Return the number of set bits of a word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -271,7 +272,7 @@ def bits_set(_typing: Any, word: Any) -> Any:
 
 @intrinsic
 def lowest_bit(_typing: Any, word: Any) -> Any:
-    """Return the place of the lowest bit set, 64 if there is none."""
+    """Return the position of the lowest set bit, 64 if there is none."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(BIT, 0))
@@ -289,7 +290,7 @@ def bits_up_to(count: int) -> np.uint64:
 
 @jit
 def list_bits(word: np.uint64, first: int, out: I64, filled: int) -> int:
-    """Append first + b for each bit b of a word to a list; return where the list ends.
+    """Append first + b for each set bit b of a word to a list; return the end of the list.
 
     Four at a time, so that most words take one turn: `out` needs room for four more.
     """
@@ -305,7 +306,7 @@ def list_bits(word: np.uint64, first: int, out: I64, filled: int) -> int:
 
 @jit
 def pack_bits(word: np.uint64, source: I32, first: int, out: I32, filled: int) -> int:
-    """Append source[first + b] for each bit b of a word; `out` needs room for 64 more."""
+    """Append source[first + b] for each set bit b of a word; `out` needs room for 64 more."""
     if bits_set(word) <= _FEW_BITS:
         while word:
             out[filled] = source[first + lowest_bit(word)]

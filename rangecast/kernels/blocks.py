@@ -1,4 +1,4 @@
-"""Boxes in blocks of 64: which ones to put together, so that the hulls of blocks exclude much."""
+"""Boxes in blocks of 64, grouped so that the hull of each block excludes many events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from rangecast.kernels.arrays import I32, I64, U8
 from rangecast.kernels.jit import jit
 
 BLOCK = 64
-"""Boxes in a block at most: as many as one comparison takes."""
+"""Maximum number of boxes in a block: as many as one comparison takes."""
 _SAMPLE = 512
-"""Boxes looked at to decide where to halve."""
+"""Number of boxes sampled to choose a split."""
 
 
 @jit
 def _best_split(
     lo_codes: U8, hi_codes: U8, slots: I32, order: I64, counts: I64
 ) -> tuple[int, bool]:
-    """Return which bound to halve by: the one that takes most of the hull off one half.
+    """Return the bound to halve by: the one that shrinks the hull of one half most.
 
     A half whose lower bounds are the larger ones keeps no event below their middle; how much that
     takes off is measured in slabs, which hold about as many bounds each.
@@ -61,7 +61,7 @@ def _best_split(
 def arrange(
     lo_codes: U8, hi_codes: U8, firsts: I64, slots: I32, first_slot: I64, order: I64
 ) -> None:
-    """Reorder the boxes of each run so that each BLOCK of them lie near one another.
+    """Reorder the boxes of each run so that each block of BLOCK boxes is close together.
 
     A run is halved by one bound after the other, as a k-d tree over lower and upper bounds. Equal
     boxes keep their order.

@@ -1,4 +1,4 @@
-"""The one way to hand a bundle of arrays to a kernel.
+"""Passing a bundle of arrays to a kernel.
 
 A layout is a named tuple of arrays, its fields annotated with the types of `kernels.arrays`; a
 matrix is annotated as `Annotated[F64, 2]`, and a field may be an `int`. A `Bundle` holds the arrays
@@ -42,7 +42,7 @@ intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrin
 Layout = TypeVar("Layout", bound=tuple[Any, ...])
 
 _COLUMNS = 3
-"""Numbers of a field in the table: address and shape, or the value of an `int`."""
+"""Numbers per field in the table: address and shape, or the value of an `int`."""
 _WORD = ir.IntType(64)
 _EDITED: set[type[tuple[Any, ...]]] = set()
 
@@ -70,7 +70,7 @@ def _dtype(hint: Any) -> np.dtype[Any]:
 
 
 def table_size(layout: type[tuple[Any, ...]]) -> int:
-    """Return how many numbers the table of a layout has."""
+    """Return the number of entries in a layout's table."""
     return _COLUMNS * len(_fields(layout))
 
 
@@ -112,7 +112,7 @@ class Bundle(Generic[Layout]):
 
     @property
     def memory(self) -> int:
-        """Bytes of all arrays; one that serves under two names counts once."""
+        """Bytes of all arrays; an array that has two names counts once."""
         arrays: dict[int, AnyArray] = {
             id(array): array for array in self.arrays if isinstance(array, np.ndarray)
         }
@@ -139,7 +139,7 @@ class Bundle(Generic[Layout]):
 
 @intrinsic
 def opened(_typing: Any, table: Any, kind: Any) -> Any:
-    """Return the arrays of a bundle from its table; `kind` is the layout's class."""
+    """Return the arrays of a bundle, from its address table; `kind` is the layout's class."""
     layout = kind.instance_class
     readonly = layout not in _EDITED
     made = types.BaseTuple.from_types(
@@ -184,7 +184,7 @@ def opened(_typing: Any, table: Any, kind: Any) -> Any:
 
 @intrinsic
 def pointers(_typing: Any, bundle: Any) -> Any:
-    """Return a named tuple with a pointer for each array of another one, under the same names."""
+    """Return a named tuple of pointers to the arrays of another named tuple, with the same names."""
     made = types.BaseTuple.from_types(
         tuple(
             _pointer_to(field.dtype) if isinstance(field, types.Array) else field
@@ -207,7 +207,7 @@ def pointers(_typing: Any, bundle: Any) -> Any:
 
 @intrinsic
 def pointer(_typing: Any, array: Any, first: Any) -> Any:
-    """Return where item `first` of an array, or of what a pointer points to, lies."""
+    """Return the address of item `first` of an array or a pointer, as a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _point(context, builder, signature.args[0], arguments[0], arguments[1])
@@ -217,7 +217,7 @@ def pointer(_typing: Any, array: Any, first: Any) -> Any:
 
 @intrinsic
 def bytes_at(_typing: Any, pointer: Any) -> Any:
-    """Return a pointer to the bytes at an address; how many there are is for the caller to know."""
+    """Return a pointer to the bytes at an address; the caller must know how many there are."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
@@ -236,7 +236,7 @@ def integers_at(_typing: Any, pointer: Any) -> Any:
 
 
 class Checked(types.Type):  # type: ignore[misc]
-    """A pointer that knows how many items follow it."""
+    """A pointer with the number of items that follow it."""
 
     def __init__(self, dtype: Any):
         self.dtype = dtype
@@ -274,7 +274,7 @@ def _point(context: Any, builder: Any, kind: Any, value: Any, first: Any) -> Any
 
 
 def address(context: Any, builder: Any, kind: Any, value: Any, index: Any, count: int) -> Any:
-    """Return the address of an item of a pointer, if `count` items from there on are inside."""
+    """Return the address of an item of a pointer; check that `count` items from there are inside."""
     if isinstance(kind, Checked):
         view = cgutils.create_struct_proxy(kind)(context, builder, value)
         _check(context, builder, index, _WORD(count), view.size)

@@ -1,4 +1,4 @@
-"""Bounds and values as codes of one byte: the number of their slab, and a few that stand for ends.
+"""Bounds and values as codes of one byte: a slab number, or one of a few codes for open ends.
 
 An attribute has at most SLABS - 2 edges (see `grid`). A value has a code from 1 to 252, or MISSING;
 the codes between are those of bounds that no value touches, so that a side without a finite bound
@@ -32,19 +32,19 @@ FREE_HI = 255
 
 
 class Codes(NamedTuple):
-    """The codes of all bounds of some boxes, and the edges that they are made by."""
+    """The codes of all bounds of some boxes, and the edges that define the codes."""
 
     edges: F64
-    """Of attribute j: edges[first_edge[j]:first_edge[j + 1]]."""
+    """The edges of attribute j are edges[first_edge[j]:first_edge[j + 1]]."""
     first_edge: I64
     lo: U8
     hi: U8
     rough: U8
-    """Which attributes have some bound inside a slab."""
+    """Whether each attribute has a bound inside a slab."""
 
 
 def codes_of(lo: F64, hi: F64, mentioned: Bool) -> Codes:
-    """Return the codes of boxes (n, d), whose edges are among the bounds that are mentioned."""
+    """Return the codes of boxes (n, d); the edges are chosen among the bounds mentioned."""
     n, d = lo.shape
     edges = [
         edges_of_bounds(lo[mentioned[:, j], j], hi[mentioned[:, j], j], SLABS) for j in range(d)
@@ -68,7 +68,7 @@ def _encode_bounds(
     hi_codes: U8,
     rough: U8,
 ) -> None:
-    """Write the codes of all bounds, and which attributes have some bound inside a slab."""
+    """Write the codes of all bounds, and whether each attribute has a bound inside a slab."""
     for j in range(lo.shape[1]):
         mine = edges[first_edge[j] : first_edge[j + 1]]
         rough[j] = 0

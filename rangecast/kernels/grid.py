@@ -1,4 +1,4 @@
-"""Cells of a line: the one place where a coordinate becomes a cell number.
+"""Cells of a line: the only module that maps a coordinate to a cell number.
 
 `edges` are finite, distinct and ascending; e of them cut the line into e + 2 cells:
 
@@ -103,7 +103,7 @@ def ends_cell(edges: F64, hi: float) -> bool:
 
 
 def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
-    """Return edges for at most `cells` cells, at quantiles of where these ranges begin and end.
+    """Return edges for at most `cells` cells, at quantiles of the starts and ends of these ranges.
 
     Each edge is the start of a range or just past the end of one, so that with few distinct
     bounds every range is a whole number of cells and nothing is left in doubt.

@@ -33,7 +33,7 @@ _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _MAX_TABLED = 6
 
 ROOM = 4
-"""A range set is made in a buffer of this many times the ranges it may have in the end."""
+"""Size of the buffer for a range set, as a multiple of the final maximum of ranges."""
 
 
 def check_curve(axes: int, bits: int) -> None:
@@ -81,7 +81,7 @@ def next_state(
 
 @jit
 def _number(entry: np.uint64, direction: int, corner: np.uint64, axes: int) -> np.uint64:
-    """Return when a level in this state visits a corner: its Gray code, rotated back."""
+    """Return the step at which a level in this state visits a corner: its Gray code, rotated back."""
     number = _turned(corner ^ entry, axes - 1 - direction, axes)
     shift = 1
     while shift < axes:
@@ -105,7 +105,7 @@ def _fill_turns(axes: int, turns: U32) -> None:
 def turns_of(axes: int) -> U32:
     """Return the table that makes `index_of` fast: (state, corner) -> (state, number).
 
-    A state is direction and entry. It is empty where it would outgrow the cache.
+    A state is a direction and an entry. The table is empty if it would not fit the cache.
     """
     turns = np.zeros(axes << (2 * axes) if axes <= _MAX_TABLED else 0, np.uint32)
     if len(turns):
@@ -116,7 +116,7 @@ def turns_of(axes: int) -> U32:
 
 @jit
 def index_of(cell: U64, bits: int, turns: U32) -> np.uint64:
-    """Return the place of a cell on the curve; `turns` is what `turns_of` gives."""
+    """Return the index of a cell on the curve; `turns` is the result of `turns_of`."""
     axes = len(cell)
     mask = _ALL >> (64 - axes)
     tabled = len(turns) > 0
@@ -146,7 +146,7 @@ def indexes_of(cells: U64, bits: int, turns: U32, out: U64) -> None:
 
 @jit
 def cell_at(index: np.uint64, bits: int, out: U64) -> None:
-    """Write the cell at a place of the curve into `out` (d,)."""
+    """Write the cell at an index of the curve into `out` (d,)."""
     axes = len(out)
     entry, direction = _ZERO, 0
     out[:] = _ZERO
@@ -168,7 +168,7 @@ def cells_at(indexes: U64, bits: int, out: U64) -> None:
 
 @jit
 def expected_ranges(first: U64, last: U64, bits: int, dropped: int) -> float:
-    """Return how many ranges a box has on average: its surface / 2d, in cells (Eq. 1).
+    """Return the expected number of ranges of a box: its surface / 2d, in cells (Eq. 1).
 
     The lowest `dropped` bits are left off the cells. A face on the rim of the space costs nothing.
     """
@@ -184,7 +184,7 @@ def expected_ranges(first: U64, last: U64, bits: int, dropped: int) -> float:
 
 @jit
 def _coarsening(first: U64, last: U64, bits: int, room: int) -> int:
-    """Return how many bits to drop so that no more than `room` ranges are to be expected."""
+    """Return the number of bits to drop so that at most `room` ranges are expected."""
     dropped = 0
     while dropped < bits - 1 and expected_ranges(first, last, bits, dropped) > room:
         dropped += 1
@@ -303,7 +303,7 @@ def _make_room(starts: U64, ends: U64, count: int) -> tuple[int, np.uint64]:
 
 @jit
 def join_smallest(starts: U64, ends: U64, count: int, limit: int) -> int:
-    """Join ranges over their smallest gaps, as few as it takes to have `limit` of them."""
+    """Join ranges over their smallest gaps until at most `limit` are left."""
     surplus = count - limit
     if surplus <= 0:
         return count
@@ -322,7 +322,7 @@ def join_smallest(starts: U64, ends: U64, count: int, limit: int) -> int:
 
 @jit
 def _join(starts: U64, ends: U64, count: int, gap: np.uint64, more: int) -> int:
-    """Join all ranges that are at most `gap` apart, and `more` that are just one further."""
+    """Join all ranges at most `gap` apart, and `more` of those whose gap is one larger."""
     kept = 0
     for i in range(1, count):
         apart = starts[i] - ends[kept] - _ONE
@@ -370,7 +370,7 @@ def ranges_of_boxes(
 
 
 def axes_by_selectivity(lo: F64, hi: F64, events: F64 | None = None) -> I64:
-    """Return the axes of boxes (n, d), the one first that rules out the most boxes.
+    """Return the axes of boxes (n, d), the most selective first.
 
     Judged by the share of boxes that hold a value of `events` (m, d); without events, one of the
     values that boxes themselves begin or end with.

@@ -26,7 +26,7 @@ _ONE = np.uint64(1)
 
 @jit
 def _weight(sums: F64, first: np.uint64, last: np.uint64) -> float:
-    """Return what the cells first .. last of one axis weigh."""
+    """Return the weight of the cells first .. last of one axis."""
     end = np.uint64(len(sums) - 1)
     return float(sums[min(last, end - _ONE) + _ONE] - sums[first]) if first < end else 0.0
 
@@ -85,7 +85,7 @@ def _beside(
 
 @jit
 def weight_of_ranges(starts: U64, ends: U64, bits: int, sums: F64, sum_at: I64, out: F64) -> None:
-    """Write what each range of the curve weighs into `out`."""
+    """Write the weight of each range of the curve into `out`."""
     axes = len(sum_at) - 1
     corner, sides = np.empty(axes, np.uint64), np.empty(axes, np.float64)
     for i in range(len(starts)):

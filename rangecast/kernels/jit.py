@@ -1,4 +1,4 @@
-"""The one place where functions are compiled: every option of numba is set here.
+"""Compilation of kernels: all numba options are set here.
 
 Compiled code is kept on disk, under a hash of all sources that a kernel can reach, which are its
 own file and those that it imports, directly or not: numba itself looks only at the file of the
@@ -44,22 +44,22 @@ _IMPORT = re.compile(rb"^\s*(?:from|import) (rangecast[\w.]*)(?: import (\([^)]*
 
 
 def jit(function: Function) -> Function:
-    """Compile a kernel that works on a batch; it lets other threads run in the meantime."""
+    """Compile a kernel that works on a batch; it releases the GIL."""
     return _compile(function, nogil=True)
 
 
 def jit_single(function: Function) -> Function:
-    """Compile a kernel for one event; it keeps the GIL, as releasing it costs more than the kernel
+    """Compile a kernel for one event; it holds the GIL, as releasing it costs more than the kernel
     itself.
     """
     return _compile(function, nogil=False)
 
 
 def direct(kernel: Callable[..., Any], *arguments: object) -> Callable[..., Any]:
-    """Return a kernel that takes arguments of just these types, and doesn't look at them.
+    """Return a kernel for arguments of exactly these types, which skips numba's type checks.
 
-    To find out the types of three arrays takes numba a third of a microsecond per call. The
-    caller vouches for them; whether an array is read-only doesn't matter.
+    Determining the types of three arrays takes numba a third of a microsecond per call. The caller
+    guarantees the types; whether an array is read-only doesn't matter.
     """
     compiled: Any = kernel
     entry: Callable[..., Any] = compiled.compile(tuple(map(numba.typeof, arguments)))
@@ -79,7 +79,7 @@ def _compile(function: Function, *, nogil: bool) -> Function:
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]
-    """The compiled code of one kernel on disk, a file per signature."""
+    """Disk cache of a kernel's compiled code, one file per signature."""
 
     def __init__(self, function: Callable[..., object], folder: Path, sources: str, nogil: bool):
         self._py_func = function
@@ -93,7 +93,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         return str(self._folder)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compiled code, `None` if there is no whole file of just this kernel."""
+        """Return the compiled code, `None` if there is no intact file for exactly this kernel."""
         target_context.refresh()
         key = self._key(sig, target_context.codegen())
         try:
@@ -108,7 +108,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         return CompileResult._rebuild(target_context, *code) if name == key else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the compiled code, if there is room on the disk."""
+        """Save the compiled code, if the disk has room."""
         if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
             raise TypeError(f"{self._name} can't be cached: it holds an address or lifted code")
         key = self._key(sig, data.codegen)
@@ -131,12 +131,12 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     @property
     def stem(self) -> str:
-        """Prefix of its file names, for this kernel and these sources."""
+        """Prefix of the file names for this kernel and these sources."""
         return f"{self._name}-{self._sources[:16]}-"
 
 
 def is_compiled(kernel: Any) -> bool:
-    """Whether a kernel was compiled for some signature, in this process or on disk."""
+    """Return whether a kernel is compiled for any signature, in this process or on disk."""
     kept = kernel._cache
     if kernel.overloads or not isinstance(kept, _KernelCache):
         return bool(kernel.overloads)
@@ -145,7 +145,7 @@ def is_compiled(kernel: Any) -> bool:
 
 
 class Compiling(event.Listener):  # type: ignore[misc]
-    """Notices kernels that are compiled because they aren't kept on disk, and for how long."""
+    """Listener for kernels that are not in the disk cache: measures their compilation time."""
 
     def __init__(self, tell: Callable[[], None]):
         """`tell` is called once, when the first kernel starts compiling."""
@@ -156,7 +156,7 @@ class Compiling(event.Listener):  # type: ignore[misc]
         self._began = 0.0
 
     def on_start(self, _event: event.Event) -> None:
-        """Start timing a kernel, perhaps within another one: numba compiles one at a time."""
+        """Start timing a kernel, which may be nested in another: numba compiles one at a time."""
         if not self._depth:
             self._began = time.perf_counter()
         self._depth += 1
@@ -165,7 +165,7 @@ class Compiling(event.Listener):  # type: ignore[misc]
             self._tell()
 
     def on_end(self, _event: event.Event) -> None:
-        """End a kernel."""
+        """Stop timing a kernel."""
         self._depth -= 1
         if not self._depth:
             self.seconds += time.perf_counter() - self._began
@@ -173,7 +173,7 @@ class Compiling(event.Listener):  # type: ignore[misc]
 
 @contextmanager
 def noticing(tell: Callable[[], None]) -> Iterator[Compiling]:
-    """Call `tell` when a kernel must be compiled, once, and add up how long it takes."""
+    """Call `tell` once when a kernel must be compiled, and sum up the compilation time."""
     listener = Compiling(tell)
     with event.install_listener("numba:compile", listener):
         yield listener
@@ -181,7 +181,7 @@ def noticing(tell: Callable[[], None]) -> Iterator[Compiling]:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder of the compiled kernels, `None` if there can't be one."""
+    """Return the cache folder of compiled kernels, `None` if none can be created."""
     for base in (_user_folder, _temporary_folder):
         try:
             folder = private_folder(base() / "kernels")
@@ -196,7 +196,7 @@ def cache_folder() -> Path | None:
 
 @cache
 def sources_digest(module: str) -> str:
-    """Return a hash of the sources of a module and of the modules of rangecast it imports."""
+    """Return a hash of the sources of a module and of all rangecast modules that it imports."""
     source = _file_of(module)
     if source is None:
         raise FileNotFoundError(f"no source of {module}: the package isn't a folder of files")

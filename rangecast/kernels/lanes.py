@@ -33,9 +33,10 @@ from rangecast.kernels.bundle import intrinsic, pointer
 from rangecast.kernels.jit import jit
 
 TABLE_ROWS = 257
-"""Rows of an attribute's table: one for each code, and one that no event is in."""
+"""Rows of an attribute's table: one per code, and one that is empty."""
 SLOT_BYTES = 2 * BLOCK
-"""Codes of an attribute in a block of boxes: those of 64 lower bounds, then of 64 upper ones."""
+"""Bytes of an attribute in a block of boxes: the codes of 64 lower bounds, then of 64 upper bounds.
+"""
 
 # Arguments of `list_lanes` that are pointers.
 _ABOVE, _BELOW, _CODES, _ATTRIBUTES, _LANES, _MASKS, _KEYS = 0, 1, 2, 3, 7, 8, 9
@@ -43,7 +44,7 @@ _ABOVE, _BELOW, _CODES, _ATTRIBUTES, _LANES, _MASKS, _KEYS = 0, 1, 2, 3, 7, 8, 9
 
 @jit
 def tabulate(codes: U8, chunks: int, table: U64) -> None:
-    """Make the tables of some events: attribute by attribute, `chunks` of LANES events each."""
+    """Build the tables of some events: for each attribute, `chunks` of LANES events each."""
     events, d = codes.shape
     table[: d * chunks * TABLE_ROWS * LANE_WORDS] = 0
     rows, all_codes = pointer(table, 0), pointer(codes, 0)
@@ -75,7 +76,7 @@ def list_lanes(
     filled: Any,
     key: Any,
 ) -> Any:
-    """Append the events of `lanes` that may lie in a box as records; return where they end.
+    """Append records of the events of `lanes` that may lie in a box; return the end of the records.
 
     above, below   tables of events (of one chunk) by the ends that lower and upper bounds meet
     codes          of slots, SLOT_BYTES each; those of the box are from slot to end

@@ -1,4 +1,4 @@
-"""Folders whose files may be loaded as code: this user's own, which no other user can write."""
+"""Folders whose files may be loaded as code: owned by this user, and writable by no other."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from rangecast.model.space import Space
 from rangecast.report.plots import figure
 
 _TOP = 10
-"""Coverers that are listed."""
+"""Number of coverers listed."""
 _SHOWN = 48
-"""Characters of a filter that are shown in a plot."""
+"""Maximum characters of a filter in a plot."""
 
 
 class Coverer(NamedTuple):
@@ -30,7 +30,7 @@ class Coverer(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The subscriptions that mention a number of attributes."""
+    """Subscriptions by the number of attributes that they mention."""
 
     attributes: int
     subscriptions: int
@@ -44,9 +44,9 @@ class Redundancy:
     subscriptions: int
     redundant: int
     equal: int
-    """Redundant because they are the same as an uncovered one."""
+    """Number of redundant subscriptions that are equal to an uncovered one."""
     coverers: list[Coverer]
-    """The biggest first."""
+    """Coverers, the largest first."""
     by_attributes: list[Group]
 
     @property
@@ -56,12 +56,12 @@ class Redundancy:
 
     @property
     def saved(self) -> float:
-        """The share that need not be advertised."""
+        """Share of subscriptions that need not be advertised."""
         return self.redundant / max(1, self.subscriptions)
 
 
 def redundancy(space: Space, boxes: Boxes, covered_by: I32) -> Redundancy:
-    """Sum up what `covered_by` found."""
+    """Summarize the result of `covered_by`."""
     covered = covered_by >= 0
     counts = np.bincount(covered_by[covered], minlength=boxes.rows)
     biggest = np.argsort(-counts, kind="stable")[:_TOP]
@@ -91,7 +91,7 @@ def _text(space: Space, boxes: Boxes, row: int) -> str:
 
 
 def _equal(boxes: Boxes, covered_by: I32) -> Bool:
-    """Return which subscriptions have just the boxes of what covers them."""
+    """Return whether each subscription has exactly the boxes of its coverer."""
     first = boxes.box_offsets
     sizes = np.diff(first)
     rows = np.flatnonzero(covered_by >= 0)

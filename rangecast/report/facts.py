@@ -24,7 +24,7 @@ class Busy(NamedTuple):
 
 
 class BestOf(NamedTuple):
-    """An event, and the subscriptions that rank best for it."""
+    """An event and its top-ranked subscriptions."""
 
     event: str
     best: Sequence[tuple[str, float, str]]
@@ -32,7 +32,7 @@ class BestOf(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """A result that was compared with the local engine's answer."""
+    """Result of verifying a run against the local engine."""
 
     name: str
     events: int
@@ -55,17 +55,17 @@ class MicroBatch(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A part of the run, and how long it took."""
+    """A stage of the run, and its duration."""
 
     name: str
     seconds: float
     events: int = 0
-    """Events that went through it; 0: it has to do with none."""
+    """Number of events processed; 0 if the stage doesn't process events."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Events by a value, or by a span of time: their number, and how many matched nothing."""
+    """Events by value or by period: their number, and how many matched nothing."""
 
     attribute: str
     labels: Sequence[str] | npt.NDArray[np.datetime64]
@@ -75,7 +75,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Region:
-    """Counts over two attributes, (y, x); edges ascend, one more than there are cells."""
+    """Counts over two attributes, (y, x); the edges of the cells ascend."""
 
     x: str
     y: str
@@ -87,7 +87,7 @@ class Region:
 
 @dataclass(frozen=True)
 class MatchReport:
-    """All that the page shows."""
+    """Data of the page."""
 
     title: str
     lead: str

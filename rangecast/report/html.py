@@ -1,7 +1,7 @@
-"""Pages that need nothing beside them: one file of HTML, with its style and its plots inside.
+"""Self-contained pages: one HTML file with its style and plots inside.
 
-`tag` makes an element. What goes into it is escaped unless it is `Html` already, which only this
-module makes; so no text of a user is ever taken for markup. Colours are variables with a light and
+`tag` makes an element. Its content is escaped unless it is `Html`, which only this module makes; so
+user text is never interpreted as markup. Colours are variables with a light and
 a dark value; plots use them too.
 """
 
@@ -15,7 +15,7 @@ from rangecast.report.plots import COLOURS, Svg
 _LIGHT = "ground:#f7f6f3 card:#ffffff ink:#1d2429 faint:#626d74 line:#dcdfe0 mark:#fdf3e7"
 _DARK = "ground:#14181b card:#1c2226 ink:#e8ebec faint:#9aa5ab line:#39434a mark:#3a2d1e"
 _DARK_PLOT = "#54b3d1 #f0955e #93c572 #d477a8 #f2c14e #94a3ab #b794c9 #e06c6e"
-"""In place of `plots.COLOURS`."""
+"""Replaces `plots.COLOURS` in dark mode."""
 
 _STYLE = """
 *{box-sizing:border-box}
@@ -71,41 +71,41 @@ class Html(str):
 
 
 def tag(name: str, *inside: str, **attributes: str) -> Html:
-    """Return an element; a `_` at the end of an attribute's name is left out (`class_`)."""
+    """Return an element; a trailing `_` in an attribute's name is removed (`class_`)."""
     written = "".join(f' {key.rstrip("_")}="{escape(v)}"' for key, v in attributes.items())
     return Html(f"<{name}{written}>{joined(inside)}</{name}>")
 
 
 def joined(parts: Iterable[str]) -> Html:
-    """Return parts one after the other, escaped where they are plain texts."""
+    """Return the parts concatenated; plain texts are escaped."""
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
 
 
 def tile(label: str, value: str, note: str = "", *, kind: str = "") -> Html:
-    """Return a number to notice, with its name and a remark; kind: good, bad or none."""
+    """Return a tile: a key figure with its name and a remark; kind: good, bad or none."""
     shown = [tag("span", value, class_="value")] + ([tag("span", note, class_="note")] * bool(note))
     return tag("div", tag("dt", label), tag("dd", *shown), class_=f"tile {kind}".strip())
 
 
 def tiles(*all_of_them: Html) -> Html:
-    """Return tiles in a row that breaks where the page is narrow."""
+    """Return a row of tiles that wraps on a narrow page."""
     return tag("dl", *all_of_them, class_="tiles")
 
 
 def card(plot: Svg, title: str, caption: str) -> Html:
-    """Return a plot with a title above it and below it what one sees."""
+    """Return a plot with a title above it and an explanation below it."""
     return tag(
         "figure", tag("h3", title), Html(plot.text), tag("figcaption", caption), class_="card"
     )
 
 
 def cards(*all_of_them: Html, three: bool = False) -> Html:
-    """Return cards side by side, two or three in a row where there is room."""
+    """Return cards side by side, two or three per row where there is room."""
     return tag("div", *all_of_them, class_="cards three" if three else "cards")
 
 
 def share(text: str, length: float) -> Html:
-    """Return a share with a bar beside it, its length from 0 to 1."""
+    """Return a share as a percentage with a bar."""
     bar = tag("span", class_="bar", style=f"width:{max(0.0, min(1.0, length)):.1%}")
     return tag("span", text, bar, class_="share")
 
@@ -128,7 +128,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: st
 
 
 def section(title: str, intro: str, *content: Html) -> Html:
-    """Return a part of a page."""
+    """Return a section of a page."""
     return tag("section", tag("h2", title), tag("p", intro), *content)
 
 

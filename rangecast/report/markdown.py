@@ -1,4 +1,4 @@
-"""A page of Markdown: texts, tables and pictures in the order in which they come."""
+"""Markdown pages of paragraphs, tables and pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rangecast.model.io.atomic import write_whole
 
 
 def cell(value: object) -> str:
-    """Return a value as a reader wants it: numbers with the three digits that count, or more."""
+    """Return a value formatted for reading: numbers with at least three significant digits."""
     if value is None or value != value:
         return ""
     if not isinstance(value, Real):
@@ -32,10 +32,10 @@ class Table(NamedTuple):
     headings: Sequence[str]
     rows: Sequence[Sequence[object]]
     words: Sequence[str] = ()
-    """Headings of columns with words in them; the others but the first have numbers."""
+    """Headings of the text columns; all other columns but the first have numbers."""
 
     def texts(self) -> list[list[str]]:
-        """Return the cells as they are shown."""
+        """Return the formatted cells."""
         return [[cell(value) for value in row] for row in self.rows]
 
     def markdown(self) -> str:
@@ -59,11 +59,11 @@ class Page:
             self.blocks.append(textwrap.fill(" ".join(block.split()), 100, break_on_hyphens=False))
 
     def table(self, table: Table, *, at: int | None = None) -> None:
-        """Add a table: at the end, or `at` a place that was the end before."""
+        """Add a table at the end, or `at` an earlier position."""
         self.blocks.insert(len(self.blocks) if at is None else at, table.markdown())
 
     def picture(self, name: str, about: str) -> Path:
-        """Add a picture, and return where to draw it."""
+        """Add a picture, and return the path to draw it to."""
         self.blocks.append(f"![{about}]({name})")
         return self.path.with_name(name)
 

@@ -14,20 +14,20 @@ from rangecast.report.markdown import cell
 
 
 def match_page(report: MatchReport) -> str:
-    """Return the page."""
+    """Return the HTML page of a matching report."""
     parts = [_overview(report), _proofs(report), _subscriptions(report), _best(report)]
     parts += [_unwanted(report), _regions(report), _speed(report), _facts(report)]
     return page(report.title, report.lead, *(p for p in parts if p is not None), foot=report.foot)
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share as a person writes it: 12%, 0.4%."""
+    """Return a share as a percentage: 12%, 0.4%."""
     value = 100.0 * part / whole if whole else 0.0
     return f"{value:.0f}%" if value >= 9.95 or value == 0 else f"{value:.2g}%"
 
 
 def short(count: float) -> str:
-    """Return a count in three digits: 1.24 million, 18,300."""
+    """Return a count with three significant digits: 1.24 million, 18,300."""
     for size, name in ((1e9, " billion"), (1e6, " million")):
         if count >= size:
             return f"{count / size:.3g}{name}"

@@ -12,10 +12,10 @@ from rangecast.report.facts import Group, MicroBatch, Region, Stage
 from rangecast.report.plots import COLOURS, Svg, plot
 
 _HALF, _THIRD = (5.4, 3.3), (4.0, 3.0)
-"""Inches of a plot that has half of the page's width, or a third."""
+"""Width in inches of a plot that takes half of the page, or a third."""
 
 _VALUES = 11
-"""Values that a plot of shares by value shows: those with the largest, and few with none."""
+"""Maximum number of values in a plot of shares by value: the largest, and a few with none."""
 
 
 def moment(value: Any) -> str:
@@ -24,7 +24,7 @@ def moment(value: Any) -> str:
 
 
 def _log_edges(most: int) -> F64:
-    """Return edges of bins that grow, each of at least as many whole numbers as the one before."""
+    """Return bin edges that grow, each bin at least as wide as the one before."""
     factor = (most + 1) ** (1 / 28) - 1
     edges, width = [1], 1
     while edges[-1] <= most:
@@ -34,7 +34,7 @@ def _log_edges(most: int) -> F64:
 
 
 def _counted(svg: Svg, counts: I64, x: str, y: str, colour: str) -> Svg:
-    """Draw a histogram with bins that grow, and a bar of its own for zero."""
+    """Draw a histogram with growing bins, and a separate bar for zero."""
     some = counts[counts > 0]
     edges = _log_edges(int(counts.max(initial=1)))
     heights, _ = np.histogram(some, edges)
@@ -53,19 +53,19 @@ def _counted(svg: Svg, counts: I64, x: str, y: str, colour: str) -> Svg:
 
 
 def per_subscription(counts: I64) -> Svg:
-    """Return how many subscriptions have how many matches."""
+    """Return a histogram of the number of matches per subscription."""
     svg = Svg("Histogram of matches per subscription")
     return _counted(svg, counts, "matches (logarithmic)", "subscriptions", COLOURS[0])
 
 
 def per_event(counts: I64) -> Svg:
-    """Return how many events have how many matches."""
+    """Return a histogram of the number of matches per event."""
     svg = Svg("Histogram of matches per event")
     return _counted(svg, counts, "matches (logarithmic)", "events", COLOURS[0])
 
 
 def concentration(counts: I64) -> Svg:
-    """Return the share of all matches that the busiest subscriptions get; counts descend."""
+    """Return the cumulative share of matches by subscription, the busiest first; counts descend."""
     svg = Svg("Share of matches by share of subscriptions, busiest first")
     total = max(int(counts.sum()), 1)
     places = np.unique(np.geomspace(1, max(len(counts), 1), 200).astype(np.int64))
@@ -86,7 +86,7 @@ def concentration(counts: I64) -> Svg:
 
 
 def unwanted_over_time(group: Group) -> Svg:
-    """Return the share of events without a match, above how many there were."""
+    """Return the share of events without a match over time, above the number of events."""
     svg = Svg("Share of events without a match, over time")
     shares = 100.0 * group.unwanted / np.maximum(group.events, 1)
     when = np.asarray(group.labels, dtype="datetime64[us]")
@@ -103,7 +103,7 @@ def unwanted_over_time(group: Group) -> Svg:
 
 
 def unwanted_by_value(group: Group) -> Svg:
-    """Return the share of events without a match for each value, the largest on top."""
+    """Return the share of events without a match for each value, the largest at the top."""
     shares = 100.0 * group.unwanted / np.maximum(group.events, 1)
     order = np.argsort(shares, kind="stable")[-_VALUES:]
     order = order[max(0, min(int((shares[order] == 0).sum()), len(order) - 3)) :]
@@ -150,7 +150,7 @@ def density(region: Region, values: AnyArray, label: str, colour: int) -> Svg:
 
 
 def _brief(value: float) -> str:
-    """Return a number of a scale: 0.1, 100, 1k, 1M."""
+    """Return a short number for a scale: 0.1, 100, 1k, 1M."""
     for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{name}"
@@ -158,7 +158,7 @@ def _brief(value: float) -> str:
 
 
 def _plain_ticks(axis: Any, form: Callable[[float], str]) -> None:
-    """Write numbers at the decades of a logarithmic axis, where there are few also between them."""
+    """Label the decades of a logarithmic axis, and values in between if there are few decades."""
     from matplotlib.ticker import LogLocator
 
     lo, hi = axis.get_view_interval()
@@ -169,12 +169,12 @@ def _plain_ticks(axis: Any, form: Callable[[float], str]) -> None:
 
 
 def _grows(edges: F64) -> bool:
-    """Whether the cells become wider by a factor rather than being equal."""
+    """Return whether the cells grow by a factor instead of having equal widths."""
     return bool(edges[0] > 0 and edges[-1] - edges[-2] > 4 * (edges[1] - edges[0]))
 
 
 def _changes(axes: Any, stream: Sequence[MicroBatch]) -> None:
-    """Mark where a new version took over."""
+    """Mark where a new version took effect."""
     for index in range(1, len(stream)):
         if stream[index].version != stream[index - 1].version:
             axes.axvline(index - 0.5, color=COLOURS[3], linewidth=1.5)
@@ -194,7 +194,7 @@ def _changes(axes: Any, stream: Sequence[MicroBatch]) -> None:
 
 
 def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
-    """Return events a second of each micro-batch."""
+    """Return the events per second of each micro-batch."""
     svg = Svg("Events a second by micro-batch")
     rates = [one.events / max(one.seconds, 1e-9) for one in stream]
     with plot(svg, title="", x="micro-batch", y="events a second", size=_THIRD) as axes:
@@ -209,7 +209,7 @@ def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
 
 
 def stream_matches(stream: Sequence[MicroBatch]) -> Svg:
-    """Return matches an event of each micro-batch."""
+    """Return the matches per event of each micro-batch."""
     svg = Svg("Matches an event by micro-batch")
     means = [batch.matches / max(batch.events, 1) for batch in stream]
     with plot(svg, title="", x="micro-batch", y="matches an event", size=_THIRD) as axes:
@@ -220,7 +220,7 @@ def stream_matches(stream: Sequence[MicroBatch]) -> Svg:
 
 
 def stages(parts: Sequence[Stage]) -> Svg:
-    """Return the seconds of each part of the run, the first on top."""
+    """Return the seconds of each stage of the run, the first at the top."""
     svg = Svg("Seconds of each part of the run")
     size = (_THIRD[0], max(_THIRD[1], 0.32 * len(parts) + 0.7))
     with plot(svg, title="", x="seconds", size=size) as axes:

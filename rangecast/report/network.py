@@ -13,13 +13,13 @@ from rangecast.kernels.arrays import F64
 from rangecast.report.plots import COLOURS, figure
 
 _DOTS = 3_000
-"""Interests that are shown."""
+"""Maximum number of interests shown."""
 Link = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Way:
-    """The path of one message: its rectangle, and the zones that it went over, link by link."""
+    """Path of one message: its rectangle, and the zones it crossed, link by link."""
 
     lo: Sequence[float]
     hi: Sequence[float]

@@ -37,13 +37,13 @@ from rangecast.model.space import Space
 KINDS = ("gap", "overlap", "T-junction", "near corners")
 _MAX_CROSSINGS = 100_000
 _NAMED = 5
-"""Subscriptions of a fault that are named."""
+"""Maximum number of subscriptions named in a fault."""
 _NEAR = 1e-7
-"""Corners closer than this share of the extent, and not the same, are near."""
+"""Distance, as a share of the extent, below which two distinct corners are near."""
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong, where it is, and the subscriptions that it concerns."""
+    """A fault of a partition: its kind, its position, and the subscriptions concerned."""
 
     kind: str
     x: float
@@ -53,7 +53,7 @@ class Fault(NamedTuple):
     """Area of a gap, distance of near corners."""
 
     def text(self) -> str:
-        """Return it as one line."""
+        """Return the fault as one line."""
         sizes = {"gap": f" of area {self.size:.3g}", "near corners": f" {self.size:.3g} apart"}
         names = ", ".join(map(str, self.subscriptions[:_NAMED]))
         more = len(self.subscriptions) - _NAMED
@@ -63,7 +63,7 @@ class Fault(NamedTuple):
 
 
 class PartitionReport(NamedTuple):
-    """Faults of a partition, and the rings of all polygons, to draw them."""
+    """Faults of a partition, and the rings of all polygons for drawing."""
 
     polygons: int
     edges: int
@@ -217,7 +217,7 @@ def _cuts(
 
 
 def _corners(edges: _Edges) -> tuple[F64, list[list[int]]]:
-    """Return the corners of edges, each once, and whose they are."""
+    """Return the distinct corners of edges, and their owners."""
     if not len(edges.ends):
         return np.empty((0, 2)), []
     both = np.concatenate([edges.ends[:, :2], edges.ends[:, 2:]])
@@ -231,7 +231,7 @@ def _corners(edges: _Edges) -> tuple[F64, list[list[int]]]:
 
 
 def _cut(edges: _Edges, cuts: dict[int, list[tuple[float, float]]]) -> _Edges:
-    """Return edges in pieces from cut to cut."""
+    """Return the edges, split at their cuts."""
     pieces, owners = [], []
     for edge, (ax, ay, bx, by) in enumerate(edges.ends.tolist()):
         along = sorted(cuts.get(edge, ()), key=lambda at: (at[0] - ax) ** 2 + (at[1] - ay) ** 2)
@@ -244,7 +244,7 @@ def _cut(edges: _Edges, cuts: dict[int, list[tuple[float, float]]]) -> _Edges:
 
 @jit
 def _crossings(ends: F64, others: F64, order: I64, out: I64) -> int:
-    """Write pairs of edges and others that cross in a point inside of both; return how many.
+    """Write pairs of edges and others that cross in a point inside both; return their number.
 
     order   the others in order of their left ends
     """
@@ -278,7 +278,7 @@ def _crossings(ends: F64, others: F64, order: I64, out: I64) -> int:
 def _inside(
     boxes: Boxes, space: Space, place: Place, edges: _Edges
 ) -> list[tuple[float, float, Any, list[int]]]:
-    """Return corners that lie inside of a polygon, which one it is, and whose they are."""
+    """Return the corners that lie inside a polygon, that polygon, and the owners of the corners."""
     table = {**place.definition(), "border": "open"}
     opened = Space.from_definition({"attribute": [table]})
     engine = Engine(opened)
@@ -310,7 +310,7 @@ def _overlaps(
     faults: list[Fault],
     inside: list[tuple[float, float, Any, list[int]]],
 ) -> Bool:
-    """Note overlaps, the first of each pair; return which edges take no part in one.
+    """Record overlaps, the first of each pair; return the edges that are part of none.
 
     edges   those without a twin, of every one
     """
@@ -366,7 +366,7 @@ def _near_corners(edges: _Edges, ids: list[Any], faults: list[Fault]) -> None:
 
 
 def _gaps(edges: _Edges, ids: list[Any], faults: list[Fault]) -> list[F64]:
-    """Note the loops of edges around what is no polygon; return their corners."""
+    """Record the loops of edges around gaps; return their corners."""
     leaving: dict[tuple[float, float], list[int]] = defaultdict(list)
     for edge, (x, y) in enumerate(edges.ends[:, :2].tolist()):
         leaving[x, y].append(edge)
@@ -410,7 +410,7 @@ def _point_inside(corners: F64) -> tuple[float, float]:
 
 
 def _next(ends: F64, edge: int, after: list[int]) -> int:
-    """Return the edge that goes on around the same outside."""
+    """Return the next edge around the same gap."""
     return min(after, key=lambda other: _turn(ends[edge], ends[other]))
 
 

@@ -1,4 +1,4 @@
-"""A picture of a partition: its polygons, and where something is wrong."""
+"""Plot of a partition: its polygons and its faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HUES |= {"near corners": COLOURS[4]}
 
 
 def draw_partition(report: PartitionReport, path: Path, space: Space) -> None:
-    """Draw the polygons, gaps filled, with a mark at every fault."""
+    """Draw the polygons and filled gaps, with a mark at every fault."""
     place = next(attribute for attribute in space if isinstance(attribute, Place))
     x, y = (axis.name for axis in place.coordinates)
     from matplotlib.collections import LineCollection, PolyCollection

@@ -1,4 +1,4 @@
-"""One look for every plot. matplotlib loads when the first plot is drawn.
+"""Common style of all plots. matplotlib loads when the first plot is drawn.
 
 A plot goes to a file, or into a page as an `Svg`: then its colours are the page's own (CSS
 variables, see html.py), so that it is readable on a light and on a dark ground.
@@ -19,7 +19,7 @@ from typing import Any
 from rangecast.errors import UsageError
 
 COLOURS = ("#1f6f8b", "#e07a3f", "#6a994e", "#a23b72", "#f2b134", "#5c6b73", "#8d6a9f", "#bc4749")
-"""In the order in which lines and bars take them."""
+"""Colours, in the order in which lines and bars use them."""
 
 STYLE: dict[Any, Any] = {
     "figure.dpi": 120,
@@ -37,7 +37,7 @@ STYLE: dict[Any, Any] = {
 }
 
 _INK, _LINE = "#010203", "#040506"
-"""Stand for the page's colours while a plot for it is drawn."""
+"""Placeholders for the page's colours while a plot is drawn."""
 _PAGE_COLOURS = {
     _INK: "var(--ink)",
     _LINE: "var(--line)",
@@ -60,7 +60,7 @@ _PAGE_STYLE: dict[Any, Any] = {
 
 @dataclass
 class Svg:
-    """A plot as the text of an SVG element, once it is drawn."""
+    """A plot as an SVG element, once it is drawn."""
 
     label: str
     """Description of the picture, for screen readers."""
@@ -68,7 +68,7 @@ class Svg:
 
 
 def need_matplotlib() -> None:
-    """Fail early if matplotlib is missing: before hours of work rather than after."""
+    """Raise early if matplotlib is missing: before hours of work rather than after."""
     if find_spec("matplotlib") is None:
         raise UsageError("a plot needs matplotlib; hint: pip install 'rangecast[report]'")
 
@@ -81,7 +81,7 @@ def figure(
     rows: int = 1,
     size: tuple[float, float] = (7.0, 4.0),
 ) -> Iterator[Any]:
-    """Hand out the axes of a figure, (rows, columns) of them; write it when they are drawn.
+    """Yield the axes of a figure, (rows, columns); write the figure afterwards.
 
     The format is the suffix of `path`: png or svg; an `Svg` is for a page. `size` is
     that of one pair of axes, in inches.
@@ -107,7 +107,7 @@ def figure(
 
 
 def _for_a_page(drawn: str, label: str) -> str:
-    """Return a drawing as one element: no prolog, no size, no ids of groups, the page's colours."""
+    """Return an SVG as one element: without prolog, size and group ids, in the page's colours."""
     body = drawn[drawn.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*">', "<g>", body)
@@ -128,7 +128,7 @@ def plot(
     y: str = "",
     size: tuple[float, float] = (7.0, 4.0),
 ) -> Iterator[Any]:
-    """Hand out one pair of axes with its title and labels set; a legend is added if one is due."""
+    """Yield one pair of axes with its title and labels; a legend is added if needed."""
     with figure(path, size=size) as axes:
         axis = axes[0, 0]
         axis.set(title=title, xlabel=x, ylabel=y)

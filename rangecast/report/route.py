@@ -1,4 +1,4 @@
-"""A picture of a tree of brokers, and what strategies save in it."""
+"""Plot of a tree of brokers, and of the savings of strategies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from rangecast.report.plots import COLOURS, figure
 
 
 def places_of(tree: Sequence[tuple[int, int]], brokers: int) -> list[tuple[float, float]]:
-    """Return where to draw each broker: broker 0 in the middle, others on rings around it.
+    """Return the position of each broker: broker 0 in the middle, others on rings around it.
 
-    Every broker gets a slice of its ring by the number of leaves behind it, so no two lines cross.
+    Each broker gets a slice of its ring in proportion to the leaves behind it, so lines don't
+    cross.
     """
     near: list[list[int]] = [[] for _ in range(brokers)]
     for node, other in tree:
@@ -49,7 +50,7 @@ def draw(
     by_link: Mapping[tuple[int, int], int],
     title: str,
 ) -> None:
-    """Draw a tree: a line is as thick as its traffic, a broker as large as its subscriptions."""
+    """Draw a tree: line widths show traffic, broker sizes show subscriptions."""
     brokers = len(subscriptions)
     places = places_of(tree, brokers)
     most = max(by_link.values(), default=1) or 1

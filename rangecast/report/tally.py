@@ -27,17 +27,17 @@ from rangecast.report.facts import Busy, Group, Region
 _CELLS = 28
 _SPANS = 39
 _EDGE = 0.005
-"""The share of events at either end of an attribute that a map leaves out."""
+"""Share of events at either end of an attribute that a map omits."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Matches of each event and of each subscription, and where the events lie."""
+    """Matches of each event and of each subscription, and the coordinates of the events."""
 
     space: Space
     boxes: Boxes
     axes: dict[str, F64]
-    """Coordinates of the events by attribute, of those that are shown."""
+    """Coordinates of the events, by attribute shown."""
     per_event: I64
     per_subscription: I64
     map_of: tuple[str, str] | None
@@ -52,7 +52,7 @@ class Tally:
         ]
 
     def idle(self, most: int) -> list[tuple[str, str]]:
-        """Return some subscriptions without a match, from all over the set."""
+        """Return some subscriptions without a match, spread over the set."""
         rows = np.flatnonzero(self.per_subscription == 0)
         spread = rows[:: max(1, len(rows) // most)][:most].tolist()
         return [(str(self.boxes.ids[row]), self.filter_of(row)) for row in spread]
@@ -63,7 +63,7 @@ class Tally:
         return text_of_bounds(self.space, self.boxes.lo[some], self.boxes.hi[some])
 
     def over_time(self) -> Group | None:
-        """Return the events without a match over the first attribute of time that there is."""
+        """Return the events without a match over the first attribute of time."""
         name = _named(self.space, (Timestamp,))
         if name is None or not len(self.per_event):
             return None
@@ -121,7 +121,7 @@ def tally(
     *,
     map_of: tuple[str, str] | None = None,
 ) -> Tally:
-    """Count. The map is over two attributes, by default the first two that are numbers."""
+    """Count matches. The map is over two attributes, by default the first two numbers."""
     numbers = [a.name for a in space if isinstance(a, Number | Integer)]
     shown = map_of or ((numbers[0], numbers[1]) if len(numbers) > 1 else None)
     names = [_named(space, (Timestamp,)), _named(space, (Hierarchy, Category)), *(shown or ())]
@@ -146,12 +146,12 @@ def tally(
 
 
 def _named(space: Space, kinds: tuple[type[Any], ...]) -> str | None:
-    """Return the first attribute of these kinds."""
+    """Return the first attribute of one of these kinds."""
     return next((attribute.name for attribute in space if isinstance(attribute, kinds)), None)
 
 
 def _edges(values: F64) -> F64:
-    """Return the edges of cells: growing by a factor where the values spread over decades."""
+    """Return cell edges; they grow by a factor if the values span decades."""
     low = float(np.quantile(values, _EDGE, method="lower"))
     high = float(np.quantile(values, 1 - _EDGE, method="higher"))
     if low == high:

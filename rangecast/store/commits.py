@@ -1,11 +1,11 @@
-"""A folder of batches, each written exactly once, that any reader of Parquet may read at any time.
+"""A folder of batches, each written exactly once, that Parquet readers may read at any time.
 
     matches/
-        batch=000000012/        a batch: there whole, or not at all
+        batch=000000012/        a batch: complete, or absent
             part-*.parquet
             _committed.json     which stream, batch and version it is, and counts
         _stream.json            the stream whose batches these are, and the type of the ids
-    .matches.staging/           batches that are being written, one folder an attempt
+    .matches.staging/           batches that are being written, one folder per attempt
         lock                    held by the stream that writes here
 
 A batch is written into the staging folder, flushed to the disk together with its mark, and
@@ -34,16 +34,16 @@ from rangecast.model.io.atomic import write_whole
 from rangecast.model.io.durable import sync_folder, sync_tree, try_lock, write_bytes
 
 BATCH_JOB = "batch job"
-"""Prefix of the streams that are batch jobs, one per run."""
+"""Prefix of the names of streams that are batch jobs, one per run."""
 _MARK = "_committed.json"
 _OWNER = "_stream.json"
 
 
 class CommittedFolder:
-    """The batches of one stream. Use it with `with`, which excludes other writers."""
+    """The batches of one stream. A context manager that excludes other writers."""
 
     def __init__(self, folder: str | Path, stream: str, *, replace: bool = False):
-        """`replace`: a batch job replaces the one that filled the folder before."""
+        """`replace`: a batch job replaces the contents that an earlier job wrote."""
         self.folder = Path(folder)
         self.stream = stream
         self._replace = replace
@@ -84,14 +84,16 @@ class CommittedFolder:
         return self._notes is None and (self.folder / _name(batch)).exists()
 
     def stage(self, batch: int) -> Path:
-        """Return where an attempt writes a batch: a folder that isn't there yet.
+        """Return the folder that an attempt writes a batch to; it doesn't exist yet.
 
-        Each attempt has its own, as what is left of a crashed one may still be writing.
+        Each attempt has its own folder, as tasks of a crashed attempt may still be writing.
         """
         return self._staging / f"{_name(batch)}.{uuid4().hex}"
 
     def settled(self, fact: str, value: str) -> str:
-        """Return what holds for all batches: what was noted with the first, else `value`."""
+        """Return the value recorded with the first batch, which holds for all batches; else
+        `value`.
+        """
         if self._notes is not None:
             return self._notes.setdefault(fact, value)
         owner = self.folder / _OWNER
@@ -119,7 +121,7 @@ class CommittedFolder:
         sync_folder(self.folder)
 
     def _take(self) -> None:
-        """Reject the folder of another stream: the numbers of its batches mean other batches."""
+        """Reject the folder of another stream, whose batch numbers mean other batches."""
         owner = self.folder / _OWNER
         if not owner.exists() or not any(self.folder.glob("batch=*")):
             # Nothing is committed yet, perhaps as an earlier run failed: no numbers clash.
@@ -147,7 +149,7 @@ class CommittedFolder:
             )
 
     def _make_room(self) -> None:
-        """Remove the files of another job that this one replaces; for a moment there are none."""
+        """Remove the files of the job that this one replaces; readers briefly see none."""
         if self._notes is None:
             return
         gone = self._staging / f"{_name(0)}.{uuid4().hex}"
@@ -160,18 +162,18 @@ class CommittedFolder:
 
 
 def committed_batches(folder: str | Path) -> dict[Path, dict[str, Any]]:
-    """Return the folder of each committed batch with its mark, by batch."""
+    """Return the folder and the mark of each committed batch, by batch number."""
     marks = sorted(Path(folder).glob(f"batch=*/{_MARK}"))
     return {mark.parent: json.loads(mark.read_bytes()) for mark in marks}
 
 
 def commits(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the marks of all committed batches, by batch."""
+    """Return the marks of all committed batches, by batch number."""
     return list(committed_batches(folder).values())
 
 
 def read_committed(folder: str | Path) -> ds.Dataset:
-    """Return what is committed as an Arrow dataset, with the column `batch`; Parquet only."""
+    """Return the committed batches as an Arrow dataset, with the column `batch`; Parquet only."""
     if not commits(folder):
         raise FileError(f"{folder}: no batch has been committed there yet")
     return ds.dataset(folder, format="parquet", partitioning="hive")

@@ -1,4 +1,4 @@
-"""A table of edits as the source of versions: each file that arrives makes the next version.
+"""A folder of edit files as the source of versions: each new file makes the next version.
 
 The files lie in one folder, in any format of `model.files`, with the columns `id`, `op`
 (subscribe, replace or unsubscribe; or upsert and remove, which take an id whether it is there or
@@ -53,7 +53,7 @@ class Edits:
         self._set: _EditedSet | None = None
 
     def apply(self) -> int | None:
-        """Publish the version that the new files make, and return its number; `None`: there are no
+        """Commit the version that the new files make, and return its number; `None` if there are no
         new files.
         """
         while True:
@@ -78,19 +78,19 @@ class Edits:
 
 @dataclass
 class _EditedSet:
-    """The newest version in memory, so that edits can be applied to it."""
+    """The newest version in memory, ready for edits."""
 
     versions: Versions
     version: int
     engine: Engine
     arrival: I64
-    """The numbers (`layers`) of the subscriptions that it was read with."""
+    """Arrival numbers (`layers`) of the subscriptions that were loaded."""
     following: int
-    """The number of the first one that came since then."""
+    """Arrival number of the first subscription added since then."""
 
     @classmethod
     def of(cls, versions: Versions, version: int, space: Space) -> _EditedSet:
-        """Read a version; 0: a new set."""
+        """Load a version; 0: a new set."""
         if not version:
             return cls(versions, 0, Engine(space, index="scan"), np.empty(0, np.int64), 0)
         layered = versions.layered(version)
@@ -100,7 +100,7 @@ class _EditedSet:
         return cls(versions, version, engine, arrival, layered.next_arrival)
 
     def commit(self, files: list[Path]) -> int | None:
-        """Apply new files and commit what they make; `None`: another version came first."""
+        """Apply new files and commit the result; `None` if another version was committed first."""
         words = {name: len(known) for name, known in self.engine.space.vocabularies.items()}
         touched: dict[Any, int | None] = {}
         rejected = list(self._applied(files, touched))
@@ -126,9 +126,9 @@ class _EditedSet:
     def _applied(
         self, files: list[Path], touched: dict[Any, int | None]
     ) -> Iterator[dict[str, Any]]:
-        """Apply all edits of some files; yield those that are rejected.
+        """Apply all edits of some files; yield the rejected ones.
 
-        `touched` gets every id that changed, with its number before, `None` if it is new.
+        `touched` receives every changed id with its earlier arrival number, `None` if it is new.
         """
         kind = self.engine.id_type or _common_kind(files)
         for path in files:
@@ -150,7 +150,7 @@ class _EditedSet:
         return int(self._numbers(self.engine.select([value])[1])[0])
 
     def _numbers(self, places: I64) -> I64:
-        """Return the numbers of subscriptions by their places in the engine's order."""
+        """Return the arrival numbers of subscriptions, in the engine's order."""
         read = len(self.arrival)
         later = self.following + places - read
         known = self.arrival[np.minimum(places, max(read - 1, 0))] if read else later
@@ -169,7 +169,7 @@ class _EditedSet:
 
 
 def _common_kind(files: list[Path]) -> pa.DataType:
-    """Return the type of ids of a new set with these files."""
+    """Return the id type of a new set made of these files."""
     batches = chain.from_iterable(read_batches(path) for path in files)
     columns = (batch.columns["id"] for batch in batches if "id" in batch.columns)
     return id_type(columns, texts_too=format_of(files[0]) in ("csv", "jsonl")) or pa.int64()
@@ -189,7 +189,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
 
 
 def _rows(batch: Batch, kind: pa.DataType) -> Iterator[tuple[int, dict[str, Any], str | None]]:
-    """Yield the number of each row, its edit, and why it can't be one."""
+    """Yield the number of each row, its edit, and the reason if it is not a valid edit."""
     none = pa.nulls(len(batch.rows))
     columns = {name: batch.columns.get(name, none) for name in COLUMNS}
     ids, _ = as_ids(columns["id"], kind)

@@ -37,21 +37,21 @@ class Layer(NamedTuple):
 
     boxes: Boxes
     arrival: I64
-    """Of each subscription, ascending."""
+    """Arrival number of each subscription, ascending."""
     gone: I64
-    """The numbers of removed or replaced subscriptions, ascending."""
+    """Arrival numbers of removed or replaced subscriptions, ascending."""
     words: Words
-    """The strings that this layer added to those of the set before it."""
+    """Strings that this layer adds to those of the set below it."""
     edits: list[str]
-    """The files that it was made of."""
+    """Edit files that the layer was made of."""
 
     @property
     def size(self) -> int:
-        """Number of subscriptions that it changes."""
+        """Number of subscriptions that the layer changes."""
         return len(self.arrival) + len(self.gone)
 
     def after(self, earlier: Layer) -> Layer:
-        """Return one layer that does what the earlier one and this one do."""
+        """Return one layer equivalent to an earlier layer followed by this one."""
         kept = np.flatnonzero(~np.isin(earlier.arrival, self.gone))
         boxes, arrival = in_order(
             [(earlier.boxes.take(kept), earlier.arrival[kept]), (self.boxes, self.arrival)]
@@ -64,7 +64,7 @@ class Layer(NamedTuple):
         return Layer(boxes, arrival, gone, words, [*earlier.edits, *self.edits])
 
     def save(self, folder: Path) -> None:
-        """Write it as a snapshot."""
+        """Write the layer as a snapshot."""
         arrays = box_arrays(self.boxes) | {"arrival": self.arrival, "gone": self.gone}
         save_arrays(folder, _KIND, arrays, {"words": self.words, "edits": self.edits})
 
@@ -77,12 +77,12 @@ class Layer(NamedTuple):
 
 
 class LayeredSet(NamedTuple):
-    """A whole set, and the layers over it, the oldest first."""
+    """A whole set and the layers over it, the oldest first."""
 
     base: Boxes
     layers: Sequence[Layer]
     space: Space
-    """With the words of all layers."""
+    """Space with the words of all layers."""
 
     @property
     def next_arrival(self) -> int:
@@ -93,7 +93,7 @@ class LayeredSet(NamedTuple):
 
     @property
     def id_type(self) -> pa.DataType:
-        """Of the newest subscriptions: only an empty set may change its type."""
+        """Id type of the newest subscriptions: only an empty set may change its type."""
         came = [layer.boxes for layer in self.layers if layer.boxes.rows]
         return (came[-1] if came else self.base).ids.type
 
@@ -107,12 +107,14 @@ class LayeredSet(NamedTuple):
         )
 
     def gone_after(self, number: int) -> I64:
-        """Return the numbers that were removed from this layer on."""
+        """Return the arrival numbers removed from this layer on."""
         gone = [layer.gone for layer in self.layers[number:]]
         return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
 
     def parts(self) -> list[tuple[Boxes, I64, I64]]:
-        """Return the subscriptions of the base and each layer, their numbers, and those removed."""
+        """Return the subscriptions of the base and each layer, their arrival numbers, and the
+        removed ones.
+        """
         base = self.base, np.arange(self.base.rows), self.gone_after(0)
         more = [
             (layer.boxes, layer.arrival, self.gone_after(number + 1))
@@ -121,7 +123,7 @@ class LayeredSet(NamedTuple):
         return [base, *more]
 
     def whole(self) -> tuple[Boxes, I64]:
-        """Return all live subscriptions in order of arrival, and their numbers."""
+        """Return all live subscriptions in order of arrival, and their arrival numbers."""
         if not self.layers:
             return self.base, np.arange(self.base.rows)
         live = []
@@ -157,7 +159,7 @@ def in_order(parts: Sequence[tuple[Boxes, I64]]) -> tuple[Boxes, I64]:
 
 
 def with_words(space: Space, layers: Sequence[Layer]) -> Space:
-    """Return a space that knows the strings of some layers too."""
+    """Return a space that also has the strings of some layers."""
     if not any(layer.words for layer in layers):
         return space
     known = {
@@ -168,7 +170,7 @@ def with_words(space: Space, layers: Sequence[Layer]) -> Space:
 
 
 def edits_of(folder: Path) -> list[str]:
-    """Return the files that a layer was made of."""
+    """Return the edit files that a layer was made of."""
     _, meta = load_arrays(folder, _KIND, verify=False)
     names: list[str] = meta["edits"]
     return names

@@ -1,11 +1,11 @@
-"""Versions of a set of subscriptions, and which of them a batch of a stream was answered with.
+"""Versions of a set of subscriptions, and the version that each batch of a stream was matched with.
 
     000001/                     a whole set, a snapshot (`model.snapshot`) that never changes
         origin.json             the files of edits that went into this version and those before
         rejected.jsonl           edits that could not be applied, each with its reason
     000002/                     or what edits changed, as a layer over others (`layers`)
-        over.json               the version that is whole, and the layers between, the oldest first
-    parts/000001/               a version that is gone, and others are made over it
+        over.json               the base version, and the layers in between, the oldest first
+    parts/000001/               a pruned version that later versions are layered over
     pins/<stream>/000000012.json    batch 12 of that stream is answered with this version
     file.json                   the manifest of what `commit_file` committed last
     unseen/                     versions that are being written or deleted
@@ -18,7 +18,7 @@ over the years. When the layers are an eighth of the set, the next version is a 
 A version is written in `unseen` and renamed into place when it is complete; any program may add
 one, as `Engine.save` does. A pin is on the disk before its batch is matched: a batch that is run
 again after a crash finds its pin and gives the same answer, whatever was committed in the meantime.
-`prune` leaves pinned versions alone. A stream's pins are let go `REPLAYABLE` batches later: Spark
+`prune` leaves pinned versions alone. A stream's pins are released `REPLAYABLE` batches later: Spark
 repeats the last batch, and only after a power failure that took its newest files with it perhaps
 one before.
 
@@ -53,22 +53,24 @@ _UNSEEN = "unseen"
 _OVER = "over.json"
 _PARTS = "parts"
 _TAKES_IN = 2
-"""A layer takes in those before it that are at most this many times its size."""
+"""Size factor up to which a new layer absorbs earlier layers."""
 _SHARE, FEW = 8, 1000
-"""Layers that together are about more than one in `_SHARE` of the set, and more than `FEW`, end."""
+"""Layers that change more than one in `_SHARE` of the set, and more than `FEW`, end: the next
+version is whole.
+"""
 
 
 class Versions:
     """A folder of versions, counted from 1.
 
-    few   edits that are never worth a whole version
+    few   number of edits that never justifies a whole version
     """
 
     def __init__(self, folder: str | Path, *, few: int = FEW):
         self.folder = Path(folder)
         self._few = few
         self._checked: set[int] = set()
-        """Whole versions whose every byte was checked before."""
+        """Whole versions whose bytes were all verified before."""
         self._thread = threading.RLock()
         self._holds = False
 
@@ -95,12 +97,12 @@ class Versions:
         return path
 
     def load(self, version: int) -> tuple[Boxes, Space]:
-        """Return the subscriptions of a version, with its space; a whole one is mapped."""
+        """Return the subscriptions of a version, with its space; a whole version is memory-mapped."""
         layered = self.layered(version)
         return layered.whole()[0], layered.space
 
     def layered(self, version: int) -> LayeredSet:
-        """Map a version into memory: the whole set that it is made over, and its layers."""
+        """Memory-map a version: its base, and its layers."""
         self.path(version)
         with self._locked():  # meanwhile no part of it moves
             base, layers = self.parts(version)
@@ -110,7 +112,7 @@ class Versions:
         return LayeredSet(boxes, mapped, with_words(space, mapped))
 
     def parts(self, version: int) -> tuple[int, list[int]]:
-        """Return the whole version that a version is made over, and its layers, itself the last."""
+        """Return the whole version below a version, and its layers up to the version itself."""
         over = self._part(version) / _OVER
         if not over.exists():
             return version, []
@@ -118,19 +120,19 @@ class Versions:
         return told["base"], [*told["layers"], version]
 
     def edit_files(self, version: int) -> list[str]:
-        """Return the names of the files of edits that went into a version."""
+        """Return the names of the edit files that went into a version."""
         base, layers = self.parts(version)
         origin = self._part(base) / _ORIGIN
         names: list[str] = json.loads(origin.read_bytes())["edits"] if origin.exists() else []
         return [*names, *(name for layer in layers for name in edits_of(self._part(layer)))]
 
     def _part(self, version: int) -> Path:
-        """Return the folder of a version, or of what others are made over."""
+        """Return the folder of a version, or of a pruned one that others are layered over."""
         path = self.folder / f"{version:06}"
         return path if path.is_dir() else self.folder / _PARTS / path.name
 
     def rejected(self, version: int) -> list[dict[str, Any]]:
-        """Return the edits that could not be applied on the way to a version."""
+        """Return the edits rejected up to a version."""
         rejected = self.path(version) / _REJECTED
         lines = rejected.read_bytes().splitlines() if rejected.exists() else []
         return [json.loads(line) for line in lines]
@@ -158,10 +160,10 @@ class Versions:
     def commit_layer(
         self, layer: Layer, *, after: int, rejected: Sequence[Mapping[str, Any]] = ()
     ) -> int | None:
-        """Add the version that a layer makes of the newest one; return its number.
+        """Commit a layer over the newest version as a version; return its number.
 
-        `None`: nothing is committed, as `after` is no longer the newest version, or the layers have
-        become so large that a whole version is due.
+        `None`: nothing is committed, because `after` is no longer the newest version, or because
+        the layers are so large that a whole version is due.
         """
         with self._locked():
             if after != max(self.all(), default=0):
@@ -182,9 +184,10 @@ class Versions:
             return self._put(unseen, rejected)
 
     def commit_file(self, boxes: Boxes, space: Space) -> None:
-        """Add what a file of subscriptions holds, unless it is what the file held the last time.
+        """Commit the contents of a subscription file, unless the file is unchanged since the last
+        time.
 
-        Others may have committed since then: a file that didn't change must not undo that.
+        Other versions may have been committed since: an unchanged file must not undo them.
         """
         note = self.folder / _FROM_FILE
         with self._locked():
@@ -197,7 +200,7 @@ class Versions:
             write_whole(note, content)
 
     def _unseen(self, boxes: Boxes, space: Space) -> Path:
-        """Write the next version where no reader sees it, and return its folder."""
+        """Write the next version to a folder that readers don't see; return the folder."""
         self._clear()
         unseen = self.folder / _UNSEEN / f"{max(self.all(), default=0) + 1:06}"
         save_boxes(unseen, boxes, space)
@@ -206,7 +209,7 @@ class Versions:
     def _add(
         self, unseen: Path, edits: Sequence[str], rejected: Sequence[Mapping[str, Any]]
     ) -> int:
-        """Commit a version, unless it is the newest one already; return its number."""
+        """Commit a version unless it equals the newest one; return its number."""
         newest = max(self.all(), default=0)
         if newest and not edits and _same(unseen, self.path(newest)):
             self._clear()
@@ -225,7 +228,7 @@ class Versions:
         return int(unseen.name)
 
     def pin(self, stream: str, batch: int) -> int:
-        """Return the version of a batch: the one it was pinned to before, else the newest."""
+        """Return the version of a batch: the one it is pinned to, else the newest."""
         with self._locked():
             pins = self.folder / _PINS / stream
             pin = pins / f"{batch:09}.json"
@@ -277,12 +280,12 @@ class Versions:
             return gone
 
     def _move(self, part: Path, name: str) -> None:
-        """Move a version by one rename: none is ever seen half deleted."""
+        """Move a version by one rename: readers never see it half deleted."""
         (self.folder / name).mkdir(exist_ok=True)
         part.rename(self.folder / name / part.name)
 
     def _clear(self) -> None:
-        """Remove files that no reader can see, perhaps left by a process that crashed."""
+        """Remove files that readers can't see, such as those left by a crashed process."""
         shutil.rmtree(self.folder / _UNSEEN, ignore_errors=True)
 
     @contextmanager
@@ -303,12 +306,12 @@ class Versions:
 
 
 def has_versions(path: str | Path) -> bool:
-    """Whether a path is a folder of versions."""
+    """Return whether a path is a folder of versions."""
     return not (Path(path) / MANIFEST).exists() and bool(Versions(path).all())
 
 
 def is_set(path: str | Path) -> bool:
-    """Whether `load_set` can read it: a snapshot, or a folder of versions."""
+    """Return whether `load_set` can read a path: a snapshot, or a folder of versions."""
     return (Path(path) / MANIFEST).exists() or has_versions(path)
 
 
@@ -323,7 +326,7 @@ def load_set(path: str | Path) -> tuple[Boxes, Space]:
 
 
 def _same(path: Path, other: Path) -> bool:
-    """Return whether two snapshots are equal: a manifest has the digest of every array."""
+    """Return whether two snapshots are equal, by the digests in their manifests."""
     return (path / MANIFEST).read_bytes() == (other / MANIFEST).read_bytes()
 
 

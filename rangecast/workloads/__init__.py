@@ -1,7 +1,7 @@
 """Seeded generators of the workloads that the papers, the tests and the examples use.
 
-`generate("market", seed=1, events=100)` makes one, `WORKLOADS` says what there is and what can
-be set. docs/reference/workloads.md lists them all.
+`generate("market", seed=1, events=100)` makes one; `WORKLOADS` lists the generators and their
+parameters. docs/reference/workloads.md lists them all.
 """
 
 from rangecast.workloads import (  # noqa: F401

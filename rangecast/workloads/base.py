@@ -1,8 +1,8 @@
 """Workloads, the parameters that generators declare, and the registry of generators.
 
 A generator is a function `f(seed, *, parameter=default, ...) -> Workload`, registered with
-`@workload(...)`. Each parameter is annotated with `Annotated[type, takes(meaning, limits)]`, so
-the signature is the one place that says what can be set: `generate` checks values against it before
+`@workload(...)`. Each parameter is annotated with `Annotated[type, takes(meaning, limits)]`, so the
+signature alone defines the parameters: `generate` checks values against it before
 any row is made, and the shell makes its options from it.
 
 Tables have the columns of the product's files:
@@ -60,20 +60,20 @@ class Workload:
 
 
 def takes(meaning: str, **limits: Any) -> msgspec.Meta:
-    """Annotate a parameter: what it means, and its limits `ge`, `gt`, `le`, `lt`."""
+    """Annotate a parameter with its meaning and its limits `ge`, `gt`, `le`, `lt`."""
     return msgspec.Meta(description=meaning, **limits)
 
 
 @dataclass(frozen=True)
 class Generator:
-    """A registered workload: what it is, what can be set, and the function that makes it."""
+    """A registered workload: its description, its parameters, and its generator function."""
 
     name: str
     description: str
     source: str
     function: Function
     parameters: Mapping[str, inspect.Parameter]
-    """By name, with the annotation and the default."""
+    """Parameters by name, with annotation and default."""
 
     def generate(self, *, seed: int = 0, **parameters: Any) -> Workload:
         """Return the workload; the same seed and parameters give the same tables."""
@@ -106,11 +106,11 @@ class Generator:
 
 
 WORKLOADS: dict[str, Generator] = {}
-"""Every workload by its name."""
+"""All workloads by name."""
 
 
 def workload(name: str, *, source: str) -> Callable[[Function], Function]:
-    """Register a generator; its docstring's first line describes it, its signature its settings."""
+    """Register a generator; its docstring's first line describes it, its signature its parameters."""
 
     def register(function: Function) -> Function:
         description = (inspect.getdoc(function) or "").partition("\n")[0]
@@ -135,7 +135,7 @@ def named(name: str) -> Generator:
 
 
 def numbered(letter: str, count: int) -> list[str]:
-    """Return the names of attributes that have no meaning: a0, a1, ..."""
+    """Return names for attributes without a meaning: a0, a1, ..."""
     return [f"{letter}{place}" for place in range(count)]
 
 

@@ -32,7 +32,7 @@ TOP = 2**31 - 1
 
 
 def _who(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bool]:
-    """Return the id of each command, and whether it subscribes."""
+    """Return the id of each command, and whether it is a subscribe."""
     leaves = (rng.random(commands) < share).tolist()
     chance = rng.random(commands).tolist()
     live: list[int] = []
@@ -53,7 +53,7 @@ def _who(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bo
 
 
 def _segments(rng: np.random.Generator, shape: tuple[int, int], segment: str) -> tuple[I64, I64]:
-    """Return the ends of random segments."""
+    """Return the end points of random segments."""
     if segment == "ends":
         ends = rng.integers(0, TOP, (*shape, 2), endpoint=True)
         ends.sort(axis=2)

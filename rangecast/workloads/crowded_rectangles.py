@@ -26,7 +26,7 @@ from rangecast.workloads.draws import stream
 
 
 def middle(extent: tuple[int, int], beta: float) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the corner and the sides of the crowded rectangle."""
+    """Return the corner and the sides of the crowded rectangle in the middle."""
     sides = [max(1, round(length * beta**0.5)) for length in extent]
     corner = [(length - side) // 2 for length, side in zip(extent, sides, strict=True)]
     return (corner[0], corner[1]), (sides[0], sides[1])

@@ -1,8 +1,8 @@
 """Random draws that several workloads share.
 
-Each table of a workload draws from a stream of its own, keyed by the seed and a name. So more
-events leave the subscriptions as they were, and the other way round. A stream keeps its name when
-its workload gets another one: with a new name every row would be another one.
+Each table of a workload draws from a stream of its own, keyed by the seed and a name. So a larger
+number of events doesn't change the subscriptions, and vice versa. A stream keeps its name even if
+its workload is renamed: a new name would change every row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rangecast.kernels.arrays import F64, I64, Bool
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """Return the random numbers of one table: a function of the seed and the name alone."""
+    """Return the random generator of one table: a function of the seed and the name alone."""
     return np.random.default_rng([seed, crc32(name.encode())])
 
 
@@ -28,14 +28,14 @@ def zipf(count: int, skew: float) -> F64:
 
 
 def pick(rng: np.random.Generator, probabilities: F64, size: int | tuple[int, ...]) -> I64:
-    """Return places of a list of probabilities, each drawn as often as it is probable."""
+    """Return random positions in a list of probabilities, drawn by these probabilities."""
     steps = np.cumsum(probabilities)
     steps[-1] = np.inf  # whatever the sum rounds to, the last place takes the rest
     return np.searchsorted(steps, rng.random(size), side="right").astype(np.int64)
 
 
 def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[F64, F64]:
-    """Return pairs l < r, uniform over all such pairs of [0, 1)."""
+    """Return pairs l < r, uniform over all pairs of [0, 1)."""
     ends = np.sort(rng.random((count, 2)), axis=1)
     equal = ends[:, 0] == ends[:, 1]
     ends[equal, 1] = np.nextafter(ends[equal, 0], 1.0)
@@ -51,7 +51,7 @@ def mentions(rng: np.random.Generator, rows: int, attributes: int, mentioned: in
 
 
 def placed(rng: np.random.Generator, widths: F64) -> tuple[F64, F64]:
-    """Return intervals of these widths, anywhere in [0, 1]."""
+    """Return intervals of these widths at uniform positions in [0, 1]."""
     lo = rng.random(widths.shape) * (1.0 - widths)
     return lo, np.minimum(lo + widths, 1.0)
 

@@ -59,7 +59,7 @@ HALT = 15 * 60 * 1_000_000 / DAY
 STEPS = 1024
 """Steps of a stock's price in a day."""
 CHUNK = 1 << 12
-"""Quotes that are drawn together."""
+"""Number of quotes that are drawn together."""
 QUOTE = pa.schema(
     [
         ("id", pa.int64()),
@@ -133,7 +133,7 @@ class Day(NamedTuple):
 
 
 def trading_day(seed: int, symbols: int) -> Day:
-    """Return the day of a seed."""
+    """Return the trading day of a seed."""
     listing = _listing(stream(seed, "market/stocks"), symbols)
     rng = stream(seed, "market/day")
     begin = np.where(rng.random(symbols) < 0.05, rng.uniform(0.0, 1.0 - HALT, symbols), np.inf)
@@ -144,7 +144,7 @@ def trading_day(seed: int, symbols: int) -> Day:
 
 
 def _moments(place: F64) -> F64:
-    """Return when the quotes at these places of the order come, both as shares of the day.
+    """Return the time of the quotes at these positions; both are shares of the day.
 
     It ascends, and is steepest at noon: few quotes there, many at the open and at the close.
     """
@@ -152,7 +152,7 @@ def _moments(place: F64) -> F64:
 
 
 def _moved(day: Day, who: I64, clock: F64) -> F64:
-    """Return how far each stock's log price has moved by a time: straight between two steps."""
+    """Return the change of each stock's log price up to a time, interpolated linearly."""
     step = np.minimum((clock * STEPS).astype(np.int64), STEPS - 1)
     before, after = day.moves[who, step], day.moves[who, step + 1]
     return np.asarray(before + (after - before) * (clock * STEPS - step))
@@ -196,7 +196,7 @@ def quotes(day: Day, chunk: int, events: int) -> pa.RecordBatch:
 
 
 def chunks(events: int) -> range:
-    """Return the numbers of the chunks that hold this many quotes."""
+    """Return the numbers of the chunks of this many quotes."""
     return range(-(-events // CHUNK))
 
 

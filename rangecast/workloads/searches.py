@@ -31,11 +31,11 @@ from rangecast.model.attributes.base import quoted
 from rangecast.workloads.draws import pick
 
 WEIGHTED = ("symbol", "sector", "price", "risk")
-"""The attributes that subscribers give weights to."""
+"""Attributes that subscribers weight."""
 
 
 class Listing(NamedTuple):
-    """The stocks, and what is known of them at the open; one place a stock."""
+    """The stocks and their data at the open, one item per stock."""
 
     symbols: list[str]
     tree: Mapping[str, Sequence[str]]
@@ -49,12 +49,12 @@ class Listing(NamedTuple):
     popularity: F64
 
     def popular(self, rng: np.random.Generator, count: int) -> I64:
-        """Return stocks, the popular ones more often."""
+        """Return random stocks, popular ones more often."""
         return pick(rng, self.popularity, count)
 
 
 def _band(name: str, low: float, high: float, style: int, decimals: int) -> str:
-    """Return a range in one of the ways that people write it."""
+    """Return a range, in one of the notations that people use."""
     a, b = f"{low:.{decimals}f}", f"{high:.{decimals}f}"
     return (
         f"{name} between {a} and {b}",
@@ -104,7 +104,7 @@ def _calm(rng: np.random.Generator, count: int) -> list[str]:
 
 
 def _sectors(rng: np.random.Generator, count: int, listing: Listing) -> list[str]:
-    """Return one concept of the tree for each: a leaf more often than a whole sector."""
+    """Return a random concept of the tree for each row: a leaf more often than a whole sector."""
     leaf = rng.integers(0, len(listing.leaves), count).tolist()
     branch = rng.integers(0, len(listing.tree), count).tolist()
     concepts = list(listing.tree)
@@ -116,7 +116,7 @@ def _sectors(rng: np.random.Generator, count: int, listing: Listing) -> list[str
 
 
 def _sometimes(rng: np.random.Generator, share: float, texts: list[str]) -> list[str]:
-    """Return each text as a further condition, or nothing."""
+    """Return each text as an additional condition, or an empty text at random."""
     taken = (rng.random(len(texts)) < share).tolist()
     return [f" and {text}" if take else "" for text, take in zip(texts, taken, strict=True)]
 
@@ -290,7 +290,7 @@ SHAPES: dict[str, tuple[float, Shape]] = {
     "turnaround": (0.02, _turnaround),
     "halt": (0.01, _halt),
 }
-"""Name -> share of the searches, and what writes them."""
+"""Name -> share of the searches, and the function that writes them."""
 
 
 def saved_searches(

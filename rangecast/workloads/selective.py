@@ -1,4 +1,4 @@
-"""Benchmark: few attributes, and about as many matches per event as asked for.
+"""Benchmark: few attributes, and a chosen number of matches per event.
 
 An interval of width s lies anywhere in [0, 1], so that a uniform event falls into it with
 probability s, and the expected number of matches is exact at any size.

@@ -46,7 +46,7 @@ GRID = 10_000
 
 
 def _around(rng: np.random.Generator, centres: F64, size: tuple[int, ...]) -> F64:
-    """Return places around centres, the rows dealt out evenly; standard deviation w / 8."""
+    """Return positions around centres, with rows spread evenly; standard deviation w / 8."""
     mine = np.resize(centres, size[0]).reshape(-1, *[1] * (len(size) - 1))
     return np.asarray(np.clip(mine + rng.normal(0.0, GAP / 8, size), 0.0, 1.0))
 
@@ -88,7 +88,7 @@ def _interests(rng: np.random.Generator, count: int, kind: str, spread: float) -
 def _updates(
     rng: np.random.Generator, y: F64, count: int, change: str, volatility: float
 ) -> pa.Table:
-    """Return `count` updates of random objects, each starting from the object's latest value."""
+    """Return `count` updates of random objects, each relative to the object's latest value."""
     changed: I64 = rng.integers(0, max(len(y), 1), count if len(y) else 0)
     up, share = rng.random(len(changed)) < 0.5, rng.random(len(changed))
     step = rng.normal(0.0, volatility / 8, len(changed))
@@ -132,7 +132,7 @@ def topk(
         float, takes("c: standard deviation of gaussian changes, times 8.", gt=0)
     ] = 1.0,
 ) -> Workload:
-    """Objects whose values change under ranges that want the best few."""
+    """Objects with changing values, and interests in the best few of a range."""
     if interest_distribution.endswith("correlated") and object_distribution != "clustered":
         raise UsageError(
             f"interest_distribution {interest_distribution!r} follows the clusters of the objects: "
@@ -199,7 +199,8 @@ def stocks(
     """Stocks: the position is the analysts' mean recommendation, the value the P/E ratio.
 
     The shape is the paper's: a recommendation of 1 (strong buy) to 5 (strong sell) that stays,
-    and a ratio that moves a little at each open and close. Ours: recommendations are means of 1 to
+    and a ratio that moves a little at each open and close. Our choices: recommendations are means
+    of 1 to
     30 ratings, all different as the paper's; earnings are positive; overnight moves have a
     standard deviation of 1%, daily ones of 1% to 3% by stock; prices are in cents; within an open
     or close the stocks report in random order; interests are uniform on 1 <= l < r <= 5. The
