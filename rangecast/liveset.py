@@ -120,7 +120,7 @@ class LiveSet(SubscriptionSet):
         return _restored, (type(self), self.space, self.index, self.rank_index, boxes)
 
     def boxes(self, first: int | None = None) -> Boxes:
-        """Return the live subscriptions in order of arrival: all of them, or only the first ones."""
+        """Return the live subscriptions in order of arrival: all, or only the first ones."""
         view = self._view
         return boxes_of(view.rows, view.live()[:first], self.space)
 
@@ -181,7 +181,7 @@ class LiveSet(SubscriptionSet):
         with the columns of a file (docs/how-to/spaces.md); or `Boxes`.
 
         rejected   a list that receives the rejected rows, or the path of a file for them; by
-        default, the first rejected row raises an error, and nothing is added
+                   default, the first rejected row raises an error, and nothing is added
         id         the column of the ids, if it isn't `id`
         """
         boxes = as_boxes(subscriptions, self.space, rejected, id)

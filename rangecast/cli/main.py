@@ -1,4 +1,4 @@
-"""The `rangecast` command. Commands load when they are called, so that `--help` is quick."""
+"""The `rangecast` command. Commands load on demand, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
         "why-not": (why_not.why_not, "Find the subscriptions that an event nearly matches."),
         "check": (check.check, "Show what a filter means, covers and would have matched."),
         "verify": (verify.verify, "Verify that a result of matching is right."),
-        "report": (report.report, "Make a page of a result of matching."),
+        "report": (report.report, "Write an HTML page about a result of matching."),
     },
     "Sets of subscriptions": {
         "cover": (cover.cover, "Find the subscriptions that others make redundant."),
@@ -47,10 +47,10 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
         "serve": (serve.serve, "Serve subscriptions and events over HTTP, durably."),
         "publish": (publish.publish, "Publish events to a server."),
         "subscribe": (subscribe.subscribe, "Subscribe at a server, and follow the matches."),
-        "unsubscribe": (subscribe.unsubscribe, "End subscriptions of a server."),
+        "unsubscribe": (subscribe.unsubscribe, "Remove subscriptions from a server."),
         "consumers": (consumers.consumers, "List, show and delete the consumers of a server."),
         "status": (publish.status, "Show the state of a server."),
-        "token": (publish.token, "Make a token for a server."),
+        "token": (publish.token, "Create a token for a server."),
         "log": (log.app, "Read a server's log: check, dump, export, verify, repair."),
         "worker": (worker.app, "Share the matching of a Kafka topic."),
     },
@@ -69,12 +69,13 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
         "precompile": (precompile.precompile, "Compile kernels ahead, for a quick first answer."),
     },
 }
-"""Commands as `--help` lists them, one line of 80 characters each. The docstrings say more."""
+"""Commands as listed by `--help`, one line of 80 characters each. The docstrings have the details.
+"""
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
 class _Grouped(TyperGroup):
-    """Lists all commands in one order, by what they are for."""
+    """Command group whose help lists all commands by topic."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
@@ -124,14 +125,14 @@ def _root(
 
 
 _SIGNALLED = (130, 143)
-"""Exit codes of commands that Ctrl-C and SIGTERM have ended."""
+"""Exit codes of commands ended by Ctrl-C and SIGTERM."""
 
 
 def main(application: Callable[[], Any] = app) -> None:
-    """Run a command of an application; errors become one line and an exit code.
+    """Run a command of an application; map errors to one line and an exit code.
 
-    Exit codes: 0 fine; 2 an error that a user can fix; 1 an internal error, or what `verify` found;
-    130 and 143 ended by Ctrl-C and by SIGTERM.
+    Exit codes: 0 success; 2 an error that the user can fix; 1 an internal error, or differences
+    found by `verify`; 130 and 143 ended by Ctrl-C and by SIGTERM.
     """
     try:
         with ending_on_sigterm():
@@ -156,9 +157,9 @@ def main(application: Callable[[], Any] = app) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit after a signal, without the end of the interpreter.
+    """Exit after a signal without finalizing the interpreter.
 
-    Arrow's threads may run Python code at this moment, which aborts a process that is ending.
+    Arrow's threads may be running Python code, which would abort a finalizing process.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -175,7 +176,7 @@ def _internal(error: Exception) -> NoReturn:
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    """End with an error: a line for a person, or JSON."""
+    """Report an error, as a line of text or as JSON, and exit."""
     try:
         sys.stdout.flush()
     except OSError:  # what can't be written now can't be at the end either

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: both end a command by an exception, so that everything open is closed.
+"""Ctrl-C and SIGTERM: both end a command with an exception, so that everything open is closed.
 
-Python raises it wherever the program is, and drops it in a callback that can't pass it on, such as
-the one that every import of a module makes. So what imports hundreds of them holds signals back.
+Python raises it wherever the program happens to be, and loses it in callbacks that can't propagate
+exceptions, such as those of the import system. So code that imports many modules defers signals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server from Python, under the names of `Engine`.
+"""A client for a server, with the method names of `Engine`.
 
     client = Client("http://127.0.0.1:8080", space="market")
     client.subscribe("cheap", "price < 10 and sector = 'tech'")

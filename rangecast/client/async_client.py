@@ -1,4 +1,4 @@
-"""A client for a program with an event loop."""
+"""A client for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rangecast.model.sets.members import Id
 
 
 class AsyncClient(Calls):
-    """A space of a server, for a program with an event loop: `Client`, to be awaited."""
+    """A client for one space of a server: like `Client`, but methods are awaited."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AsyncClient(Calls):
     count = awaited(sets.count)
 
     async def __aiter__(self) -> AsyncIterator[Id]:
-        """Go through the ids, in order of arrival."""
+        """Iterate over the ids in order of arrival."""
         after: str | None = ""
         while after is not None:
             page = await self._send(self._page(after))
@@ -117,7 +117,7 @@ class AsyncClient(Calls):
         upper_bound_attribute: str | None = None,
         descending: bool = False,
     ) -> AsyncClientBoard:
-        """Make a board, of positions or over a space of the server, and return it."""
+        """Create a board, of positions or over a space of the server, and return it."""
         options = {
             "k": k,
             "space": space,
@@ -128,7 +128,7 @@ class AsyncClient(Calls):
         return self.board(name)
 
     def board(self, name: str) -> AsyncClientBoard:
-        """Return a board of the server, under the names of `notify.Board`."""
+        """Return a board of the server, with the method names of `notify.Board`."""
         return AsyncClientBoard(self._send, name)
 
     async def follow(self, consumer: str) -> AsyncIterator[AnyMessage]:

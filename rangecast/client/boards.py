@@ -1,4 +1,4 @@
-"""A board of a server, under the names of `notify.Board`."""
+"""A board of a server, with the method names of `notify.Board`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rangecast.client.operations.requests import Call
 
 
 class ClientBoard(BoardCalls):
-    """A board of a server: `Client.board` returns it. Changes are durable when a call returns.
+    """A board of a server, as returned by `Client.board`. Changes are durable when a call returns.
 
-    What changes in lists comes as messages to the consumers of interests, not as an answer.
+    Changes of lists are sent as messages to the consumers of interests, not returned.
     """
 
     def __init__(self, send: Callable[[Call[Any]], Any], name: str):
@@ -42,7 +42,7 @@ class ClientBoard(BoardCalls):
     __len__ = blocking(boards.count)
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the ids of interests, ascending."""
+        """Iterate over the ids of interests, ascending."""
         after: str | None = ""
         while after is not None:
             page = self._send(self._page(after))
@@ -51,7 +51,7 @@ class ClientBoard(BoardCalls):
 
 
 class AsyncClientBoard(BoardCalls):
-    """A board of a server: `ClientBoard`, to be awaited."""
+    """A board of a server: like `ClientBoard`, but methods are awaited."""
 
     def __init__(self, send: Callable[[Call[Any]], Awaitable[Any]], name: str):
         """Use a board; `send` sends a request and returns the answer."""
@@ -78,7 +78,7 @@ class AsyncClientBoard(BoardCalls):
     count = awaited(boards.count)
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Go through the ids of interests, ascending."""
+        """Iterate over the ids of interests, ascending."""
         after: str | None = ""
         while after is not None:
             page = await self._send(self._page(after))

@@ -1,4 +1,4 @@
-"""A client that waits for each answer."""
+"""A blocking client."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rangecast.track.rules import Rule
 
 
 class Client(Calls):
-    """A space of a server; any number of threads may use it.
+    """A client for one space of a server; thread-safe.
 
-    url     where the server is; by default RANGECAST_SERVER, else http://127.0.0.1:8080
+    url     the server's address; by default RANGECAST_SERVER, else http://127.0.0.1:8080
     space   its name; needed for everything but `put_space` and consumers
-    token   if the server asks for one; else RANGECAST_TOKEN says it
+    token   if the server requires one; by default RANGECAST_TOKEN
     verify  with https: the file of the authorities to trust, or an `ssl.SSLContext`; by default
             those of SSL_CERT_FILE, or else public ones. `False` trusts any server
     cert    a client certificate, if the server asks for one: a PEM file, or (certificate, key)
@@ -92,7 +92,7 @@ class Client(Calls):
     __len__ = blocking(sets.count)
 
     def __iter__(self) -> Iterator[Id]:
-        """Go through the ids, in order of arrival."""
+        """Iterate over the ids in order of arrival."""
         after: str | None = ""
         while after is not None:
             page = self._send(self._page(after))
@@ -126,7 +126,7 @@ class Client(Calls):
         upper_bound_attribute: str | None = None,
         descending: bool = False,
     ) -> ClientBoard:
-        """Make a board, of positions or over a space of the server, and return it."""
+        """Create a board, of positions or over a space of the server, and return it."""
         options = {
             "k": k,
             "space": space,
@@ -137,7 +137,7 @@ class Client(Calls):
         return self.board(name)
 
     def board(self, name: str) -> ClientBoard:
-        """Return a board of the server, under the names of `notify.Board`."""
+        """Return a board of the server, with the method names of `notify.Board`."""
         return ClientBoard(self._send, name)
 
     def follow(self, consumer: str) -> Iterator[AnyMessage]:
@@ -156,11 +156,11 @@ class Client(Calls):
         *,
         track: Rule | Mapping[str, Any] | None = None,
     ) -> Watch:
-        """Return the events that match a filter, from now on, as they come.
+        """Return an iterator over the events that match a filter, from now on.
 
-        track   the rule of transitions, which come instead
+        track   a track rule: transitions come instead of events
 
-        The server keeps nothing of it: `with client.watch("price < 20") as events: ...`. To miss
+        The server stores nothing: `with client.watch("price < 20") as events: ...`. To miss
         nothing over a reconnect, use a consumer.
         """
         rule = track_of(track)

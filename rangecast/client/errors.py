@@ -30,7 +30,7 @@ _LIBRARY = {
         *(UnknownIdError, UsageError),
     )
 }
-"""Errors that are raised from their text alone, by the code of a problem."""
+"""Errors that are built from their message alone, by problem code."""
 
 
 class ServerError(RangecastError):
@@ -43,7 +43,7 @@ class ServerError(RangecastError):
 
 
 def error_of(problem: Mapping[str, Any], status: int) -> RangecastError:
-    """Return the error that a problem document, or an error frame, stands for."""
+    """Return the error described by a problem document or an error frame."""
     code, text = problem.get("code"), from_interface(str(problem.get("detail", problem)), "http")
     if code == FilterError.code:
         reason, _, hint = text.rpartition(f"\n{_HINT}")
@@ -54,9 +54,9 @@ def error_of(problem: Mapping[str, Any], status: int) -> RangecastError:
 
 
 def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -> RejectedRowError:
-    """Return the error of a row that a server rejected, as a set raises it for a table.
+    """Return the error for a row that a server rejected, as a set raises it for a table.
 
-    rejected   as the server says it: `reason` and `code`
+    rejected   the server's entry: `reason` and `code`
     values     of the row, if it is a dict
     """
     code, text = rejected.get("code"), from_interface(rejected["reason"], "http")
@@ -71,6 +71,6 @@ def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -
 
 
 def _named(reason: str) -> str:
-    """Return the column that a reason begins with, in quotes."""
+    """Return the quoted column name at the start of a reason."""
     quoted = re.match(r"'([^']*)'", reason)
     return quoted[1] if quoted else ""

@@ -24,7 +24,7 @@ from rangecast.results import Matches, Rankings
 
 
 class Published(NamedTuple):
-    """Events that were published."""
+    """Result of publishing events."""
 
     accepted: int
     first: str | None
@@ -32,8 +32,9 @@ class Published(NamedTuple):
     """The positions of the first and the last event."""
     rejected: list[RejectedRow]
     matches: list[list[Id]] | None = None
-    """The subscriptions that match each accepted event, if that was asked for. `None` as well if a
-    request had more than a million matches, or had come before: `match` answers without a limit."""
+    """Subscriptions that match each accepted event, if requested. Also `None` if a request had more
+    than a million matches or was a repetition; `match` has no limit.
+    """
 
 
 class PublishError(ServerError):
@@ -48,18 +49,18 @@ class PublishError(ServerError):
     ):
         super().__init__(text, status)
         self.published = published
-        """Events accepted and rejected until then."""
+        """Events accepted and rejected so far."""
         self.unpublished_from = unpublished_from
-        """The row from which on events weren't sent, or got no answer; `None`: all got one."""
+        """First row that wasn't sent or got no answer; `None` if all got one."""
 
     @property
     def accepted(self) -> int:
-        """The number of events that are published."""
+        """Number of published events."""
         return self.published.accepted
 
     @property
     def rejected(self) -> list[RejectedRow]:
-        """The events that the server can't use, with the reason of each."""
+        """Rejected events, with the reason of each."""
         return self.published.rejected
 
 
@@ -69,7 +70,7 @@ class SubscribeError(ServerError):
     def __init__(self, text: str, status: int | None, accepted: int, rejected: list[RejectedRow]):
         super().__init__(text, status)
         self.accepted = accepted
-        """The number of subscriptions that are saved, by the requests before."""
+        """Number of subscriptions saved by the requests before."""
         self.rejected = rejected
 
 
@@ -80,31 +81,31 @@ class Message(NamedTuple):
     event: dict[str, Any]
     subscriptions: list[Id]
     dropped: int = 0
-    """Messages of its second that the consumer's `max_per_second` dropped."""
+    """Number of messages of the same second dropped by the consumer's `max_per_second`."""
 
 
 class TransitionMessage(NamedTuple):
-    """A change of an object relative to a subscription that has a track."""
+    """A transition of an object relative to a subscription with a track rule."""
 
     position: str
     event: dict[str, Any] | None
-    """The event that caused it; `None`: time or an edit did."""
+    """Event that caused the transition; `None` if time or an edit did."""
     subscriptions: list[Id]
-    """The one subscription."""
+    """The subscription, as a list of one."""
     transition: str
     """enter, exit, inside, dwell, cross, or reminder by a policy."""
     key: Id
-    """The object."""
+    """Key of the object."""
     at: datetime
-    """When it took effect, in the time of events."""
+    """Time of the transition, in event time."""
     since: datetime
-    """When the stay began."""
+    """Start of the stay."""
     reason: str
     """event, time, silent, edited or removed."""
     id: str
-    """The same whenever the same transition is sent again."""
+    """Id of the transition; stays the same when it is sent again."""
     dropped: int = 0
-    """Messages of its second that the consumer's `max_per_second` dropped."""
+    """Number of messages of the same second dropped by the consumer's `max_per_second`."""
 
 
 class DigestMessage(NamedTuple):
@@ -126,16 +127,16 @@ class DigestMessage(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """An object of a list."""
+    """An object in a list."""
 
     object: str
     value: float
     position: Any
-    """Where it lies: a number, or over a space a dict of values."""
+    """Position of the object: a number, or a dict of values over a space."""
 
 
 def ranked(row: Mapping[str, Any]) -> Ranked:
-    """Return an object of a list as the server gives it."""
+    """Decode an object of a list."""
     return Ranked(row["object"], row["value"], row["position"])
 
 
@@ -145,26 +146,26 @@ class Lists(NamedTuple):
     position: str
     board: str
     lists: dict[Id, list[Ranked]]
-    """The new list of each interest, the best first."""
+    """New list of each interest, the best first."""
 
 
 class Messages(NamedTuple):
-    """Some messages of a consumer."""
+    """A batch of messages of a consumer."""
 
     items: list[Any]
     """`Message`; `TransitionMessage` and `DigestMessage`, of subscriptions with a track; `Lists`,
     of a board."""
     position: str
-    """All messages up to here are in `items`, or were before: what to acknowledge."""
+    """Position to acknowledge: that of the last message in `items`."""
     gap: dict[str, str] | None = None
-    """Gap: events removed from the log before this consumer got them."""
+    """Gap: events deleted from the log before this consumer received them."""
 
 
 AnyMessage = Message | TransitionMessage | DigestMessage | Lists
 
 
 def message(row: Mapping[str, Any]) -> AnyMessage:
-    """Return a message as the server gives it."""
+    """Decode a message of the server."""
     if row.get("transition") == "digest":
         whole = {"position": row["position"], "event": None, "subscriptions": row["subscriptions"]}
         found: list[Any] = [message({**whole, **one}) for one in row["transitions"]]
@@ -187,7 +188,7 @@ def message(row: Mapping[str, Any]) -> AnyMessage:
 
 
 EventLabels = tuple[pa.Array, pa.Table | None]
-"""The ids of events, and the columns that are kept with them."""
+"""Ids of events, and their kept columns."""
 
 
 def matches_of(lists: Sequence[Sequence[Id]], events: EventLabels) -> Matches:
@@ -215,14 +216,14 @@ def _numbered(count: int) -> AnyArray:
 
 
 def _rows(ids: list[Id]) -> RowArrays:
-    """Return rows that have nothing but an id and a place in the order of arrival."""
+    """Return rows with only an id and a position in the order of arrival."""
     are_integers = all(isinstance(id_, int) for id_ in ids)
     array: AnyArray = np.array(ids, np.int64 if are_integers else object)
     return no_rows()._replace(ids=array, arrival=np.arange(len(ids)))
 
 
 def selected(space: Space, items: Sequence[Mapping[str, Any]]) -> tuple[Boxes, I64]:
-    """Return subscriptions as the server shows them as boxes, and their places by arrival."""
+    """Decode subscriptions into boxes and their positions by arrival."""
     rows = [
         {"id": item["id"], "filter": item["filter"], "score": item["score"]}
         | {f"weight_{name}": weight for name, weight in item["weights"].items()}
@@ -233,6 +234,6 @@ def selected(space: Space, items: Sequence[Mapping[str, Any]]) -> tuple[Boxes, I
 
 
 def explanation(answer: Mapping[str, Any]) -> Explanation:
-    """Return why a subscription matches or doesn't, as the server says it."""
+    """Decode an explanation of why a subscription matches or doesn't."""
     boxes = [[Line(**line) for line in box] for box in answer["boxes"]]
     return Explanation(answer["subscription"], boxes, answer["nearest"])

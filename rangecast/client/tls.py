@@ -1,4 +1,4 @@
-"""TLS of a client: which certificates it trusts and shows, and failures in plain words."""
+"""TLS of a client: trusted and presented certificates, and readable errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from rangecast.errors import UsageError
 
 Verify = bool | str | Path | ssl.SSLContext
 """`True`: public authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR. A path: the authorities
-of this PEM file, or of a folder of them. `False`: any certificate is taken."""
+in this PEM file, or in a folder of them. `False`: accept any certificate.
+"""
 Cert = str | Path | tuple[str | Path, str | Path]
 """A PEM file with a certificate and its key, or one for each."""
 _PROBE = 3.0
-"""Seconds to find out whether a port that doesn't answer speaks TLS."""
+"""Timeout in seconds for probing whether an unresponsive port speaks TLS."""
 _EXPIRED, _NOT_YET = 10, 9
 _OTHER_NAME = (62, 64)
-"""Codes of OpenSSL, X509_V_ERR_*."""
+"""OpenSSL error codes, X509_V_ERR_*."""
 _TRUST = (
     "pass the file of its authority: Client(verify='ca.pem'), --ca-file ca.pem, or "
     "SSL_CERT_FILE=ca.pem"
@@ -30,7 +31,7 @@ _TRUST = (
 
 
 def context(url: str, verify: Verify, cert: Cert | None) -> ssl.SSLContext | bool:
-    """Return the TLS settings of connections to a URL; `True` where there is no TLS."""
+    """Return the TLS context for connections to a URL; `True` for plain HTTP."""
     if not url.startswith("https://"):
         return True
     made = verify if isinstance(verify, ssl.SSLContext) else _trusting(verify)
@@ -69,12 +70,12 @@ def _trusting(verify: bool | str | Path) -> ssl.SSLContext:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether TLS is why a request got no answer: to repeat it is no use."""
+    """Return whether a request failed because of TLS, so that a retry is pointless."""
     return any(isinstance(cause, ssl.SSLError) for cause in _causes(error))
 
 
 def failure(url: str, error: BaseException) -> str | None:
-    """Return in words that TLS is why a request got no answer, and a hint; `None`: it isn't."""
+    """Describe a TLS failure of a request, with a hint; `None` if TLS wasn't the cause."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return _unverified(cause)
@@ -127,7 +128,7 @@ def _failed(error: ssl.SSLError) -> str:
 
 
 def _speaks_tls(url: str, error: BaseException) -> bool:
-    """Whether a port that was asked in plain HTTP, and closed the connection, speaks TLS."""
+    """Return whether a port that closed a plain HTTP connection speaks TLS."""
     if not url.startswith("http://") or not isinstance(
         error, httpx.RemoteProtocolError | httpx.ReadError
     ):

@@ -1,4 +1,4 @@
-"""A filter that is watched over a WebSocket: the server keeps nothing of it afterwards."""
+"""Watching a filter over a WebSocket; the server stores nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPENING = 10.0
 
 
 class Watch:
-    """Events that match a filter, from now on, as they come: `Client.watch` returns it.
+    """Events that match a filter, from now on, as they arrive; returned by `Client.watch`.
 
     The subscription lives as long as the connection.
     """
@@ -78,7 +78,7 @@ class Watch:
                 yield item
 
     def next(self, wait: float | None = None) -> AnyMessage | None:
-        """Return the next message; `None` if none has come after `wait` seconds."""
+        """Return the next message; `None` if none arrives within `wait` seconds."""
         try:
             frame = self._received(wait)
         except TimeoutError:

@@ -62,7 +62,7 @@ class Call(NamedTuple):
     given: Any
 
     def place(self, which: int, index: Any, kind: Any) -> Any:
-        """Return the address of an item of the pointer argument `which`, cast to a vector pointer."""
+        """Return the address of an item of the pointer argument `which`, as a vector pointer."""
         count, pointer_kind = getattr(kind, "count", 1), self.signature.args[which]
         pointer = address(self.context, self.builder, pointer_kind, self.given[which], index, count)
         return self.builder.bitcast(pointer, kind.as_pointer())

@@ -184,7 +184,7 @@ def opened(_typing: Any, table: Any, kind: Any) -> Any:
 
 @intrinsic
 def pointers(_typing: Any, bundle: Any) -> Any:
-    """Return a named tuple of pointers to the arrays of another named tuple, with the same names."""
+    """Return a named tuple of pointers to the arrays of another one, with the same names."""
     made = types.BaseTuple.from_types(
         tuple(
             _pointer_to(field.dtype) if isinstance(field, types.Array) else field
@@ -274,7 +274,7 @@ def _point(context: Any, builder: Any, kind: Any, value: Any, first: Any) -> Any
 
 
 def address(context: Any, builder: Any, kind: Any, value: Any, index: Any, count: int) -> Any:
-    """Return the address of an item of a pointer; check that `count` items from there are inside."""
+    """Return the address of an item of a pointer; check that `count` items from there exist."""
     if isinstance(kind, Checked):
         view = cgutils.create_struct_proxy(kind)(context, builder, value)
         _check(context, builder, index, _WORD(count), view.size)

@@ -81,7 +81,7 @@ def next_state(
 
 @jit
 def _number(entry: np.uint64, direction: int, corner: np.uint64, axes: int) -> np.uint64:
-    """Return the step at which a level in this state visits a corner: its Gray code, rotated back."""
+    """Return the step at which a level in this state visits a corner: its Gray code, unrotated."""
     number = _turned(corner ^ entry, axes - 1 - direction, axes)
     shift = 1
     while shift < axes:

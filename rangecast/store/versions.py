@@ -97,7 +97,7 @@ class Versions:
         return path
 
     def load(self, version: int) -> tuple[Boxes, Space]:
-        """Return the subscriptions of a version, with its space; a whole version is memory-mapped."""
+        """Return the subscriptions and the space of a version; a whole version is memory-mapped."""
         layered = self.layered(version)
         return layered.whole()[0], layered.space
 

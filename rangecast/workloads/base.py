@@ -110,7 +110,7 @@ WORKLOADS: dict[str, Generator] = {}
 
 
 def workload(name: str, *, source: str) -> Callable[[Function], Function]:
-    """Register a generator; its docstring's first line describes it, its signature its parameters."""
+    """Register a generator, described by its docstring's first line and its signature."""
 
     def register(function: Function) -> Function:
         description = (inspect.getdoc(function) or "").partition("\n")[0]

@@ -1,1 +1,1 @@
-"""Shared parts of commands: options, the frame of a run, output, progress, connections."""
+"""Shared parts of commands: options, run context, output, progress, connections."""

@@ -1,4 +1,4 @@
-"""Options of commands that talk to a server, and the connection that they make."""
+"""Options of commands that call a server, and the connection made from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Server = Annotated[
 ]
 Secret = Annotated[
     str | None,
-    typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token, if the server asks for one."),
+    typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token, if the server requires one."),
 ]
 SpaceName = Annotated[
     str | None,
@@ -30,7 +30,7 @@ CaFile = Annotated[
 ]
 ClientCert = Annotated[
     Path | None,
-    typer.Option("--client-cert", help="TLS: a PEM file with a certificate to show."),
+    typer.Option("--client-cert", help="TLS: a PEM file with the client certificate."),
 ]
 ClientKey = Annotated[
     Path | None,
@@ -41,7 +41,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True)
 class Connection:
-    """A server, as options name it."""
+    """Connection options of a server."""
 
     server: Server = "http://127.0.0.1:8080"
     token: Secret = None
@@ -50,7 +50,7 @@ class Connection:
     client_key: ClientKey = None
 
     def client(self, space: str | None = None) -> Client:
-        """Return a client, without a space or of this one."""
+        """Return a client, optionally for a space."""
         from rangecast.errors import UsageError
         from rangecast.server import need_server
 
@@ -67,7 +67,7 @@ class Connection:
         )
 
     def client_in(self, space: str | None) -> Client:
-        """Return a client of a space; of the only one if none is named."""
+        """Return a client for a space; the only one of the server if none is named."""
         from rangecast.errors import UsageError
 
         if space is not None:

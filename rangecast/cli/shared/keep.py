@@ -1,4 +1,4 @@
-"""The option `--keep`: columns of events and of subscriptions that the result carries."""
+"""The option `--keep`: columns of events and subscriptions that are copied to the result."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rangecast.store.versions import is_set
 
 
 class Kept(NamedTuple):
-    """The columns to carry along."""
+    """The columns to keep."""
 
     names: tuple[str, ...]
     events: pa.Schema
-    """Those of events; these come with the ids, as a struct."""
+    """Kept columns of events; they travel with the ids, as a struct."""
     subscriptions: pa.Table
-    """Those of subscriptions, by row of the set."""
+    """Kept columns of subscriptions, by row of the set."""
     ids: pa.Array
-    """The subscriptions."""
+    """Ids of the subscriptions."""
 
     def schema(self, answers: pa.Schema) -> pa.Schema:
-        """Return the columns of answers, and then those that are kept."""
+        """Return the columns of the answers, followed by the kept ones."""
         fields = [*answers]
         for side, schema in (("event", self.events), ("subscription", self.subscriptions.schema)):
             other = self.subscriptions.schema if side == "event" else self.events
@@ -51,7 +51,7 @@ class Kept(NamedTuple):
         return pa.array(Places(self.ids).find(ids) if self.subscriptions.num_columns else [])
 
     def columns(self, events: pa.Array, rows: pa.Array) -> list[pa.Array]:
-        """Return the ids of events, and the kept columns of these events and subscriptions."""
+        """Return the ids of the events, and the kept columns of these events and subscriptions."""
         arrays = [events]
         if len(self.events):
             arrays = [pc.struct_field(events, at) for at in range(events.type.num_fields)]

@@ -1,4 +1,4 @@
-"""Error messages of options that take a number and got something else."""
+"""Error messages for number options with an invalid value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORDS = {int: "a whole number", float: "a number"}
 
 
 def reworded(error: typer.BadParameter) -> str | None:
-    """Return what to say of a number that was rejected; `None`: the option takes no number."""
+    """Return an error message for an invalid number; `None` if the option takes no number."""
     context, parameter = error.ctx, error.param
     callback = getattr(getattr(context, "command", None), "callback", None)
     if callback is None or parameter is None:
@@ -25,7 +25,7 @@ def reworded(error: typer.BadParameter) -> str | None:
 
 
 def _declared(hint: Any) -> tuple[type | None, Any]:
-    """Return the type of numbers that an option takes, and how it was declared."""
+    """Return the number type of an option, and its declaration."""
     types = get_args(hint)
     if not hasattr(hint, "__metadata__"):
         return (hint if hint in _WORDS else None), None
@@ -43,7 +43,7 @@ def _range(declared: Any) -> str:
 
 
 def _given(error: typer.BadParameter) -> str:
-    """Return what was given, where the option parser tells: in one way or the other."""
+    """Return the value that the user gave, as the option parser reports it."""
     cause: Any = error.__cause__ or error.__context__
     if hasattr(cause, "errors"):
         return f"; given: {cause.errors()[0]['input']}"

@@ -1,4 +1,4 @@
-"""The frame of `why` and `why-not`: one event against a set of subscriptions."""
+"""Common part of `why` and `why-not`: one event against a set of subscriptions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def event_query(
 def _event_of(
     run: Run, text: str, space: Space, events: Path | None, *, is_row: bool
 ) -> tuple[dict[str, Any], F64]:
-    """Return the event that a command was given, its values and its point."""
+    """Return the event given to a command, its values and its point."""
     if events is not None:
         return _event_in_file(run, events, space, text, is_row=is_row)
     if is_row:
@@ -64,7 +64,7 @@ def _event_of(
 
 
 def _event(run: Run, text: str, space: Space) -> tuple[dict[str, Any], F64]:
-    """Return an event that was given as JSON, its values and its point."""
+    """Return an event given as JSON, its values and its point."""
     values = _values(run.file(Path(text)).read_text() if text == "-" else text)
     ignored = {run.options.event_id or "id"}
     if run.options.ignore_unknown:
@@ -88,7 +88,7 @@ def _event_in_file(
 
 
 def _values(text: str) -> dict[str, Any]:
-    """Return an event that was given as JSON."""
+    """Parse an event given as JSON."""
     try:
         values = json.loads(text)
     except ValueError as error:

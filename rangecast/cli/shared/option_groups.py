@@ -43,7 +43,7 @@ from rangecast.model.attributes.base import NanMeaning
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of reading rows, and of the summary."""
+    """Options for reading rows and for the summary."""
 
     rejected: RejectedFile = None
     event_id: EventId = None
@@ -56,7 +56,7 @@ class RunOptions:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The columns to keep; several may be in one value, with commas between them."""
+        """Columns to keep; one value may list several, separated by commas."""
         names = [name.strip() for listed in self.keep or () for name in listed.split(",")]
         return tuple(dict.fromkeys(filter(None, names)))
 
@@ -83,14 +83,14 @@ BothOptions = Annotated[
 
 @dataclass(frozen=True)
 class PlannedEngine:
-    """Engine that runs the kernels, and whether the plan is explained."""
+    """Engine that runs the kernels, and whether to explain the plan."""
 
     engine: EngineOption = "local"
     master: Master = None
     explain_plan: ExplainPlan = False
 
     def __post_init__(self) -> None:
-        """Reject a master that nothing runs on."""
+        """Reject a --master without --engine spark."""
         if self.master is not None and not self.is_spark:
             raise UsageError(
                 f"--master {self.master} says where Spark runs, and --engine is {self.engine}\n"
@@ -99,7 +99,7 @@ class PlannedEngine:
 
     @property
     def is_spark(self) -> bool:
-        """Whether workers of Spark run the kernels."""
+        """Whether Spark workers run the kernels."""
         return self.engine == "spark"
 
 
@@ -108,7 +108,7 @@ EngineOptions = Annotated[PlannedEngine, "engine", "master"]
 
 @dataclass(frozen=True)
 class TrackOptions:
-    """Options of following objects."""
+    """Options for tracking objects."""
 
     track: Track = None
     time: TrackTime = None
@@ -121,9 +121,9 @@ class TrackOptions:
     rules: TrackRulesFile = None
 
     def as_settings(self, taken: Mapping[str, Any]) -> TrackOptions | None:
-        """Return itself if objects are followed; reject options that don't go together.
+        """Return the options if objects are tracked; reject options that exclude each other.
 
-        taken   other options and their values, which don't go with `--track`
+        taken   other options and their values, which exclude `--track`
         """
         if self.track is None:
             names = [field.name for field in fields(self) if getattr(self, field.name)]
@@ -140,7 +140,7 @@ class TrackOptions:
 
 
 class App(typer.Typer):
-    """Commands that take groups of options; without an argument, it shows its help."""
+    """Command group whose commands take option groups; without arguments it shows its help."""
 
     def __init__(self, **settings: Any):
         super().__init__(**{"no_args_is_help": True, "rich_markup_mode": None} | settings)
@@ -157,7 +157,7 @@ class App(typer.Typer):
 
 
 def _flat(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes each option of its groups separately."""
+    """Return a command that takes each option of its groups as a separate parameter."""
     declared = inspect.signature(command, eval_str=True).parameters.values()
     groups = {
         parameter.name: found for parameter in declared if (found := _group(parameter.annotation))
@@ -180,7 +180,7 @@ def _flat(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _group(hint: Any) -> tuple[Any, list[inspect.Parameter]] | None:
-    """Return the group that a parameter stands for and its options; `None`: it is an option."""
+    """Return the group of a parameter and the options offered; `None` if it is a single option."""
     group, *offered = get_args(hint) or [hint]
     if not is_dataclass(group):
         return None

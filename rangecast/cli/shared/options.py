@@ -1,7 +1,7 @@
 """Options and arguments that several commands share: each is declared once.
 
-What an option can choose from is a Literal, so that help lists it and the shell completes it. The
-structures register themselves in modules that load NumPy, which `--help` doesn't; a test compares.
+The choices of an option are a Literal, so that help lists them and the shell completes them. The
+structures are registered in modules that load NumPy, which `--help` doesn't; a test compares both.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ CoverIndex = Literal["auto", "scan", "kdtree", "zcurve", "blocks"]
 
 
 Combine = Literal["sum", "min", "max", "product"]
-"""Those of `rank.combine.COMBINATIONS`."""
+"""Keys of `rank.combine.COMBINATIONS`."""
 
 
 Span = Literal["overlap", "contain"]
-"""Relation of a subscription to an event that is a span: those of `rank.slabs.index`."""
+"""Relation between a subscription and an event that is a span, as in `rank.slabs.index`."""
 
 
 Algorithm = Literal["dense", "sparse", "batch", "batch-dense"]
-"""Those of `notify.board.ALGORITHMS`, and batches over either."""
+"""Keys of `notify.board.ALGORITHMS`, and their batch variants."""
 
 
 Format = Literal["parquet", "csv", "jsonl", "arrow"]
@@ -47,7 +47,7 @@ Format = Literal["parquet", "csv", "jsonl", "arrow"]
 
 
 FirstSighting = Literal["enter", "silent", "inside"]
-"""Those of `track.rules.FIRST`."""
+"""Values of `track.rules.FIRST`."""
 
 
 Engine = Literal["local", "spark"]
@@ -66,7 +66,7 @@ COVER_OPTIONS = "Options follow a colon: kdtree:overflow=32,underflow=8."
 
 
 def _index(verb: str, choices: Any, about: str) -> Any:
-    """Return an option that takes the name of an index, and options of that index."""
+    """Return an option that takes the name of an index, with options of that index."""
 
     def checked(context: typer.Context, index: str) -> str:
         if not context.resilient_parsing and index != "auto":
@@ -91,7 +91,7 @@ def _index(verb: str, choices: Any, about: str) -> Any:
 
 
 def _picture(path: Path | None) -> Path | None:
-    """Reject a name that is no picture's."""
+    """Reject a path without the suffix of a picture."""
     if path is not None and path.suffix.lower() not in (".png", ".svg"):
         raise typer.BadParameter(f"takes a file that ends in .png or .svg; given: {path}")
     return path
@@ -114,7 +114,7 @@ OneEvent = Annotated[
 ]
 FileOfOneEvent = Annotated[
     Path | None,
-    typer.Option("--events", help="A file of events that has the event; - is stdin."),
+    typer.Option("--events", help="The file to take the event from; - is stdin."),
 ]
 IsRow = Annotated[
     bool, typer.Option("--row", help="EVENT is a row of --events, counted from 0, not an id.")
@@ -130,14 +130,14 @@ OptionalSubscriptionsFile = Annotated[
     Path | None,
     typer.Argument(
         help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin. "
-        "With --commands they come first, and may be left out."
+        "With --commands: the initial subscriptions, if any."
     ),
 ]
 CommandsFile = Annotated[
     Path | None,
     typer.Option(
         "--commands",
-        help="Commands to do in order: command (subscribe, unsubscribe, replace), id, filter.",
+        help="Commands to apply in order: command (subscribe, unsubscribe, replace), id, filter.",
     ),
 ]
 SpaceFile = Annotated[
@@ -146,7 +146,7 @@ SpaceFile = Annotated[
 Version = Annotated[
     int | None,
     typer.Option(
-        "--version", min=1, help="Which version of a folder of versions; the newest by default."
+        "--version", min=1, help="Version to use from a folder of versions (default: the newest)."
     ),
 ]
 Output = Annotated[
@@ -161,13 +161,14 @@ Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace a space or a saved folder that already exists."),
 ]
-"""Results are replaced without it; files that users keep, edit or continue from aren't."""
+"""Needed to replace files that users edit or continue from; results are replaced without it."""
 Plot = Annotated[
     Path | None,
-    typer.Option("--plot", callback=_picture, help="Draw what was found: a .png or .svg file."),
+    typer.Option("--plot", callback=_picture, help="Draw the result to a .png or .svg file."),
 ]
 MatchIndexOption = Annotated[
-    str, _index("match", MatchIndex, f"The structure; auto suits it to the set. {MATCH_OPTIONS}")
+    str,
+    _index("match", MatchIndex, f"Index structure; auto chooses one for the set. {MATCH_OPTIONS}"),
 ]
 RankIndexOption = Annotated[
     str, _index("rank", RankIndex, f"The structure; auto takes slabs. {RANK_OPTIONS}")
@@ -177,7 +178,7 @@ CoverIndexOption = Annotated[
 ]
 RejectedFile = Annotated[
     Path | None,
-    typer.Option("--rejected", help="Write rejected rows to this file and go on with the rest."),
+    typer.Option("--rejected", help="Write rejected rows to this file and process the others."),
 ]
 IgnoreUnknown = Annotated[
     bool, typer.Option("--ignore-unknown", help="Ignore columns that are not attributes.")
@@ -203,30 +204,32 @@ Keep = Annotated[
     typer.Option(
         "--keep",
         metavar="COLUMN,...",
-        help="Carry columns of events or subscriptions through to the result; repeatable. One that "
+        help="Copy columns of events or subscriptions to the result; repeatable. A column that "
         "both have is written as event_COLUMN and subscription_COLUMN.",
     ),
 ]
 Nan = Annotated[
     NanMeaning,
-    typer.Option("--nan", help="Reject NaN in events (error), or read it as a missing value."),
+    typer.Option("--nan", help="Reject NaN in events (error), or treat it as a missing value."),
 ]
 EngineOption = Annotated[
     Engine, typer.Option("--engine", help="Run here, or on Spark (see --master).")
 ]
 CombineOption = Annotated[
     Combine,
-    typer.Option("--combine", help="With --relaxed: what of the weights that hold is the score."),
+    typer.Option(
+        "--combine", help="With --relaxed: how the weights of matching attributes make the score."
+    ),
 ]
 ExplainPlan = Annotated[
-    bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
+    bool, typer.Option("--explain-plan", help="Print which structure is used, and why.")
 ]
 Track = Annotated[
     str | None,
     typer.Option(
         "--track",
         metavar="COLUMN",
-        help="Write transitions of the objects that this column names, not matches.",
+        help="Write transitions of objects, identified by this column, instead of matches.",
     ),
 ]
 TrackTime = Annotated[
@@ -234,7 +237,7 @@ TrackTime = Annotated[
     typer.Option(
         "--time",
         metavar="TIMESTAMP",
-        help="With --track: the timestamp of the space that orders events (default: the only one).",
+        help="With --track: the timestamp attribute that orders events (default: the only one).",
     ),
 ]
 TrackFor = Annotated[
@@ -242,7 +245,7 @@ TrackFor = Annotated[
     typer.Option(
         "--for",
         metavar="LENGTH",
-        help="With --track: enter and exit are confirmed by this length of time, as in '30 s'.",
+        help="With --track: confirm enter and exit only after this time, such as '30 s'.",
     ),
 ]
 TrackDwell = Annotated[
@@ -253,14 +256,16 @@ TrackDwell = Annotated[
 ]
 TrackFirst = Annotated[
     FirstSighting | None,
-    typer.Option("--first", help="With --track: report of an object that is inside at first."),
+    typer.Option(
+        "--first", help="With --track: what to report for an object that is inside when first seen."
+    ),
 ]
 TrackAfter = Annotated[
     str | None,
     typer.Option(
         "--after",
         metavar="LENGTH",
-        help="With --track: an object that is silent for longer has left everything.",
+        help="With --track: an object without events for longer than this exits everywhere.",
     ),
 ]
 TrackLateness = Annotated[
@@ -268,12 +273,12 @@ TrackLateness = Annotated[
     typer.Option(
         "--lateness",
         metavar="LENGTH",
-        help="With --track: how far behind the newest event an event may come; without it, events "
-        "of an object are in order.",
+        help="With --track: how late an event may arrive after the newest; by default the events "
+        "of an object must be in order.",
     ),
 ]
 TrackInside = Annotated[
-    bool, typer.Option("--inside", help="With --track: report every event of a stay, too.")
+    bool, typer.Option("--inside", help="With --track: also report every event of a stay.")
 ]
 TrackRulesFile = Annotated[
     Path | None,

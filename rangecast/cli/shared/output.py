@@ -1,4 +1,4 @@
-"""Output of commands for people and machines, while and after they work.
+"""Output of commands, for people and for machines.
 
 All of it goes to stderr, except that a summary as JSON goes to stdout where no data does.
 """
@@ -23,7 +23,7 @@ console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 class _Amount(ProgressColumn):
-    """Progress of a task: a percentage, if that is known, and rows."""
+    """Progress column: a percentage, if known, and rows."""
 
     def render(self, task: Task) -> Text:
         share = "" if task.total is None else f"{task.percentage:3.0f}%"
@@ -32,10 +32,9 @@ class _Amount(ProgressColumn):
 
 
 def progress(*, quiet: bool, on_stdout: bool) -> Progress:
-    """Return progress bars, to be started and stopped: on a terminal, nothing elsewhere.
+    """Return progress bars to start and stop; without a terminal they show nothing.
 
-    Nor are there any where data is written to that terminal meanwhile: `on_stdout` says that
-    results go to stdout.
+    They also show nothing if results are written to the same terminal (`on_stdout`).
     """
     shown = sys.stderr.isatty() and not (on_stdout and sys.stdout.isatty())
     return Progress(
@@ -51,7 +50,7 @@ def progress(*, quiet: bool, on_stdout: bool) -> Progress:
 
 @contextmanager
 def compiling(*, quiet: bool) -> Iterator[Compiling]:
-    """Report that kernels must be compiled, which makes a first run slow; sum up the time."""
+    """Report that kernels must be compiled, which makes the first run slow; sum up the time."""
     from rangecast.kernels.jit import noticing
 
     def tell() -> None:
@@ -71,7 +70,7 @@ def per_second(count: int, seconds: float) -> str:
 
 
 def taken(seconds: float, compiled: float = 0.0, count: int | None = None) -> str:
-    """Return how long it took, and the rate of `count` without the time spent compiling."""
+    """Return the time taken, and the rate of `count` without the compilation time."""
     text = f"in {seconds:.2f} s"
     if compiled >= 0.01:
         text += f", {compiled:.2f} s of it compiling"
@@ -79,7 +78,7 @@ def taken(seconds: float, compiled: float = 0.0, count: int | None = None) -> st
 
 
 def aligned(rows: list[list[str]]) -> str:
-    """Return rows as lines in which columns begin at the same place."""
+    """Return rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""Progress of a pipeline: one changing line on a terminal, else one line per batch, or JSON."""
+"""Progress of a pipeline: one updating line on a terminal, else one line per batch, or JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def answers(steps: dict[str, int]) -> str:
-    """Return in words how many answers each step gave."""
+    """Return the number of answers of each step, in words."""
     if list(steps) == ["match"]:
         return counted(steps["match"], "match", "matches")
     return ", ".join(f"{count:,} by {name}" for name, count in steps.items()) or "nothing"
 
 
 class StreamProgress:
-    """Shows each batch of a stream: rows in, matches out, rate, lag and version."""
+    """Progress display of a stream: rows in, matches out, rate, lag and version of each batch."""
 
     def __init__(self, run: Run, doing: str = "waiting for the first batch"):
         self._run = run
@@ -41,7 +41,7 @@ class StreamProgress:
         self._status = Status(doing, console=console)
 
     def doing(self, text: str) -> None:
-        """Show what is being done, on a terminal, until there is more to tell."""
+        """Show the current activity on a terminal, until the next batch."""
         self._status.update(text)
 
     def batch(self, done: Done) -> None:

@@ -1,4 +1,4 @@
-"""The frame of every command: what it reads and writes, progress, rejected rows, time, the summary.
+"""Run context of every command: files, progress, rejected rows, time and summary.
 
     with Run.started(output, reads=[events, space], options=options) as run:
         where = run.space(space)
@@ -6,7 +6,7 @@
             ...
         run.done("5 events", 5, facts)
 
-The summary comes when everything is closed: no command says that it is done and fails then.
+The summary is printed after everything is closed: no command reports success and then fails.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ File = str | Path | None
 
 
 class _RejectedRows(RejectedRows):
-    """Names stdin as such, not by the file that holds a copy of it."""
+    """Rejected rows that name stdin as such, instead of its temporary copy."""
 
     def __init__(self, path: File, copies: list[str]):
         super().__init__(path)
@@ -73,7 +73,7 @@ class _Summary(NamedTuple):
 
 
 class Advance(Protocol):
-    """Takes in that rows were worked on, and how much of the files has been read."""
+    """Callback for progress: the number of rows processed, and the share of the files read."""
 
     def __call__(self, count: int, reading: Reading | None = None) -> None: ...
 
@@ -91,7 +91,7 @@ class Run:
     _compiled: Compiling
     _closing: ExitStack
     _copies: list[str]
-    """The file that holds a copy of stdin, once it was read."""
+    """Temporary copy of stdin, once it was read."""
     warnings: list[str] = field(default_factory=list)
     _began: float = field(default_factory=time.perf_counter)
     _summary: _Summary | None = None
@@ -108,11 +108,11 @@ class Run:
         texts: Sequence[File] = (),
         options: RunOptions = RunOptions(),
     ) -> Iterator[Run]:
-        """Check all files, open what the command needs, and close it at the end.
+        """Check all files, open the resources of the command, and close them at the end.
 
         output      the table that is the result, `-` for stdout
         reads       the files of events, subscriptions and so on
-        tables      what else is written as a table
+        tables      other tables that are written
         pictures    plots and pages that are written
         texts       other files that are written
         """
@@ -157,11 +157,11 @@ class Run:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is said to a person."""
+        """Whether output for people is suppressed."""
         return self.options.quiet or self.options.as_json
 
     def file(self, path: Path) -> Path:
-        """Return the file to read for one that was given: of stdin, a copy."""
+        """Return the file to read for a path; for stdin, its temporary copy."""
         if not is_pipe(path):
             return path
         if not self._copies:
@@ -191,8 +191,9 @@ class Run:
     ) -> EventFile:
         """Return a file of events, to be read in batches; its header is checked here.
 
-        again     whether it was read before: its rejected rows and warnings are known then
-        columns   what columns there may be beside values
+        again     whether it was read before, so that rejected rows and warnings were already
+                  reported
+        columns   columns that are allowed besides values
         """
         events = EventFile(
             self.file(path),
@@ -229,9 +230,9 @@ class Run:
 
     @contextmanager
     def task(self, text: str) -> Iterator[Advance]:
-        """Show that something is being done; give what adds to its count of rows.
+        """Show a task; yield a callback that advances its row count.
 
-        It is given the rows, and how much of the files has been read: that is a percentage.
+        The callback takes the number of rows, and the share of the files read so far.
         """
         self._bars.start()
         task = self._bars.add_task(text, total=None, rows=0)
@@ -250,11 +251,11 @@ class Run:
             self._bars.stop()
 
     def in_background(self) -> Run:
-        """Return the same run for another thread: it shows no progress."""
+        """Return the same run for another thread, without progress."""
         return replace(self, _bars=progress(quiet=True, on_stdout=False))
 
     def spark(self, master: str | None, conf: Mapping[str, Any] | None = None) -> SparkSession:
-        """Start Spark, for as long as the command runs; the time for that doesn't count."""
+        """Start Spark for the duration of the command; the start-up time isn't counted."""
         from rangecast.cli.shared.spark_session import spark_session
 
         with self.task("starting Spark"):
@@ -263,22 +264,22 @@ class Run:
         return session
 
     def writer(self, schema: pa.Schema) -> TableWriter:
-        """Return what writes the result."""
+        """Return the writer of the result."""
         assert self.output is not None
         return TableWriter(self.output, schema)
 
     def write(self, table: pa.Table, path: File) -> None:
-        """Write a whole table, if a file for it was given."""
+        """Write a whole table, if a file was given for it."""
         if path is not None:
             write_table(table, path)
 
     def say(self, text: str) -> None:
-        """Say something to a person."""
+        """Print a line for the user."""
         if not self.is_silent:
             console.print(text, markup=False)
 
     def print_json(self, facts: Mapping[str, Any]) -> None:
-        """Print facts for a machine: on stdout, or on stderr where results are on stdout."""
+        """Print facts as JSON: on stdout, or on stderr if results are on stdout."""
         stream = sys.stderr if self._on_stdout else sys.stdout
         print(json.dumps(facts, default=str), file=stream, flush=True)
 
@@ -294,10 +295,10 @@ class Run:
     ) -> None:
         """Set the summary: a sentence, or all facts as one line of JSON.
 
-        count       how many were worked on, for the rate; `None`: there is none
-        details     what follows the time that it took
-        seconds     how long it took, if not since the beginning
-        is_loud     whether it is shown in spite of --quiet
+        count       number of items processed, for the rate; `None`: no rate
+        details     text after the time taken
+        seconds     time taken, if not since the start
+        is_loud     whether it is shown despite --quiet
         """
         seconds = time.perf_counter() - self._began if seconds is None else seconds
         compiled = self._compiled.seconds
@@ -327,7 +328,7 @@ class Run:
 
 
 def check_new(path: Path | None, *, overwrite: bool) -> None:
-    """Refuse to write over a file that a person may have changed."""
+    """Reject overwriting a file that the user may have changed."""
     if path is not None and path.exists() and not overwrite:
         raise FileError(
             f"{path}: already exists\n  hint: write to another file, or pass --overwrite"
@@ -339,7 +340,7 @@ def _matched(path: str | Path) -> list[Path]:
 
 
 def _check_files(written: Sequence[File], files: Sequence[File]) -> None:
-    """Refuse to write over what is being read, or two things into one file."""
+    """Reject overwriting an input file, and writing two outputs to one file."""
     named = [Path(path) for path in written if path is not None]
     inputs = [one for path in files if path is not None for one in (Path(path), *_matched(path))]
     for path in named:

@@ -1,4 +1,4 @@
-"""A Spark session for the time of a command."""
+"""A Spark session for the duration of a command."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start Spark, and stop it at the end if this command started it.
 
-    A rangecast error in a worker is raised again with its own type; others of Spark are
-    reported by their reason.
+    A rangecast error in a worker is raised with its original type; other Spark errors are reported
+    by their cause.
     """
     from rangecast.spark import current_session, get_session  # without PySpark, this says so
 
@@ -45,7 +45,7 @@ def spark_session(
 
 
 def told(message: str) -> errors.RangecastError:
-    """Return one of Spark's long messages as an error that tells the reason."""
+    """Return an error with the cause, extracted from a long Spark message."""
     from rangecast.spark.worker_errors import worker_error
 
     ours = worker_error(message)

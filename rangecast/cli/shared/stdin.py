@@ -1,8 +1,8 @@
-"""stdin as a file: what `-` stands for wherever a command reads one.
+"""stdin as a file: the meaning of `-` wherever a command reads a file.
 
-It is copied into a temporary file, as most commands read their files more than once. Its first
-bytes tell the format: Parquet and Arrow have marks of their own, a line of JSON begins with a
-brace, and anything else is CSV.
+It is copied to a temporary file, as most commands read their files more than once. Its first bytes
+determine the format: Parquet and Arrow have magic numbers, JSON lines begin with a brace, and
+anything else is CSV.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
 
 
 def is_pipe(path: object) -> bool:
-    """Whether a file that was given is stdin, or stdout where it is written."""
+    """Return whether a path stands for stdin, or for stdout if it is written to."""
     return str(path) == "-"
 
 
 def copy_stdin(folder: Path) -> Path:
-    """Copy stdin into a file in a folder; its suffix says what it holds."""
+    """Copy stdin to a file in a folder, with the suffix of its format."""
     begin = sys.stdin.buffer.read(1 << 16)
     target = folder / f"{NAME}.{_format_of(begin)}"
     with target.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The subscriptions that a command is given: a file, a snapshot, or versions in a folder."""
+"""Subscriptions given to a command: a file, a snapshot, or a folder of versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rangecast.store.versions import Versions, has_versions, is_set, load_set
 
 
 def check_version(path: Path, version: int | None) -> None:
-    """Reject a version of what has none."""
+    """Reject a version number if the subscriptions have no versions."""
     if version is not None and not has_versions(path):
         raise UsageError(
             f"--version {version} is for a folder of versions, which {path} isn't\n"

@@ -1,1 +1,1 @@
-"""Work that several commands do: answer events, limit rates, apply edits."""
+"""Work shared by several commands: answer events, limit rates, apply edits."""

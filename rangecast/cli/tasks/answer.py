@@ -27,9 +27,9 @@ from rangecast.rank.rate_limit import WINDOW
 from rangecast.rank.scores.factors import FactorTable
 
 _SAMPLE = 1000
-"""Events that a plan is explained by."""
+"""Number of events that a plan is explained with."""
 Pieces = Iterator[dict[str, pa.Array]]
-"""Parts of the result: the ids of events as `event`, and the columns of the answers."""
+"""Pieces of the result: the ids of events as `event`, and the columns of the answers."""
 
 
 def answer_events(
@@ -48,7 +48,7 @@ def answer_events(
     files           events, subscriptions and the space
     make            builds the answerer
     limit           drops answers beyond a rate limit
-    columns         columns that events may have beside values
+    columns         columns that events may have besides values
     score_factors   the file of a table of factors
     """
     where = run.space(files[2])

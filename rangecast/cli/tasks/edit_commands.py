@@ -1,6 +1,4 @@
-"""`--commands` of `cover` and `merge`: commands applied in order, and what each advertises to
-neighbours.
-"""
+"""`--commands` of `cover` and `merge`: apply commands in order, and write what each advertises."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from rangecast.model.space import Space
 def check_commands(
     subscriptions: Path | None, commands: Path | None, unused: Mapping[str, bool]
 ) -> None:
-    """Reject a call without anything to do, and options that commands have no use for."""
+    """Reject a call without work to do, and options that don't apply to commands."""
     if subscriptions is None and commands is None:
         raise UsageError(
             "there are neither subscriptions nor commands\n"
@@ -39,7 +37,7 @@ def check_commands(
 def read_both(
     run: Run, space: Space, subscriptions: Path | None, commands: Path
 ) -> tuple[Boxes | None, Commands]:
-    """Read the subscriptions that come first, if any, and the commands."""
+    """Read the initial subscriptions, if any, and the commands."""
     boxes = None if subscriptions is None else run.subscriptions(subscriptions, space)
     kind = None
     if boxes is not None and boxes.rows:
@@ -51,7 +49,7 @@ def read_both(
 def cover_commands(
     run: Run, cover: CoverSet, pair: tuple[Boxes | None, Commands], uncovered: Path | None
 ) -> None:
-    """Apply commands; write what is sent and withdrawn, and at the end what is uncovered."""
+    """Apply commands; write the messages of each, and finally the uncovered subscriptions."""
     boxes, todo = pair
     if boxes is not None:
         cover.subscribe_many(boxes)
@@ -98,7 +96,7 @@ def merge_commands(
     save: Path | None,
     overwrite: bool,
 ) -> None:
-    """Apply commands; write the ranges to add and to drop, and at the end the summary."""
+    """Apply commands; write the ranges to add and to drop, and finally the summary."""
     with run.task("doing commands"):
         table = summary.update_many(todo).table()
     run.write(table, run.output)

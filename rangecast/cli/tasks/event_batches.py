@@ -1,4 +1,4 @@
-"""Events of a file as rows, some at a time: for `rangecast publish`."""
+"""Events of a file in batches of rows, for `rangecast publish`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rangecast.client.operations.parts import file_rows, line_rows
 
 
 def batches_of(path: str, size: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a file, or of stdin as JSON lines, as they come."""
+    """Yield batches of rows of a file; rows of stdin are JSON lines, yielded as they arrive."""
     rows = line_rows(sys.stdin.buffer, "stdin") if path == "-" else file_rows(path)
     while some := list(islice(rows, size)):
         yield some

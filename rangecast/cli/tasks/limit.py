@@ -17,9 +17,9 @@ from rangecast.rank.rate_limit import TIMELESS, RateLimiter, seconds_of
 
 
 def in_order(events: Path, time: Attribute) -> bool:
-    """Whether every event of a file has a time, and none is of an earlier second than one before.
+    """Return whether every event of a file has a time, and the seconds never decrease.
 
-    Only the timestamps are looked at. What isn't one is left to the pass that reports it.
+    Only timestamps are read. Invalid ones are reported by a later pass.
     """
     latest = TIMELESS
     for batch in read_batches(events, pass_over):

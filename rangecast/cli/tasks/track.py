@@ -1,4 +1,4 @@
-"""`match --track`: read both files, follow the objects batch by batch, write their transitions."""
+"""`match --track`: read both files, track the objects batch by batch, write their transitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rangecast.track.transitions import Transitions
 
 
 def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, index: str) -> None:
-    """Write the transitions of the objects of a file of events.
+    """Write the transitions of the objects in a file of events.
 
     files   events, subscriptions and the space
     """
@@ -101,7 +101,7 @@ def track_events(run: Run, files: tuple[Path, Path, Path], asked: TrackOptions, 
 
 
 def _rule(asked: TrackOptions, rules: TrackRules) -> Rule:
-    """Return the rule of all subscriptions: that of the options, or that of the file."""
+    """Return the rule of all subscriptions, from the options or from the file."""
     options = {"for_": asked.for_, "dwell": asked.dwell, "first": asked.first}
     named = [name for name, value in options.items() if value]
     if rules.rule is None:
@@ -115,7 +115,7 @@ def _rule(asked: TrackOptions, rules: TrackRules) -> Rule:
 
 
 def _time(space: Space, name: str | None) -> str:
-    """Return the timestamp that orders events: the one that is given, or the only one."""
+    """Return the timestamp attribute that orders events: the given one, or the only one."""
     known = [attribute.name for attribute in space if isinstance(attribute, Timestamp)]
     if name is not None:
         if name not in known:

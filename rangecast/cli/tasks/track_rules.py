@@ -30,7 +30,7 @@ Made = TypeVar("Made", Rule, Policy)
 
 
 class TrackRules(NamedTuple):
-    """Rules and policies of a tracker; `None`: the file has none."""
+    """Rules and policies of a tracker; `None` where the file has none."""
 
     rule: Rule | None = None
     rules: Mapping[Id, Rule] = {}
@@ -40,12 +40,12 @@ class TrackRules(NamedTuple):
 
     @property
     def has_policies(self) -> bool:
-        """Whether anything is said about delivery."""
+        """Whether the file sets any delivery policy."""
         return self.policy is not None or bool(self.policies)
 
 
 def read_rules(path: Path, ids: type) -> TrackRules:
-    """Return the rules of a file; `ids` is the type of the ids of subscriptions."""
+    """Return the rules of a file; `ids` is the id type of subscriptions."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         unknown = next((name for name in document if name not in _TABLES), None)

@@ -1,1 +1,1 @@
-"""Client operations, described once for both clients: requests to send, answers to read."""
+"""Client operations, shared by both clients: requests to send, answers to decode."""

@@ -1,6 +1,6 @@
-"""Operations of a client, described once: a request, or a generator that yields requests.
+"""Operations shared by both clients: a request, or a generator of requests.
 
-`blocking` and `awaited` make methods of them, for `Client` and for `AsyncClient`.
+`blocking` and `awaited` turn them into methods of `Client` and of `AsyncClient`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from rangecast.client.operations.requests import Call
 P = ParamSpec("P")
 R = TypeVar("R")
 Operation = Generator[Call[Any], Any, R]
-"""Yields requests, is sent what was read of each answer, or gets its error; returns the result."""
+"""Generator that yields requests, receives the decoded answer or the error of each, and returns the
+result.
+"""
 _Advance = Callable[[], Call[Any]]
 
 
@@ -27,19 +29,19 @@ class Sender(Protocol):
 
 
 class AsyncSender(Protocol):
-    """Sends a request and returns the answer, to be awaited."""
+    """Sends a request; awaited, returns the answer."""
 
     def _send(self, call: Call[R]) -> Awaitable[R]: ...
 
 
 class _Done(Exception):  # noqa: N818
-    """An operation has ended: a `StopIteration` can't come out of another thread."""
+    """Signals the end of an operation, as `StopIteration` can't cross threads."""
 
 
 def blocking(
     operation: Callable[Concatenate[Any, P], Operation[R] | Call[R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """Return an operation as a method that waits for each answer."""
+    """Turn an operation into a method that blocks for each answer."""
 
     @wraps(operation)
     def method(self: Sender, /, *args: P.args, **options: P.kwargs) -> R:
@@ -63,9 +65,9 @@ def blocking(
 def awaited(
     operation: Callable[Concatenate[Any, P], Operation[R] | Call[R]], *, reads_files: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return an operation as a method that is awaited.
+    """Turn an operation into a method that is awaited.
 
-    reads_files   requests are made in another thread: to make them may mean to read a file
+    reads_files   requests are built in another thread, as building them may read a file
     """
 
     @wraps(operation)
@@ -118,7 +120,7 @@ def _advanced(advance: _Advance) -> Call[Any]:
 
 
 def _signature(operation: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of the method: its result is that of the operation."""
+    """Return the signature of a method, with the result type of the operation."""
     signature = inspect.signature(operation)
     result = str(signature.return_annotation).partition("[")[2].removesuffix("]")
     return signature.replace(return_annotation=result)

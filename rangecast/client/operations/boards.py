@@ -1,4 +1,4 @@
-"""Methods of a server's board that `notify.Board` has under the same names."""
+"""Board operations with the same names as in `notify.Board`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rangecast.model.sets.base import UpsertResult
 from rangecast.model.sets.members import Id, Members, as_id
 
 _MAX_IDS = 10_000
-"""Ids of one request."""
+"""Maximum number of ids per request."""
 
 
 class ListedInterest(NamedTuple):
@@ -26,15 +26,15 @@ class ListedInterest(NamedTuple):
 
     id: Id
     where: tuple[Any, ...]
-    """Its bounds, or its filter."""
+    """Bounds or filter of the interest."""
     k: int | None
-    """Length of its list, if not that of the board."""
+    """Length of its list, if it differs from the board's."""
     consumer: str | None
     best: list[Ranked]
 
 
 class BoardCalls:
-    """All requests about a board; a subclass sends them."""
+    """All requests of a board; a subclass sends them."""
 
     def __init__(self, name: str):
         self.name = name
@@ -137,7 +137,7 @@ def upsert(
     k: int | None = None,
     consumer: str | None = None,
 ) -> Operation[ListedInterest]:
-    """Add an interest, or replace all of the one that has its id; return it with its list."""
+    """Add an interest, or replace the one with this id entirely; return it with its list."""
     yield board._put(interest, where, k, consumer, None)
     current: ListedInterest = yield get(board, interest)
     return current
@@ -149,7 +149,7 @@ def unsubscribe(board: BoardCalls, interest: Id) -> Call[None]:
 
 
 def subscribe_many(board: BoardCalls, interests: Any) -> Operation[int]:
-    """Add interests, whose ids must be new; return how many.
+    """Add interests, whose ids must be new; return their number.
 
     They are dicts with `id` and bounds or `filter`, or a path, a table or a DataFrame with these
     columns. A request takes 5,000 of them, all or none.
@@ -158,7 +158,8 @@ def subscribe_many(board: BoardCalls, interests: Any) -> Operation[int]:
 
 
 def replace_many(board: BoardCalls, interests: Any) -> Operation[int]:
-    """Replace the ranges or filters of interests, as `subscribe_many` takes them; return how many.
+    """Replace the ranges or filters of interests, as `subscribe_many` takes them; return their
+    number.
 
     Without a k or a consumer, their own stay.
     """
@@ -179,7 +180,7 @@ def replace_many(board: BoardCalls, interests: Any) -> Operation[int]:
 
 
 def upsert_many(board: BoardCalls, interests: Any) -> Operation[UpsertResult]:
-    """Add those of these that are new, replace all of those that exist; count both.
+    """Add new interests and replace existing ones; return both counts.
 
     They are given as to `subscribe_many`.
     """
@@ -187,7 +188,7 @@ def upsert_many(board: BoardCalls, interests: Any) -> Operation[UpsertResult]:
 
 
 def unsubscribe_many(board: BoardCalls, interests: Iterable[Id]) -> Operation[int]:
-    """Remove interests, each once, all of them or none; return how many.
+    """Remove interests, all or none; return their number.
 
     A request takes 10,000 of them.
     """
@@ -238,7 +239,7 @@ def _listed(answer: Any) -> ListedInterest:
 
 
 def contains(board: BoardCalls, interest: object) -> Operation[bool]:
-    """Return whether there is an interest with this id."""
+    """Return whether an interest with this id exists."""
     if isinstance(interest, bool) or not isinstance(interest, str | int):
         return False
     try:
@@ -249,12 +250,12 @@ def contains(board: BoardCalls, interest: object) -> Operation[bool]:
 
 
 def count(board: BoardCalls) -> Call[int]:
-    """Return how many interests there are."""
+    """Return the number of interests."""
     return board._page("", 1)._replace(read=lambda page: page["count"])
 
 
 def best(board: BoardCalls, *where: Any, k: int | None = None) -> Call[list[Ranked]]:
-    """Return the k best objects within bounds, or of a filter."""
+    """Return the k best objects within bounds, or matching a filter."""
     asked = _bounds(where) | {"k": k}
     params = {key: value for key, value in asked.items() if value is not None}
     path = board._path("/best")
@@ -288,7 +289,7 @@ def move(board: BoardCalls, object_id: Id, position: Any, value: float | None = 
 
 
 def update_many(board: BoardCalls, changes: Iterable[Any]) -> Call[str]:
-    """Apply changes one after the other, all of them or none.
+    """Apply changes in order, all or none.
 
     A change is (id, value), (id, value, position) or a dict. Return the position of the last one.
     """
@@ -301,7 +302,7 @@ def update_batch(board: BoardCalls, changes: Iterable[Any]) -> Call[str]:
 
 
 def _last(answer: Any) -> str:
-    """Return the position of the last change; raise the error of one that was rejected."""
+    """Return the position of the last change; raise the error of a rejected one."""
     for rejection in answer["rejected"]:
         problem = {"code": "usage", "detail": f"row {rejection['row']}: {rejection['reason']}"}
         raise error_of(problem | ({"code": rejection["code"]} if "code" in rejection else {}), 422)
@@ -310,7 +311,7 @@ def _last(answer: Any) -> str:
 
 
 def _bounds(where: tuple[Any, ...]) -> dict[str, Any]:
-    """Return bounds, or a filter, as the server takes them."""
+    """Return bounds or a filter in the server's format."""
     if len(where) == 1 and where[0] is not None and not isinstance(where[0], int | float):
         return {"filter": str(where[0])}
     lo, hi = (*where, None, None)[:2]
@@ -318,7 +319,7 @@ def _bounds(where: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _change(given: Any) -> dict[str, Any]:
-    """Return a change as the server takes it."""
+    """Return a change in the server's format."""
     if isinstance(given, Mapping):
         return dict(given)
     object_id, value, *rest = given

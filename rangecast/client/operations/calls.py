@@ -27,11 +27,11 @@ from rangecast.track.rules import Rule
 URL = "http://127.0.0.1:8080"
 """Default address of a server, if neither the caller nor RANGECAST_SERVER names one."""
 ATTEMPTS = 5
-"""Attempts of a request that the server couldn't take, or that got no answer."""
+"""Maximum attempts of a request that the server couldn't accept, or that got no answer."""
 
 
 class Calls:
-    """All requests, in words of the library; a subclass sends them."""
+    """All requests, under the names of the library; a subclass sends them."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Calls:
         return f"/v1/spaces/{quote(self._named_space(), safe='')}{rest}"
 
     def _known(self, name: Any) -> str:
-        """Return the path of a subscription that must exist; what is no id isn't one's."""
+        """Return the path of a subscription that must exist; reject an invalid id as unknown."""
         if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
             raise UnknownIdError(f"no subscription {name!r}")
         return self._subscription(as_id(name))
@@ -159,7 +159,7 @@ class Calls:
         raise error_of(document, answer.status_code)
 
     def _may_try_again(self, call: Call[Any], attempt: int, outcome: int | Exception) -> bool:
-        """Whether a request is made again after this status, or this error instead of one."""
+        """Return whether to retry a request after this status, or after this error."""
         if attempt >= ATTEMPTS:
             return False
         if isinstance(outcome, int):
@@ -184,7 +184,7 @@ def wanted_of(
     ttl: float | None,
     track: Rule | Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return a subscription, or what changes of it, as the server takes it."""
+    """Return a subscription, or changes of one, in the server's format."""
     return {
         "filter": filter,
         "score": None if score is None else score_of(score),
@@ -196,7 +196,7 @@ def wanted_of(
 
 
 def track_of(track: Rule | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a rule as the server takes it."""
+    """Return a track rule in the server's format."""
     if track is None:
         return None
     fields = track.definition() if isinstance(track, Rule) else track
@@ -206,13 +206,13 @@ def track_of(track: Rule | Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _present(name: Id, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return what is given of a subscription; a text that is its id is in the path."""
+    """Return the given fields of a subscription; a text id is part of the path instead."""
     own = {"id": as_id(name)} if not isinstance(name, str) else {}
     return own | {key: value for key, value in wanted.items() if value is not None}
 
 
 def no_result(_: Any) -> None:
-    """Make nothing of an answer."""
+    """Ignore an answer."""
 
 
 def _param(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Events that are asked about, in parts that fit into a request; nothing is published."""
+"""Events to match without publishing them, in parts that fit into a request."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from rangecast.model.io.tables import batches_of
 from rangecast.model.sets.ids import NO_ID, as_ids, id_type
 
 Row = Mapping[str, Any] | RangecastError
-"""An event, or why it can't be sent."""
+"""An event, or the reason why it can't be sent."""
 
 
 def checked_event(event: Any) -> Mapping[str, Any]:
-    """Return one event; reject what is no dict."""
+    """Return one event; reject anything but a dict."""
     values_of(event)
     values: Mapping[str, Any] = event
     return values
 
 
 class EventParts:
-    """Events as the bodies of requests, and what the answers say of each.
+    """Events as request bodies, and the results of each.
 
     nan          "error": NaN is rejected; "missing": it is a missing value: JSON has none
     one_by_one   an event that can't be sent is an error of its own
@@ -65,11 +65,11 @@ class EventParts:
         self._texts_too = False
         self._ids: list[Any] = []
         self._part: list[Row] = []
-        """The events of the last request, and those between that weren't sent."""
+        """Events of the last request, and skipped events between them."""
         self._done = 0
 
     def rows(self) -> Iterator[Row]:
-        """Yield the events as they are sent, or why one can't be."""
+        """Yield the events in the format to send, or the reason why one can't be sent."""
         for event in self._given():
             try:
                 row = self._checked(checked_event(event))
@@ -109,13 +109,13 @@ class EventParts:
         return {name: value for name, value in event.items() if name not in missing}
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield bodies; what the answer to each says is `taken` before the next."""
+        """Yield request bodies; call `taken` with the answer to each before the next."""
         for part in split_rows(self.rows(), BULK):
             self._part = [row for row, _ in part]
             yield listed([body for row, body in part if not isinstance(row, RangecastError)])
 
     def taken(self, answer: Mapping[str, Any], name: str, *, is_strict: bool) -> list[Any]:
-        """Return what the answer has for each event of the last request, or its error.
+        """Return the result of each event of the last request, or its error.
 
         is_strict   raise the first error, as for a row of a table
         """
@@ -150,7 +150,7 @@ class EventParts:
         return RejectedRowError(RejectedRow("events", at, column, value, error.reason, REMEDY))
 
     def labels(self) -> EventLabels:
-        """Return the ids of the events, and the columns that are kept with them."""
+        """Return the ids of the events, and the kept columns."""
         absent = [
             name
             for name, values in zip(self._keep, self._kept, strict=True)
@@ -162,7 +162,7 @@ class EventParts:
         return self._event_ids(), kept
 
     def _event_ids(self) -> pa.Array:
-        """Return the ids of the events; without any, their numbers."""
+        """Return the ids of the events; without ids, their numbers."""
         if all(id_ is None for id_ in self._ids):
             return pa.array(range(len(self._ids)), pa.int64())
         kind = id_type([self._ids], texts_too=self._texts_too) or pa.int64()
@@ -180,7 +180,7 @@ def _is_dict(value: Any) -> bool:
 
 
 def _check_text(name: str, value: str) -> None:
-    """Reject a text that JSON can't carry."""
+    """Reject a text that JSON can't represent."""
     if not value.isascii():
         try:
             value.encode()

@@ -1,4 +1,4 @@
-"""Events and subscriptions that take several requests, and what became of all of them."""
+"""Bulk publishing and subscribing: several requests, and their combined result."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _FIELDS = {"id", "filter", "score", "weights", "consumer", "ttl", "track"}
 
 
 class Publishing:
-    """Requests that publish events, and what became of those that were sent.
+    """Requests that publish events, and the results so far.
 
-    Each has an Idempotency-Key of its own: one whose answer is lost can be repeated.
+    Each request has its own Idempotency-Key, so it can be retried if its answer is lost.
     """
 
     def __init__(self, path: str, events: Any, params: dict[str, Any], key: str | None):
@@ -59,7 +59,7 @@ class Publishing:
         self._matches: list[list[Id]] | None = [] if "wait" in params else None
 
     def __iter__(self) -> Iterator[Call[Any]]:
-        """Yield the requests; `add` each answer before the next."""
+        """Yield the requests; call `add` with each answer before the next."""
         number = 0
         while True:
             try:
@@ -90,11 +90,11 @@ class Publishing:
         self._answered = self._sent
 
     def published(self) -> Published:
-        """Return what became of the events that were answered."""
+        """Return the results of the answered events."""
         return Published(self._accepted, *self._ends, self._rejected, self._matches)
 
     def failed(self, error: RangecastError) -> RangecastError:
-        """Return the error of a request, with what became of the events before."""
+        """Return the error of a request, with the results of the events before it."""
         status = error.status if isinstance(error, ServerError) else None
         if not self._answered and not isinstance(error, ServerError):
             return error  # nothing was sent
@@ -107,7 +107,7 @@ class Publishing:
         return PublishError(text, status, self.published(), self._answered)
 
     def result(self, rejected: list[RejectedRow] | None) -> Published:
-        """Return what became of all events; rejected ones go to the list, or are an error."""
+        """Return the result of all events; rejected ones are added to the list, or raised."""
         result = self.published()
         if rejected is not None:
             rejected += result.rejected
@@ -123,20 +123,20 @@ class Publishing:
 
 
 class BulkOptions(NamedTuple):
-    """Number of subscriptions saved: see `Client.subscribe_many`."""
+    """Options of `Client.subscribe_many` and its kin."""
 
     rejected: list[RejectedRow] | None
     consumer: str | None
     create_consumer: bool
     progress: Callable[[int], None] | None
     is_patch: bool = False
-    """They replace others, which keep what isn't given."""
+    """Whether rows replace subscriptions, which keep the fields that aren't given."""
     id: str | None = None
-    """The column of the ids, if it isn't `id`."""
+    """Column of the ids, if it isn't `id`."""
 
 
 class Subscribing:
-    """Requests that save many subscriptions, and what became of those that were sent."""
+    """Requests that save many subscriptions, and the results so far."""
 
     def __init__(
         self,
@@ -160,13 +160,13 @@ class Subscribing:
             source = self._named(list(source))
         self._given = source
         self._rows: I64 = np.zeros(0, np.int64)
-        """The numbers of the last request's rows."""
+        """Row numbers of the last request."""
         self.accepted = self._inserted = 0
         self.rejected: list[RejectedRow] = []
         self._source = str(source) if is_file(source) else "subscriptions"
 
     def _named(self, rows: list[Any]) -> list[Any]:
-        """Return rows with their ids under `id`."""
+        """Return rows with their ids in the column `id`."""
         column = self._options.id
         if column in (None, "id"):
             return rows
@@ -178,7 +178,7 @@ class Subscribing:
         ]
 
     def __iter__(self) -> Iterator[Call[Any]]:
-        """Yield the requests; `add` each answer before the next."""
+        """Yield the requests; call `add` with each answer before the next."""
         try:
             is_json = isinstance(self._given, list) and _is_json(self._given)
             yield from self._json() if is_json else self._tables()
@@ -261,7 +261,7 @@ class Subscribing:
             self._options.progress(len(self._rows))
 
     def result(self) -> UpsertResult:
-        """Return how many are saved: inserted and replaced."""
+        """Return the numbers of inserted and replaced subscriptions."""
         if self._options.rejected is not None:
             self._options.rejected.extend(
                 sorted(self.rejected, key=lambda rejection: rejection.row or 0)
@@ -269,7 +269,7 @@ class Subscribing:
         return UpsertResult(self._inserted, self.accepted - self._inserted)
 
     def failed(self, error: RangecastError) -> RangecastError:
-        """Return the error of a request, with what became of the rows before."""
+        """Return the error of a request, with the results of the rows before it."""
         if isinstance(error, SubscribeError) or not self.accepted:
             return error
         status = error.status if isinstance(error, ServerError) else None
@@ -278,29 +278,29 @@ class Subscribing:
 
 
 def is_file(source: Any) -> bool:
-    """Whether this is the path of a file."""
+    """Return whether this is the path of a file."""
     return isinstance(source, str | Path)
 
 
 def is_table(source: Any) -> bool:
-    """Whether this is an Arrow table, a DataFrame or a dict of columns."""
+    """Return whether this is an Arrow table, a DataFrame or a dict of columns."""
     return isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__")
 
 
 def is_row(source: Any) -> bool:
-    """Whether this is a dict."""
+    """Return whether this is a dict."""
     return isinstance(source, Mapping)
 
 
 def _id_type(source: Source) -> pa.DataType | None:
-    """Return the type of the ids of a file, as it is for a set that reads it."""
+    """Return the id type of a file, as a set that reads it infers it."""
     batches = source.read(pass_over, only="id")
     columns = (batch.columns["id"] for batch in batches if "id" in batch.columns)
     return id_type(columns, texts_too=source.texts_too)
 
 
 def _is_json(rows: list[Any]) -> bool:
-    """Whether these are dicts of a subscription's fields, which go to the server as they are."""
+    """Return whether these are dicts of a subscription's fields, which are sent unchanged."""
     if not all(isinstance(row, Mapping) and row.keys() <= _FIELDS for row in rows):
         return False
     return not rows or all(any(name in row for row in rows) for name in ("id", "filter"))

@@ -1,4 +1,4 @@
-"""Rows cut into requests that the server takes: at most 10,000 rows and 8 MiB each."""
+"""Rows split into requests that the server accepts: at most 10,000 rows and 8 MiB each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rangecast.model.io.files import format_of, parts_of, read_tables
 from rangecast.model.io.tables import batches_of
 
 MAX_ROWS = 10_000
-"""Events of one request."""
+"""Maximum number of events per request."""
 BULK = 5_000
-"""Subscriptions of one request: it is one edit, which others wait for."""
+"""Maximum number of subscriptions per request: each is one edit, which blocks others."""
 MAX_BYTES = 8 << 20
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a value that JSON doesn't know as one that it does: NumPy's as Python's."""
+    """Return a value as a JSON type: NumPy scalars become Python numbers."""
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 def split_rows(
     rows: Iterable[Item | RangecastError], max_rows: int
 ) -> Iterator[list[tuple[Item | RangecastError, bytes]]]:
-    """Yield rows with their JSON texts, in parts that fit into a request; an error has none."""
+    """Yield rows with their JSON texts, in parts that fit into a request; errors have no text."""
     part: list[tuple[Item | RangecastError, bytes]] = []
     size = 2
     for row in rows:
@@ -69,9 +69,9 @@ def listed(part: list[bytes]) -> bytes:
 
 
 def event_rows(events: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield events one by one, without values that are null.
+    """Yield events one by one, without null values.
 
-    They are one dict, dicts, the path of a file, an Arrow table or a DataFrame.
+    Takes one dict, a list of dicts, the path of a file, an Arrow table or a DataFrame.
     """
     if isinstance(events, Mapping):
         yield events
@@ -85,7 +85,7 @@ def event_rows(events: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def file_rows(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file; JSON lines keep all that they have."""
+    """Yield the rows of a file; rows of JSON lines keep all their fields."""
     if format_of(path) == "jsonl" and Path(path).suffix in (".jsonl", ".ndjson", ".json"):
         for part in parts_of(path):
             try:
@@ -99,7 +99,7 @@ def file_rows(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def line_rows(lines: Iterable[bytes], source: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of JSON lines, as they come."""
+    """Yield the objects of JSON lines, as they arrive."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
@@ -112,13 +112,13 @@ def line_rows(lines: Iterable[bytes], source: str) -> Iterator[dict[str, Any]]:
 
 
 def present(data: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, without values that are null or empty."""
+    """Yield the rows of a table, without null or empty values."""
     for row in data.to_pylist():
         yield {name: value for name, value in row.items() if value not in (None, "")}
 
 
 def arrow_bodies(batch: Batch) -> Iterator[tuple[I64, bytes]]:
-    """Yield rows of a table as Arrow streams that fit into a request, with the rows' numbers."""
+    """Yield rows of a table as Arrow streams that fit into a request, with their row numbers."""
     data = batch.arrow()
     for start in range(0, data.num_rows, BULK):
         yield from _fitting(batch.rows[start : start + BULK], data.slice(start, BULK))

@@ -1,4 +1,4 @@
-"""A request to a server, before it is sent."""
+"""Requests to a server, before they are sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 R = TypeVar("R")
 
 Condition = tuple[str, str] | None
-"""The header that says what must hold of a subscription before."""
+"""Header with a precondition on the subscription."""
 IS_NEW: Condition = ("If-None-Match", "*")
 EXISTS: Condition = ("If-Match", "*")
 
@@ -18,7 +18,7 @@ def _same(answer: Any) -> Any:
 
 
 class Call(NamedTuple, Generic[R]):
-    """One request, and what is made of its answer."""
+    """One request, and the decoder of its answer."""
 
     method: str
     path: str
@@ -27,6 +27,6 @@ class Call(NamedTuple, Generic[R]):
     params: dict[str, Any] = {}  # noqa: RUF012
     headers: dict[str, str] = {}  # noqa: RUF012
     repeatable: bool = True
-    """Whether it does no harm to make it twice."""
+    """Whether the request is idempotent."""
     answers: tuple[int, ...] = ()
-    """Statuses beside 2xx whose body is the answer, not an error."""
+    """Statuses besides 2xx whose body is the answer, not an error."""

@@ -1,4 +1,4 @@
-"""Requests of a client beside those of a set."""
+"""Client operations besides those of `Engine`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from rangecast.model.validation.inputs import as_space
 def put_space(
     client: Calls, name: str, space: Space, *, track: Mapping[str, Any] | None = None
 ) -> Call[None]:
-    """Make a space, or add attributes and categories to it.
+    """Create a space, or add attributes and categories to it.
 
-    track   how its objects are tracked: `key` and `time`, and as in a `Tracker` `after`, `lateness`
-            and `inside`; `clock`: how far behind the server's clock time passes without events
+    track   settings for tracking its objects: `key` and `time`; `after`, `lateness` and `inside` as
+            in `Tracker`; `clock`: how far time lags the server's clock when no events arrive
     """
     tracked = {} if track is None else {"track": dict(track)}
     body = encode(as_space(space).definition() | tracked)
@@ -34,7 +34,7 @@ def put_space(
 
 
 def delete_board(client: Calls, name: str) -> Call[None]:
-    """End a board, with its objects and interests; its consumers are deleted before."""
+    """Delete a board, with its objects and interests; delete its consumers first."""
     path = f"/v1/boards/{quote(name, safe='')}"
     return Call("DELETE", path, read=no_result, repeatable=False)
 
@@ -48,14 +48,14 @@ def publish(
     ignore_unknown: bool = False,
     rejected: list[RejectedRow] | None = None,
 ) -> Operation[Published]:
-    """Publish events; when this returns, they are durable.
+    """Publish events; they are durable when this returns.
 
-    They are one dict, a list of dicts, the path of a file, an Arrow table or a DataFrame; many
-    of them take several requests. A request whose answer is lost is repeated, and applied
-    once. If not all are published, a `PublishError` says which are.
+    Takes one dict, a list of dicts, the path of a file, an Arrow table or a DataFrame; many events
+    take several requests. A request whose answer is lost is retried, and applied once. If not all
+    events are published, a `PublishError` lists the results.
 
-    matches    wait for the subscriptions that match them, too
-    key        for a call that may be repeated: the same key is applied once
+    matches    also wait for the subscriptions that match them
+    key        idempotency key: repeated calls with the same key are applied once
     rejected   a list that gets the events that the server can't use, instead of the error
     """
     params: dict[str, Any] = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
@@ -72,9 +72,9 @@ def publish(
 
 
 def wait_until_propagated(client: Calls, subscription: Id) -> Call[bool]:
-    """Wait until all linked servers know of a subscription; return whether they do.
+    """Wait until all linked servers know a subscription; return whether they do.
 
-    After 30 seconds the answer is no: some of them can't be reached. Ask again then.
+    Returns False after 30 seconds if some can't be reached; call it again then.
     """
     path, params = client._subscription(subscription), {"wait": "propagated"}
     return Call("GET", path, read=itemgetter("propagated"), params=params)
@@ -99,17 +99,17 @@ def consumer(client: Calls, name: str) -> Call[dict[str, Any]]:
 
 
 def delete_consumer(client: Calls, name: str) -> Call[None]:
-    """End a consumer, with its subscriptions."""
+    """Delete a consumer and its subscriptions."""
     return Call("DELETE", _consumer(name), read=no_result, repeatable=False)
 
 
 def messages(
     client: Calls, consumer: str, *, wait: float = 0.0, limit: int = 500
 ) -> Call[Messages]:
-    """Return the messages after what was acknowledged.
+    """Return the messages after the acknowledged position.
 
-    wait    seconds to wait for some, at most
-    limit   messages at most
+    wait    maximum seconds to wait for messages
+    limit   maximum number of messages
     """
 
     def read(answer: Any) -> Messages:
@@ -151,14 +151,14 @@ def spaces(client: Calls) -> Call[list[str]]:
 def make_token(
     client: Calls, label: str, scopes: Sequence[str] | None = None, *, tenant: str = "default"
 ) -> Call[str]:
-    """Make a token and return it; the server keeps only its digest."""
+    """Create a token and return it; the server stores only its digest."""
     chosen = {} if scopes is None else {"scopes": list(scopes)}
     body = encode({"label": label, "tenant": tenant} | chosen)
     return Call("POST", "/v1/tokens", body, itemgetter("token"), repeatable=False)
 
 
 def ready(client: Calls) -> Call[str]:
-    """Return 'ok' if events can be published, else why they can't."""
+    """Return 'ok' if events can be published, else the reason."""
     return Call("GET", "/readyz", read=itemgetter("status"), answers=(503,))
 
 

@@ -1,4 +1,4 @@
-"""Methods of a client that `Engine` has under the same names."""
+"""Client operations with the same names as in `Engine`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rangecast.results import Matches, Rankings
 from rangecast.track.rules import Rule
 
 _MAX_IDS = 10_000
-"""Ids of one request."""
+"""Maximum number of ids per request."""
 
 
 def _text(client: Calls, value: Any) -> Operation[str]:
-    """Return a filter as a text; bounds take the space of the server."""
+    """Return a filter as text; bounds need the space of the server."""
     if isinstance(value, str | Filter):
         return str(value)
     space = yield client._get_space()
@@ -54,13 +54,13 @@ def subscribe(
     create_consumer: bool = False,
     track: Rule | Mapping[str, Any] | None = None,
 ) -> Operation[None]:
-    """Add a subscription; its id must be new. Every event after this is matched with it.
+    """Add a subscription; its id must be new. Every later event is matched with it.
 
-    consumer          gets its matches
+    consumer          the consumer of its matches
     ttl               seconds until it expires
-    create_consumer   create the consumer with it, if there is none of this name
-    track             the rule of its transitions, which the consumer gets instead of matches; a
-                      mapping may have `on`, too: which of them
+    create_consumer   create the consumer if it doesn't exist
+    track             track rule: the consumer gets transitions instead of matches; a mapping may
+                      also have `on`, the kinds of transitions
     """
     text = yield from _text(client, filter)
     wanted = wanted_of(text, score, weights, consumer, ttl, track)
@@ -79,9 +79,9 @@ def upsert(
     create_consumer: bool = False,
     track: Rule | Mapping[str, Any] | None = None,
 ) -> Operation[bool]:
-    """Add a subscription, or replace all of the one that has its id; return whether it is new.
+    """Add a subscription, or replace the one with this id entirely; return whether it is new.
 
-    One that is replaced keeps its place in ties. The options are those of `subscribe`.
+    A replaced subscription keeps its position in ties. The options are those of `subscribe`.
     """
     text = yield from _text(client, filter)
     wanted = wanted_of(text, score, weights, consumer, ttl, track)
@@ -100,9 +100,9 @@ def replace(
     ttl: float | None = None,
     track: Rule | Mapping[str, Any] | None = None,
 ) -> Operation[None]:
-    """Replace a subscription's filter; it keeps its place in ties.
+    """Replace a subscription's filter; it keeps its position in ties.
 
-    Its score, its weights, its consumer, its end and its rule stay, except for what is given.
+    Its score, weights, consumer, expiry and track rule stay unless given.
     """
     text = yield from _text(client, filter)
     yield client._patch(subscription, wanted_of(text, score, weights, consumer, ttl, track))
@@ -115,7 +115,7 @@ def rescore(
     *,
     weights: Mapping[str, float] | None = None,
 ) -> Call[None]:
-    """Set the score or the weights of a subscription; what isn't given stays."""
+    """Set the score or the weights of a subscription; values not given stay unchanged."""
     wanted = wanted_of(None, score, weights, None, None)
     return client._patch(subscription, wanted)._replace(read=no_result)
 
@@ -126,9 +126,9 @@ def unsubscribe(client: Calls, subscription: Id) -> Call[None]:
 
 
 def unsubscribe_many(client: Calls, subscriptions: Iterable[Id]) -> Operation[int]:
-    """Remove all of these; return how many. An id given twice counts once.
+    """Remove subscriptions; return their number. An id given twice counts once.
 
-    A request takes 10,000 of them, all or none.
+    Each request removes up to 10,000, all or none.
     """
     given = [as_id(subscription) for subscription in Members().listed(subscriptions)]
     ids = list(dict.fromkeys(given))
@@ -147,15 +147,15 @@ def subscribe_many(
     progress: Callable[[int], None] | None = None,
     id: str | None = None,  # noqa: A002
 ) -> Operation[int]:
-    """Add all of these, whose ids must be new; return how many.
+    """Add subscriptions, whose ids must be new; return their number.
 
-    They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
-    columns, with the columns of a file (docs/how-to/spaces.md), `consumer` and `ttl`. A request
-    takes 5,000 of them, all or none.
+    Takes the path of a file, an Arrow table, a DataFrame, a list of dicts or a dict of
+    columns, with the columns of a file (docs/how-to/spaces.md), `consumer` and `ttl`. Each request
+    adds up to 5,000, all or none.
 
-    rejected          a list that gets the rows that can't be used, while the others are saved;
-                      without, the first one is an error
-    consumer          gets the matches of those that name none
+    rejected          a list that receives the rejected rows, while the others are saved; by
+                      default, the first rejected row raises an error
+    consumer          the consumer of rows that name none
     create_consumer   create the consumers that don't exist
     progress          is called with the rows of each request
     id                the column of the ids, if it isn't `id`
@@ -172,9 +172,9 @@ def replace_many(
     consumer: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Operation[int]:
-    """Replace the filters of all of these, given as to `subscribe_many`; return how many.
+    """Replace the filters of subscriptions; return their number. Takes what `subscribe_many` takes.
 
-    They keep their places in ties. The scores, weights, consumers and ends that aren't given stay.
+    They keep their positions in ties. Scores, weights, consumers and expiries stay unless given.
     """
     options = BulkOptions(rejected, consumer, False, progress, is_patch=True)
     return sum((yield from _put_many(client, subscriptions, None, options)))
@@ -189,9 +189,9 @@ def upsert_many(
     create_consumer: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Operation[UpsertResult]:
-    """Add those of these that are new and replace all of those that exist; count both.
+    """Add new subscriptions and replace existing ones entirely; return both counts.
 
-    They are given as to `subscribe_many`.
+    Takes what `subscribe_many` takes.
     """
     options = BulkOptions(rejected, consumer, create_consumer, progress)
     return (yield from _put_many(client, subscriptions, None, options))
@@ -217,12 +217,12 @@ def _put_many(
 
 
 def get(client: Calls, subscription: Id) -> Call[Subscription]:
-    """Return what a subscription wants, its score and its weights."""
+    """Return the filter, the score and the weights of a subscription."""
     return client._get(subscription)
 
 
 def contains(client: Calls, subscription: object) -> Operation[bool]:
-    """Return whether there is a subscription with this id."""
+    """Return whether a subscription with this id exists."""
     if isinstance(subscription, bool) or not isinstance(subscription, str | int):
         return False
     try:
@@ -233,14 +233,14 @@ def contains(client: Calls, subscription: object) -> Operation[bool]:
 
 
 def count(client: Calls) -> Call[int]:
-    """Return how many subscriptions there are."""
+    """Return the number of subscriptions."""
     return client._page("", 1)._replace(read=itemgetter("count"))
 
 
 def select(client: Calls, subscriptions: Iterable[Id]) -> Operation[tuple[Boxes, I64]]:
-    """Return these subscriptions, and the place of each in the order of arrival.
+    """Return the subscriptions with these ids, and the position of each in the order of arrival.
 
-    The boxes are of a space of their own, which equals that of the server.
+    The boxes have their own copy of the server's space.
     """
     ids = [as_id(subscription) for subscription in Members().listed(subscriptions)]
     space = yield client._get_space()
@@ -251,7 +251,7 @@ def select(client: Calls, subscriptions: Iterable[Id]) -> Operation[tuple[Boxes,
 
 
 def explain(client: Calls) -> Call[str]:
-    """Return in words what the set is made of: its structures, why these, and their memory."""
+    """Describe the set: its structures, why they were chosen, and their memory."""
     return Call("GET", client._in_space("/explain"), read=itemgetter("text"))
 
 
@@ -267,7 +267,7 @@ def match(
 ) -> Operation[list[Id]]:
     """Return the subscriptions that match one event, in order of arrival; it isn't published.
 
-    ignore_unknown   the event may have values that are no attribute of the space
+    ignore_unknown   ignore fields that are not attributes of the space
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
     """
     parts = EventParts([checked_event(event)], nan)
@@ -289,10 +289,10 @@ def match_many(
 ) -> Operation[Matches]:
     """Return the subscriptions that match each event; they aren't published.
 
-    Events are the path of a file, an Arrow table, a DataFrame, a list of dicts or a dict of
-    columns. A request takes 5,000 of them; an edit may come between two.
+    Takes the path of a file, an Arrow table, a DataFrame, a list of dicts or a dict of
+    columns. Each request has up to 5,000 events; edits may happen between requests.
 
-    ignore_unknown   events may have values that are no attribute of the space
+    ignore_unknown   ignore fields that are not attributes of the space
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
     id               the column of the ids of events, if it isn't `id`
     keep             columns of events that `table()` of the result has, too
@@ -323,9 +323,9 @@ def match_each(
     ignore_unknown: bool = False,
     nan: str = "error",
 ) -> Operation[list[list[Id] | RangecastError]]:
-    """Return the subscriptions that match each event, or the error of one that can't be used.
+    """Return the subscriptions that match each event, or the error of a rejected event.
 
-    A bad event doesn't affect the others. The options are those of `match`.
+    A rejected event doesn't affect the others. The options are those of `match`.
     """
     parts = EventParts(list(events), nan, one_by_one=True)
     answers: list[list[Id] | RangecastError] = yield from _matched(client, parts, ignore_unknown)
@@ -378,11 +378,12 @@ def rank_many(
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
 ) -> Operation[Rankings]:
-    """Return the k best subscriptions of each event, given as to `match_many`.
+    """Return the k best subscriptions of each event. Takes events as `match_many` does.
 
-    relaxed   one attribute is enough, and the score is the sum of the weights of those that hold
-    combine   what of these weights a relaxed ranking is by: their "sum", "product", "min" or "max"
-    ignore_unknown   events may have values that are no attribute of the space
+    relaxed   one matching attribute is enough, and the score is the sum of the weights of the
+              matching ones
+    combine   how a relaxed ranking combines these weights: "sum", "product", "min" or "max"
+    ignore_unknown   ignore fields that are not attributes of the space
     nan              "error": NaN in an event is rejected; "missing": it is a missing value
     id               the column of the ids of events, if it isn't `id`
     keep             columns of events that `table()` of the result has, too
@@ -428,9 +429,9 @@ def why(
     ignore_unknown: bool = False,
     nan: str = "error",
 ) -> Call[Explanation]:
-    """Return why a subscription matches an event, or what is in the way and how far off it is.
+    """Explain why a subscription matches an event, or which conditions fail and by how much.
 
-    Printed, it is one line; `boxes` has a line per attribute, for each alternative of the filter.
+    It prints as one line; `boxes` has one line per attribute, for each alternative of the filter.
     The options are those of `match`.
     """
     asked = {"event": _one(event, nan), "subscription": as_id(subscription)}
@@ -445,10 +446,12 @@ def why_not(
     ignore_unknown: bool = False,
     nan: str = "error",
 ) -> Call[list[Explanation]]:
-    """Return the k subscriptions that come nearest to matching an event, and what they lack.
+    """Return the k subscriptions that come nearest to matching an event, and the conditions that
+    fail.
 
-    Nearest are those that lack the fewest attributes, and of these the least far off. The server
-    looks at the first 100,000 subscriptions; k is at most 100. The options are those of `match`.
+    Subscriptions with the fewest failing attributes come first, then those with the smallest
+    distance. The server examines the first 100,000 subscriptions; k is at most 100. The options are
+    those of `match`.
     """
     asked = {"event": _one(event, nan), "k": check_integer("k", k, 1, 100)}
     call = client._why("/why-not", asked, ignore_unknown)

@@ -1,7 +1,7 @@
-"""`rangecast generate`: write a workload, seeded, in the file formats of everything else.
+"""`rangecast generate`: write a seeded workload, in the same file formats as all other commands.
 
-Each workload is a command with its own options, made from the signature of its generator when it is
-called: `rangecast --help` needn't load NumPy.
+Each workload is a command with its own options, made from the signature of its generator on demand,
+so that `rangecast --help` needn't load NumPy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ app = App(
 
 
 def _command(generator: Generator) -> Any:
-    """Return the command of a workload: what can be set about it, then where to write it."""
+    """Return the command of a workload: its parameters, then the output options."""
 
     def run(**arguments: Any) -> None:
         settings = {name: arguments.pop(name) for name in generator.parameters}
@@ -78,7 +78,7 @@ def _write(
     seed: Seed = 0,
     kind: Annotated[Format, typer.Option("--format", help="The format of the tables.")] = "parquet",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace also files that generate didn't write.")
+        bool, typer.Option("--overwrite", help="Also replace files that generate didn't write.")
     ] = False,
 ) -> None:
     """Write the tables and the space.
@@ -120,7 +120,7 @@ def _write(
 
 
 _MARK = ".rangecast-generate"
-"""In the folder: the files that were written into it, each with a hash of what it held."""
+"""File in the folder that lists the files written, each with a hash of its contents."""
 
 
 def _hash(path: Path) -> str:
@@ -131,7 +131,7 @@ def _hash(path: Path) -> str:
 
 
 def _written(folder: Path) -> dict[str, str]:
-    """Return what earlier calls wrote."""
+    """Return the files that earlier calls wrote."""
     import json
 
     try:
@@ -141,7 +141,7 @@ def _written(folder: Path) -> dict[str, str]:
 
 
 def _check_ours(folder: Path, names: Sequence[str]) -> None:
-    """Refuse to write over a file that generate didn't write, or that was changed since."""
+    """Reject overwriting a file that generate didn't write, or that was changed since."""
     from rangecast.errors import FileError
 
     ours = _written(folder)

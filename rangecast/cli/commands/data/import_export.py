@@ -44,27 +44,29 @@ UnsupportedFile = Annotated[
 def import_(
     kind: SystemName,
     options: Said,
-    rules: Annotated[Path, typer.Argument(help="The rules, as their system writes them.")],
+    rules: Annotated[Path, typer.Argument(help="The rules, in the format of their system.")],
     output: Output = "-",
     space: Annotated[
         Path | None,
-        typer.Option("--space", help="The space to import into; otherwise the rules decide."),
+        typer.Option(
+            "--space", help="The space to import into (default: inferred from the rules)."
+        ),
     ] = None,
     space_out: Annotated[
         Path | None,
-        typer.Option("--space-out", help="Write the space that the rules need: a TOML file."),
+        typer.Option("--space-out", help="Write the space of the rules to this TOML file."),
     ] = None,
     overwrite: Overwrite = False,
     rejected: RejectedRulesFile = None,
     id_property: Annotated[
         str | None,
-        typer.Option("--id-property", help="geojson, geoparquet: the property that is the id."),
+        typer.Option("--id-property", help="geojson, geoparquet: the property with the id."),
     ] = None,
 ) -> None:
-    """Make subscriptions of the rules of another system.
+    """Convert the rules of another system to subscriptions.
 
-    A rule is imported exactly, or it is rejected with the reason. docs/how-to/import.md says
-    what is exact for each system.
+    A rule is imported exactly, or it is rejected with the reason. docs/how-to/import.md lists what
+    each system supports.
 
     \b
     Examples:
@@ -152,7 +154,7 @@ def export(
 def _write_rejections(
     run: Run, rejections: Sequence[Rejection], path: Path | None, noun: str, option: str
 ) -> None:
-    """Write the rejections, or fail with the first one if no file is given for them."""
+    """Write the rejections, or raise the first one if there is no file for them."""
     from rangecast.cli.shared.output import counted
     from rangecast.errors import UsageError
 

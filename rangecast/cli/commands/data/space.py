@@ -1,4 +1,4 @@
-"""`rangecast space`: spaces, guessed from data."""
+"""`rangecast space`: infer spaces from data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = App()
 
 @app.callback()
 def _group() -> None:
-    """Guess a space from data."""
+    """Infer a space from data."""
 
 
 @app.command()
@@ -30,16 +30,16 @@ def infer(
     bounds: Annotated[
         bool,
         typer.Option(
-            "--bounds", help="Give min and max of the data; events outside will be rejected."
+            "--bounds", help="Write min and max of the data as bounds; events outside are rejected."
         ),
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Guess the type of every column of a file, and write them as a space.
+    """Infer the type of every column of a file, and write them as a space.
 
-    What each column was taken for, and why, is shown, and written beside it as a comment. The
-    column id is left out, and so is what can't be an attribute, with the reason. Fields within
-    fields have a source. All rows are read. Correct the file where a guess is wrong.
+    The inferred type of each column and the reason are printed, and written as a comment. The
+    column id and columns that can't be attributes are omitted. Nested fields get a `source`. All
+    rows are read. Edit the file where a guess is wrong.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`rangecast check`: what a filter means, before it is saved."""
+"""`rangecast check`: the meaning of a filter, before it is saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rangecast.model.filters.filter import Filter
 
 _SHOWN = 10
-"""Alternatives, coverers and events that are named."""
+"""Maximum number of alternatives, coverers and events shown."""
 
 
 def check(
@@ -27,13 +27,13 @@ def check(
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option("--events", help="Events: how many would have matched; - is stdin."),
+        typer.Option("--events", help="Count how many of these events would match; - is stdin."),
     ] = None,
     subscriptions: Annotated[
         Path | None,
         typer.Option(
             "--subscriptions",
-            help="Subscriptions, a file, a snapshot or a folder of versions: which of them cover "
+            help="Find which of these subscriptions (a file, a snapshot or versions) cover "
             "the filter; - is stdin.",
         ),
     ] = None,
@@ -41,16 +41,17 @@ def check(
         Path | None,
         typer.Option(
             "--partition",
-            help="Subscriptions whose polygons shall tile an area: show gaps, overlaps and "
+            help="Subscriptions whose polygons should tile an area: show gaps, overlaps and "
             "T-junctions, and exit with 1 if there are any; - is stdin.",
         ),
     ] = None,
     plot: Plot = None,
 ) -> None:
-    """Show the alternatives that a filter comes to, what covers it, and how often it would match.
+    """Show the alternatives of a filter, the subscriptions that cover it, and how often it would
+    match.
 
-    A subscription covers the filter if it gets whatever the filter wants. A filter that can't be
-    read is shown with the place of the mistake.
+    A subscription covers the filter if it matches every event that the filter matches. A filter
+    with a syntax error is shown with its position.
 
     \b
     Examples:
@@ -127,13 +128,13 @@ def _check_partition(path: Path, space: Path, options: BothOptions, plot: Path |
 
 
 def _some(texts: list[Any]) -> list[Any]:
-    """Return the first of many, and how many more there are."""
+    """Return the first few of many items, and the number of the others."""
     more = len(texts) - _SHOWN
     return [*texts[:_SHOWN], f"... and {more:,} more"] if more > 0 else texts
 
 
 def _coverers(boxes: Boxes, wanted: Filter) -> list[Any]:
-    """Return the subscriptions that have a box around each of the filter's, in order of arrival."""
+    """Return the subscriptions that cover the filter box by box, in order of arrival."""
     import numpy as np
 
     rows = np.arange(boxes.rows)
@@ -145,7 +146,7 @@ def _coverers(boxes: Boxes, wanted: Filter) -> list[Any]:
 
 
 def _matched(run: Run, path: Path, wanted: Filter) -> dict[str, Any]:
-    """Count the events that a filter holds, and for each attribute those that it lets through."""
+    """Count the events that match a filter, and those that match each attribute's condition."""
     import numpy as np
 
     lo, hi = wanted.arrays()

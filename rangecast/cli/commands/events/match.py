@@ -38,8 +38,8 @@ def match(
     """Write every pair of an event and a subscription that matches it: event, subscription.
 
     With --track, write when objects enter and leave subscriptions: event, subscription, transition,
-    key, at, since, reason, number, id. An exit names the event that was outside; what time causes
-    names none.
+    key, at, since, reason, number, id. An exit names the event that was outside; a transition
+    caused by time names no event.
 
     \b
     Examples:

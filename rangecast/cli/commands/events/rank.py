@@ -38,7 +38,8 @@ def rank(
     relaxed: Annotated[
         bool,
         typer.Option(
-            "--relaxed", help="One attribute is enough; rank by the sum of the weights that hold."
+            "--relaxed",
+            help="One matching attribute is enough; rank by the sum of matching weights.",
         ),
     ] = False,
     combine: CombineOption = "sum",

@@ -1,4 +1,4 @@
-"""`rangecast report`: a page about a result of matching, from any source."""
+"""`rangecast report`: an HTML page about a result of matching."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def report(
     version: Version = None,
     map_of: Annotated[
         str | None,
-        typer.Option("--map", help="Two attributes to draw a map of, such as price,risk."),
+        typer.Option("--map", help="Two attributes for the axes of a map, such as price,risk."),
     ] = None,
 ) -> None:
-    """Write a page: matches by subscription, events without a match, hot regions.
+    """Write an HTML page: matches by subscription, events without a match, hot regions.
 
-    One file that needs nothing beside it. `rangecast verify` says whether the result is right.
+    The page is one self-contained file. To verify that the result is right, use `rangecast verify`.
 
     \b
     Examples:
@@ -95,14 +95,14 @@ def report(
 
 
 def _of_version(path: Path, version: int | None) -> str:
-    """Say which version was taken, if there are several."""
+    """Return which version was used, in words, if there are several."""
     from rangecast.store.versions import Versions, has_versions
 
     return f", version {version or Versions(path).latest()}" if has_versions(path) else ""
 
 
 def _two(space: Space, names: str | None) -> tuple[str, str] | None:
-    """Return the attributes of a map; reject what isn't two that can be ordered by size."""
+    """Return the two attributes of a map; reject anything but two ordered attributes."""
     from rangecast.errors import UsageError, did_you_mean
     from rangecast.model.attributes.base import Integer, Number
 

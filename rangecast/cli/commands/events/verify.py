@@ -44,8 +44,8 @@ def verify(
         typer.Option(
             "--version",
             min=1,
-            help="Which version of a folder of versions answered all events; by default those that "
-            "the result names, else the newest.",
+            help="Version, of a folder of versions, that answered all events (default: those that "
+            "the result names, else the newest).",
         ),
     ] = None,
     index: MatchIndexOption = "auto",
@@ -53,9 +53,9 @@ def verify(
         int, typer.Option("--show", min=0, help="Number of differing events to show.")
     ] = 5,
 ) -> None:
-    """Verify that a result is right: all matches of all events, none else, none twice.
+    """Verify a result: it has all matches of all events, no others, and none twice.
 
-    The exit code is 1 if it is not; the first differences are shown.
+    If it is wrong, the exit code is 1, and the first differences are shown.
 
     If the subscriptions are a folder of versions, each event is verified with the version that
     answered it: the folder of a stream's result names it for each batch, other results in a column
@@ -96,7 +96,7 @@ def verified(
     index: str = "auto",
     show: int = 5,
 ) -> Verdict:
-    """Compare a result in files with the answer to events and subscriptions in files."""
+    """Compare a result file with the local engine's answer to event and subscription files."""
     from itertools import count
 
     from rangecast.match.verification.verify import verify as compare
@@ -114,7 +114,7 @@ def verified(
 def _judges(
     run: Run, path: Path, space: Space, result: Path, version: int | None
 ) -> tuple[dict[int, tuple[Boxes, Space]], Iterator[pa.RecordBatch]]:
-    """Return the sets that a result is verified with, by version, and its rows."""
+    """Return the subscription sets to verify a result with, by version, and the result's rows."""
     from itertools import chain, islice
 
     from rangecast.cli.shared.subscription_sets import check_version, one_set, versions_of
@@ -137,7 +137,7 @@ def _judges(
 
 
 def _all_of(rows: Iterator[pa.RecordBatch], version: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a result; reject those that another version answered."""
+    """Yield the rows of a result; reject rows of other versions."""
     from rangecast.errors import UsageError
 
     for batch in rows:
@@ -152,7 +152,7 @@ def _all_of(rows: Iterator[pa.RecordBatch], version: int) -> Iterator[pa.RecordB
 
 
 def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a result; those of a stream with the version that answered its batch."""
+    """Yield the rows of a result; rows of a stream come with the version of their batch."""
     import numpy as np
     import pyarrow as pa
 
@@ -169,7 +169,7 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _counted(count: int, many: str) -> str:
-    """Return how many differences of a kind there are: 2 pairs missing, 1 pair missing."""
+    """Return a number of differences in words: 2 pairs missing, 1 pair missing."""
     noun, _, rest = many.partition(" ")
     if count == 1:
         noun, rest = noun.removesuffix("s"), rest.replace("that don't", "that doesn't")
@@ -177,7 +177,7 @@ def _counted(count: int, many: str) -> str:
 
 
 def in_words(verdict: Verdict, result: str) -> str:
-    """Return what was found, for a person."""
+    """Return the outcome of a verification in words."""
     from rangecast.cli.shared.output import counted
 
     if verdict.holds:

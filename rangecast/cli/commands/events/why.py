@@ -1,4 +1,4 @@
-"""`rangecast why`: does this subscription hold this event, and if not, what is in the way?"""
+"""`rangecast why`: why does a subscription match an event, or which conditions fail?"""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def why(
     is_row: IsRow = False,
     relaxed: Annotated[
         bool,
-        typer.Option("--relaxed", help="Explain its rank by the weights that hold."),
+        typer.Option("--relaxed", help="Explain the rank by the weights of matching attributes."),
     ] = False,
     combine: CombineOption = "sum",
 ) -> None:
-    """Show, attribute by attribute, what a subscription wants and an event has, and its rank.
+    """Show each attribute of an event beside the condition of a subscription, and its rank.
 
-    Of several alternatives, the one that holds or comes nearest is shown, and what fails in the
-    others.
+    If the filter has several alternatives, the one that matches or comes nearest is shown in full,
+    and the failing conditions of the others.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def why(
 
 
 def _show(explanation: Explanation) -> None:
-    """Show the alternative that holds or lacks least as a table, the others in a line each."""
+    """Show the matching or nearest alternative as a table, and one line for each other one."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -99,7 +99,7 @@ def _show(explanation: Explanation) -> None:
 
 
 _ALTERNATIVES = 5
-"""Other alternatives that are shown, one per line."""
+"""Maximum number of other alternatives shown, one per line."""
 
 
 def _row_of(ids: pa.Array, wanted: str) -> int:

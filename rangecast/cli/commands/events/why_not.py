@@ -1,4 +1,4 @@
-"""`rangecast why-not`: which subscriptions does an event nearly match, and what is in the way?"""
+"""`rangecast why-not`: which subscriptions does an event nearly match, and what fails?"""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def why_not(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     options: BothOptions,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many subscriptions to show.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of subscriptions to show.")] = 5,
     events: FileOfOneEvent = None,
     is_row: IsRow = False,
 ) -> None:
-    """Show the subscriptions that come nearest to an event without matching it, and what fails.
+    """Show the subscriptions that nearly match an event, and the conditions that fail.
 
     Those with the fewest failing attributes come first.
 

@@ -1,4 +1,4 @@
-"""`rangecast precompile`: compile kernels ahead, so that the first answer needn't wait for them."""
+"""`rangecast precompile`: compile kernels ahead, so that the first answer doesn't wait for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rangecast.workloads.base import Workload
 
 _SUBSCRIPTIONS, _EVENTS = 3_000, 600
-"""Enough for every structure to be built and for the ways of single events and of batches."""
+"""Enough data for every structure, for single events and for batches."""
 
 
 class Verb(StrEnum):
-    """Whose kernels there are."""
+    """Verbs that have kernels."""
 
     MATCH = "match"
     RANK = "rank"
@@ -31,17 +31,19 @@ class Verb(StrEnum):
 
 def precompile(
     verbs: Annotated[
-        list[Verb] | None, typer.Argument(metavar="[VERB]...", help="Whose kernels; default: all.")
+        list[Verb] | None,
+        typer.Argument(metavar="[VERB]...", help="Verbs to compile for (default: all)."),
     ] = None,
     processes: Annotated[
-        int, typer.Option(min=0, help="Processes that compile; 0 = one per core.")
+        int, typer.Option(min=0, help="Number of processes; 0: one per core.")
     ] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Compile the kernels of some verbs and keep them on disk.
+    """Compile the kernels of some verbs and cache them on disk.
 
-    Else the first call of each command compiles what it needs. Run it when you build an image or
-    set up a host. The kernels are kept in the user's cache folder (XDG_CACHE_HOME, or ~/.cache).
+    Without it, the first call of each command compiles the kernels that it needs. Run it when you
+    build an image or set up a host. The kernels are kept in the user's cache folder
+    (XDG_CACHE_HOME, or ~/.cache).
 
     \b
     Examples:
@@ -85,7 +87,7 @@ def precompile(
 
 
 def compile_for(verb: Verb) -> float:
-    """Use a verb on a small example; return the seconds that went into compiling."""
+    """Run a verb on a small example; return the seconds spent compiling."""
     import fcntl
 
     from rangecast.kernels.jit import cache_folder, noticing
@@ -101,7 +103,7 @@ def compile_for(verb: Verb) -> float:
 
 
 def _match(made: Workload) -> None:
-    """Every structure that `auto` takes, untouched and edited, batches and single events."""
+    """Run every structure that `auto` chooses, fresh and edited, on batches and single events."""
     from rangecast.engine import Engine
     from rangecast.match.answerer import MatchAnswerer
     from rangecast.model.answers.answerer import warm as answer
@@ -159,7 +161,7 @@ def _merge(made: Workload) -> None:
 
 
 def _notify(_made: Workload) -> None:
-    """Boards over a line by both algorithms, over a space, and with one-sided interests."""
+    """Run boards over a line with both algorithms, over a space, and with upper-bound interests."""
     import numpy as np
 
     from rangecast.model.attributes.base import Number
@@ -184,7 +186,7 @@ def _notify(_made: Workload) -> None:
 
 
 def _change(board: Board, position: float | dict[str, float], columns: dict[str, float]) -> None:
-    """Make every kind of change; the columns are those of the place."""
+    """Apply every kind of change to a board."""
     board.set_value(5, 0.5)
     board.add(200, position, 0.25)
     board.move(6, position)
@@ -198,7 +200,7 @@ def _change(board: Board, position: float | dict[str, float], columns: dict[str,
 
 
 def _track(_made: Workload) -> None:
-    """Events one by one and in batches, with every rule, edits, timers and paths."""
+    """Track events one by one and in batches, with every rule, edits, timers and paths."""
     from rangecast.engine import Engine
     from rangecast.model.attributes.base import Number
     from rangecast.model.attributes.places import Location, Point

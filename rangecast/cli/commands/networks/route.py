@@ -1,4 +1,4 @@
-"""`rangecast route`: networks of brokers that advertise interest to one another."""
+"""`rangecast route`: networks of brokers that advertise interest to each other."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from rangecast.overlay.networks.scenario import Given
 
 app = App(
-    help="Networks of brokers: what they deliver, what a strategy saves, and what breaks them."
+    help="Networks of brokers: their deliveries, the savings of strategies, and fault injection."
 )
 app.command("zones", short_help="Compare the cost of messages in a network of zones.")(zones)
 
 
 Strategy = Literal["none", "covering", "subsumption", "merging", "both"]
-"""Those of `overlay.strategies.STRATEGIES`."""
+"""Keys of `overlay.strategies.STRATEGIES`."""
 
 
 Shape = Literal["random", "chain", "star", "balanced"]
-"""Those of `overlay.tree.SHAPES`."""
+"""Keys of `overlay.tree.SHAPES`."""
 
 
 @app.command("run", short_help="Send subscriptions and events through a network.")
@@ -45,40 +45,43 @@ def run_(
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option("--workload", help="Generate both files' data: market, ... (see generate)."),
+        typer.Option(
+            "--workload", help="Generate events and subscriptions: market, ... (see generate)."
+        ),
     ] = None,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 11,
     shape: Annotated[Shape, typer.Option("--tree", help="The shape of the tree.")] = "random",
     strategy: Annotated[
         Strategy,
-        typer.Option("--strategy", help="Strategy of advertising; see above."),
+        typer.Option("--strategy", help="What brokers advertise; see above."),
     ] = "covering",
     max_ranges: Annotated[
         int, typer.Option("--max-ranges", min=1, help="Maximum ranges advertised to a neighbour.")
     ] = 1000,
     batch_size: Annotated[
         int,
-        typer.Option("--batch-size", min=1, help="Subscriptions that arrive together."),
+        typer.Option("--batch-size", min=1, help="Number of subscriptions that arrive together."),
     ] = 100,
     commands: Annotated[
         Path | None,
         typer.Option(
             "--commands",
-            help="Edits among the events: before (row of an event, from 0), command, id, filter.",
+            help="Edits between events: before (row of an event, from 0), command, id, filter.",
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", help="Draws the tree, and the broker of every client.")
+        int, typer.Option("--seed", help="Seed of the tree and of the broker of every client.")
     ] = 0,
     output: Output = "-",
     plot: Plot = None,
 ) -> None:
-    """Write every delivery of a network: event, subscription. The same rows as `match` writes.
+    """Write every delivery of a network: event, subscription. The rows equal those of `match`.
 
-    Brokers form a tree; each subscription and each event is at a random one. Brokers advertise to
-    neighbours which events to send on: with --strategy none all subscriptions; covering: those that
-    no other one covers; subsumption: those that don't lie inside others together; merging: ranges
-    on a curve, at most --max-ranges of them; both: covering while that leaves few, then ranges. The
+    Brokers form a tree; each subscription and each event enters at a random broker. Brokers
+    advertise to their neighbours which events they need: with --strategy none, all subscriptions;
+    covering: those that no other subscription covers; subsumption: those that the union of the
+    others doesn't cover; merging: at most --max-ranges ranges on a curve; both: covering while few
+    are left, then ranges. The
     deliveries are always the same; the summary shows the cost.
 
     --plot draws the tree: lines as thick as their traffic.
@@ -161,7 +164,7 @@ def _sentence(network: Network, strategy: str) -> str:
 
 
 def _read(run: Run, events: Path, subscriptions: Path, space: Path) -> Given:
-    """Read the files that are run."""
+    """Read the input files."""
     import numpy as np
     import pyarrow as pa
 
@@ -194,7 +197,7 @@ def _generated(name: str, seed: int) -> Given:
     return Given(made.space, boxes, made.points, ids)
 
 
-@app.command("simulate", short_help="Hunt for faults: seeds of a network that breaks.")
+@app.command("simulate", short_help="Inject faults into simulated networks; verify deliveries.")
 def simulate_(
     on: EngineOptions,
     options: Said,
@@ -203,18 +206,17 @@ def simulate_(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Run this seed alone, instead of many.")
     ] = None,
-    trace: Annotated[
-        bool, typer.Option("--trace", help="With --seed: write everything that happens.")
-    ] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="With --seed: print every step.")] = False,
     processes: Annotated[
-        int, typer.Option("--processes", min=0, help="Processes; 0 = one per core.")
+        int, typer.Option("--processes", min=0, help="Number of processes; 0: one per core.")
     ] = 0,
 ) -> None:
-    """Simulate small networks whose links, disks and brokers fail; verify their deliveries.
+    """Simulate small networks with failing links, disks and brokers; verify their deliveries.
 
-    Each seed draws a tree, a strategy, settings, clients and faults. First faults happen all the
-    time, then everything heals. An oracle knows what must and what may be delivered. If a seed
-    breaks a promise, the command that replays it is printed, and the exit code is 1.
+    Each seed draws a tree, a strategy, settings, clients and faults. Faults happen throughout the
+    first phase, then everything heals. An oracle computes which deliveries are required and which
+    are allowed. If a seed violates this, the command that replays it is printed, and the exit code
+    is 1.
 
     \b
     Examples:

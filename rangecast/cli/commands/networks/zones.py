@@ -1,4 +1,4 @@
-"""`rangecast route zones`: the cost of messages in a network of brokers with a zone each."""
+"""`rangecast route zones`: the cost of messages in a network of brokers with one zone each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK = 2_000
 
 
 Zones = Literal["random", "load"]
-"""Choice of the zone for a broker that joins."""
+"""Rule for choosing the zone of a broker that joins."""
 
 
 def zones(
@@ -46,7 +46,7 @@ def zones(
         typer.Option(
             "--zones",
             help="random: each broker halves the zone of a random point (CAN); load: it takes half "
-            "the interests of the broker that has most (Meghdoot).",
+            "the interests of the most loaded broker (Meghdoot).",
         ),
     ] = "random",
     underlay_nodes: Annotated[
@@ -63,10 +63,11 @@ def zones(
     plot: Plot = None,
     output: Output = "-",
 ) -> None:
-    """Compare ways to keep top-k lists up to date over a network of brokers.
+    """Compare approaches to keeping top-k lists up to date over a network of brokers.
 
-    The space of interests is cut into zones, one broker each, which are random nodes of a generated
-    internet. Updates are sent by Paint-Dense, Paint-Sparse, Paint-Sparse(1), Unicast (a message per
+    The space of interests is split into zones with one broker each; brokers are random nodes of a
+    generated internet. Updates are sent by Paint-Dense, Paint-Sparse, Paint-Sparse(1), Unicast (a
+    message per
     affected interest, over one overlay link, or by zones) and CN-Relax (to all interests that hold
     the object).
 
@@ -186,10 +187,14 @@ class _Comparison:
         self._net, self._changes = net, changes
         self._found: dict[str, Traffic] = {}
         self.farthest: tuple[int, Any] | None = None
-        """A message of Paint-Sparse that reaches most zones: how many, and its tile as a box."""
+        """The Paint-Sparse message that reaches the most zones: their number, and its tile as a
+        box.
+        """
 
     def paint(self, name: str, board: Any, advance: Any, *, with_letters: bool = False) -> None:
-        """Send all updates as a board paints them, and perhaps letters to affected interests."""
+        """Send all updates as a board paints them, optionally also by unicast to affected
+        interests.
+        """
         import numpy as np
 
         from rangecast.overlay.zones.traffic import Traffic
@@ -222,7 +227,7 @@ class _Comparison:
             self.farthest = int(zones[zone]), (lo[zone].tolist(), hi[zone].tolist())
 
     def relax(self, xs: list[float]) -> None:
-        """Send all updates to all interests that hold the object."""
+        """Send all updates to all interests that contain the object."""
         import numpy as np
 
         self._found["CN-Relax"] = self._net.relaxed(np.array(xs))[0]
@@ -256,7 +261,7 @@ def _check(path: Path, changes: list[Change]) -> None:
 
 
 def _place(lo: Any, hi: Any, xs: Any) -> tuple[Any, Box]:
-    """Return interests as points, and where they and the objects lie."""
+    """Return interests as points, and the bounds of interests and objects."""
     import numpy as np
 
     from rangecast.model.attributes.numbers import MAX
@@ -287,7 +292,7 @@ def _draw(
 
 
 def _lines(rows: dict[str, _Cost]) -> str:
-    """Return the table as lines that fit into a terminal."""
+    """Return the table as lines that fit a terminal."""
     from rangecast.report.markdown import cell
 
     lines = [["approach", *(name.replace("_", " ") for name in _Cost._fields)]]

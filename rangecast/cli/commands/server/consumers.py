@@ -1,4 +1,4 @@
-"""`rangecast consumers`: the consumers of a server."""
+"""`rangecast consumers`: list, show and delete the consumers of a server."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ _HEADER = ["NAME", "OF", "LAG", "LISTENERS", "DELIVERY", "STATE"]
 def consumers(
     at: Connection,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these (default: all).")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Names of consumers (default: all)."),
     ] = None,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete these, with their subscriptions.")
+        bool, typer.Option("--delete", help="Delete these consumers and their subscriptions.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the consumers of a server: what each is of, its lag, and how messages reach it.
+    """List the consumers of a server: their space or board, their lag, and their delivery.
 
-    LAG counts the edits and events of the log after what it has acknowledged. With one NAME, all
-    that the server says of it is shown.
+    LAG counts the edits and events in the log after the acknowledged position. With one NAME, all
+    details of that consumer are shown.
 
     \b
     Examples:

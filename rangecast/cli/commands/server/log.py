@@ -1,4 +1,4 @@
-"""`rangecast log`: a server's log, looked at without the server."""
+"""`rangecast log`: inspect a server's log without the server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 
 from rangecast.cli.shared.option_groups import App
 
-app = App()
+app = App(help="Inspect, verify and repair a server's log, without the server.")
 Data = Annotated[Path, typer.Argument(help="The server's data folder.", metavar="{data}")]
 
 
 @app.command()
 def check(data: Data) -> None:
-    """Read all of a log and say whether it is whole, by the checksum of every unit.
+    """Verify the checksum of every unit of a log, and report whether the log is intact.
 
     \b
     Examples:
@@ -29,12 +29,12 @@ def check(data: Data) -> None:
 @app.command()
 def dump(
     data: Data,
-    after: Annotated[int, typer.Option("--after", min=0, help="Begin after this seq.")] = 0,
+    after: Annotated[int, typer.Option("--after", min=0, help="Start after this seq.")] = 0,
     with_secrets: Annotated[
-        bool, typer.Option("--with-secrets", help="Show the secrets that webhooks are signed with.")
+        bool, typer.Option("--with-secrets", help="Include the signing secrets of webhooks.")
     ] = False,
 ) -> None:
-    """Print a log as JSON lines: each event, edit and update of a board, with its seq and its time.
+    """Print a log as JSON lines: each event, edit and board update, with its seq and time.
 
     \b
     Examples:
@@ -49,15 +49,15 @@ def dump(
 @app.command()
 def export(
     data: Data,
-    space: Annotated[str, typer.Option("--space", help="The space whose events are wanted.")],
+    space: Annotated[str, typer.Option("--space", help="The space to export.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="A folder: events, edits and the space.")
     ],
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose space it is.")] = "default",
+    tenant: Annotated[str, typer.Option("--tenant", help="The tenant of the space.")] = "default",
 ) -> None:
-    """Write the events of a space, its subscriptions at the end and the space itself as files.
+    """Write the events, the final subscriptions and the definition of a space as files.
 
-    The events' ids are their seqs. `rangecast match` and Spark read what is written.
+    The ids of the events are their seqs. `rangecast match` and Spark can read the files.
 
     \b
     Examples:
@@ -72,12 +72,12 @@ def export(
 def repair(
     data: Data,
     force: Annotated[
-        bool, typer.Option("--force", help="Really cut off what comes after the damage.")
+        bool, typer.Option("--force", help="Confirm that everything after the damage is cut off.")
     ] = False,
 ) -> None:
-    """Cut a damaged log where it is still whole. What comes after is moved aside, not deleted.
+    """Truncate a damaged log after its last intact unit. The rest is moved aside, not deleted.
 
-    The log gets another epoch: consumers learn that something may be lost.
+    The log gets a new epoch, so consumers notice that events may be lost.
 
     \b
     Examples:
@@ -93,14 +93,16 @@ def verify(
     data: Data,
     delivered: Annotated[
         Path,
-        typer.Argument(help="What came: JSON lines with position and subscriptions, or lists."),
+        typer.Argument(
+            help="Received messages: JSON lines with position and subscriptions, or lists."
+        ),
     ],
-    consumer: Annotated[str, typer.Option("--consumer", help="The consumer that got it.")],
+    consumer: Annotated[str, typer.Option("--consumer", help="The consumer that received them.")],
     tenant: Annotated[str, typer.Option("--tenant", help="Its tenant.")] = "default",
 ) -> None:
-    """Verify that a consumer got every message that the log says it had to get, and no other.
+    """Verify that a consumer got every message that it should have got by the log, and no other.
 
-    The exit code is 1 if it did not; the first differences are shown.
+    If it did not, the exit code is 1, and the first differences are shown.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`rangecast publish`, `status` and `token`: a server from the shell."""
+"""`rangecast publish`, `status` and `token`: call a server from the shell."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ def publish(
         int, typer.Option("--batch", min=1, max=10_000, help="Events per request.")
     ] = 1_000,
     ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Keep values that are no attribute.")
+        bool,
+        typer.Option(
+            "--ignore-unknown", help="Accept fields that are not attributes, and keep them."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish events of a file to a server; each request is durable when it is answered.
+    """Publish the events of a file to a server; each request is durable once it is answered.
 
-    Rejected events are printed with the reason, and the others are published; the exit code is 2.
-    A request whose answer is lost is repeated, and applied once.
+    Rejected events are printed with the reason, the others are published, and the exit code is 2. A
+    request whose answer is lost is retried, and applied only once.
 
     \b
     Examples:
@@ -73,7 +76,7 @@ def status(
 ) -> None:
     """Show the status of a server: readiness, contents, positions of its log.
 
-    The exit code is 1 if the server answers and isn't ready for events.
+    The exit code is 1 if the server answers but isn't ready for events.
 
     \b
     Examples:
@@ -95,7 +98,7 @@ def status(
 
 
 def _flat(found: object, name: str = "") -> list[tuple[str, str]]:
-    """Return the values of an answer, and of what is in it, in words."""
+    """Return the values of a nested answer as text, by their path."""
     if isinstance(found, dict):
         return [
             line
@@ -114,13 +117,13 @@ def token(
     at: Connection,
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", help="read, subscribe, publish or admin; can be repeated."),
+        typer.Option("--scope", help="read, subscribe, publish, link or admin; repeatable."),
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose it is.")] = "default",
+    tenant: Annotated[str, typer.Option("--tenant", help="The tenant of the token.")] = "default",
 ) -> None:
-    """Make a token for a server and print it; it can't be shown again.
+    """Create a token for a server and print it; it can't be shown again.
 
-    From the first one on, every request needs a token. The first needs --scope admin.
+    Once a token exists, every request needs one. The first token must have --scope admin.
 
     \b
     Examples:

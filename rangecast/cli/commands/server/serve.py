@@ -10,27 +10,27 @@ import typer
 from typer.core import TyperCommand
 
 OnFailedRecord = Literal["retry", "skip"]
-"""Treatment of a source's message that fails repeatedly."""
+"""Handling of a source's message that fails repeatedly."""
 
 
 Durability = Literal["fsync", "interval", "none"]
-"""Those of `server.sqlite_log.DURABILITIES`."""
+"""Keys of `server.log.sqlite.DURABILITIES`."""
 
 
 Demo = Literal["market", "fleet"]
-"""Examples that a server publishes to itself."""
+"""Examples that a server can publish to itself."""
 
 
 class ServeCommand(TyperCommand):
-    """The command, whose --demo may go without a name."""
+    """The command `serve`, whose option --demo may be given without a name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the arguments."""
+        """Parse the arguments."""
         return super().parse_args(ctx, with_name(args))
 
 
 def with_name(arguments: list[str]) -> list[str]:
-    """Return arguments whose --demo has a name."""
+    """Return the arguments with a name added to --demo."""
     if "--demo" not in arguments:
         return arguments
     after = arguments.index("--demo") + 1
@@ -44,7 +44,8 @@ LogFormat = Literal["text", "json"]
 
 
 LogFormatOption = Annotated[
-    LogFormat, typer.Option("--log-format", help="Lines on stderr: text, or JSON objects.")
+    LogFormat,
+    typer.Option("--log-format", help="Format of log lines on stderr: text, or JSON objects."),
 ]
 
 
@@ -55,25 +56,27 @@ LogLevel = Literal["warning", "info"]
 def serve(
     space: Annotated[
         list[Path] | None,
-        typer.Option("--space", help="A space: a TOML file; its name is the file's stem."),
+        typer.Option("--space", help="A space: a TOML file, whose stem is the name of the space."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="The folder of the log and its snapshots.")
+        Path | None, typer.Option("--data", help="The folder for the log and snapshots.")
     ] = None,
     log: Annotated[
         str | None,
-        typer.Option("--log", help="A log on Kafka: kafka://HOST:PORT/PREFIX; not in --data."),
+        typer.Option(
+            "--log", help="Keep the log on Kafka instead of in --data: kafka://HOST:PORT/PREFIX."
+        ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0: any free port.")
     ] = 8080,
     demo: Annotated[
         Demo | None,
         typer.Option(
             "--demo",
-            help="An example: searches and quotes that come in (market, also if no name is given), "
-            "or geofences and vehicles that move (fleet).",
+            help="Run an example: saved searches and a stream of quotes (market, the default), "
+            "or geofences and moving vehicles (fleet).",
         ),
     ] = None,
     durability: Annotated[
@@ -85,31 +88,36 @@ def serve(
         ),
     ] = "fsync",
     retention_days: Annotated[
-        float, typer.Option("--retention-days", min=0, help="Days that the log is kept.")
+        float,
+        typer.Option(
+            "--retention-days", min=0, help="Delete events of the log after this many days."
+        ),
     ] = 7.0,
     retention_gb: Annotated[
-        float, typer.Option("--retention-gb", min=0, help="Size up to which the log is kept.")
+        float, typer.Option("--retention-gb", min=0, help="Maximum size of the log in GB.")
     ] = 10.0,
     certificate: Annotated[
-        Path | None, typer.Option("--tls-cert", help="TLS: a PEM file with the certificates.")
+        Path | None, typer.Option("--tls-cert", help="TLS: a PEM file with the certificate chain.")
     ] = None,
     key: Annotated[
         Path | None, typer.Option("--tls-key", help="TLS: a PEM file with the private key.")
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Listen elsewhere than on loopback without TLS or tokens."),
+        typer.Option(
+            "--insecure", help="Allow other addresses than loopback without TLS or tokens."
+        ),
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
             "--allowed-host",
-            help="A name that clients without tokens may call it by, beside loopback.",
+            help="Host name that clients without tokens may use, besides loopback.",
         ),
     ] = None,
     follow: Annotated[
         str | None,
-        typer.Option("--follow", help="Copy the log of this server, and write nothing else."),
+        typer.Option("--follow", help="Run as a read-only replica of this server."),
     ] = None,
     token: Annotated[
         str | None,
@@ -118,18 +126,18 @@ def serve(
     broker: Annotated[
         str | None,
         typer.Option(
-            "--server-name", help="The name of this server among those that it is linked to."
+            "--server-name", help="The name of this server in the network of linked servers."
         ),
     ] = None,
     link: Annotated[
         list[str] | None,
-        typer.Option("--link", help="A server to connect to: wss://HOST:PORT/v1/link."),
+        typer.Option("--link", help="A server to link to: wss://HOST:PORT/v1/link."),
     ] = None,
     allow_private_webhooks: Annotated[
         bool,
         typer.Option(
             "--allow-private-webhooks",
-            help="Webhooks may call addresses of private networks, if they say so.",
+            help="Allow webhooks to private networks, for deliveries that request it.",
         ),
     ] = False,
     nats: Annotated[
@@ -138,20 +146,26 @@ def serve(
     ] = None,
     nats_source: Annotated[
         list[str] | None,
-        typer.Option("--nats-source", help="SUBJECT:SPACE: its messages are events of the space."),
+        typer.Option(
+            "--nats-source",
+            help="SUBJECT:SPACE: publish the messages of a subject as events of a space.",
+        ),
     ] = None,
     kafka: Annotated[
         str | None, typer.Option("--kafka", help="Kafka, for sources and deliveries: HOST:PORT,...")
     ] = None,
     kafka_source: Annotated[
         list[str] | None,
-        typer.Option("--kafka-source", help="TOPIC:SPACE: its messages are events of the space."),
+        typer.Option(
+            "--kafka-source",
+            help="TOPIC:SPACE: publish the messages of a topic as events of a space.",
+        ),
     ] = None,
     on_failed_record: Annotated[
         OnFailedRecord,
         typer.Option(
             "--on-failed-record",
-            help="A message of a source that causes an internal error each time: retry, or skip.",
+            help="What to do with a source's message that keeps causing an internal error.",
         ),
     ] = "retry",
     shutdown_seconds: Annotated[
@@ -159,42 +173,47 @@ def serve(
         typer.Option(
             "--shutdown-seconds",
             min=0,
-            help="Seconds that connections have to end when the server stops; then they are cut.",
+            help="Seconds that open connections have to finish when the server stops.",
         ),
     ] = 10.0,
     header_seconds: Annotated[
         float,
         typer.Option(
-            "--header-seconds", min=0.1, help="Seconds for the head of a request to come."
+            "--header-seconds", min=0.1, help="Maximum seconds to receive the headers of a request."
         ),
     ] = 10.0,
     max_connections: Annotated[
         int,
-        typer.Option("--max-connections", min=1, help="Connections open at once; more get 503."),
+        typer.Option(
+            "--max-connections",
+            min=1,
+            help="Maximum number of open connections; further ones get 503.",
+        ),
     ] = 10_000,
     map_tiles: Annotated[
         str | None,
         typer.Option(
             "--map-tiles",
-            help="Tiles under the page's map: https://HOST/{z}/{x}/{y}.png; none by default.",
+            help="Map tiles for the web page: https://HOST/{z}/{x}/{y}.png; none by default.",
         ),
     ] = None,
     log_format: LogFormatOption = "text",
     log_level: Annotated[
         LogLevel,
-        typer.Option("--log-level", help="What is said there: warnings, or also each request."),
+        typer.Option("--log-level", help="What to log on stderr: warnings, or also each request."),
     ] = "warning",
 ) -> None:
     """Serve subscriptions and events over HTTP and WebSocket, durably.
 
-    Without --data or --log everything is in memory, and gone when the server stops.
+    Without --data or --log everything is in memory, and lost when the server stops.
 
     \b
     Examples:
       rangecast serve --space market.toml --data data --port 8080
       rangecast serve --demo
       rangecast serve --demo fleet
-      rangecast serve --space market.toml --data east --server-name east --link ws://127.0.0.1:8080/v1/link
+      rangecast serve --space market.toml --data east --server-name east --link
+      ws://127.0.0.1:8080/v1/link
     """
     from rangecast.errors import UsageError
     from rangecast.server import need_server

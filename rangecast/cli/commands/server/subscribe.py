@@ -1,4 +1,4 @@
-"""`rangecast subscribe` and `unsubscribe`: subscriptions of a server."""
+"""`rangecast subscribe` and `unsubscribe`: manage the subscriptions of a server."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WAIT = 1.0
-"""Seconds that a request for messages waits; also how long Ctrl-C may take."""
+"""Seconds that a request waits for messages; also the longest delay of Ctrl-C."""
 
 
 def subscribe(
     at: Connection,
     filter: Annotated[  # noqa: A002
-        str | None, typer.Argument(help="What is wanted: price < 20 and ...")
+        str | None, typer.Argument(help="The filter: price < 20 and ...")
     ] = None,
     file: Annotated[
         Path | None,
@@ -34,33 +34,49 @@ def subscribe(
     ] = None,
     space: SpaceName = None,
     name: Annotated[
-        str | None, typer.Option("--id", help="Save it under this id (default: a new one).")
+        str | None, typer.Option("--id", help="Id of the subscription (default: a generated one).")
     ] = None,
     consumer: Annotated[
-        str | None, typer.Option("--consumer", help="Gets the matches (created if it is new).")
+        str | None,
+        typer.Option("--consumer", help="Consumer of the matches (created if it doesn't exist)."),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Print events that match, as JSON, until Ctrl-C.")
     ] = False,
     rejected: Annotated[
         Path | None,
-        typer.Option("--rejected", help="With --file: write rejected rows here and go on."),
+        typer.Option(
+            "--rejected", help="With --file: write rejected rows to this file and save the others."
+        ),
     ] = None,
     track: Annotated[
-        bool, typer.Option("--track", help="Get transitions of objects, not every match.")
+        bool, typer.Option("--track", help="Receive transitions of objects instead of matches.")
     ] = False,
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", help="With --track: only these: enter, exit, inside, dwell."),
+        typer.Option(
+            "--on", help="With --track: kinds of transitions: enter, exit, inside, dwell."
+        ),
     ] = None,
     dwell: Annotated[
-        str | None, typer.Option("--dwell", help="With --track: report a stay of '10 min'.")
+        str | None,
+        typer.Option(
+            "--dwell", help="With --track: report stays that last this long, such as '10 min'."
+        ),
     ] = None,
     confirm: Annotated[
-        str | None, typer.Option("--for", help="With --track: confirm both ends for '30 s'.")
+        str | None,
+        typer.Option(
+            "--for",
+            help="With --track: confirm enter and exit only after this time, such as '30 s'.",
+        ),
     ] = None,
     first: Annotated[
-        str | None, typer.Option("--first", help="With --track: enter, silent or inside.")
+        str | None,
+        typer.Option(
+            "--first",
+            help="With --track: for objects inside when first seen: enter, silent or inside.",
+        ),
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", help="With --track: a filter that ends a stay.")
@@ -86,13 +102,13 @@ def subscribe(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Subscribe at a server: one filter, or a file of them. With --follow, print matches.
+    """Save a subscription, or a file of them, on a server. With --follow, print matches.
 
     With --follow alone, the subscription ends with the command. With --id or --consumer it stays,
     and the next --follow continues where this one ended.
 
-    With --file, rows whose id exists replace that subscription. The first row that can't be used
-    ends the command, unless --rejected takes such rows.
+    With --file, a row whose id exists replaces that subscription. The first rejected row ends the
+    command, unless --rejected is given.
 
     \b
     Examples:
@@ -150,7 +166,7 @@ def _check(
     single: dict[str, Any],
     rejected: Path | None,
 ) -> None:
-    """Reject options that don't go together."""
+    """Reject options that exclude each other."""
     from rangecast.errors import UsageError
 
     if (filter is None) == (file is None):
@@ -199,7 +215,7 @@ def _save(
 
 
 def _watch(client: Client, filter: str, track: dict[str, Any] | None) -> None:  # noqa: A002
-    """Print events that match a filter; the server keeps nothing of it."""
+    """Print events that match a filter; the server stores nothing."""
     import json
 
     from rangecast.cli.signals import until_interrupted
@@ -277,9 +293,9 @@ def unsubscribe(
     space: SpaceName = None,
     as_json: AsJson = False,
 ) -> None:
-    """End subscriptions of a server.
+    """Remove subscriptions from a server.
 
-    Unknown ids are printed, and the others are removed; the exit code is then 2.
+    Unknown ids are printed, the others are removed, and the exit code is 2.
 
     \b
     Examples:

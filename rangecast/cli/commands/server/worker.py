@@ -1,4 +1,4 @@
-"""`rangecast worker`: processes that share the matching of a topic of Kafka."""
+"""`rangecast worker`: processes that share the matching of a Kafka topic."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import typer
 from rangecast.cli.commands.server.serve import LogFormatOption, LogLevel
 from rangecast.cli.shared.option_groups import App
 
-app = App()
+app = App(help="Processes that share the matching of a Kafka topic.")
 Log = Annotated[
     str, typer.Argument(help="The server's log: kafka://HOST:PORT/PREFIX.", metavar="{log}")
 ]
-SpaceName = Annotated[str, typer.Option("--space", help="The space that the events are of.")]
+SpaceName = Annotated[str, typer.Option("--space", help="The space of the events.")]
 EventsTopic = Annotated[str, typer.Option("--events", help="The topic of events.")]
 MatchesTopic = Annotated[str, typer.Option("--matches", help="The topic of matches.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose space it is.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the space.")]
 
 
 Begin = Literal["start", "now"]
-"""Where a group that is new begins."""
+"""Position where a new group begins."""
 
 
 @app.command()
@@ -35,26 +35,28 @@ def run(
     tenant: Tenant = "default",
     group: Annotated[
         str,
-        typer.Option("--group", help="The group that shares the work; else PREFIX-SPACE-MATCHES."),
+        typer.Option("--group", help="The consumer group (default: PREFIX-SPACE-MATCHES)."),
     ] = "",
     name: Annotated[
         str,
         typer.Option(
-            "--name", help="This worker's own name: restarted under it, it goes on at once."
+            "--name", help="Static name of this worker: after a restart it resumes at once."
         ),
     ] = "",
     begin: Annotated[
-        Begin, typer.Option("--from", help="Where a group that is new begins in the topic.")
+        Begin, typer.Option("--from", help="Where a new group begins in the topic.")
     ] = "start",
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="The server's data folder, or a copy, for its snapshots."),
+        typer.Option(
+            "--data", help="The server's data folder or a copy of it, to load snapshots from."
+        ),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="Stop after this many events.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="End where the topic ends now.")
+        bool, typer.Option("--until-end", help="Stop at the current end of the topic.")
     ] = False,
     metrics_port: Annotated[
         int | None,
@@ -62,7 +64,7 @@ def run(
             "--metrics-port",
             min=0,
             max=65535,
-            help="Answer /metrics, /healthz and /readyz on this port; 0 takes a free one.",
+            help="Serve /metrics, /healthz and /readyz on this port; 0: any free port.",
         ),
     ] = None,
     metrics_host: Annotated[
@@ -71,13 +73,14 @@ def run(
     log_format: LogFormatOption = "text",
     log_level: Annotated[
         LogLevel,
-        typer.Option("--log-level", help="What is said there: warnings, or also each batch."),
+        typer.Option("--log-level", help="What to log on stderr: warnings, or also each batch."),
     ] = "warning",
 ) -> None:
-    """Match the events of a topic with the subscriptions of a server whose log is on Kafka.
+    """Match the events of a topic with the subscriptions of a server that logs to Kafka.
 
-    Start as many as the topic has partitions: they share them. Matches and offsets are written in
-    one transaction, so that readers of committed records get each of them once.
+    Start up to one worker per partition of the topic: they share the partitions. Matches and
+    offsets are written in one transaction, so that readers of committed records get each match
+    once.
 
     \b
     Examples:
@@ -139,10 +142,10 @@ def verify(
     matches: MatchesTopic,
     tenant: Tenant = "default",
 ) -> None:
-    """Verify that workers wrote every match, each once and no other, by the log of the server.
+    """Verify with the server's log that workers wrote every match exactly once, and no other.
 
-    Each event is verified with the subscriptions of the place in the log that its batch was matched
-    with. The exit code is 1 if something differs; the first differences are shown.
+    Each event is verified with the subscriptions at the log position that its batch was matched
+    with. If anything differs, the exit code is 1, and the first differences are shown.
 
     \b
     Examples:

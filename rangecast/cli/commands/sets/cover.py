@@ -30,7 +30,7 @@ def cover(
     uncovered: Annotated[
         Path | None,
         typer.Option(
-            "--uncovered", help="Write the subscriptions to keep, with all their columns."
+            "--uncovered", help="Write the uncovered subscriptions, with all their columns."
         ),
     ] = None,
     commands: CommandsFile = None,
@@ -45,13 +45,14 @@ def cover(
     index: CoverIndexOption = "auto",
     plot: Plot = None,
 ) -> None:
-    """Write what covers each subscription: subscription, covered_by (empty: keep it).
+    """Write the coverer of each subscription: subscription, covered_by (empty: uncovered).
 
-    --uncovered writes those to keep as a file of subscriptions, which other commands take.
+    --uncovered writes the uncovered subscriptions as a file that other commands can read.
 
     With --commands, write what each command advertises to the neighbours of a broker instead:
     command (its row, from 0), action (subscribe, unsubscribe), subscription, exposed (whether it is
-    sent because what covered it leaves). --uncovered then writes the uncovered ones at the end: id,
+    sent because its coverer was removed). --uncovered then writes the uncovered ones at the end:
+    id,
     filter. -k and --index change what a command costs, never a message.
 
     \b
@@ -142,7 +143,7 @@ def cover(
 
 
 def _sentence(summary: Redundancy) -> str:
-    """Return what was found, and what to do with it."""
+    """Return the result as a sentence, with a hint."""
     if not summary.redundant:
         return "none is redundant: advertise all of them"
     return (

@@ -19,10 +19,11 @@ def filter_(
     options: EventOptions,
     output: Output = "-",
 ) -> None:
-    """Write the events that a subscription may match, with all their columns.
+    """Write the events that may match some subscription, with all their columns.
 
-    The summary knows its space and cells: neither the subscriptions nor the file of the space are
-    needed. No event that a subscription matches is held back; some that none matches pass.
+    The summary includes its space and cells: neither the subscriptions nor the space file is
+    needed. Every event that matches a subscription passes; some others pass as well (false
+    positives).
 
     \b
     Examples:

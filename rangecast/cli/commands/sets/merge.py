@@ -1,4 +1,4 @@
-"""`rangecast merge`: what subscriptions sum to, for several settings, and which one to take."""
+"""`rangecast merge`: summaries of subscriptions for several settings, and the recommended one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rangecast.model.space import Space
 
 _MAX_EVENTS = 20_000
-"""Sample events that are measured, at most."""
+"""Maximum number of sample events measured."""
 
 
 def merge(
@@ -35,19 +35,19 @@ def merge(
     on: EngineOptions,
     options: BothOptions,
     max_ranges: Annotated[
-        int, typer.Option("--max-ranges", min=1, help="Ranges that a summary may have.")
+        int, typer.Option("--max-ranges", min=1, help="Maximum number of ranges of a summary.")
     ],
     subscriptions: OptionalSubscriptionsFile = None,
     commands: CommandsFile = None,
     events: Annotated[
         Path | None,
-        typer.Option("--events", help="Sample events, to measure what passes in vain; - is stdin."),
+        typer.Option("--events", help="Sample events, to measure false positives; - is stdin."),
     ] = None,
     weighting_events: Annotated[
         Path | None,
         typer.Option(
             "--weighting-events",
-            help="Other events: gaps that few of them lie in are closed first, not the shortest.",
+            help="Close gaps with few of these events first, instead of the shortest gaps.",
         ),
     ] = None,
     output: Output = "-",
@@ -59,7 +59,7 @@ def merge(
         Path | None,
         typer.Option(
             "--bounding-boxes",
-            help="Write --max-ranges boxes that hold all subscriptions: id, filter.",
+            help="Write at most --max-ranges boxes that contain all subscriptions: id, filter.",
         ),
     ] = None,
     save: Annotated[
@@ -70,7 +70,7 @@ def merge(
     redundant: Annotated[
         Path | None,
         typer.Option(
-            "--redundant", help="Write the subscriptions that add nothing to those before them."
+            "--redundant", help="Write the subscriptions that add no ranges to those before them."
         ),
     ] = None,
     plot: Plot = None,
@@ -84,28 +84,28 @@ def merge(
         ),
     ] = 64,
 ) -> None:
-    """Summarize subscriptions as ranges: write what each setting costs and lets through.
+    """Summarize subscriptions as ranges: write the size and the false positives of each setting.
 
-    A summary may let too much through, never too little. One row per setting: its attributes, bits
+    A summary may have false positives, never false negatives. One row per setting: its attributes,
+    bits
     and cells; its ranges, before and after they were joined to meet --max-ranges; the share of the
-    space that they hold; how many sample events pass and how many of these a subscription matches;
-    whether it is the one to take.
+    space that they cover; how many sample events pass, and how many of these match a subscription;
+    whether the setting is recommended.
 
-    Of the one to take, --ranges writes the ranges, --save a folder with all that is needed to use
-    them, and --redundant the subscriptions that add nothing to those before them: the ranges are
-    the same without them.
+    For the recommended setting, --ranges writes the ranges, --save the whole summary as a folder,
+    and --redundant the subscriptions that add nothing to the ranges of those before them.
 
-    Ranges are joined over their shortest gaps. With --weighting-events, those gaps are closed first
-    that the fewest of these events lie in: where some values are much more frequent than others,
-    that lets far less through. Give other events than those of --events, which measure the result.
+    Ranges are joined over their shortest gaps. With --weighting-events, the gaps with the fewest of
+    these events are closed first: if some values are much more frequent than others, that gives far
+    fewer false positives. Use other events than for --events, which measure the result.
 
     With --commands, write what each command advertises to the neighbours of a broker instead:
-    command (its row, from 0), action (add, drop), start, end. The setting is the one to take for
-    SUBSCRIPTIONS, or, without, for all that the commands bring. --ranges and --save then write what
-    is left at the end.
+    command (its row, from 0), action (add, drop), start, end. The setting is the one recommended
+    for SUBSCRIPTIONS, or, without them, for all subscriptions in the commands. --ranges and --save
+    then write the final state.
 
     --bounding-boxes writes another kind of summary: plain boxes, as filters that any other program
-    can use. They let more through than ranges do, unless subscriptions lie in a few clusters.
+    can use. They have more false positives than ranges, unless subscriptions lie in a few clusters.
 
     \b
     Examples:
@@ -249,7 +249,7 @@ def _points(run: Run, path: Path, space: Space) -> F64:
 
 
 def _matched(boxes: Boxes, points: F64) -> Bool:
-    """Return which events some box holds."""
+    """Return which events lie in some box."""
     import numpy as np
 
     from rangecast.match.choose import build
@@ -274,7 +274,7 @@ def _filters(boxes: Boxes, space: Space) -> pa.Table:
 
 
 def _held_back(hulls: Boxes, sample: Sample | None) -> str:
-    """Say how many bounding boxes there are, and what they let through."""
+    """Return a sentence about the number of bounding boxes and their false positives."""
     from rangecast.cli.shared.output import counted
 
     text = counted(hulls.rows, "bounding box", "bounding boxes")
@@ -285,7 +285,7 @@ def _held_back(hulls: Boxes, sample: Sample | None) -> str:
 
 
 def _sentence(best: Outcome, rows: int) -> str:
-    """Say which setting to take and what it gives."""
+    """Return a sentence about the recommended setting and its effect."""
     from rangecast.cli.shared.output import counted
 
     setting = best.setting
@@ -302,7 +302,7 @@ def _sentence(best: Outcome, rows: int) -> str:
 
 
 def _verdict(recommendation: Recommendation, *, has_more: bool) -> str:
-    """Say that the summary saves hardly anything, and what could make another one do better."""
+    """Return a remark that the summary saves hardly anything, and what might help."""
     best = recommendation.best
     passing = "sample events" if best.events else "space"
     text = f"\nmerging isn't worth it on this data: {best.pass_rate:.1%} of the {passing} "

@@ -63,20 +63,18 @@ def notify(
         typer.Option(
             "--upper-bound-attribute",
             help="With a --space of two attributes: the one on which interests have no lower "
-            "bound. Messages are found faster.",
+            "bound. Makes finding messages faster.",
         ),
     ] = None,
     lists: Annotated[
         Path | None,
-        typer.Option(
-            "--lists", help="Write the lists as they are at the end: interest, rank, object, value."
-        ),
+        typer.Option("--lists", help="Write the final lists: interest, rank, object, value."),
     ] = None,
     changes: Annotated[
         Path | None,
         typer.Option(
             "--changes",
-            help="Write whose list changed and how: seq, interest, change (entered, left, moved, "
+            help="Write the changes of lists: seq, interest, change (entered, left, moved, "
             "changed), object, rank, rank_before, value; - is stdout.",
         ),
     ] = None,
@@ -84,9 +82,8 @@ def notify(
         Algorithm,
         typer.Option(
             "--algorithm",
-            help="dense: from the objects alone; sparse: fewer messages, knowing the interests; "
-            "batch and batch-dense: like sparse and dense, and only what the end of each batch "
-            "needs.",
+            help="dense: uses the objects alone; sparse: fewer messages, uses the interests, too; "
+            "batch and batch-dense: like sparse and dense, with the net messages of each batch.",
         ),
     ] = "sparse",
     epsilon: Annotated[
@@ -106,12 +103,13 @@ def notify(
         typer.Option("--sketch", min=1, help="Approximate the interests by this many rectangles."),
     ] = None,
     descending: Annotated[
-        bool, typer.Option("--descending", help="The highest value ranks first; else the lowest.")
+        bool,
+        typer.Option("--descending", help="Rank the highest value first instead of the lowest."),
     ] = False,
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify", help="Apply all messages, and compare every list with a recomputation."
+            "--verify", help="Apply all messages, and verify every list by recomputing it."
         ),
     ] = False,
     output: Output = "-",
@@ -125,11 +123,11 @@ def notify(
     <attribute>_low_from <= lo <= <attribute>_low_to and <attribute>_high_from <= hi <=
     <attribute>_high_to for every attribute.
 
-    --changes writes what the messages do to the lists: a row for each object that enters, leaves
+    --changes writes the effect of the messages on the lists: one row per object that enters, leaves
     or moves in the list of an interest, or changes its value there.
 
-    One update depends on those before it, so one process makes the messages. With --engine spark
-    and --verify, the workers apply them to the lists, and compare these.
+    Each update depends on those before it, so one process computes the messages. With --engine
+    spark and --verify, the workers apply them to the lists and verify the lists.
 
     \b
     Examples:
@@ -137,7 +135,7 @@ def notify(
       rangecast notify objects.csv updates.csv interests.csv -o messages.csv --changes -
       rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
       rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
-      rangecast notify flats.csv rents.csv wishes.csv --space space.toml \
+      rangecast notify flats.csv rents.csv wishes.csv --space space.toml \\
         --upper-bound-attribute price -o sent.csv
     """
     from contextlib import ExitStack
@@ -276,7 +274,7 @@ def notify(
 
 
 _BATCH = 1000
-"""Updates in a batch, if nothing else is said."""
+"""Default number of updates per batch."""
 
 
 def _painted(
@@ -284,7 +282,7 @@ def _painted(
 ) -> Iterator[tuple[list[list[Any]], Messages, I64]]:
     """Yield the objects of each update or batch, their messages, and the number of each message.
 
-    With a size, updates are painted in batches of it; the messages are numbered by batch then.
+    With a batch size, updates are painted in batches, and messages are numbered by batch.
     """
     from itertools import chain, islice
 

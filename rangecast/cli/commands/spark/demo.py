@@ -1,10 +1,10 @@
-"""`rangecast demo`: the market example from beginning to end on Spark, with a page to look at.
+"""`rangecast demo`: the market example on Spark from beginning to end, with an HTML page.
 
 In the folder that it writes:
 
     data/events.parquet/        quotes, made on Spark
     data/subscriptions.parquet  the saved searches
-    data/changed.parquet        those that take their place half-way through the stream
+    data/changed.parquet        the searches of the second version, half-way through the stream
     data/space.toml
     batch.parquet/              what the batch job found: event, subscriptions
     best.parquet/               the best searches of each quote: event, rank, subscription, score
@@ -50,8 +50,9 @@ _MARK = ".rangecast-demo"
 _MICRO_BATCHES = 10
 _QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 _FEW = 400_000
-"""Quotes up to which Java's second compiler takes more time than it gains: 23 s of a core, as
-measured, and it gains 9 with every 200,000."""
+"""Number of quotes up to which Java's second compiler costs more than it gains: measured, it costs
+23 s of a core and gains 9 s per 200,000 quotes.
+"""
 
 
 def demo(
@@ -67,7 +68,7 @@ def demo(
 ) -> None:
     """Generate the market example on Spark; match it as batch and stream, rank, cover, verify all.
 
-    The result is shown in a page, report.html. What an earlier demo wrote there is replaced.
+    The result is an HTML page, report.html. Files of an earlier demo in the folder are replaced.
 
     \b
     Examples:
@@ -93,7 +94,7 @@ def demo(
 
 @dataclass
 class _Demo:
-    """One run: its options, and what it notes for the page."""
+    """One run of the demo: its options, and its results for the page."""
 
     run: Run
     output: Path
@@ -108,7 +109,7 @@ class _Demo:
     compiler: Compiler = field(init=False)
 
     def clear(self) -> None:
-        """Remove what an earlier run wrote; reject a folder of other files."""
+        """Remove the files of an earlier run; reject a folder with other files."""
         import shutil
 
         from rangecast.errors import FileError
@@ -145,7 +146,7 @@ class _Demo:
 
     @contextmanager
     def step(self, name: str, doing: str = "", *, events: int = 0) -> Iterator[None]:
-        """Say what is being done, and note how long it takes."""
+        """Print the current step, and record its duration."""
         from rangecast.report.facts import Stage
 
         self.run.say(f"{len(self.stages) + 1}. {name}{': ' * bool(doing)}{doing}")
@@ -155,7 +156,7 @@ class _Demo:
         self.run.say(f"   {self.stages[-1].seconds:.1f} s")
 
     def all(self, session: SparkSession, beside: Executor) -> None:
-        """Run every step; `beside` verifies and counts in another thread while Spark works."""
+        """Run all steps; `beside` verifies and counts in another thread while Spark works."""
         from rangecast.cli.commands.spark.demo_ahead import Searches
         from rangecast.cli.commands.spark.demo_rank import K, rank_batch, some_best, verify_ranks
         from rangecast.cli.commands.spark.demo_verify import prove_matches
@@ -197,14 +198,14 @@ class _Demo:
         self.tell(counted, best)
 
     def generate(self, session: SparkSession) -> None:
-        """Write the quotes, on Spark."""
+        """Write the quotes with Spark."""
         from rangecast.spark.generate import market_events
 
         quotes = market_events(session, self.events, seed=self.seed, partitions=_MICRO_BATCHES)
         quotes.write.parquet(str(self.quotes))
 
     def write(self, searches: Searches) -> None:
-        """Write the searches, and those that follow them."""
+        """Write the searches of both versions."""
         from rangecast.model.io.writer import write_table
 
         write_table(searches.table, self.data / "subscriptions.parquet")
@@ -221,7 +222,7 @@ class _Demo:
         return prepared
 
     def match_batch(self, session: SparkSession, prepared: Prepared, space: Space) -> None:
-        """Match as a batch job."""
+        """Match in a batch job."""
         from rangecast.spark import match
 
         quotes = session.read.parquet(str(self.quotes))
@@ -231,7 +232,7 @@ class _Demo:
     def match_stream(
         self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
     ) -> None:
-        """Match as a stream, one file per micro-batch; half-way a new version appears."""
+        """Match as a stream, one file per micro-batch; half-way a new version is committed."""
         from rangecast.cli.commands.spark.demo_ahead import ADDED, DROPPED
         from rangecast.cli.shared.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
@@ -269,7 +270,7 @@ class _Demo:
             raise typer.Abort
 
     def cover(self, boxes: Boxes) -> str:
-        """Count the searches that lie inside another one; compare some with all others."""
+        """Count the covered searches; verify some of them against all others."""
         from rangecast.cli.commands.spark.demo_verify import is_right
         from rangecast.cover.warmup import at_hand
 
@@ -282,7 +283,7 @@ class _Demo:
         )
 
     def count(self, boxes: Boxes, space: Space) -> Tally:
-        """Count what the page shows, from the batch's result."""
+        """Count the numbers of the page, from the batch's result."""
         from rangecast.model.encoding.events import EventFile
         from rangecast.model.io.files import read_tables
         from rangecast.report.tally import tally
@@ -322,7 +323,7 @@ class _Demo:
         write_whole(self.output / _PAGE, match_page(report).encode())
 
     def tell(self, counted: Tally, best: Sequence[BestOf]) -> None:
-        """Sum up, with tables to look at."""
+        """Print a summary with tables."""
         from rich.console import Console
         from rich.table import Table
 
@@ -358,7 +359,7 @@ class _Demo:
 
 
 def _machine(session: SparkSession) -> dict[str, str]:
-    """Return what ran it."""
+    """Return a description of the machine."""
     import os
     import platform
 

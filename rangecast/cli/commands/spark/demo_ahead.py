@@ -1,7 +1,7 @@
 """Work of `rangecast demo` while Spark starts: compiling kernels, generating searches.
 
-The JVM takes seconds to come up, and leaves a core to others for most of the time. Kernels that
-aren't kept on disk are compiled by a process of their own: a thread that compiles would hold the
+The JVM takes seconds to start, and leaves a core idle most of the time. Kernels that aren't cached
+on disk are compiled by a separate process: a thread that compiles would hold the
 GIL, which the driver needs to talk to the JVM.
 """
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rangecast.model.space import Space
 
 DROPPED, ADDED = 10, 4
-"""The change half-way: one search in ten goes, one for every four comes."""
+"""The edit half-way: one search in ten is removed, one per four is added."""
 
 
 class Searches(NamedTuple):
-    """The searches, and those that take their place half-way through the stream."""
+    """The searches, and those of the second version, half-way through the stream."""
 
     space: Space
     table: pa.Table
@@ -36,7 +36,7 @@ class Searches(NamedTuple):
 
     @classmethod
     def made(cls, subscriptions: int, seed: int) -> Searches:
-        """Make them."""
+        """Generate the searches."""
         from rangecast.model.encoding.subscriptions import encode_subscriptions
         from rangecast.workloads import generate
 
@@ -48,7 +48,7 @@ class Searches(NamedTuple):
 
 
 def _changed(before: pa.Table, seed: int) -> pa.Table:
-    """Return the searches of the second version: some went, some came."""
+    """Return the searches of the second version: some removed, some added."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -70,7 +70,7 @@ class Compiler:
     """
 
     def __init__(self, subscriptions: int, seed: int):
-        """Start it."""
+        """Start the process."""
         spawn = multiprocessing.get_context("spawn")
         self._done, tells = spawn.Pipe(duplex=False)
         work = partial(_compile, tells, subscriptions, seed)
@@ -78,13 +78,13 @@ class Compiler:
         tells.close()
 
     def wait(self) -> None:
-        """Wait for the kernels of matching; when called again, for those of ranking."""
+        """Wait for the kernels of matching; on the second call, for those of ranking."""
         with suppress(EOFError):
             self._done.recv()
 
 
 def _compile(tell: Connection, subscriptions: int, seed: int) -> None:
-    """Use the structures that Spark's workers will use: that leaves their kernels on disk."""
+    """Run the structures that Spark's workers will use, which caches their kernels on disk."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the demo
     from rangecast.kernels.jit import cache_folder, is_compiled
     from rangecast.match.answerer import MatchAnswerer

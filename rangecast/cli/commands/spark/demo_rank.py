@@ -1,4 +1,4 @@
-"""The part of `rangecast demo` that ranks: the best searches of every quote, proved and shown."""
+"""The ranking step of `rangecast demo`: the best searches of every quote, verified and shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 K = 3
-"""Searches that a quote has room for."""
+"""Number of searches ranked per quote."""
 _SHOWN = 3
 
 
@@ -38,9 +38,9 @@ def rank_batch(
 
 
 def verify_ranks(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tuple[Proof, str]:
-    """Sort all matches of every quote by score, and compare place by place with what was written.
+    """Verify the written ranks against all matches of every quote, sorted by score.
 
-    No ranking is used for that. The outcome is also returned as text.
+    The verification shares no code with ranking. The outcome is also returned as text.
     """
     matcher = build(boxes)
     by_score = np.lexsort((np.arange(boxes.rows), -boxes.scores))
@@ -82,7 +82,7 @@ def verify_ranks(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tupl
 
 
 def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:
-    """Return some quotes of the day with their best searches, to look at."""
+    """Return some quotes of the day with their best searches, as examples."""
     full = pq.read_table(result, columns=["event"], filters=[("rank", "=", K)])
     ids = np.sort(full["event"].to_numpy())
     if not len(ids):
@@ -103,7 +103,7 @@ def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:
 
 
 def _in_words(quote: dict[str, object]) -> str:
-    """Return a quote as a person reads it."""
+    """Return a quote in readable form."""
     told = f"{quote['symbol']} ({quote['sector']}) at {quote['price']:.2f}"
     told += f", risk {quote['risk']:.2f}"
     return told if quote["pe"] is None else f"{told}, P/E {quote['pe']:.1f}"

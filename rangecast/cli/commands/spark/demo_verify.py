@@ -1,4 +1,4 @@
-"""The part of `rangecast demo` that verifies matches and covering."""
+"""The verification steps of `rangecast demo`: matches and covering."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rangecast.model.space import Space
 from rangecast.report.facts import Proof
 
 _COMPARED = 1_000
-"""Searches that are compared with all others."""
+"""Number of searches compared with all others."""
 
 
 def prove_matches(
     run: Run, quotes: Path, space: Space, name: str, sets: Path, result: Path
 ) -> tuple[Proof, str]:
-    """Compare a result with the local engine's; return what was found, also in words."""
+    """Verify a result against the local engine; return the outcome, also in words."""
     verdict = verified(run, quotes, sets, result, space)
     missing, extra, twice = verdict.missing_pairs, verdict.extra_pairs, verdict.pairs_twice
     others = sum(verdict.differences().values()) - missing - extra - twice
@@ -29,9 +29,10 @@ def prove_matches(
 
 
 def is_right(boxes: Boxes, covered: I32) -> bool:
-    """Whether covered searches lie in what covers them, and kept ones in no other kept one.
+    """Return whether covered searches lie in their coverers, and uncovered ones in no other
+    uncovered one.
 
-    Plain comparisons of some searches, spread over all, with all that are kept, box by box.
+    Compares a sample of the searches with all uncovered ones, box by box.
     """
     kept = np.flatnonzero(covered < 0)
     of_kept = np.isin(boxes.owner, kept)

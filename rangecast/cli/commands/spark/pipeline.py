@@ -1,4 +1,4 @@
-"""`rangecast pipeline`: run a pipeline on Spark; ask history what a new filter would have found."""
+"""`rangecast pipeline`: run a pipeline on Spark; backfill a new filter over past events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(
     options: Said,
     master: Master = None,
 ) -> None:
-    """Run a pipeline to its end, or until Ctrl-C; it can be started again where it stopped.
+    """Run a pipeline to its end or until Ctrl-C; a restart continues where it stopped.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def check(
     ],
     options: Said,
 ) -> None:
-    """Check a pipeline without starting Spark, and show what takes what from where.
+    """Check a pipeline without starting Spark, and show its graph.
 
     \b
     Examples:
@@ -87,7 +87,7 @@ def check(
 
 @app.command("schema")
 def schema() -> None:
-    """Print the JSON schema of a pipeline's file, for editors that complete and check TOML.
+    """Print the JSON schema of pipeline files, for editors that complete and check TOML.
 
     \b
     Examples:
@@ -104,7 +104,8 @@ def schema() -> None:
 @app.command("backfill")
 def backfill(
     events: Annotated[
-        Path, typer.Argument(help="History: a .csv, .jsonl or .parquet file, or a folder of them.")
+        Path,
+        typer.Argument(help="Past events: a .csv, .jsonl or .parquet file, or a folder of them."),
     ],
     text: Annotated[str, typer.Option("--filter", help="The filter: price < 10 and ...")],
     space: SpaceFile,
