@@ -10,6 +10,7 @@ ABOUT = {
     "match": "matching beside the peers, live sets, updates",
     "threads": "batches on several threads, and what these cost",
     "shapes": "polygons, circles and corridors beside shapely",
+    "text": "literals beside ahocorasick_rs and hyperscan, selection, long lists, equality",
     "rank": "the k best beside the peers, score updates",
     "cover": "covering under every index, live sets of a million, whole sets",
     "spark": "matching on Spark beside its own joins and DuckDB",

@@ -24,6 +24,7 @@ from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
 from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows, joined
+from rangecast.match.terms.index import Selected, always_verified
 from rangecast.model.encoding.event_columns import EventColumns, Parts
 from rangecast.model.encoding.events import encode_event, encode_events, values_of
 from rangecast.model.explain import Explanation, explain_match, nearest_misses
@@ -31,7 +32,6 @@ from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
-from rangecast.model.text.ranges import always_verified
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
@@ -384,13 +384,15 @@ class Engine(LiveSet):
                 why = why if chosen.startswith(part.index.name) else f"to become {chosen}: {why}"
             size = f"{len(part.set_rows):,} rows, {part.index.memory:,} bytes"
             lines.append(f"part {number + 1}: {part.index.name}, {size}; {why}")
+            if isinstance(part.index, Selected):
+                lines.append(f"  {part.index.terms}")
             for combine, ranked in list(part.rankings.items()):
                 by = "score" if combine is None else f"the {combine} of weights"
                 index = ranked.structure
                 lines.append(f"  ranked by {by}: {index.name}, {index.memory:,} bytes")
         if self.space.patterns:
             boxes = self.boxes()
-            always = always_verified(self.space, boxes.lo, boxes.hi, boxes.owner)
+            always = always_verified(boxes)
             named = ", ".join(map(str, boxes.ids.take(always[:_NAMED]).to_pylist()))
             more = f" ({named}{', ...' if len(always) > _NAMED else ''})" if len(always) else ""
             lines.append(

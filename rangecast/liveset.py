@@ -28,7 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import I64
-from rangecast.match.choose import Index, build, check_index
+from rangecast.match.choose import Index, build_candidates, check_index
+from rangecast.match.terms.index import select
 from rangecast.match.warmup import begin
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
@@ -49,7 +50,6 @@ from rangecast.model.sets.rowstore import (
     terms_of,
 )
 from rangecast.model.shapes.verification.candidates import Verifier
-from rangecast.model.shapes.verification.places import without_places
 from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
 from rangecast.model.validation.inputs import as_boxes, as_filter, as_replacements
@@ -382,7 +382,7 @@ class LiveSet(SubscriptionSet):
         live = start + np.flatnonzero(rows.died[start:end] > edit)
         # A part beside the first will soon be joined with others: too short a life for a choice.
         index = "slabs" if start and self.index == "auto" else self.index
-        structure, _ = begin(without_places(boxes_of(rows, live, self.space)), index)
+        structure = select(boxes_of(rows, live, self.space), lambda boxes: begin(boxes, index)[0])
         return IndexPart(structure, live.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:
@@ -416,7 +416,7 @@ class LiveSet(SubscriptionSet):
             boxes = boxes_of(begun.rows, live, self.space)
             rows = append(no_rows(), 0, boxes, begun.rows.arrival[live])
             own = np.arange(len(live), dtype=np.int32)
-            index = build(without_places(boxes), self.index)
+            index = build_candidates(boxes, self.index)
             base: Part = IndexPart(index, own, 0, len(live))
             for combine in {kind for part in begun.parts for kind in tuple(part.rankings)}:
                 base.rankings[combine] = ranked_part(

@@ -35,15 +35,15 @@ from rangecast.interop.rules import (
 from rangecast.model.attributes.base import quoted
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.space import Space
+from rangecast.model.text.forms import words_in
 
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _QUERIES = (
-    *("bool", "constant_score", "exists", "match_all", "match_none", "prefix", "range", "term"),
-    *("terms", "wildcard"),
+    *("bool", "constant_score", "exists", "match", "match_all", "match_none", "match_phrase"),
+    *("prefix", "range", "term", "terms", "wildcard"),
 )
 _ANALYSED = (
-    "compares words that an analyzer makes of a text, a subscription whole values: use term or "
-    "terms, on a keyword field or on a field that says which words there are"
+    "compares words in a way of its own: use match or match_phrase, one for each field, in a bool"
 )
 _PART = (
     "compares a part of a text, a subscription whole values: list them in terms, or put the part "
@@ -53,9 +53,8 @@ _PLACE = "compares shapes, a subscription ranges: use a range per coordinate, or
 _WITHOUT_COUNTERPART = {
     **dict.fromkeys(
         (
-            *("combined_fields", "intervals", "match", "match_bool_prefix", "match_phrase"),
-            *("match_phrase_prefix", "more_like_this", "multi_match", "query_string"),
-            "simple_query_string",
+            *("combined_fields", "intervals", "match_bool_prefix", "match_phrase_prefix"),
+            *("more_like_this", "multi_match", "query_string", "simple_query_string"),
         ),
         _ANALYSED,
     ),
@@ -83,7 +82,9 @@ def read(source: str | Path | Mapping[str, Any], space: Space | None = None) -> 
              each document in its field `query`
     space    the types of the fields; without it they follow from what the queries compare with
 
-    Fields of texts are taken as keywords: the whole text is compared, in its letters.
+    Fields of texts are taken as keywords: the whole text is compared, in its letters. `match` and
+    `match_phrase` compare words, as `words(...)` of a filter does; on a field that the space
+    declares as a category, they compare the whole value.
     """
     data = load_json(source, "queries by id")
     hits = data.get("hits") if isinstance(data, Mapping) else None
@@ -134,6 +135,8 @@ def _rule(query: Any, path: str) -> Rule:
         return present(wanted, path)
     if kind in ("prefix", "wildcard"):
         return _pattern(kind, name, wanted, path)
+    if kind in ("match", "match_phrase"):
+        return _match(kind, name, wanted, path)
     return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, path)
 
 
@@ -217,6 +220,31 @@ def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
         words=lambda text: expression.fullmatch(text) is not None,
         patterns=(f"like {quoted(pattern)}",),
     )
+
+
+def _match(kind: str, name: str, wanted: Any, path: str) -> Rule:
+    """Return the test of words: of one of them, of all of them, or of all in a row."""
+    operator = "or"
+    if isinstance(wanted, Mapping):
+        wanted = {key: value for key, value in wanted.items() if key not in _NO_MEANING}
+        if kind == "match":
+            operator = str(wanted.pop("operator", operator)).lower()
+        elif wanted.get("slop") == 0:
+            del wanted["slop"]
+        _, wanted = _only(wanted, path, f"{kind} takes a query here", "query")
+    if operator not in ("or", "and"):
+        raise UnsupportedRuleError(path, f"operator takes or, and; given: {abbreviate(operator)}")
+    if not isinstance(wanted, str):
+        return _terms(name, [wanted], path)
+    given, words = wanted, words_in(wanted)
+    if not words:
+        return Either(())
+    if kind == "match_phrase":
+        pattern = f"has {quoted(' '.join(words))}"
+    else:
+        which = "all" if operator == "and" else "any"
+        pattern = f"has {which} ({', '.join(map(quoted, words))})"
+    return Test(name, path, "text", words=lambda text: text == given, patterns=(pattern,))
 
 
 _PIECES = re.compile(r"\\.|.", re.DOTALL)

@@ -42,7 +42,8 @@ class Test:
     words: Callable[[str], bool] | None = None
     """Predicate on texts, such as a prefix, for attributes that list all their texts."""
     patterns: tuple[str, ...] = ()
-    """The same for attributes of type text: conditions without the name, any of which holds."""
+    """The same for attributes of type text: conditions without the name, any of which holds. One
+    that begins with `has` is on words."""
     inverse: bool = False
     """Whether the values that pass are all the others."""
     missing: bool = False
@@ -142,7 +143,10 @@ def _values_text(name: str, test: Test) -> str:
 
 
 def _patterns_text(name: str, test: Test) -> str:
-    text = " or ".join(f"{name} {pattern}" for pattern in test.patterns)
+    text = " or ".join(
+        f"words({name}) {pattern}" if pattern.startswith("has ") else f"{name} {pattern}"
+        for pattern in test.patterns
+    )
     return f"not ({text})" if test.inverse else text
 
 

@@ -29,6 +29,7 @@ from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.terms.index import select
 from rangecast.match.tiles import Tiles, grid_axes, plan
 from rangecast.match.verified import Verified
 from rangecast.model.answers.answerer import Choice
@@ -164,7 +165,16 @@ def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
 
 def build(boxes: Boxes, index: str = "auto") -> Index:
     """Return the structure that `choose` says, built."""
-    free = without_places(boxes)
-    named = check_index(choose(free, index).name)
-    built = INDEXES[named.name](free, **named.arguments)
-    return built if free is boxes else Verified(built, boxes)
+    built = build_candidates(boxes, index)
+    return built if without_places(boxes) is boxes else Verified(built, boxes)
+
+
+def build_candidates(boxes: Boxes, index: str = "auto") -> Index:
+    """Return the structure that finds candidates, whose words are to be verified."""
+    found: Index = select(boxes, lambda free: _build_free(free, index))
+    return found
+
+
+def _build_free(boxes: Boxes, index: str) -> Index:
+    named = check_index(choose(boxes, index).name)
+    return INDEXES[named.name](boxes, **named.arguments)

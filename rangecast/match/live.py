@@ -75,11 +75,12 @@ def match_one_live(view: View, points: F64) -> I32:
             calls.append(single_event(verify_one, *needed))
         view.single_event[:] = calls
     match, unsettled = view.single_event[0]
-    rows: I32 = match(points, NO_ROWS)
     if view.verifier is not None and len(view.single_event) > 1:
         read, alive = view.verifier.places.readable(points)
-        rows = view.single_event[1](read, rows)
+        rows: I32 = view.single_event[1](read, match(read, NO_ROWS))
         del alive  # the texts that were read
+    else:
+        rows = match(points, NO_ROWS)
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
         view.single_event[:1] = [_prepared(view, points.shape[1])]
     return rows
@@ -140,14 +141,15 @@ def match_live(view: View, points: F64) -> MatchRows:
     """Return the live rows that match each event, (events, d)."""
     if view.is_plain:
         return view.parts[0].index.match(points)
-    matches = _match_boxes(view, points)
     if view.verifier is None or not view.verifier.has_words:
-        return matches
+        return _match_boxes(view, points)
+    read, alive = view.verifier.places.readable(points)
+    matches = _match_boxes(view, read)
     candidates = matches.offsets, matches.rows
-    offsets, rows = view.verifier.verified(view.rows.bounds, view.count, points, *candidates)
-    return MatchRows(
-        offsets, rows, matches.work._replace(tested=matches.work.tested + len(matches.rows))
-    )
+    offsets, rows = view.verifier.verified(view.rows.bounds, view.count, read, *candidates)
+    del alive  # the texts that were read
+    work = matches.work._replace(tested=matches.work.tested + len(matches.rows))
+    return MatchRows(offsets, rows, work)
 
 
 def _match_boxes(view: View, points: F64) -> MatchRows:

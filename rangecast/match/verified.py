@@ -64,20 +64,27 @@ class Verified:
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""
-        return self._verified(self.index.match(points), points)
+        read, alive = self._verifier.places.readable(points)
+        found = self._verified(self.index.match(read), read)
+        del alive  # the texts that were read
+        return found
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of bounded size."""
-        for first, matches in self.index.stream(points):
-            some = points[first : first + len(matches.offsets) - 1]
+        read, alive = self._verifier.places.readable(points)
+        for first, matches in self.index.stream(read):
+            some = read[first : first + len(matches.offsets) - 1]
             yield first, self._verified(matches, some)
+        del alive  # the texts that were read
 
     def match_one(self, point: F64) -> I32:
         """Return the rows that match one event."""
-        rows = self.index.match_one(point)
-        point = as_points(point, len(self.space), one=True)
-        offsets = np.array([0, len(rows)])
-        return self._verified(MatchRows(offsets, rows), point[None]).rows
+        points = as_points(point, len(self.space), one=True)[None]
+        read, alive = self._verifier.places.readable(points)
+        rows = self.index.match_one(read[0])
+        found = self._verified(MatchRows(np.array([0, len(rows)]), rows), read).rows
+        del alive  # the texts that were read
+        return found
 
     def _verified(self, matches: MatchRows, points: F64) -> MatchRows:
         candidates = matches.offsets, matches.rows

@@ -80,7 +80,9 @@ class Verified:
         """Write the first candidates that are verified; return how many each event has."""
         event, _, candidate, score = best.pairs()
         ends = np.concatenate([[0], np.cumsum(best.counts)])
-        held, _ = self._verifier.are_held(self._bounds, self.rows, points, ends, candidate)
+        read, alive = self._verifier.places.readable(points)
+        held, _ = self._verifier.are_held(self._bounds, self.rows, read, ends, candidate)
+        del alive  # the texts that were read
         event, candidate, score = event[held], candidate[held], score[held]
         rank = np.arange(len(event)) - np.searchsorted(event, event)
         fits = rank < rows.shape[1]

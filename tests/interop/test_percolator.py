@@ -1,5 +1,6 @@
 """Percolator queries: a plain evaluator of their meaning and our answers agree."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -154,8 +155,14 @@ def test_prefixes_and_wildcards_are_exact():
 @pytest.mark.parametrize(
     ("query", "place", "reason"),
     [
-        ({"match": {"a": "x"}}, "query.match", "whole values: use term or terms"),
-        ({"match_phrase": {"a": "x y"}}, "query.match_phrase", "words that an analyzer makes"),
+        (
+            {"multi_match": {"query": "x", "fields": ["a"]}},
+            "query.multi_match",
+            "one for each field",
+        ),
+        ({"match": {"a": {"query": "x", "fuzziness": 1}}}, "query.match", "takes a query here"),
+        ({"match": {"a": {"query": "x", "operator": "xor"}}}, "query.match", "takes or, and"),
+        ({"match_phrase": {"a": {"query": "x", "slop": 2}}}, "query.match_phrase", "takes a query"),
         ({"geo_distance": {"a": "1,2"}}, "query.geo_distance", "use a range per coordinate"),
         ({"script": {"script": "x"}}, "query.script", "carry its result in a field"),
         ({"nested": {"path": "a"}}, "query.nested", "publish an event per element"),
@@ -244,3 +251,33 @@ def test_random_queries_hold_where_they_held(queries):
         return
     assert matches(imported, ROWS) == held
     assert same_after_the_way_back(percolator, imported).unsupported == []
+
+
+def test_words_are_those_of_filters():
+    """As a pattern analyzer makes them: runs of letters, marks and digits, in any case."""
+    queries = {
+        "any": {"match": {"title": "Red bike"}},
+        "all": {"match": {"title": {"query": "red-BIKE", "operator": "and"}}},
+        "phrase": {"match_phrase": {"title": {"query": "red bike", "slop": 0}}},
+        "none": {"bool": {"must_not": [{"match": {"title": "red"}}]}},
+        "number": {"match": {"price": 3}},
+        "both": {"bool": {"must": [{"match": {"title": "old"}}, {"range": {"price": {"gt": 2}}}]}},
+    }
+    imported = percolator.read({**queries, "nothing": {"match": {"title": "?!"}}})
+    assert [one.id for one in imported.rejected] == ["nothing"]
+    engine = Engine(imported.space)
+    engine.subscribe_many(imported.subscriptions)
+    for title in ("a red bike", "Bike, RED", "bike_red bike", "an old car", "", None):
+        words = re.findall("[a-z]+", (title or "").lower())
+        expected = {
+            "any": "red" in words or "bike" in words,
+            "all": "red" in words and "bike" in words,
+            "phrase": "red bike" in " ".join(words),
+            "none": "red" not in words,
+            "number": True,
+            "both": "old" in words,
+        }
+        found = engine.match({"title": title, "price": 3})
+        assert found == [name for name, held in expected.items() if held]
+    typed = percolator.read({"a": queries["any"]}, Space([String("title")]))
+    assert "declare it as a text, a category" in typed.rejected[0].reason

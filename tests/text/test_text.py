@@ -239,6 +239,12 @@ def test_hostile_patterns_take_linear_time(pattern, text, expected):
         ("words(title) has '!?'", "has no word"),
         ("words(title) has all (" + ", ".join(["'a'"] * 2000) + ")", "2,000 words, more than the"),
         ("title in cidr '10.0.0.1/8'", "has host bits set"),
+        ("title in cidr (" + ", ".join(["'::/8'"] * 1025) + ")", "1,025 networks, more than the"),
+        (
+            "title in (" + ", ".join(f"'{n}'" for n in range(100_001)) + ")",
+            "100,001 values, more than the 100,000",
+        ),
+        ("words(title) has '" + "a " * 4000 + "'", "7,999 bytes, more than the 4,096"),
         ("title in cidr 'x'", "is no network of addresses"),
         ("title like 5", "a text is compared with a text"),
         ("plain like 'a%'", "'plain' is a string, which has no patterns and words"),
@@ -327,7 +333,9 @@ def test_what_is_always_verified_is_named():
     engine.subscribe("value", "title = 'x' or title like 'abc%'")
     assert "text: 0 of 3 subscriptions are always verified\n" in engine.explain()
     engine.subscribe("words", "words(title) has 'red' or price > 3")
-    assert "text: 1 of 4 subscriptions are always verified (words)" in engine.explain()
+    assert "text: 0 of 4 subscriptions are always verified\n" in engine.explain()
+    engine.subscribe("not", "not words(title) has 'red' or price > 3")
+    assert "text: 1 of 5 subscriptions are always verified (not)" in engine.explain()
 
 
 def test_spaces_with_texts_keep_their_definition(tmp_path):

@@ -15,7 +15,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rangecast.errors import InvalidValueError
+from rangecast.kernels.arrays import F64, I64, U8
 from rangecast.model.attributes.base import MISSING, Integer, Interval, Ordered
 from rangecast.model.attributes.residuals import Residual
 from rangecast.model.attributes.text import String
@@ -34,6 +37,18 @@ def order_of(data: bytes) -> float:
     for at in range(ORDER_BYTES):
         key = key * _BASE + (data[at] + 1 if at < len(data) else 0)
     return float(key)
+
+
+def orders_of(data: U8, starts: I64, ends: I64) -> F64:
+    """Return the places of texts, given by where each begins and ends in bytes of UTF-8."""
+    places = np.zeros(len(starts))
+    if not len(data):
+        return places
+    for at in range(ORDER_BYTES):
+        there = starts + at < ends
+        byte = data[np.where(there, starts + at, 0)]
+        places = places * _BASE + np.where(there, byte + 1.0, 0.0)
+    return places
 
 
 def range_of_prefix(prefix: bytes) -> Interval:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
 
@@ -66,6 +68,28 @@ class TextStore:
             segment.size += size
             self._size += size
             return float(segment.number * _ROOM + len(segment.texts) - 1)
+
+    def put_many(self, texts: list[str]) -> F64:
+        """Keep texts; return their handles."""
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + _OVERHEAD
+        handles = np.empty(len(texts))
+        first = 0
+        with self._lock:
+            while first < len(texts):
+                segment = self._open
+                if len(segment.texts) == _ROOM or segment.size >= _SEGMENT_BYTES:
+                    segment = self._begin()
+                held = len(segment.texts)
+                total = segment.size + np.cumsum(sizes[first : first + _ROOM - held])
+                count = int(np.searchsorted(total, _SEGMENT_BYTES)) + 1
+                count = min(count, len(total))
+                segment.texts += texts[first : first + count]
+                self._size += int(total[count - 1]) - segment.size
+                segment.size = int(total[count - 1])
+                begin = segment.number * _ROOM + held
+                handles[first : first + count] = np.arange(begin, begin + count)
+                first += count
+        return handles
 
     def get(self, handles: Iterable[float]) -> list[str]:
         """Return the texts of handles."""

@@ -34,7 +34,10 @@ from rangecast.model.attributes.base import (
     plain,
 )
 from rangecast.model.attributes.field_paths import checked
-from rangecast.model.attributes.text import String
+from rangecast.model.attributes.patterns import Patterns, TextOrder, orders_of
+from rangecast.model.attributes.residuals import Residual
+from rangecast.model.attributes.text import OTHER, String
+from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import Timestamp
 from rangecast.model.encoding.casts import (
     as_numpy,
@@ -78,6 +81,8 @@ def encode(attribute: Attribute, values: Values, *, nan: str = "error") -> Colum
         coordinates, bad = _integers(attribute, array)
     elif isinstance(attribute, Timestamp):
         coordinates, bad = _timestamps(attribute, array)
+    elif _takes_texts(attribute) and pa.types.is_large_string(array.type):
+        coordinates, bad = _texts(attribute, array), np.zeros(len(array), np.bool_)
     else:
         coordinates, bad = _by_value(array, lambda value: coordinate(attribute, value))
     with np.errstate(invalid="ignore"):
@@ -238,6 +243,8 @@ def _plain(attribute: Attribute, values: Values) -> Values:
         if isinstance(attribute, Number) and set(map(type, values)) <= _NUMBERS:
             # Integers beside fractions: common, and to round them is right here.
             return _cast_list(values, pa.float64())
+        if _takes_texts(attribute) and set(map(type, values)) <= _TEXTS:
+            return _cast_list(values, pa.large_string())
         return values
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_dictionary(array.type):
@@ -250,12 +257,13 @@ def _plain(attribute: Attribute, values: Values) -> Values:
 
 
 _NUMBERS = {int, float, type(None)}
+_TEXTS = {str, type(None)}
 
 
 def _cast_list(values: list[Any], kind: pa.DataType) -> Values:
     try:
         return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError):
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
         return values
 
 
@@ -309,6 +317,32 @@ def _by_value(array: pa.Array, convert: Callable[[Any], float]) -> tuple[F64, Bo
     found, _ = _each(distinct, lambda value: math.nan if value is None else convert(value))
     coordinates = found[np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)]
     return coordinates, np.isnan(coordinates)
+
+
+def _takes_texts(attribute: Attribute) -> bool:
+    """Whether any text is a value of an attribute."""
+    if isinstance(attribute, String):
+        return isinstance(attribute, Patterns) or not isinstance(attribute, Residual)
+    return isinstance(attribute, TextOrder)
+
+
+def _texts(attribute: Attribute, array: pa.Array) -> F64:
+    """Return the coordinates of texts; where one is null the result means nothing."""
+    if isinstance(attribute, TextOrder):
+        _, offsets, data = array.buffers()
+        ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+        signs = np.frombuffer(b"" if data is None else data, np.uint8)
+        return orders_of(signs, ends[:-1], ends[1:])
+    encoded = array.dictionary_encode()
+    distinct = encoded.dictionary.to_pylist() or [""]
+    assert isinstance(attribute, String)
+    if isinstance(attribute, Patterns):
+        known = TEXTS.put_many(distinct)
+    else:
+        codes = attribute.codes
+        known = np.array([codes.get(text, OTHER) for text in distinct])
+    places = encoded.indices.fill_null(0)
+    return known[np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)]
 
 
 def _numbers(attribute: Number, array: pa.Array) -> tuple[F64, Bool]:

@@ -7,8 +7,9 @@ A text comes in several *forms* (`rangecast.model.text.forms`). A program is num
             many parts it has, its signature, then each part
     part    how many units, whether any of them is ONE, the units; then, if none is, for each unit
             how many units before it are a prefix of the part again
-    SET     how many texts, where each begins and the last one ends, then the texts, ascending, six
-            bytes in a number
+    SET     how many texts, how many slots, a text or -1 for each slot, where each text begins and
+            the last one ends, then the texts, six bytes in a number; a text lies in the slot that
+            its hash says or in one of the next
 
 A unit is a byte, or ONE, which stands for any character. The parts of a pattern are looked for from
 left to right, each as early as possible. Parts without ONE are found by the algorithm of Knuth,
@@ -40,6 +41,7 @@ RECORD = 2 + SIGNATURE
 """Integers about one form of a text: its address, its length, its signature."""
 _CHUNK, _BASE = 6, 257.0
 """Bytes in a number of a set; a byte, or the end of a text."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Part = list[float]
 
@@ -87,9 +89,41 @@ def _borders(part: Part) -> list[float]:
 
 def set_program(texts: Sequence[bytes]) -> F64:
     """Return the program of a set of texts."""
-    each = sorted([_chunks(text) for text in set(texts)])
+    each = [_chunks(text) for text in sorted(set(texts))]
     starts = np.cumsum([0, *(len(one) for one in each)])
-    return np.array([len(each), *starts, *(chunk for one in each for chunk in one)], np.float64)
+    slots = 1 << (2 * len(each) - 1).bit_length()
+    chunks = [chunk for one in each for chunk in one]
+    made = np.array([len(each), slots, *[-1.0] * slots, *starts, *chunks], np.float64)
+    _fill_slots(made)
+    return made
+
+
+@jit
+def set_value(n: Any, first: int, value: int) -> tuple[int, int]:
+    """Return where a text of a set begins and ends in its program, which begins at n[first]."""
+    starts = first + 2 + int(n[first + 1])
+    body = starts + int(n[first]) + 1
+    return body + int(n[starts + value]), body + int(n[starts + value + 1])
+
+
+@jit
+def _hashed(before: Any, chunk: float) -> Any:
+    mixed = (before ^ np.uint64(chunk)) * _MIX
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@jit
+def _fill_slots(n: F64) -> None:
+    count, slots = int(n[0]), int(n[1])
+    for value in range(count):
+        begin, end = set_value(n, 0, value)
+        found = _MIX
+        for at in range(begin, end):
+            found = _hashed(found, n[at])
+        slot = np.int64(found & np.uint64(slots - 1))
+        while n[2 + slot] >= 0.0:
+            slot = (slot + 1) & (slots - 1)
+        n[2 + slot] = value
 
 
 def _chunks(text: bytes) -> list[float]:
@@ -154,8 +188,13 @@ def _found(n: Any, part: int, text: Any, at: int, size: int) -> int:
     count, units = int(n[part]), part + 2
     if n[part + 1] == 0.0:
         borders = units + count
-        length = 0
+        length, begin = 0, np.uint8(n[units])
         while at < size:
+            if length == 0:  # most of the time
+                while at < size and text[at] != begin:
+                    at += 1
+                if at == size:
+                    return -1
             byte = float(text[at])
             while length > 0 and n[units + length] != byte:
                 length = int(n[borders + length - 1])
@@ -222,24 +261,20 @@ def _chunk(text: Any, at: int, size: int) -> float:
 
 @jit
 def _set_holds(n: Any, first: int, text: Any, size: int) -> bool:
-    count = int(n[first])
-    low, high = 0, count
-    body = first + 2 + count
-    while low < high:
-        middle = (low + high) // 2
-        begin, end = body + int(n[first + 1 + middle]), body + int(n[first + 2 + middle])
-        side, at = 0, 0
-        while side == 0 and begin < end:
-            own = _chunk(text, at, size)
-            side = -1 if own < n[begin] else 1 if own > n[begin] else 0
+    slots = int(n[first + 1])
+    found = _MIX
+    for at in range(0, size + 1, _CHUNK):
+        found = _hashed(found, _chunk(text, at, size))
+    slot = np.int64(found & np.uint64(slots - 1))
+    while n[first + 2 + slot] >= 0.0:
+        begin, end = set_value(n, first, int(n[first + 2 + slot]))
+        at = 0
+        while begin < end and n[begin] == _chunk(text, at, size):
             begin += 1
             at += _CHUNK
-        if side == 0:
+        if begin == end:
             return True
-        if side < 0:
-            high = middle
-        else:
-            low = middle + 1
+        slot = (slot + 1) & (slots - 1)
     return False
 
 

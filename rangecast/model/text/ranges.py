@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.arrays import F64
 from rangecast.model.attributes.patterns import Patterns
 from rangecast.model.space import Space
 from rangecast.model.text.conditions import bounds_of
@@ -31,20 +31,3 @@ def narrow(space: Space, lo: F64, hi: F64) -> None:
         )
         some = lows <= highs
         lo[mentioned[some], order], hi[mentioned[some], order] = lows[some], highs[some]
-
-
-def always_verified(space: Space, lo: F64, hi: F64, owner: I32) -> I64:
-    """Return the subscriptions with a condition on a text that no range bounds, by their number.
-
-    Boxes are (boxes, d), and `owner` says whose they are.
-    """
-    words = list(space.patterns.values())
-    if not words:
-        return np.empty(0, np.int64)
-    low, high = lo.copy(), hi.copy()
-    narrow(space, low, high)
-    domains = np.array([one.domain for one in space])
-    is_bounded = (low > domains[:, 0]) | (high < domains[:, 1])
-    is_bounded[:, words] = False
-    some = (lo[:, words] > -np.inf).any(axis=1) & ~is_bounded.any(axis=1)
-    return np.unique(owner[some]).astype(np.int64)

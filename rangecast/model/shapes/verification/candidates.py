@@ -301,15 +301,15 @@ class Verifier:
     def are_held(
         self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
     ) -> tuple[Bool, int]:
-        """Return which candidates hold their event, (events, d), and how many were verified."""
+        """Return which candidates hold their event, and how many were verified.
+
+        points   (events, d), as `places.readable` returns them
+        """
         literals = self._decisive(bounds, count)
         of_axis, _, word_of, programs = self.places.tables()
         held = np.empty(len(rows), np.bool_)
-        read, alive = self.places.readable(points)
-        given = bounds.table, of_axis, word_of, programs.table, read, offsets, rows
-        verified = _hold(literals, *given, held)
-        del alive  # the texts that were read
-        return held, verified
+        given = bounds.table, of_axis, word_of, programs.table, points, offsets, rows
+        return held, _hold(literals, *given, held)
 
     def bundles(self, bounds: Bundle[Bounds], count: int) -> tuple[Bundle[Any], ...]:
         """Return what `verify_one` needs of the first `count` rows."""
@@ -321,9 +321,10 @@ class Verifier:
     def verified(
         self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
     ) -> tuple[I64, I32]:
-        """Return the offsets and rows of candidates that hold their event, (events, d).
+        """Return the offsets and rows of candidates that hold their event.
 
-        count   rows of the set; none of them changes any more
+        count    rows of the set; none of them changes any more
+        points   (events, d), as `places.readable` returns them
         """
         held, verified = self.are_held(bounds, count, points, offsets, rows)
         kept, out = np.empty(len(offsets), np.int64), np.empty(len(rows), np.int32)

@@ -68,6 +68,8 @@ class Places:
         self._known = [0 for _ in self.axes]
         self._forms: dict[int, set[int]] = {}
         """Forms of texts that words read, by axis."""
+        self.seen: Any = None
+        """Notes of matching about the events that it saw."""
         self._store = ProgramStore()
         self._lock = threading.Lock()
         of_axis = np.full(len(space), -1, np.int64)
@@ -125,6 +127,7 @@ class Places:
 
         What is returned beside them must stay alive meanwhile.
         """
+        self.tables()
         if not self._forms or (axis is not None and axis not in self._forms):
             return points, None
         return readable(points, self._forms)
