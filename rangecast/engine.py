@@ -314,9 +314,9 @@ class Engine(LiveSet):
         """Return the probability of each value, (events, d)."""
         assert parts.probabilities is not None
         lo, sure = parts.lo, parts.probabilities
-        for name, given in probabilities.items():
+        for name, value in probabilities.items():
             axis = self.space.axis(name)
-            probability = np.asarray(given, np.float64)
+            probability = np.asarray(value, np.float64)
             if probability.shape not in ((), (len(lo),)):
                 raise UsageError(
                     f"a probability is one number, or one for each of {len(lo):,} events; "

@@ -183,7 +183,7 @@ def unknown_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:
 
     A name close to a known one is a typo, so the hint doesn't suggest ignoring it.
     """
-    folded = [one.casefold() for one in known]
+    folded = [candidate.casefold() for candidate in known]
     if get_close_matches(name.casefold(), folded, n=1, cutoff=_TYPO):
         return "correct the name"
     return f"rename it, or leave it out{f'; {IGNORE_UNKNOWN} ignores it' * may_ignore}"

@@ -109,8 +109,8 @@ class LiveSet(SubscriptionSet):
             row, rows = self._members.row(subscription), self._view.rows
         weights = {}
         if rows.weights is not None:
-            given = zip(self.space.names, rows.weights[row].tolist(), strict=True)
-            weights = {name: weight for name, weight in given if weight != 1}
+            pairs = zip(self.space.names, rows.weights[row].tolist(), strict=True)
+            weights = {name: weight for name, weight in pairs if weight != 1}
         text = text_of(self.space, terms_of(rows, row))
         return Subscription(as_id(subscription), text, float(rows.scores[row]), weights)
 

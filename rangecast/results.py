@@ -25,13 +25,13 @@ class Matches(Results[list[Id]]):
 
     def __init__(
         self,
-        found: tuple[MatchRows, ...] | I32,
+        matched: tuple[MatchRows, ...] | I32,
         event_ids: pa.Array | None,
         kept: pa.Table | None,
         rows: RowArrays,
     ):
         """Set the rows: in pieces, or of a single event."""
-        self._found = found
+        self._found = matched
         self.event_ids = event_ids
         """Event ids of the batch; `None`: its events are numbered from 0."""
         self.kept = kept
@@ -172,13 +172,13 @@ def separated(ids: pa.Array) -> tuple[pa.Array, pa.Table | None]:
     return first, pa.table(kept, names=[ids.type.field(n + 1).name for n in range(len(kept))])
 
 
-def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
+def by_arrival(rows: RowArrays, matched: I32) -> list[Id]:
     """Return the ids of some rows, in order of arrival."""
     # Arrival and row in one number: numbers are sorted faster than the places of numbers.
     bits = len(rows.arrival).bit_length()
-    keys = rows.arrival.take(found)
+    keys = rows.arrival.take(matched)
     keys <<= bits
-    keys |= found
+    keys |= matched
     keys.sort()
     keys &= (1 << bits) - 1
     ids: list[Id] = rows.ids.take(keys).tolist()
@@ -199,8 +199,8 @@ def _with_kept(columns: dict[str, pa.Array], kept: pa.Table | None, events: I64)
     return table
 
 
-def _subscriptions(rows: RowArrays, found: I32) -> pa.Array:
-    ids = rows.ids[found]
+def _subscriptions(rows: RowArrays, matched: I32) -> pa.Array:
+    ids = rows.ids[matched]
     if rows.ids.dtype == np.int64:
         return pa.array(ids, pa.int64())
     try:

@@ -48,7 +48,7 @@ def until_interrupted(then: Callable[[], None] | None = None) -> Iterator[Callab
         came.append(number)
         signal.signal(number, before[number])
 
-    before: dict[int, Any] = {one: signal.signal(one, note) for one in _ENDING}
+    before: dict[int, Any] = {signal_: signal.signal(signal_, note) for signal_ in _ENDING}
     try:
         yield lambda: bool(came)
     finally:
@@ -63,7 +63,10 @@ def held_back() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in _ENDING}
+    before = {
+        signal_: signal.signal(signal_, lambda number, _: came.append(number))
+        for signal_ in _ENDING
+    }
     try:
         yield
     finally:

@@ -324,7 +324,7 @@ class CoverSet(SubscriptionSet):
     def _run(self, words: Sequence[str], ids: Sequence[Id], fresh: Sequence[int]) -> Forwards:
         """Apply checked commands in order; new subscriptions are stored in the rows `fresh`."""
         both = [*zip(words, ids, strict=True)]
-        self._name(fresh, [one for word, one in both if word != "unsubscribe"])
+        self._name(fresh, [edit for word, edit in both if word != "unsubscribe"])
         store, new_rows = self._live.store.arrays, iter(fresh)
         now: dict[Id, int] = {}
         """The row of each id while the commands are applied."""
@@ -332,10 +332,10 @@ class CoverSet(SubscriptionSet):
         """Command, row, whether it comes."""
         same: list[int] = []
         replaced = np.full(len(words), NONE, np.int32)
-        for at, (word, one) in enumerate(both):
+        for at, (word, edit) in enumerate(both):
             new = old = NONE
             if word != "subscribe":
-                old = now[one] if one in now else self._members.row(one)
+                old = now[edit] if edit in now else self._members.row(edit)
             if word != "unsubscribe":
                 new = next(new_rows)
             if old >= 0 and new >= 0:
@@ -345,16 +345,16 @@ class CoverSet(SubscriptionSet):
                     continue
                 store.arrival[new] = store.arrival[old]
                 replaced[at] = new
-            now[one] = new
+            now[edit] = new
             done += [(at, row, row == new) for row in (new, old) if row >= 0]
         command, rows, comes = np.array(done, np.int64).reshape(-1, 3).T
         sent = self._live.do(rows.astype(np.int32), comes.astype(np.uint8))
         self._live.free(np.array(same, np.int32))
-        for word, one in both:
+        for word, edit in both:
             if word == "unsubscribe":
-                self._members.release(one)
-            elif one in now:
-                self._members.bind(one, now[one])
+                self._members.release(edit)
+            elif edit in now:
+                self._members.bind(edit, now[edit])
         return self._forwards(replaced, command[sent.command], sent.row, sent.withdraws)
 
     def _forwards(self, replaced: I32, command: I64, rows: I32, withdraws: Bool) -> Forwards:

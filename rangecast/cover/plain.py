@@ -63,14 +63,14 @@ def _kept(points: F64, starts: I64) -> I64:
 
 def _uncovered(points: F64, starts: I64, rows: I64, others: I64) -> I64:
     """Return those rows that none of the others covers, themselves not counted."""
-    found = []
+    uncovered = []
     for some in _some(rows, _ROWS):
         left = some
         for by in _some(others, _OTHERS):
             covered = _covered(points, starts, left, by) & (left[:, None] != by)
             left = left[~covered.any(axis=1)]
-        found.append(left)
-    return np.concatenate([rows[:0], *found])
+        uncovered.append(left)
+    return np.concatenate([rows[:0], *uncovered])
 
 
 def _covered(points: F64, starts: I64, rows: I64, by: I64) -> Bool:

@@ -61,7 +61,9 @@ def read(
         raise unknown_shape(data, _EXPECTED)
     ids, shared = _ids(features) if id_property is None else (_given(features, id_property), [])
     named = iter(ids)
-    rules = rules_listed(features, lambda one: _identified(one, next(named)), _EXPECTED, "features")
+    rules = rules_listed(
+        features, lambda document: _identified(document, next(named)), _EXPECTED, "features"
+    )
     imported = import_rules(rules, lambda feature: _rule(feature, location), space)
     if swapped := sum(_may_be_swapped(feature) for feature in features):
         imported.notes.append(
@@ -79,13 +81,13 @@ def read(
 
 def _given(features: Sequence[Any], name: str) -> list[Any]:
     """Return the property of each feature that is its id, `None` if it has none."""
-    found = []
+    listed = []
     for feature in features:
         properties = feature.get("properties") if isinstance(feature, Mapping) else None
         value = properties.get(name) if isinstance(properties, Mapping) else None
         is_id = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
-        found.append(value if is_id else None)
-    return found
+        listed.append(value if is_id else None)
+    return listed
 
 
 def _may_be_swapped(feature: Any) -> bool:

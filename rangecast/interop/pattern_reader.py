@@ -114,11 +114,13 @@ def _operator(name: str, matcher: dict[str, Any]) -> Test:
             name, f"anything-but takes one operator; given: {abbreviate(argument)}"
         )
     ((operator, texts),) = argument.items()
-    each = texts if isinstance(texts, list) else [texts]
-    tests = [_words(name, operator, pattern) for pattern in each]
+    alternatives = texts if isinstance(texts, list) else [texts]
+    tests = [_words(name, operator, pattern) for pattern in alternatives]
     # A text that is no address is in no network there; here it is like a missing one.
     patterns = (
-        () if operator == "cidr" else tuple(_condition(operator, pattern) for pattern in each)
+        ()
+        if operator == "cidr"
+        else tuple(_condition(operator, pattern) for pattern in alternatives)
     )
     return Test(
         name,

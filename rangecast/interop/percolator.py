@@ -157,22 +157,22 @@ def _bool(body: Any, path: str) -> Rule:
             raise UnsupportedRuleError(
                 f"{path}.{key}", f"unknown key: {did_you_mean(str(key), known)}"
             )
-    found: dict[str, list[Rule]] = {}
+    rules: dict[str, list[Rule]] = {}
     for clause in clauses:
         queries = body.get(clause, [])
         listed = queries if isinstance(queries, list) else [queries]
-        found[clause] = [_rule(query, f"{path}.{clause}[{i}]") for i, query in enumerate(listed)]
-    parts = [*found["must"], *found["filter"], *map(negated, found["must_not"])]
+        rules[clause] = [_rule(query, f"{path}.{clause}[{i}]") for i, query in enumerate(listed)]
+    parts = [*rules["must"], *rules["filter"], *map(negated, rules["must_not"])]
     # Beside must or filter, should only counts for the score, unless a number is given.
-    default = 0 if found["must"] or found["filter"] or not found["should"] else 1
+    default = 0 if rules["must"] or rules["filter"] or not rules["should"] else 1
     least = body.get("minimum_should_match", default)
-    if isinstance(least, bool) or least not in (0, 1, len(found["should"])):
+    if isinstance(least, bool) or least not in (0, 1, len(rules["should"])):
         reason = f"takes 0, 1 or the number of all clauses here; given: {abbreviate(least)}"
         raise UnsupportedRuleError(f"{path}.minimum_should_match", reason)
     if least == 1:
-        parts.append(Either(tuple(found["should"])))
+        parts.append(Either(tuple(rules["should"])))
     elif least:
-        parts.extend(found["should"])
+        parts.extend(rules["should"])
     return All(tuple(parts))
 
 

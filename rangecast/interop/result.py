@@ -110,16 +110,16 @@ def import_rules(
             texts[id_] = "true" if text is True else text
         except Exception as error:  # a rule is foreign data: whatever is wrong, it fails alone
             rejected.append(_rejection(id_, error))
-    found = attributes.space()
+    built = attributes.space()
     subscriptions = []
     for id_, text in texts.items():
         try:
             # Its shortest text: boxes of a hierarchy as concepts, nothing said twice.
-            normalized = text if found is None else str(Filter.parse(text, found))
+            normalized = text if built is None else str(Filter.parse(text, built))
             subscriptions.append({"id": id_, "filter": normalized})
         except Exception as error:
             rejected.append(_rejection(id_, error))
-    return ImportResult(subscriptions, rejected, found, attributes.notes())
+    return ImportResult(subscriptions, rejected, built, attributes.notes())
 
 
 def _rejection(id_: str, error: Exception) -> Rejection:
@@ -150,13 +150,13 @@ def _readable(value: Any) -> Any:
         raise UnsupportedRuleError("", value.reason)
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, RepeatedKeys):
-            raise UnsupportedRuleError(one.key, f"the key {one.key!r} is given twice")
-        if isinstance(one, Mapping):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        item = waiting.pop()
+        if isinstance(item, RepeatedKeys):
+            raise UnsupportedRuleError(item.key, f"the key {item.key!r} is given twice")
+        if isinstance(item, Mapping):
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
     return value
 
 

@@ -96,9 +96,9 @@ def _words(line: str) -> list[str]:
     """Return the words of a command; all behind OBJECT is one."""
     words: list[str] = []
     at = 0
-    while found := _WORD.match(line, at):
-        at = found.end()
-        word = found[1]
+    while match := _WORD.match(line, at):
+        at = match.end()
+        word = match[1]
         if word[0] in "'\"" and len(word) > 1 and word[-1] == word[0]:
             word = re.sub(r"\\(.)", r"\1", word[1:-1]) if word[0] == '"' else word[1:-1]
         words.append(word)

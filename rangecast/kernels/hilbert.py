@@ -220,17 +220,17 @@ def ranges_of_box(
         return 1, 1
     entries[bits - 1], directions[bits - 1] = _ZERO, _ZERO
     path, child = _ZERO, _ZERO
-    level, place = bits - 1, axes - 1  # the bit of the coordinates, the bit of the corner's number
+    level, step = bits - 1, axes - 1  # the bit of the coordinates, the bit of the corner's number
     left = axes * bits  # bits of the index below the node whose children are looked at
     depth = 0
     count = visited = 0
     gap = _ZERO  # gaps up to this are joined
     while True:
         visited += 1
-        axis = place + int(np.int64(directions[level])) + 1
+        axis = step + int(np.int64(directions[level])) + 1
         if axis >= axes:
             axis -= axes
-        above = _ZERO if place == axes - 1 else path & _ONE
+        above = _ZERO if step == axes - 1 else path & _ONE
         open_axes = cut[depth]
         outside = False
         if (open_axes >> axis) & _ONE:
@@ -249,15 +249,15 @@ def ranges_of_box(
                 depth += 1
                 left = below
                 cut[depth] = open_axes
-                if place:
-                    place -= 1
+                if step:
+                    step -= 1
                 else:
                     number = path & (_ALL >> (64 - axes))
                     entry, direction = next_state(
                         entries[level], int(np.int64(directions[level])), number, axes
                     )
                     level -= 1
-                    place = axes - 1
+                    step = axes - 1
                     entries[level], directions[level] = entry, np.uint64(direction)
                 child = _ZERO
                 continue
@@ -278,9 +278,9 @@ def ranges_of_box(
             left += 1
             child = path & _ONE
             path >>= 1
-            place += 1
-            if place == axes:
-                place = 0
+            step += 1
+            if step == axes:
+                step = 0
                 level += 1
         child = _ONE
 

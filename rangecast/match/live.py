@@ -234,9 +234,9 @@ def _match_others(view: View, points: F64) -> MatchRows:
     if view.indexed < view.count:
         matches.append(_recent(view, points.shape[1]).match(points))
     joined = matches[0]
-    for one in matches[1:]:
+    for other in matches[1:]:
         offsets = np.empty_like(joined.offsets)
-        rows = np.empty(len(joined.rows) + len(one.rows), np.int32)
-        _join(joined.offsets, joined.rows, one.offsets, one.rows, offsets, rows)
-        joined = MatchRows(offsets, rows, joined.work.plus(one.work))
+        rows = np.empty(len(joined.rows) + len(other.rows), np.int32)
+        _join(joined.offsets, joined.rows, other.offsets, other.rows, offsets, rows)
+        joined = MatchRows(offsets, rows, joined.work.plus(other.work))
     return joined

@@ -221,9 +221,9 @@ def _fill_lines(
     """Pack the codes of 16 children (boxes, d) on one axis into the lanes of each line."""
     for at in range(len(lines)):
         axis = line_axis[at]
-        for place in range(FANOUT):
-            child = FANOUT * line_node[at] + place
-            word, lane = place % 4, 16 * (place // 4)
+        for slot in range(FANOUT):
+            child = FANOUT * line_node[at] + slot
+            word, lane = slot % 4, 16 * (slot // 4)
             below, above = np.uint64(_NOTHING), _ZERO
             if child < len(low):
                 below, above = np.uint64(low[child, axis]), np.uint64(high[child, axis])

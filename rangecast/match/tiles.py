@@ -139,7 +139,7 @@ def _holds(at: Any, box: int, points: Any, event: int) -> bool:
 
 @jit
 def _search(
-    at: Any, points: Any, event: int, place: tuple[int, int, int], cursor: int, rows: Any, room: int
+    at: Any, points: Any, event: int, tile: tuple[int, int, int], cursor: int, rows: Any, room: int
 ) -> tuple[int, int, int]:
     """Write the rows that hold an event, from an entry of its cell on, as long as there is room.
 
@@ -148,7 +148,7 @@ def _search(
     Returns the entry to go on with, -1 if there is none, how many rows there are, and boxes
     compared.
     """
-    cell, x, y = place
+    cell, x, y = tile
     first, end = at.offsets[cell], at.offsets[cell + 1]
     filled = tested = 0
     for entry in range(first + cursor, end):

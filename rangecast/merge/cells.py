@@ -235,12 +235,16 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
         raise UsageError(f"attributes are a list of different names; given: {attributes!r}")
     axes = tuple(space.axis(name) for name in names)
     if chosen := sorted(places.intersection(names)):
-        one = space[chosen[0]]
-        assert isinstance(one, Residual)
-        coordinates = " and ".join(repr(axis.name) for axis in one.coordinates)
+        declared = space[chosen[0]]
+        assert isinstance(declared, Residual)
+        coordinates = " and ".join(repr(axis.name) for axis in declared.coordinates)
         if not coordinates:
-            raise UsageError(f"{one.name!r} is {one.type}, which has no ranges: leave it out")
-        raise UsageError(f"{one.name!r} is a {one.type}: name its coordinates, {coordinates}")
+            raise UsageError(
+                f"{declared.name!r} is {declared.type}, which has no ranges: leave it out"
+            )
+        raise UsageError(
+            f"{declared.name!r} is a {declared.type}: name its coordinates, {coordinates}"
+        )
     return axes
 
 

@@ -253,7 +253,7 @@ class Entries:
 
     def _unite(self, row: int, other: int, box: Bounds) -> int:
         """Make one entry of two; return its host, the one that came first."""
-        keeps, goes = sorted((row, other), key=lambda one: self.row(one).arrival)
+        keeps, goes = sorted((row, other), key=lambda candidate: self.row(candidate).arrival)
         self._touch(keeps)
         self._touch(goes)
         members = self._members.pop(goes, {goes})

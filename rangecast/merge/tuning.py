@@ -251,7 +251,7 @@ def recommend(
         if outcomes[-1].all_ranges > _ENOUGH * max_ranges:
             done.add((setting.attributes, setting.cells))
     best = recommended(outcomes)
-    found = summed(
+    tuned = summed(
         space, boxes, best.setting, max_ranges, points, max_ranges_per_subscription, union, weights
     )
-    return Recommendation(best, found.summary(space), outcomes)
+    return Recommendation(best, tuned.summary(space), outcomes)

@@ -63,9 +63,9 @@ class Space:
         )
         """The fields of events that speak of attributes."""
         self.patterns: dict[int, int] = {
-            self.axes[one.of]: axis
-            for axis, one in enumerate(self.attributes)
-            if isinstance(one, Patterns) and one.of is not None
+            self.axes[declared.of]: axis
+            for axis, declared in enumerate(self.attributes)
+            if isinstance(declared, Patterns) and declared.of is not None
         }
         """The axes of the patterns of texts, by the axes of these."""
         self.guesses: dict[str, str] = {}

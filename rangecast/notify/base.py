@@ -177,7 +177,7 @@ class BoardEngine(ABC):
         """Return the place of an object, which can be compared: x, or a tuple of coordinates."""
 
     @abstractmethod
-    def moved(self, place: Any, position: Any) -> Any:
+    def moved(self, point: Any, position: Any) -> Any:
         """Return the place of an object that was at a place (None: it is new) after a change."""
 
     @abstractmethod

@@ -135,9 +135,9 @@ class Board(InterestSet):
     def _repr_html_(self) -> str:
         """Return the first interests and their lists as a table, for notebooks."""
         rows = (
-            (one, interest._where(), [entry.object for entry in interest.best])
-            for one in islice(self, ROWS)
-            for interest in [self[one]]
+            (member, interest._where(), [entry.object for entry in interest.best])
+            for member in islice(self, ROWS)
+            for interest in [self[member]]
         )
         return html_table(self._said(), ("interest", "where", "best"), rows, len(self))
 

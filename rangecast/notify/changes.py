@@ -52,9 +52,9 @@ class ListChanges:
         self._signed = board._signed
         self._seq = board.seq
         self._interests: dict[int, _Interest] = {}
-        for one, first in board._members.items():
+        for id_, first in board._members.items():
             rows = board.engine.rows_of(first)
-            interest = _Interest(one, rows, board._wanted.get(first, board.k))
+            interest = _Interest(id_, rows, board._wanted.get(first, board.k))
             self._interests |= dict.fromkeys(rows, interest)
         table = board.table()
         arrivals = table["arrival"].to_pylist()
@@ -88,7 +88,9 @@ class ListChanges:
         for end in ends if len(messages) else []:
             part = slice(begin, end)
             reached = self.lists.reached(messages.tile[part]).tolist()
-            interests = {id(one): one for one in map(self._interests.__getitem__, reached)}
+            interests = {
+                id(watched): watched for watched in map(self._interests.__getitem__, reached)
+            }
             before = [self._list(interest) for interest in interests.values()]
             named = zip(messages.arrival[part].tolist(), messages.objects[part], strict=True)
             self._names.update(named)

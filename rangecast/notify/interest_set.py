@@ -80,22 +80,22 @@ class InterestSet(MemberSet, ABC):
         rejected   a list that gets the rejected rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
         """
-        given = (
+        added = (
             interests if isinstance(interests, NewInterests) else self._given(interests, rejected)
         )
         if len(self):
-            new = self._members.new_many(given.ids)
-            rows = self.engine.add_regions(given.regions)
+            new = self._members.new_many(added.ids)
+            rows = self.engine.add_regions(added.regions)
             self._members.bind_many(new, rows)
         else:
-            members = Members.of(given.ids, "interest")
-            rows = self.engine.add_regions(given.regions)
+            members = Members.of(added.ids, "interest")
+            rows = self.engine.add_regions(added.regions)
             if rows != range(len(rows)):
-                members.bind_many(given.ids.to_pylist(), rows)
+                members.bind_many(added.ids.to_pylist(), rows)
             self._members = members
-        self._wanted.update((rows[at], k) for at, k in given.wanted.items())
+        self._wanted.update((rows[at], k) for at, k in added.wanted.items())
         self._ids = None
-        return len(given.ids)
+        return len(added.ids)
 
     def unsubscribe_many(self, interests: Iterable[Id]) -> int:
         """Remove interests, each once, all of them or none; return how many."""

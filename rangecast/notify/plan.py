@@ -135,15 +135,15 @@ def _fields(row: Mapping[str, Any], places: Places) -> Change:
                 f"unknown field {name!r}: {did_you_mean(str(name), known)}\n"
                 f"  expected: {', '.join(known)}\n  hint: rename it or leave it out"
             )
-    place = {name: row[name] for name in places.names if name in row}
-    if "id" not in row or ("value" not in row and not place):
+    coordinates = {name: row[name] for name in places.names if name in row}
+    if "id" not in row or ("value" not in row and not coordinates):
         raise UsageError(
             f"a change has an id, and a value or a position\n  given: {abbreviate(dict(row))}\n"
             "  hint: give both"
         )
-    position: Any = place or None
-    if place and tuple(places.names) == ("position",):
-        position = check_finite("position", place["position"])
+    position: Any = coordinates or None
+    if coordinates and tuple(places.names) == ("position",):
+        position = check_finite("position", coordinates["position"])
     return Change(row["id"], row.get("value", SAME), position)
 
 

@@ -100,13 +100,13 @@ def _subscriptions(report: MatchReport) -> Html:
         f"The busiest 1% of subscriptions ({leading:,}) get {part} of all matches. On the dashed "
         "line, all would get the same.",
     )
-    each = report.per_event if report.events else np.zeros(1, np.int64)
-    low, high = np.quantile(each, [0.05, 0.95])
+    per_event = report.per_event if report.events else np.zeros(1, np.int64)
+    low, high = np.quantile(per_event, [0.05, 0.95])
     events = card(
-        plots.per_event(each),
+        plots.per_event(per_event),
         "Matches of an event",
         f"Nine events in ten go to between {low:,.0f} and {high:,.0f} subscriptions; the most "
-        f"wanted one went to {each.max():,}.",
+        f"wanted one went to {per_event.max():,}.",
     )
     content = [cards(histogram, shares, events, three=True)]
     if report.busiest:
@@ -130,7 +130,7 @@ def _subscriptions(report: MatchReport) -> Html:
     return section(
         "Matches by subscription",
         f"{len(counts) - idle:,} of {len(counts):,} subscriptions had a match, and an event went "
-        f"to {each.mean():,.1f} of them on average.",
+        f"to {per_event.mean():,.1f} of them on average.",
         *content,
     )
 
@@ -225,7 +225,7 @@ def _speed(report: MatchReport) -> Html | None:
     shown = []
     batch = next((stage for stage in report.stages if stage.events), None)
     if report.stream:
-        rates = [one.events / max(one.seconds, 1e-9) for one in report.stream]
+        rates = [row.events / max(row.seconds, 1e-9) for row in report.stream]
         shown.append(
             card(
                 plots.stream_rates(report.stream, batch),

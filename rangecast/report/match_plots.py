@@ -196,7 +196,7 @@ def _changes(axes: Any, stream: Sequence[MicroBatch]) -> None:
 def stream_rates(stream: Sequence[MicroBatch], batch: Stage | None) -> Svg:
     """Return the events per second of each micro-batch."""
     svg = Svg("Events a second by micro-batch")
-    rates = [one.events / max(one.seconds, 1e-9) for one in stream]
+    rates = [row.events / max(row.seconds, 1e-9) for row in stream]
     with plot(svg, title="", x="micro-batch", y="events a second", size=_THIRD) as axes:
         axes.bar(range(len(rates)), rates, color=COLOURS[0])
         axes.set_ylim(0, max(rates) * 1.18)

@@ -169,16 +169,16 @@ def encoded(
         wrong = {index for index, _ in rejected}
         places = [at for at in range(len(lines)) if at not in wrong]
         kept: list[int] = []
-        found: list[F64] = []
+        encoded_points: list[F64] = []
         for at, row in enumerate(known):
             try:
-                found.append(encode_event(row, space, ignore_unknown=ignore_unknown))
+                encoded_points.append(encode_event(row, space, ignore_unknown=ignore_unknown))
                 kept.append(at)
             except (RangecastError, OverflowError) as error:
                 rejected.append((places[at], str(error)))
         rejected.sort()
         taken, rows = [taken[at] for at in kept], [rows[at] for at in kept]
-        points = np.array(found).reshape(len(kept), len(space))
+        points = np.array(encoded_points).reshape(len(kept), len(space))
     return Encoded(taken, rows, points, space, words), rejected
 
 
@@ -361,7 +361,7 @@ def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
 def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
     """Return what reads nothing but these fields of events, if they can be those of a class."""
     fields = [(name, Any, None) for name in names if name and name.isascii() and name[0] != "_"]
-    if len(fields) < len(names) or any(iskeyword(one) for one, *_ in fields):
+    if len(fields) < len(names) or any(iskeyword(field) for field, *_ in fields):
         return None
     return msgspec.json.Decoder(list[msgspec.defstruct("Light", fields, gc=False)])  # type: ignore[misc]
 

@@ -240,7 +240,8 @@ class Server(uvicorn.Server):
             return
         loop = asyncio.get_running_loop()
         handlers: dict[int, Callable[[], None]] = {
-            one: partial(self._signalled, one) for one in (signal.SIGINT, signal.SIGTERM)
+            signal_: partial(self._signalled, signal_)
+            for signal_ in (signal.SIGINT, signal.SIGTERM)
         }
         if self.settings.certificate is not None:
             handlers[signal.SIGHUP] = self.reload_certificate

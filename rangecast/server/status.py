@@ -17,7 +17,7 @@ from rangecast.server.state.edits import NEVER
 
 def listeners(core: Core, tenant: str | None) -> int:
     """Return how many listeners are open, of a tenant or of all."""
-    listeners = (one for some in list(core.hub.listeners.values()) for one in some)
+    listeners = (session for some in list(core.hub.listeners.values()) for session in some)
     return sum(tenant in (None, listener.consumer.tenant) for listener in listeners)
 
 

@@ -169,7 +169,7 @@ class Versions:
             if after != max(self.all(), default=0):
                 return None
             layered = self.layered(after)
-            size = layer.size + sum(one.size for one in layered.layers)
+            size = layer.size + sum(part.size for part in layered.layers)
             if size > max(self._few, layered.base.rows // _SHARE):
                 return None
             base, numbers = self.parts(after)

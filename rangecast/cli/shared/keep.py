@@ -34,10 +34,10 @@ class Kept(NamedTuple):
         fields = [*answers]
         for side, schema in (("event", self.events), ("subscription", self.subscriptions.schema)):
             other = self.subscriptions.schema if side == "event" else self.events
-            for one in schema:
-                is_taken = one.name in answers.names or one.name in other.names
-                name = f"{side}_{one.name}" if is_taken else one.name
-                fields.append(pa.field(name, one.type))
+            for column in schema:
+                is_taken = column.name in answers.names or column.name in other.names
+                name = f"{side}_{column.name}" if is_taken else column.name
+                fields.append(pa.field(name, column.type))
         names = [field.name for field in fields]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

@@ -342,9 +342,9 @@ def _matched(path: str | Path) -> list[Path]:
 def _check_files(written: Sequence[File], files: Sequence[File]) -> None:
     """Reject overwriting an input file, and writing two outputs to one file."""
     named = [Path(path) for path in written if path is not None]
-    inputs = [one for path in files if path is not None for one in (Path(path), *_matched(path))]
+    inputs = [file for path in files if path is not None for file in (Path(path), *_matched(path))]
     for path in named:
-        if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
+        if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
             raise FileError(f"{path}: is an input of this command; write to another file")
     resolved = [path.resolve() for path in named]
     for path in named:

@@ -60,7 +60,9 @@ def cover_commands(
     if uncovered is not None:
         names = cover.uncovered()
         ids = pa.array(names, todo.ids.type if boxes is None else boxes.ids.type)
-        run.write(pa.table({"id": ids, "filter": [cover[one].filter for one in names]}), uncovered)
+        run.write(
+            pa.table({"id": ids, "filter": [cover[label].filter for label in names]}), uncovered
+        )
     sent = int(pc.sum(pc.equal(table["action"], "subscribe")).as_py() or 0)
     exposed = int(pc.sum(table["exposed"]).as_py() or 0)
     facts = {

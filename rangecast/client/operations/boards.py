@@ -192,8 +192,8 @@ def unsubscribe_many(board: BoardCalls, interests: Iterable[Id]) -> Operation[in
 
     A request takes 10,000 of them.
     """
-    given = [as_id(interest, "interest") for interest in Members("interest").listed(interests)]
-    ids = list(dict.fromkeys(given))
+    known = [as_id(interest, "interest") for interest in Members("interest").listed(interests)]
+    ids = list(dict.fromkeys(known))
     for first in range(0, len(ids), _MAX_IDS):
         body = encode({"ids": ids[first : first + _MAX_IDS]})
         yield Call("POST", board._path("/interests:delete"), body, repeatable=False)
@@ -318,11 +318,11 @@ def _bounds(where: tuple[Any, ...]) -> dict[str, Any]:
     return {"position_lo": lo, "position_hi": hi}
 
 
-def _change(given: Any) -> dict[str, Any]:
+def _change(row: Any) -> dict[str, Any]:
     """Return a change in the server's format."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    object_id, value, *rest = given
+    if isinstance(row, Mapping):
+        return dict(row)
+    object_id, value, *rest = row
     change = {"id": object_id, "value": value}
     if rest and rest[0] is not None:
         position = rest[0]

@@ -169,9 +169,9 @@ class EventParts:
         ids, missing = as_ids(self._ids, kind)
         if missing.any():
             row = int(missing.argmax())
-            given = abbreviate(self._ids[row])
+            shown = abbreviate(self._ids[row])
             remedy = "give each row an id of its own"
-            raise RejectedRowError(RejectedRow("events", row, "id", given, NO_ID, remedy))
+            raise RejectedRowError(RejectedRow("events", row, "id", shown, NO_ID, remedy))
         return ids
 
 

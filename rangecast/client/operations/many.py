@@ -198,15 +198,15 @@ class Subscribing:
             first += len(part)
 
     def _tables(self) -> Iterator[Call[Any]]:
-        given: Any = self._given
+        tables: Any = self._given
         column, kind = self._options.id, None
-        if is_file(given):
+        if is_file(tables):
             exact = () if self._space is None else exact_columns(self._space)
-            source = identified(file_source(given, exact), column)
+            source = identified(file_source(tables, exact), column)
             kind = _id_type(source)
         else:
-            source = table_source(given, "subscriptions", nan_is_null=True)
-            source = identified(source, column) if is_table(given) else source
+            source = table_source(tables, "subscriptions", nan_is_null=True)
+            source = identified(source, column) if is_table(tables) else source
         batches = source.read(None if self._is_strict else self._broken)
         seen: dict[str, None] = {}
         for batch in batches:

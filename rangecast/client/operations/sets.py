@@ -130,8 +130,8 @@ def unsubscribe_many(client: Calls, subscriptions: Iterable[Id]) -> Operation[in
 
     Each request removes up to 10,000, all or none.
     """
-    given = [as_id(subscription) for subscription in Members().listed(subscriptions)]
-    ids = list(dict.fromkeys(given))
+    known = [as_id(subscription) for subscription in Members().listed(subscriptions)]
+    ids = list(dict.fromkeys(known))
     for first in range(0, len(ids), _MAX_IDS):
         yield client._by_ids("delete", ids[first : first + _MAX_IDS])
     return len(ids)
@@ -411,10 +411,10 @@ def _ranked(
         answer = yield Call("POST", client._in_space("/events:rank"), body, params=options)
         answers += parts.taken(answer, "best", is_strict=is_strict)
     return [
-        one
-        if isinstance(one, RangecastError)
-        else [(row["subscription"], row["score"]) for row in one]
-        for one in answers
+        ranking
+        if isinstance(ranking, RangecastError)
+        else [(row["subscription"], row["score"]) for row in ranking]
+        for ranking in answers
     ]
 
 

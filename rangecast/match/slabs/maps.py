@@ -205,16 +205,16 @@ def _holds_exactly(at: Any, maps: Any, left: Left, i: int, codes: Any, point: An
     run, begin = 4 * maps.run_of[block], at.blocks[block]
     size = at.blocks[block + 1] - begin
     before = begin - at.blocks[at.runs[run + FIRST_BLOCK]]
-    place = at.runs[run + CODE] + 2 * width * before + left.boxes[i] - begin
+    word = at.runs[run + CODE] + 2 * width * before + left.boxes[i] - begin
     for s in range(width):
         slot = maps.slots[left.places[i] + s]
         attribute, low, high = slot >> 16, (slot >> 8) & 255, slot & 255
         code, value = codes[attribute], point[attribute]
-        if code == low and not at.bounds[place] <= value:
+        if code == low and not at.bounds[word] <= value:
             return False
-        if code == high and not value <= at.bounds[place + size]:
+        if code == high and not value <= at.bounds[word + size]:
             return False
-        place += 2 * size
+        word += 2 * size
     return True
 
 

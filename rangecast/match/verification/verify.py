@@ -249,7 +249,7 @@ def _verdict(
         return Sample(ids[index].as_py(), *kinds)
 
     absent = lost | ((read.version == _NOWHERE) & read.has_empty)
-    samples = [sample(*each) for each in sorted(findings.samples, key=lambda one: one[0])[:show]]
+    samples = [sample(*entry) for entry in sorted(findings.samples, key=lambda one: one[0])[:show]]
     others = [f"event {ids[place]} has no row" for place in np.flatnonzero(absent)[:_KEPT]]
     again = np.flatnonzero(read.lists > 1)
     others += [f"event {ids[place]} has {read.lists[place]} rows" for place in again[:_KEPT]]

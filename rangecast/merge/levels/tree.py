@@ -91,11 +91,11 @@ def last_at(keys: U64, node: int, count: int, key: np.uint64) -> int:
 
 
 @jit
-def descend(state: I64, key: U64, inner: I32, place: np.uint64) -> tuple[int, int]:
+def descend(state: I64, key: U64, inner: I32, start: np.uint64) -> tuple[int, int]:
     """Return the leaf that a place falls in, and the level before it; write the path."""
     node, base = state[0, ROOT], 0
     for depth in range(state[0, HEIGHT]):
-        i = last_at(key, node, inner[node, SIZE], place)
+        i = last_at(key, node, inner[node, SIZE], start)
         state[NODE, depth], state[TAKEN, depth], state[BEFORE, depth] = node, i, base
         base += inner[node, LEVEL + i]
         node = np.int64(inner[node, CHILD + i])
@@ -195,16 +195,16 @@ def shift_from(
     inner: I32,
     leaf_key: U64,
     leaf: I32,
-    place: np.uint64,
+    start: np.uint64,
     by: int,
 ) -> tuple[int, bool]:
     """Add `by` to the level of every place from this one on; return as `shift` does."""
-    node, _ = descend(state, key, inner, place)
+    node, _ = descend(state, key, inner, start)
     before = leaf[node, SIZE]
-    i = _with_step(leaf_key, leaf, node, place)
+    i = _with_step(leaf_key, leaf, node, start)
     for j in range(LEVEL + i, LEVEL + leaf[node, SIZE]):
         leaf[node, j] += by
-    if place != _ZERO and leaf[node, LEVEL + i] == (leaf[node, LEVEL + i - 1] if i else 0):
+    if start != _ZERO and leaf[node, LEVEL + i] == (leaf[node, LEVEL + i - 1] if i else 0):
         _drop(state, key, leaf_key, leaf, node, i)
     state[0, STEPS] += leaf[node, SIZE] - before
     low = leaf_lowest(leaf, node)

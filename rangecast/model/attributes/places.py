@@ -126,14 +126,14 @@ class Point(Place):
         return super().definition() | {"x": x, "y": y, "border": self.border}
 
 
-def _axis(name: str, which: str, given: str, limit: float | None) -> Number:
+def _axis(name: str, which: str, column: str, limit: float | None) -> Number:
     """Return the attribute of one coordinate: a column, or a path such as `$.position.lon`."""
-    if not isinstance(given, str):
-        raise SpaceError(f"attribute {name!r}: {which} is the name of a column; given: {given!r}")
+    if not isinstance(column, str):
+        raise SpaceError(f"attribute {name!r}: {which} is the name of a column; given: {column!r}")
     low, high = (None, None) if limit is None else (-limit, limit)
-    if given.startswith("$"):
-        return Number(f"{name}_{which}", min=low, max=high, source=given)
-    return Number(given, min=low, max=high)
+    if column.startswith("$"):
+        return Number(f"{name}_{which}", min=low, max=high, source=column)
+    return Number(column, min=low, max=high)
 
 
 def _not_one_of(name: str, option: str, value: Any, choices: tuple[str, ...]) -> SpaceError:

@@ -173,7 +173,7 @@ def _pairs(rows: Rows, name: str) -> tuple[Values, Values] | None:
                 rows.reject(index, name, _PAIR)
             fits = not is_pair or len(value) == 2
             both.append((tuple(value) if is_pair else (value, value)) if fits else (None, None))
-        return as_values([one for one, _ in both]), as_values([one for _, one in both])
+        return as_values([bound for bound, _ in both]), as_values([bound for _, bound in both])
     if values is None or not (
         pa.types.is_list(values.type)
         or pa.types.is_large_list(values.type)

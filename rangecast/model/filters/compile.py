@@ -261,8 +261,8 @@ class _Reading:
                 alive = False
         certain: list[tuple[int, Ranges]] = []
         for axis in sorted(sets):
-            found = sets[axis]
-            common = found[0] if len(found) == 1 else shared(self.space.attributes[axis], found)
+            kept = sets[axis]
+            common = kept[0] if len(kept) == 1 else shared(self.space.attributes[axis], kept)
             if common:
                 certain.append((axis, common))
             else:

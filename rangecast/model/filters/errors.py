@@ -94,36 +94,36 @@ _CALLED = re.compile(r"(?<!\w)(?!and\b|or\b|not\b|in\b)[^\W\d]\w*\s*$", re.IGNOR
 """A name right before a parenthesis."""
 
 
-def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) -> str:
+def _remedy(text: str, unexpected: Word, accepted: set[str], names: tuple[str, ...]) -> str:
     """Return what to do about a misplaced word, where the mistake can be guessed."""
-    word = clipped(str(found))
+    word = clipped(str(unexpected))
     for pattern, advice in ((_DATE, "put a date in quotes"), (_GROUPED, "leave out the comma")):
         for split in pattern.finditer(text):
-            if split.start() < found.start < split.end():
+            if split.start() < unexpected.start < split.end():
                 shown = quoted(split[0]) if pattern is _DATE else split[0].replace(",", "")
                 return f"{advice}: {shown}"
-    if found.kind == "LPAR" and _CALLED.search(text, 0, found.start):
+    if unexpected.kind == "LPAR" and _CALLED.search(text, 0, unexpected.start):
         return _FUNCTIONS
     if "VALUE" in accepted and "NAME" not in accepted:
-        if found in names:
+        if unexpected in names:
             return "compare an attribute with a value, or with numbers and attributes of numbers"
-        if found.kind == "NAME" and text[found.end :].lstrip().startswith("("):
+        if unexpected.kind == "NAME" and text[unexpected.end :].lstrip().startswith("("):
             return _FUNCTIONS
-        if found.kind == "NULL":
+        if unexpected.kind == "NULL":
             return "write `is null` or `is not null`"
-        return f"put a text in quotes: {quoted(word)}" if found.kind == "NAME" else ""
-    if accepted == {"NAME"} and found.kind == "VALUE":
+        return f"put a text in quotes: {quoted(word)}" if unexpected.kind == "NAME" else ""
+    if accepted == {"NAME"} and unexpected.kind == "VALUE":
         return "compare an attribute with a value; its name stands without quotes, or in `...`"
-    if "IS" in accepted and found.kind in ("AND", "OR", "RPAR", "END"):
+    if "IS" in accepted and unexpected.kind in ("AND", "OR", "RPAR", "END"):
         return "compare the attribute with a value; write = true for a boolean"
     if "NULL" in accepted:
         return "use = to compare with a value"
-    if found.kind == "NAME" and text[found.start - 1] in QUOTES:
+    if unexpected.kind == "NAME" and text[unexpected.start - 1] in QUOTES:
         return "write a quote inside a text twice"
-    if "IS" in accepted and found.lower() in _PATTERNS:
+    if "IS" in accepted and unexpected.lower() in _PATTERNS:
         return "patterns of texts are like 'a%' and contains 'a'; there are no regular expressions"
-    if found.kind == "NAME":
+    if unexpected.kind == "NAME":
         known = [phrase.strip("'") for kind, phrase in _PHRASES.items() if kind in accepted]
-        guess = did_you_mean(found.lower(), [k for k in known if k.isalpha()])
+        guess = did_you_mean(unexpected.lower(), [k for k in known if k.isalpha()])
         return guess if guess.startswith("did") else ""
     return ""

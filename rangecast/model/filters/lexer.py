@@ -125,18 +125,18 @@ def name_text(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _unreadable(text: str, at: int, found: str) -> FilterError:
-    if found in ("'", '"', "`"):
-        what = "name" if found == "`" else "text"
+def _unreadable(text: str, at: int, rest: str) -> FilterError:
+    if rest in ("'", '"', "`"):
+        what = "name" if rest == "`" else "text"
         return fault(
             text,
             at,
             at + 1,
-            f"the {what} that begins here has no closing {found}",
-            f"close it; a {found} inside it is written twice",
+            f"the {what} that begins here has no closing {rest}",
+            f"close it; a {rest} inside it is written twice",
         )
-    if len(found) > 1:
-        problem = f"{clipped(found)} is not a number"
-        return fault(text, at, at + len(found), problem, "put a text in quotes, a name in `...`")
-    hint = _INSTEAD.get(found, "")
-    return fault(text, at, at + 1, f"the character {found!r} has no meaning here", hint)
+    if len(rest) > 1:
+        problem = f"{clipped(rest)} is not a number"
+        return fault(text, at, at + len(rest), problem, "put a text in quotes, a name in `...`")
+    hint = _INSTEAD.get(rest, "")
+    return fault(text, at, at + 1, f"the character {rest!r} has no meaning here", hint)

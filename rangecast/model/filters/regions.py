@@ -97,8 +97,8 @@ def common(attribute: Attribute, sets: Sequence[Ranges]) -> Ranges:
     words_ = {(words[lo], hi - lo) for lo, hi in sets[0]}
     for ranges in sets[1:]:
         words_ = {
-            (attribute.both(one, words[lo]), min(full, hi - lo))
-            for one, full in words_
+            (attribute.both(known, words[lo]), min(full, hi - lo))
+            for known, full in words_
             for lo, hi in ranges
         }
     numbers = [(attribute.number(word), full) for word, full in sorted(words_)]

@@ -100,13 +100,13 @@ def kept_rows(source: Source, ids: pa.Array, schema: pa.Schema) -> pa.Table:
     parts = []
     first = 0
     for batch in source.read(pass_over):
-        found = places.find(as_ids(batch.columns["id"], ids.type)[0])
-        numbers = np.arange(first, first + len(found))
-        known = np.flatnonzero(found >= 0)[::-1]
-        new = known[rows[found[known]] < 0]
-        rows[found[new]] = numbers[new]  # backwards: the first of equal ids is written last
+        matched = places.find(as_ids(batch.columns["id"], ids.type)[0])
+        numbers = np.arange(first, first + len(matched))
+        known = np.flatnonzero(matched >= 0)[::-1]
+        new = known[rows[matched[known]] < 0]
+        rows[matched[new]] = numbers[new]  # backwards: the first of equal ids is written last
         parts.append(pa.table(kept_columns(batch, schema), schema=schema))
-        first += len(found)
+        first += len(matched)
     table = pa.concat_tables(parts) if parts else schema.empty_table()
     return table.take(pa.array(rows, mask=rows < 0))
 

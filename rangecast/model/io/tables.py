@@ -66,10 +66,10 @@ def _table(table: pa.Table) -> list[Batch]:
     return batches
 
 
-def _columns(given: list[tuple[str, Any]], noun: str, nan_is_null: bool = False) -> Batch:
-    check_distinct([name for name, _ in given])
+def _columns(pairs: list[tuple[str, Any]], noun: str, nan_is_null: bool = False) -> Batch:
+    check_distinct([name for name, _ in pairs])
     columns = {}
-    for name, values in given:
+    for name, values in pairs:
         if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
             raise UsageError(
                 f"a dict is taken for columns, and a column of {noun} is a list of values\n"
@@ -84,20 +84,20 @@ def _columns(given: list[tuple[str, Any]], noun: str, nan_is_null: bool = False)
     return Batch(np.arange(max(sizes.values(), default=0)), columns)
 
 
-def _values(given: Any, nan_is_null: bool) -> Values:
+def _values(column: Any, nan_is_null: bool) -> Values:
     """Return a column as it is; by default NaN stays NaN."""
-    if isinstance(given, pa.Array):
-        return given
-    if _is_pandas(given, "Series") or isinstance(given, np.ndarray):
-        if given.dtype == object:
-            values = given.tolist()
+    if isinstance(column, pa.Array):
+        return column
+    if _is_pandas(column, "Series") or isinstance(column, np.ndarray):
+        if column.dtype == object:
+            values = column.tolist()
             if nan_is_null:
                 values = [None if _is_nan(value) else value for value in values]
             return as_values(values)
-        return _whole(pa.array(given, from_pandas=nan_is_null))
-    if isinstance(given, pa.ChunkedArray) or hasattr(given, "__arrow_c_stream__"):
-        return _whole(pa.chunked_array(given))
-    return as_values(list(given))
+        return _whole(pa.array(column, from_pandas=nan_is_null))
+    if isinstance(column, pa.ChunkedArray) or hasattr(column, "__arrow_c_stream__"):
+        return _whole(pa.chunked_array(column))
+    return as_values(list(column))
 
 
 def _is_nan(value: Any) -> bool:

@@ -159,9 +159,9 @@ class Members:
         self.check_kind(id_)
         return id_, self._rows.get(id_)
 
-    def either_many(self, given: pa.Array) -> tuple[list[Id], list[int | None]]:
+    def either_many(self, column: pa.Array) -> tuple[list[Id], list[int | None]]:
         """Return ids, each once, and their rows, as `either` does; all or none."""
-        ids: list[Id] = given.to_pylist()
+        ids: list[Id] = column.to_pylist()
         if ids:
             self.check_kind(ids[0])
         _check_distinct(ids, "changed")

@@ -62,18 +62,18 @@ def score_of(value: Any) -> float:
     return number
 
 
-def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
+def weights_of(space: Space, values: Any, before: F64 | None) -> F64 | None:
     """Return the weights (d,) that some given ones make of those before; `None`: all are 1."""
-    if given is None:
+    if values is None:
         return before
-    if not isinstance(given, Mapping):
+    if not isinstance(values, Mapping):
         raise UsageError(
             "weights are a dict from attributes to numbers\n"
-            f"  given: {abbreviate(given)}\n"
+            f"  given: {abbreviate(values)}\n"
             f"  hint: name the attributes, such as weights={{{space.names[0]!r}: 2}}"
         )
     weights = np.ones(len(space)) if before is None else before.copy()
-    for name, value in given.items():
+    for name, value in values.items():
         number = _finite(value)
         if number is None or number < 0:
             raise UsageError(

@@ -108,12 +108,12 @@ def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles
         top = begin + cover + open_
         if n + 2 > len(tiles.rival) or top + open_ + 2 * k > len(segments):
             return -1
-        found = sort_rivals(region, p, at, floor, k, segments, begin, cover, open_, fresh)
-        begin, cover, open_ = top, found.cover, found.open
-        if found.cover_below >= k:
+        count = sort_rivals(region, p, at, floor, k, segments, begin, cover, open_, fresh)
+        begin, cover, open_ = top, count.cover, count.open
+        if count.cover_below >= k:
             continue
         is_full = cover == k
-        if not sent and found.cover_below + found.open_below < k:
+        if not sent and count.cover_below + count.open_below < k:
             sent = 1
             set_tile(tiles, n, OWN, region)
             n += 1
@@ -127,7 +127,7 @@ def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles
         if depth + 2 > _DEEPEST:
             return -1
         theirs = segments[begin + cover : begin + cover + open_]
-        side = _choose(region, at, floor, k - found.cover_below, theirs, values, chosen)
+        side = _choose(region, at, floor, k - count.cover_below, theirs, values, chosen)
         for _ in range(2):
             for j in range(4 * d):
                 regions[depth, j] = region[j]

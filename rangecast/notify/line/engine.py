@@ -162,7 +162,7 @@ class LineEngine(BoardEngine):
     def place(self, slot: int) -> float:
         return self.objects.of(slot)[0]
 
-    def moved(self, place: float | None, position: Any) -> float:
+    def moved(self, point: float | None, position: Any) -> float:
         """Return x of an object after a change."""
         return check_finite("position", position)
 

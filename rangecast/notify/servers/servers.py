@@ -206,9 +206,9 @@ class Servers:
 
     def subscribe_many(self, interests: Any) -> int:
         """Add interests as `Board.subscribe_many` takes them; return how many."""
-        given = self._tables.as_interests(interests, self.k, None)
-        new = self._interests.new_many(given.ids)
-        ranges = tuple(map(Range, new, *given.regions.points.T.tolist()))
+        added = self._tables.as_interests(interests, self.k, None)
+        new = self._interests.new_many(added.ids)
+        ranges = tuple(map(Range, new, *added.regions.points.T.tolist()))
         self._run(0, Edit(EAST, self.seq, (), ranges))
         self._interests.bind_many(new, range(len(new)))
         return len(new)

@@ -299,9 +299,9 @@ def paint_sparse(
     number, ids = np.empty(s.used[ROOM] * k, np.int32), ZERO
     last, lasts = Last(np.empty((k, 4)), np.empty(k, np.int64)), ZERO
     for z in range(s.used[COUNT]):
-        found = region_tiles(s, s.order[z], k, x, groups)
-        ids = _number_tiles(s, s.order[z], k, found, last, lasts, number, ids)
-        lasts = found
+        count = region_tiles(s, s.order[z], k, x, groups)
+        ids = _number_tiles(s, s.order[z], k, count, last, lasts, number, ids)
+        lasts = count
     work[SNAP] += ids
     if ids > most:
         return NO_TILES
@@ -325,11 +325,11 @@ def paint_sparse(
         first = begin_passing(s, z, k, there)
         z, ids, lasts = first, ZERO, ZERO
         while is_between(s, z, k, position):
-            found, before = gain_tiles(s, s.order[z], k, x, position, groups), ids
-            ids = _number_tiles(s, s.order[z], k, found, last, lasts, number, ids)
+            count, before = gain_tiles(s, s.order[z], k, x, position, groups), ids
+            ids = _number_tiles(s, s.order[z], k, count, last, lasts, number, ids)
             if s.found[s.order[z]] != EMPTY:
                 work[SNAP] += ids - before
-            z, lasts = z + 1, found
+            z, lasts = z + 1, count
         if n + ids > most:
             return NO_TILES
         rival, west = objects.row[h], position <= x

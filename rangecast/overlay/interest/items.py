@@ -188,7 +188,7 @@ def _check_boxes(packed: list[bytes], space: Space) -> None:
     """Reject boxes that aren't packed as `pack` does, with finite ranges of this space."""
     if not any(packed):  # none, or everything
         return
-    if any(len(one) % TERM.itemsize for one in packed):
+    if any(len(bounds) % TERM.itemsize for bounds in packed):
         raise FrameError(f"a box is packed in terms of {TERM.itemsize} bytes")
     terms, item = terms_of(packed)
     axis, lo, hi = terms["axis"], terms["lo"], terms["hi"]

@@ -64,7 +64,7 @@ class Table:
     def change_items(self, come: Batch, go: Sequence[int]) -> None:
         """Add items that aren't there, remove others that are."""
         self.change(
-            {one.item.name: one.boxes for one in come if one.boxes is not None},
+            {wanted.item.name: wanted.boxes for wanted in come if wanted.boxes is not None},
             [name for name in go if name not in self._ranges] if self._ranges else go,
         )
         if come.ranges or self._ranges:

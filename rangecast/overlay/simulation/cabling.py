@@ -123,15 +123,15 @@ class Cabling:
         self.join(self.new_edge(name, other))
         self._watch(name, other)
 
-    def _watch(self, one: str, other: str) -> None:
+    def _watch(self, end: str, other: str) -> None:
         """Wait until both ends have accepted a link, as a person would; then clients ask again.
 
         It may be rejected for a while, as long as some brokers still think that there is a cycle.
         """
-        for here, there in ((one, other), (other, one)):
+        for here, there in ((end, other), (other, end)):
             broker = self.brokers[here]
             if broker is None or there not in broker.links or not broker.links[there].is_ready:
-                self.later(0.5, self._watch, one, other)
+                self.later(0.5, self._watch, end, other)
                 return
         self.oracle.joined()
         for subscription, name in self.oracle.live():

@@ -204,7 +204,7 @@ class ZoneSimulation:
         return self.random.choice(sorted(self.brokers))
 
     def _ask_to_join(self, broker: int) -> None:
-        homes = [one for one in sorted(self.brokers) if self.brokers[one].zones]
+        homes = [name for name in sorted(self.brokers) if self.brokers[name].zones]
         if homes:
             point = tuple(self.random.uniform(a, b) for a, b in zip(*self.frame, strict=True))
             self._give(broker, JoinBy(self.random.choice(homes), point))

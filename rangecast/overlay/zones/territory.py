@@ -228,7 +228,7 @@ class Territory:
             if not vacant:
                 del self._vacant[broker]
                 continue
-            there = [one.box for one in announced.zones]
+            there = [claimed.box for claimed in announced.zones]
             ranked = sorted(
                 self._rank(owner, zones, there)
                 for owner, zones in announced.around
@@ -254,7 +254,7 @@ class Territory:
         free = [
             box
             for box in left_of(adopt.box, self._known_boxes())
-            if any(box.touches(one) for one in mine)
+            if any(box.touches(held) for held in mine)
         ]
         if free:
             announced = [zone.epoch for other in self.around.values() for zone in other.zones]
@@ -343,7 +343,11 @@ class Territory:
             self.zones = list(_trimmed(self.zones, lost))
             self._changed()
             return
-        near = any(box.touches(one.box) for box in self._mine() for one in announced.zones)
+        near = any(
+            box.touches(announced_zone.box)
+            for box in self._mine()
+            for announced_zone in announced.zones
+        )
         if not near and not won:
             del self.around[owner]
         if won or (near and old is None):

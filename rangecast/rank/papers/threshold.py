@@ -310,7 +310,7 @@ def best_relaxed(
     d = points.shape[1]
     walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit)
     lookup, seen = opened(lookup_table, Lookup), opened(seen_table, Seen)
-    found = np.empty(d, np.int32)
+    scratch = np.empty(d, np.int32)
     largest = np.empty(lookup.most + 1)
     earliest = np.empty(lookup.most + 1, np.int32)
     k = rows.shape[1]
@@ -320,11 +320,11 @@ def best_relaxed(
         filled = 0
         going = k > 0
         while going:
-            fresh, going = _round(walks, point, event, seen, found, 0)
+            fresh, going = _round(walks, point, event, seen, scratch, 0)
             for i in range(fresh):
-                if is_live(live, found[i]):
-                    score = _score(walks, lookup, combine, found[i], point)
-                    filled = insert(rows[event], scores[event], filled, found[i], score)
+                if is_live(live, scratch[i]):
+                    score = _score(walks, lookup, combine, scratch[i], point)
+                    filled = insert(rows[event], scores[event], filled, scratch[i], score)
             if filled == k:
                 score, row = scores[event, k - 1], rows[event, k - 1]
                 if _is_final(seen, lookup, combine, largest, earliest, score, row):

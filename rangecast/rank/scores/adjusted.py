@@ -72,11 +72,11 @@ def best_adjusted(
     todo, ask = np.arange(events), 2 * k
     work = Work()
     while len(todo):
-        found = search(todo, ask)
-        work = work.plus(found.work)
+        answers = search(todo, ask)
+        work = work.plus(answers.work)
         unfinished = []
         for index, event in enumerate(todo.tolist()):
-            some, raw = found.of(index)
+            some, raw = answers.of(index)
             times = _checked_factors(factor(event, some), len(some), least, most)
             products = raw * times + 0.0  # a negative score times 0 is 0, not -0.0
             order = np.lexsort((some if arrival is None else arrival[some], -products))[:k]

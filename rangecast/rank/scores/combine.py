@@ -84,8 +84,8 @@ def _write_limits(combine: int, weights: F64, out: F64) -> None:
 def limits_of(boxes: Boxes, combine: str) -> F64:
     """Return what each box can get at most."""
     weights = np.zeros(boxes.lo.shape)
-    given = 1.0 if boxes.weights is None else boxes.weights[boxes.owner]
-    np.copyto(weights, given, where=boxes.mentions)
+    weight = 1.0 if boxes.weights is None else boxes.weights[boxes.owner]
+    np.copyto(weights, weight, where=boxes.mentions)
     out = np.empty(len(weights))
     _write_limits(number_of(combine), weights, out)
     return out

@@ -185,7 +185,7 @@ def _search(
         is_span,
     )
     out = Found(pointer(room.ranks, 0), k, pointer(room.counts, 0), pointer(room.last, 0))
-    each = room_in(longs, words)
+    scratch = room_in(longs, words)
     for e in range(events):
         room.counts[e], room.last[e] = 0, -1
         encode(view, query.above, e * view.d, query.above_codes)
@@ -194,7 +194,7 @@ def _search(
     visited = tested = ZERO
     if events < FEW or view.d > MAX_AXES:
         for e in range(events):
-            compared, boxes = search_each(view, query, e, ZERO, view.last_band, each, out)
+            compared, boxes = search_each(view, query, e, ZERO, view.last_band, scratch, out)
             visited += compared
             tested += boxes
         return visited, tested
@@ -202,7 +202,7 @@ def _search(
     table = np.empty(((1 + second) * view.d * TABLE_ROWS + 1) * LANE_WORDS, np.uint64)
     more_longs, more_words = np.empty(LONGS, np.int64), np.empty(MASKS, np.uint64)
     visited, tested = search_together(
-        view, query, events, each, out, group, table, more_longs, more_words
+        view, query, events, scratch, out, group, table, more_longs, more_words
     )
     return visited, tested
 

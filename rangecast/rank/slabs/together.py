@@ -73,14 +73,14 @@ def _pays(
     """
     if band == 0 and view.has_head:
         return False, ZERO
-    tried = met = found = ZERO
+    tried = met = matched = ZERO
     for i in range(begin, end, max(1, (end - begin) // _TRIED)):
         met += bits_set(hulls_met(view, band, query, members[i] * view.d))
-        found += counts[members[i]]
+        matched += counts[members[i]]
         tried += 1
     words = tried * (view.hull_first[band + 1] - view.hull_first[band])
     blocks = view.bands[band + 1] - view.bands[band]
-    hits = found * blocks // max(1, view.bands[band])  # as many more as there were so far
+    hits = matched * blocks // max(1, view.bands[band])  # as many more as there were so far
     events = end - begin
     return (_HITS * met - hits) * events > _HITS * _TABLE * blocks * tried, words
 
@@ -117,8 +117,8 @@ def _compare(
     for first in range(base, last, _PIECE):
         filled = ZERO
         for rank in range(first, min(first + _PIECE, last)):
-            place = room.places[rank - base]
-            slot, end = view.first_slot[place >> 6], view.first_slot[(place >> 6) + 1]
+            entry = room.places[rank - base]
+            slot, end = view.first_slot[entry >> 6], view.first_slot[(entry >> 6) + 1]
             words += (end - slot) * LANE_WORDS
             filled = list_lanes(
                 room.above,
@@ -127,7 +127,7 @@ def _compare(
                 view.attributes,
                 slot,
                 end,
-                place & 63,
+                entry & 63,
                 room.lanes,
                 room.masks,
                 room.keys,
@@ -144,8 +144,8 @@ def _compare(
             so_far = out.counts[e]
             held = so_far < k
             if not view.is_exact:
-                place = room.places[rank - base]
-                held &= holds(terms, d, place, query.above, query.below, e * d)
+                entry = room.places[rank - base]
+                held &= holds(terms, d, entry, query.above, query.below, e * d)
             if not view.is_simple:
                 held = held and is_new(view.live, view.owner[rank], out.last, e)
             out.ranks[e * (k + 1) + so_far] = rank  # counts if it held: a branch would cost more

@@ -51,20 +51,20 @@ class KafkaDelivery(PushDelivery):
 
     @classmethod
     def checked(
-        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, options: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if settings.kafka is None:
             raise RequestError(
                 409, "this server has no Kafka\n  hint: start it with --kafka SERVERS"
             )
-        topic = given.get("topic")
-        if set(given) != {"kind", "topic"} or not isinstance(topic, str) or not topic:
+        topic = options.get("topic")
+        if set(options) != {"kind", "topic"} or not isinstance(topic, str) or not topic:
             raise RequestError(
                 422,
                 'a delivery to Kafka is {"kind": "kafka", "topic": ...}\n'
-                f"  given: {abbreviate(given)}",
+                f"  given: {abbreviate(options)}",
             )
-        return given, {}
+        return options, {}
 
     async def begin(self) -> int | None:
         self._caller = Caller("rangecast-kafka")
@@ -241,7 +241,7 @@ class _Topic:
             else:
                 raise BusError(message.error().str())
         for number, some in by_partition.items():
-            lines = [one.value() or b"" for one in some]
+            lines = [pending.value() or b"" for pending in some]
             upto = some[-1].offset() + 1
             await published(
                 self._core,
@@ -250,7 +250,7 @@ class _Topic:
                 self._place(number),
                 upto,
                 self._state,
-                numbers=[one.offset() for one in some],
+                numbers=[pending.offset() for pending in some],
             )
             self._next[number] = upto
         if out_of_range:

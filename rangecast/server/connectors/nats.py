@@ -64,19 +64,19 @@ class NatsDelivery(PushDelivery):
 
     @classmethod
     def checked(
-        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, options: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if settings.nats is None:
             raise RequestError(409, "this server has no NATS\n  hint: start it with --nats URL")
-        subject = given.get("subject")
+        subject = options.get("subject")
         is_subject = isinstance(subject, str) and 0 < len(subject) <= 256 and subject.isprintable()
-        if set(given) != {"kind", "subject"} or not is_subject or set(str(subject)) & set(" *>"):
+        if set(options) != {"kind", "subject"} or not is_subject or set(str(subject)) & set(" *>"):
             raise RequestError(
                 422,
                 'a delivery to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
-                f"  given: {abbreviate(given)}",
+                f"  given: {abbreviate(options)}",
             )
-        return given, {}
+        return options, {}
 
     async def begin(self) -> int | None:
         assert self.settings.nats is not None

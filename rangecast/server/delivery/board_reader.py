@@ -127,4 +127,4 @@ class BoardReader:
                 first, some = unit.first + skip, changes[skip:]
                 updated = index.update(some, first, head.is_batch, lambda _: True)
                 messages += [message for _, message in updated]
-        self._found.extend(one for one in messages if one.seq > self._at)
+        self._found.extend(note for note in messages if note.seq > self._at)

@@ -63,7 +63,7 @@ class PushDelivery:
 
     @classmethod
     def checked(
-        cls, settings: DeliverySettings, given: dict[str, Any], old: dict[str, Any]
+        cls, settings: DeliverySettings, options: dict[str, Any], old: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options to store, and those shown only in this response; reject invalid ones.
 

@@ -80,7 +80,7 @@ class RateLimitReader(Reader):
 
     def _read_after(self, after: int, durable: int, limit: int) -> Batch:
         begin = after if after == self._boundary else self._start_of_second(after)
-        found: list[Message] = []
+        kept: list[Message] = []
         second: Second | None = None
         gap, is_cut = None, False
         upto, last, number, size = begin, begin, -1, 0
@@ -96,9 +96,9 @@ class RateLimitReader(Reader):
                     gap = Gap(after, after, "link")
                 upto = unit.first - 1
             if second is not None and unit.at // SECOND != number:
-                found += second.best()
+                kept += second.best()
                 second, upto = None, last
-                if len(found) >= limit or size > CHUNK:
+                if len(kept) >= limit or size > CHUNK:
                     break
             if second is None:
                 second, number = Second(self._consumer.max_per_second), unit.at // SECOND
@@ -108,9 +108,9 @@ class RateLimitReader(Reader):
                 second.add(message, score)
             last, size = unit.last, size + len(unit.body)
         if second is not None and (is_cut or number < self._over_before):
-            found += second.best()
+            kept += second.best()
             upto = last
-        messages = [one for one in found if one.seq > after]
+        messages = [entry for entry in kept if entry.seq > after]
         if len(messages) > limit:
             return Batch(messages[:limit], messages[limit - 1].seq, gap)
         self._boundary = upto

@@ -50,15 +50,15 @@ class TrackReplay:
                     break
                 self._derived(earlier)
                 self._upto = earlier.last
-        found = self._derived(unit)
+        transitions = self._derived(unit)
         self._upto = unit.last
-        lines = event_lines(self._log, {derived.seq for derived in found if derived.seq})
+        lines = event_lines(self._log, {derived.seq for derived in transitions if derived.seq})
         return [
             (
                 TransitionMessage.of(unit.last, transition, lines.get(transition.seq, b"null")),
                 transition.score,
             )
-            for transition in found
+            for transition in transitions
         ]
 
     def _derived(self, unit: Unit) -> list[Derived]:

@@ -182,7 +182,7 @@ class City:
 def _neighbours(junction: Junction) -> list[Junction]:
     ring, spoke = junction
     if ring == 0:
-        return [(1, one) for one in range(0, SPOKES, 2)]
+        return [(1, number) for number in range(0, SPOKES, 2)]
     around = [(ring, (spoke + 1) % SPOKES), (ring, (spoke - 1) % SPOKES)]
     if ring < RINGS:
         around.append((ring + 1, spoke))

@@ -104,7 +104,7 @@ class LinkConnection:
     ) -> None:
         """Transfer frames until either side ends; `receive` returns `None` at the end."""
         both = self._write(send), self._read(receive), self._given_up()
-        tasks = [asyncio.create_task(one) for one in both]
+        tasks = [asyncio.create_task(job) for job in both]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

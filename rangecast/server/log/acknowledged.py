@@ -88,7 +88,11 @@ def marked_end(folder: Path) -> End | None:
     except OSError as error:
         raise LogError(f"{path}: can't be read: {error.strerror}") from None
     ends = [_end(data[:_SLOT]), _end(data[_SLOT:])]
-    return max((one for one in ends if one is not None), key=lambda end: end.last, default=None)
+    return max(
+        (candidate for candidate in ends if candidate is not None),
+        key=lambda end: end.last,
+        default=None,
+    )
 
 
 def _record(end: End) -> bytes:

@@ -138,7 +138,7 @@ class MemoryLog:
         """Return the units after a seq."""
         units: list[Unit] = []
         size = 0
-        for unit in self._units[bisect_right(self._units, after, key=lambda one: one.last) :]:
+        for unit in self._units[bisect_right(self._units, after, key=lambda stored: stored.last) :]:
             if units and size + len(unit.body) > max_bytes:
                 break
             units.append(unit)

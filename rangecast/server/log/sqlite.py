@@ -345,21 +345,21 @@ class SqliteLog:
 
     def _read_segment(self, first: int, after: int, max_bytes: int) -> list[Unit]:
         reader, head = self._reader(first)
-        found: list[Unit] = []
+        read: list[Unit] = []
         size = 0
         units = units_after(self._path(first), head, reader, after)
         with contextlib.closing(units):
             try:
                 for unit in units:
-                    if found and size + len(unit.body) > max_bytes:
+                    if read and size + len(unit.body) > max_bytes:
                         break
-                    found.append(unit)
+                    read.append(unit)
                     size += len(unit.body)
             except (LogError, *UNREADABLE):
-                if not found:
+                if not read:
                     raise
                 # What can't be read is met again, as the first one.
-        return found
+        return read
 
     def _damaged(self, seq: int, error: LogError) -> LogError:
         """Record damage found when reading, for the readiness and the status."""

@@ -113,31 +113,31 @@ class Matching:
         return mailboxes
 
     def _make_edits(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
-        apply_changes([change for one in some for change in one.changes], self._indexes)
+        apply_changes([change for entry in some for change in entry.changes], self._indexes)
 
         def is_wanted(consumer: int) -> bool:
             return 0 <= consumer < len(wanted) and bool(wanted[consumer])
 
-        for one in some:
-            for tracks, derived in self._tracks.apply(one.changes):
+        for entry in some:
+            for tracks, derived in self._tracks.apply(entry.changes):
                 self._found.append((tracks, derived, {}))
-            if isinstance(one.request, NewTransitions):
-                self._hand_out(one.request, one.unit.first, is_wanted, messages)
-            for number, message in board_messages(one.changes, self._board_indexes, is_wanted):
+            if isinstance(entry.request, NewTransitions):
+                self._hand_out(entry.request, entry.unit.first, is_wanted, messages)
+            for number, message in board_messages(entry.changes, self._board_indexes, is_wanted):
                 messages[number].add(message)
-            if isinstance(one.request, Updates):
-                request, first = one.request, one.unit.first
+            if isinstance(entry.request, Updates):
+                request, first = entry.request, entry.unit.first
                 index = self._board_indexes[request.entry]
-                found = index.update(one.updates, first, request.is_batch, is_wanted)
-                for number, message in found:
+                updated = index.update(entry.updates, first, request.is_batch, is_wanted)
+                for number, message in updated:
                     messages[number].add(message)
-                self._of(request.entry.tenant).updates += len(one.updates)
+                self._of(request.entry.tenant).updates += len(entry.updates)
                 assert request.accepted is not None
                 request.answer.set_result(request.accepted)
-            elif isinstance(one.request, Edits):
-                self.edits += one.unit.length
-                self._of(one.request.edits[0].tenant).edits += one.unit.length
-                one.request.answer.set_result(one.unit.first)
+            elif isinstance(entry.request, Edits):
+                self.edits += entry.unit.length
+                self._of(entry.request.edits[0].tenant).edits += entry.unit.length
+                entry.request.answer.set_result(entry.unit.first)
 
     def _hand_out(
         self, written: NewTransitions, first: int, is_wanted: Listened, messages: Mailboxes
@@ -150,13 +150,13 @@ class Matching:
                 messages[transition.consumer].add(TransitionMessage.of(seq, transition, event))
 
     def _match_events(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
-        requests = [one.request for one in some if isinstance(one.request, Events)]
+        requests = [entry.request for entry in some if isinstance(entry.request, Events)]
         index = self._indexes[requests[0].entry.number]
         space = index.engine.space
         points = [request.encoded.points_in(space) for request in requests]
         lines = [line for request in requests for line in request.encoded.lines]
-        seqs = np.concatenate([np.arange(one.unit.first, one.unit.last + 1) for one in some])
-        answers = [_Answer(one.wants_matches, len(one.encoded.lines)) for one in requests]
+        seqs = np.concatenate([np.arange(entry.unit.first, entry.unit.last + 1) for entry in some])
+        answers = [_Answer(entry.wants_matches, len(entry.encoded.lines)) for entry in requests]
         done = self._of(requests[0].entry.tenant)
         done.events += len(lines)
         begin = 0

@@ -337,7 +337,7 @@ class CommitPipeline:
         try:
             units = self.log.append(drafts)
         except LogFullError as error:
-            self._reject_full(error, [*admitted, *(one for one, _ in held)], acks)
+            self._reject_full(error, [*admitted, *(unit_ for unit_, _ in held)], acks)
             return
         self.is_full = False
         self.groups += 1
@@ -347,20 +347,20 @@ class CommitPipeline:
                 pass
         written = []
         for unit, origin in zip(units, requests, strict=True):
-            one = Written(unit, origin, [])
+            unit_ = Written(unit, origin, [])
             if isinstance(origin, Edits):
-                one.changes = self._carried_out(origin, unit)
+                unit_.changes = self._carried_out(origin, unit)
             elif isinstance(origin, Updates):
-                one.updates = origin.entry.take(unit)
+                unit_.updates = origin.entry.take(unit)
             if origin is not None:
                 self.registry.retained.note(origin.tenant, unit.last, len(unit.body))
-            written.append(one)
+            written.append(unit_)
         self.durable = self.log.last
         with self._change:
             failure = self._failure
             if failure is None:
                 self._written.extend(written)
-                self._written_bytes += sum(len(one.unit.body) for one in written)
+                self._written_bytes += sum(len(unit_.unit.body) for unit_ in written)
                 self._to_match.notify()
         for request in admitted:
             if isinstance(request, Events) and not request.wants_matches:
@@ -380,13 +380,13 @@ class CommitPipeline:
         with self._change:
             if not self._ending:  # given up when it ends: what they say is delivered again
                 self._acks = acks | self._acks
-        own = [one for one in rejected if isinstance(one, NewTransitions)]
-        for request in [one for one in rejected if one not in own]:
+        own = [full for full in rejected if isinstance(full, NewTransitions)]
+        for request in [full for full in rejected if full not in own]:
             resolve(request, error)
         with self._change:
             if not self._ending:  # otherwise the snapshot has them
                 self._waiting.extendleft(reversed(own))
-                self.queue_bytes += sum(one.size for one in own)
+                self.queue_bytes += sum(full.size for full in own)
             if len(own) == len(rejected):  # the server's own writes alone: try again soon
                 count = len(self._waiting)
                 self._to_commit.wait_for(lambda: self._ending or len(self._waiting) > count, _PAUSE)

@@ -51,7 +51,7 @@ class Hosts:
                 )
         if peer.origin is not None:
             name = _name(peer.origin.partition("://")[2])
-            own = {_name(one) for one in peer.hosts} | self._allowed
+            own = {_name(allowed) for allowed in peer.hosts} | self._allowed
             if name is None or name not in own:
                 return f"without tokens a page of {peer.origin[:200]!r} can't use this server"
         elif peer.site == "cross-site":

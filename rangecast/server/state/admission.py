@@ -188,7 +188,7 @@ class Admission:
     ) -> None:
         """DeliveryOracle subscriptions or interests, each of another id, of what has this label."""
         tenant, noun = edits[0].tenant, "interest" if "/" in label else "subscription"
-        for consumer in dict.fromkeys([one.consumer for one in edits]):
+        for consumer in dict.fromkeys([put.consumer for put in edits]):
             other = self._need_consumer((tenant, consumer)) if consumer else label
             if other != label:
                 raise RequestError(
@@ -196,7 +196,7 @@ class Admission:
                     f"the consumer {abbreviate(consumer)} is of {_in_words(other)}, the {noun} of "
                     f"{_in_words(label)}\n  hint: make a consumer for each",
                 )
-        keys = [(tenant, label, one.name) for one in edits]
+        keys = [(tenant, label, put.name) for put in edits]
         olds = self._versions(tenant, label, keys)
         if if_match is not None:
             conditions = [if_match] * len(edits) if isinstance(if_match, str) else if_match
@@ -408,9 +408,10 @@ class Admission:
         if edit.delivery.get("kind") == "webhook":
             webhooks = sum(
                 self._webhooks.get(
-                    one, one in before and before[one].delivery.get("kind") == "webhook"
+                    consumer,
+                    consumer in before and before[consumer].delivery.get("kind") == "webhook",
                 )
-                for one in names
+                for consumer in names
             )
             _check_limit("webhooks", limits, webhooks - 1)
 

@@ -110,9 +110,9 @@ class BoardIndex:
             interest = self._interests[name]
             if not listened(interest.consumer):
                 continue
-            found = self._changed_list(interest, before)
-            if found is not None:
-                lists.setdefault(interest.consumer, {})[interest.id] = found
+            changed = self._changed_list(interest, before)
+            if changed is not None:
+                lists.setdefault(interest.consumer, {})[interest.id] = changed
         return lists
 
     def _changed_list(self, interest: Interest, before: Mapping[str, Placed | None]) -> Any:

@@ -324,12 +324,12 @@ class Registry:
             case AddDeadLetters():
                 owner = self.consumers[edit.tenant, edit.name]
                 owner.dead_letters |= {
-                    one: DeadLetter(one, edit.reason, edit.at) for one in edit.seqs
+                    number: DeadLetter(number, edit.reason, edit.at) for number in edit.seqs
                 }
                 owner.cursor = max(owner.cursor, *edit.seqs)
             case DropDeadLetters():
-                for one in edit.seqs:
-                    self.consumers[edit.tenant, edit.name].dead_letters.pop(one, None)
+                for number in edit.seqs:
+                    self.consumers[edit.tenant, edit.name].dead_letters.pop(number, None)
             case PutBoard() | DeleteBoard() | PutInterest() | DeleteInterest():
                 yield from self._edit_board(edit, seq)
             case PutToken():

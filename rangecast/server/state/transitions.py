@@ -142,7 +142,7 @@ def with_events(unit: Unit) -> Iterator[tuple[int, Derived, bytes]]:
 
 def event_lines(log: Log, seqs: Collection[int]) -> dict[int, bytes]:
     """Return events by their seqs, as they were published; those that are gone aren't there."""
-    found: dict[int, bytes] = {}
+    by_seq: dict[int, bytes] = {}
     unit: Unit | None = None
     lines: list[bytes] = []
     for seq in sorted(seqs):
@@ -155,8 +155,8 @@ def event_lines(log: Log, seqs: Collection[int]) -> dict[int, bytes]:
                 break
             lines = events_of(unit)[1] if unit.kind == EVENTS else []
         if unit.first <= seq < unit.first + len(lines):
-            found[seq] = lines[seq - unit.first]
-    return found
+            by_seq[seq] = lines[seq - unit.first]
+    return by_seq
 
 
 def _text(micros: int) -> str:

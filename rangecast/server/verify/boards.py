@@ -110,7 +110,7 @@ class BoardOracle:
             if any(lies_in(object_.place, lo, hi) for lo, hi in boxes)
         ]
         best = sorted(inside)[: interest.k or entry.made.k]
-        return [(name, one.value, one.place) for _, _, name, one in best]
+        return [(name, item.value, item.place) for _, _, name, item in best]
 
     def _told(self, name: str) -> str:
         return in_words(name, [(id_, value) for id_, value, _ in self._lists[name]])

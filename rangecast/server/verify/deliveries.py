@@ -155,8 +155,8 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
             if not mine.is_there:
                 continue
             if (head.tenant, head.space) == (tenant, mine.space):
-                found = judge.wanted(head.space, rows_of(lines, head.form))
-                for seq, wanted in enumerate(found, unit.first):
+                matched = judge.wanted(head.space, rows_of(lines, head.form))
+                for seq, wanted in enumerate(matched, unit.first):
                     if wanted is None:
                         raise RangecastError(f"{folder}: the event of seq {seq} can't be used")
                     names = wanted.get(consumer)

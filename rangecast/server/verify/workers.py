@@ -65,8 +65,8 @@ def verify_workers(settings: WorkerSettings) -> WorkerReport:
     for batch in _with_log(settings.log, batches, judge):
         every = ((batch.partition, offset) for offset in range(batch.first, batch.upto))
         places = [place for place in every if place in events]
-        found = judge.wanted(settings.space, [_decoded(events[place]) for place in places])
-        for place, wanted in zip(places, found, strict=True):
+        matched = judge.wanted(settings.space, [_decoded(events[place]) for place in places])
+        for place, wanted in zip(places, matched, strict=True):
             _compare(batch, place, wanted, claims.pop(place, {}), report)
     for place, came in claims.items():
         report.extra += len(came)
@@ -182,17 +182,17 @@ def _with_log(url: str, batches: list[BatchRecord], judge: DeliveryOracle) -> It
                 "first seq on"
             )
         units, reached = _units(tail), 0
-        for seq, one in sorted(
+        for seq, record in sorted(
             ((_seq(batch, tail), batch) for batch in batches), key=lambda it: it[0]
         ):
             while reached < seq:
                 unit = next(units, None)
                 if unit is None or unit.last > seq:
-                    raise RangecastError(f"{url}: no edit ends at {one.edits}, of a batch")
+                    raise RangecastError(f"{url}: no edit ends at {record.edits}, of a batch")
                 if unit.kind == EDITS:
                     judge.apply(edits_of(unit), unit.first)
                 reached = unit.last
-            yield one
+            yield record
     finally:
         tail.close()
 

@@ -110,9 +110,9 @@ class Matcher:
         index, registry = self._replay.indexes[entry.number], self._replay.registry
         lines = [event.value for event in events]
         taken, rejected = encoded(lines, entry.space, ignore_unknown=True)
-        wrong = {place for place, _ in rejected}
-        used = [event for place, event in enumerate(events) if place not in wrong]
-        answer = Answer(self.position, rejected=[(events[place], why) for place, why in rejected])
+        wrong = {at for at, _ in rejected}
+        used = [event for at, event in enumerate(events) if at not in wrong]
+        answer = Answer(self.position, rejected=[(events[at], why) for at, why in rejected])
         if not used:
             return answer
         messages = Mailboxes(partial(Mailbox, is_bounded=False))

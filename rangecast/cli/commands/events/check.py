@@ -117,7 +117,7 @@ def _check_partition(path: Path, space: Path, options: BothOptions, plot: Path |
         if plot is not None:
             draw_partition(report, plot, where)
         lines = [report.summary() or "a partition: no gap, no overlap"]
-        lines += [f"  {each}" for each in _some([fault.text() for fault in report.faults])]
+        lines += [f"  {text}" for text in _some([fault.text() for fault in report.faults])]
         if not options.as_json:
             print("\n".join(lines))
         faults = [fault._asdict() for fault in report.faults]

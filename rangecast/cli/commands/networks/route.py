@@ -233,30 +233,30 @@ def simulate_(
         if seed is not None:
             from rangecast.overlay.simulation.run import simulate
 
-            found = [simulate(seed, trace=trace)]
-            for line in found[0].trace:
+            results = [simulate(seed, trace=trace)]
+            for line in results[0].trace:
                 print(line)
         elif on.is_spark:
             from rangecast.spark.steps.sweep import outcomes_on_spark
 
             session = run.spark(on.master)
             with run.task("simulating on Spark"):
-                found = outcomes_on_spark(session, range(first, first + seeds))
+                results = outcomes_on_spark(session, range(first, first + seeds))
         else:
             with run.task("simulating") as advance:
-                found = outcomes(range(first, first + seeds), processes, advance)
-        counts = total(found)
-        broken = [outcome for outcome in found if outcome.wrong]
+                results = outcomes(range(first, first + seeds), processes, advance)
+        counts = total(results)
+        broken = [outcome for outcome in results if outcome.wrong]
         for outcome in broken[:10]:
             run.say(f"seed {outcome.seed}: {'; '.join(outcome.wrong[:3])}")
             run.say(f"  replay: rangecast route simulate --seed {outcome.seed} --trace")
         facts = {
-            "seeds": len(found),
+            "seeds": len(results),
             "broken": [outcome.seed for outcome in broken],
             "counts": dict(sorted(counts.items())),
         }
         happened = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()) if count)
-        text = f"{len(found):,} seeds, {len(broken):,} broke a promise"
-        run.done(text, len(found), facts, [happened], is_loud=True)
+        text = f"{len(results):,} seeds, {len(broken):,} broke a promise"
+        run.done(text, len(results), facts, [happened], is_loud=True)
     if broken:
         raise typer.Exit(1)

@@ -97,19 +97,19 @@ def status(
         raise typer.Exit(1)
 
 
-def _flat(found: object, name: str = "") -> list[tuple[str, str]]:
+def _flat(nested: object, name: str = "") -> list[tuple[str, str]]:
     """Return the values of a nested answer as text, by their path."""
-    if isinstance(found, dict):
+    if isinstance(nested, dict):
         return [
             line
-            for key, value in found.items()
+            for key, value in nested.items()
             for line in _flat(value, f"{name}.{key}" if name else key)
         ]
-    if isinstance(found, list):
-        return [line for at, value in enumerate(found) for line in _flat(value, f"{name}.{at}")]
-    if isinstance(found, bool) or not isinstance(found, int):
-        return [(name, {True: "yes", False: "no", None: "-"}.get(found, str(found)))]  # type: ignore[call-overload]
-    return [(name, f"{found:,}")]
+    if isinstance(nested, list):
+        return [line for at, value in enumerate(nested) for line in _flat(value, f"{name}.{at}")]
+    if isinstance(nested, bool) or not isinstance(nested, int):
+        return [(name, {True: "yes", False: "no", None: "-"}.get(nested, str(nested)))]  # type: ignore[call-overload]
+    return [(name, f"{nested:,}")]
 
 
 def token(

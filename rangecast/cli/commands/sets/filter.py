@@ -48,7 +48,7 @@ def filter_(
                     table = table.drop_columns(["id"])  # a copy of that column
                 passed.append(table.filter(pa.array(sums.may_match_many(points))))
                 advance(len(points), source.reading)
-        found = one_table(events, passed)
-        run.write(found, output)
-        facts = {"events": count, "rows": len(found), "ranges": len(sums.ranges())}
-        run.done(f"{counted(count, 'event')}, of which {len(found):,} pass", count, facts)
+        result = one_table(events, passed)
+        run.write(result, output)
+        facts = {"events": count, "rows": len(result), "ranges": len(sums.ranges())}
+        run.done(f"{counted(count, 'event')}, of which {len(result):,} pass", count, facts)

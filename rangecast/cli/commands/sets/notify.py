@@ -278,7 +278,7 @@ _BATCH = 1000
 
 
 def _painted(
-    board: Board, given: Iterable[tuple[I64, list[Change]]], size: int | None
+    board: Board, painted: Iterable[tuple[I64, list[Change]]], size: int | None
 ) -> Iterator[tuple[list[list[Any]], Messages, I64]]:
     """Yield the objects of each update or batch, their messages, and the number of each message.
 
@@ -287,12 +287,12 @@ def _painted(
     from itertools import chain, islice
 
     if size is None:
-        for rows, changes in given:
+        for rows, changes in painted:
             first = board.seq
             messages = board.update_many(changes)
             yield [[change.id] for change in changes], messages, rows[messages.seq - first]
         return
-    waiting = chain.from_iterable(changes for _, changes in given)
+    waiting = chain.from_iterable(changes for _, changes in painted)
     while batch := list(islice(waiting, size)):
         messages = board.update_batch(batch)
         yield [[change.id for change in batch]], messages, messages.seq

@@ -150,8 +150,8 @@ def backfill(
         counts = {name: [getattr(day, name) for day in days] for name in names}
         table = pa.table({"day": pa.array([day.day for day in days], pa.date32()), **counts})
         run.write(table, output)
-        found = [sample for day in days for sample in day.samples]
-        shown = found[:: max(1, len(found) // max(1, samples))][:samples]  # from all over the days
+        drawn = [sample for day in days for sample in day.samples]
+        shown = drawn[:: max(1, len(drawn) // max(1, samples))][:samples]  # from all over the days
         totals = {name: sum(values) for name, values in counts.items()}
         for sample in shown:
             run.say(json.dumps(sample, ensure_ascii=False))

@@ -60,8 +60,8 @@ class HeldBoxes:
         """Add boxes as new subscriptions; return their numbers."""
         dimensions = self.bundle.arrays.lo.shape[1]
         if boxes.dimensions != dimensions:
-            given = f"given: boxes of {boxes.dimensions}"
-            raise UsageError(f"the index has boxes of {dimensions} attributes; {given}")
+            sizes = f"given: boxes of {boxes.dimensions}"
+            raise UsageError(f"the index has boxes of {dimensions} attributes; {sizes}")
         first, last, rows = self.count, self.count + len(boxes.lo), self.rows + boxes.rows
         bundle, old = self.bundle, self.bundle.arrays
         have_siblings = last > rows

@@ -182,10 +182,10 @@ def claim(lists: NewLists, key: int, fullest: float) -> int:
 @jit
 def put(lists: NewLists, slot: int, entry: int, note: int, other: int) -> None:
     """Add an id to a list that has room for it."""
-    place = lists.start[slot] + lists.length[slot]
-    lists.pool[place] = entry
-    lists.notes[place, 0] = note
-    lists.notes[place, 1] = other
+    end = lists.start[slot] + lists.length[slot]
+    lists.pool[end] = entry
+    lists.notes[end, 0] = note
+    lists.notes[end, 1] = other
     lists.length[slot] += 1
 
 
@@ -208,12 +208,12 @@ def append(lists: NewLists, slot: int, entry: int, note: int, other: int) -> int
 def remove(lists: NewLists, slot: int, entry: int) -> int:
     """Remove an id, which must exist, from a list; return how many ids were read or moved."""
     start, count = int(lists.start[slot]), int(lists.length[slot]) - 1
-    place = start
-    while lists.pool[place] != entry:
-        place += 1
-    _move(lists, start + count, place)
+    at = start
+    while lists.pool[at] != entry:
+        at += 1
+    _move(lists, start + count, at)
     lists.length[slot] = count
-    work, size = place - start + 1, int(lists.size[slot])
+    work, size = at - start + 1, int(lists.size[slot])
     if count == 0 and size >= 0:
         _give_back(lists, start, size)
         lists.size[slot] = -1

@@ -141,10 +141,10 @@ def _field(head: memoryview, table: int, number: int) -> int:
     if described < 0:
         raise IndexError("a table without a description")
     (length,) = struct.unpack_from("<H", head, described)
-    place = 4 + 2 * number
-    if place + 2 > length:
+    entry = 4 + 2 * number
+    if entry + 2 > length:
         return 0
-    (offset,) = struct.unpack_from("<H", head, described + place)
+    (offset,) = struct.unpack_from("<H", head, described + entry)
     return table + offset if offset else 0
 
 
@@ -244,7 +244,7 @@ def _values(column: Any) -> list[Any]:
     kind = column.type
     if pa.types.is_duration(kind):
         texts = column.cast(pa.int64()).to_pylist()
-        return [None if one is None else f"{one} {kind.unit}" for one in texts]
+        return [None if item is None else f"{item} {kind.unit}" for item in texts]
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         coarse = column.cast(pa.timestamp("us", kind.tz), safe=False)
         is_same = pc.equal(coarse.cast(kind, safe=False), column).to_pylist()
@@ -254,14 +254,14 @@ def _values(column: Any) -> list[Any]:
             pairs = zip(is_same, values, texts, strict=True)
             values = [text if same is False else value for same, value, text in pairs]
         return values
-    found: list[Any]
+    column_values: list[Any]
     try:
-        found = column.to_pylist()
+        column_values = column.to_pylist()
     except (OverflowError, ValueError):
         if not pa.types.is_temporal(kind):
             raise
-        found = column.cast(pa.string()).to_pylist()
-    return found
+        column_values = column.cast(pa.string()).to_pylist()
+    return column_values
 
 
 def _is_finite(value: Any) -> bool:

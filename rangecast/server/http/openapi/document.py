@@ -119,20 +119,20 @@ def _about(operation: Operation) -> str:
     return text
 
 
-def _parameters(found: dict[str, Any], operation: Operation) -> list[dict[str, Any]]:
+def _parameters(operation_: dict[str, Any], operation: Operation) -> list[dict[str, Any]]:
     made = []
     queries = dict(operation.query)
-    for given in found.get("parameters", []):
-        name, schema = given["name"], dict(given["schema"])
+    for declared in operation_.get("parameters", []):
+        name, schema = declared["name"], dict(declared["schema"])
         schema.pop("title", None)
-        if given["in"] == "path":
+        if declared["in"] == "path":
             example = operation.path.get(name, PATH_EXAMPLES[name])
-            made.append({**given, "schema": schema, "example": example})
-        elif given["in"] == "query":
+            made.append({**declared, "schema": schema, "example": example})
+        elif declared["in"] == "query":
             described = dict(queries.pop(name))
             about, example = described.pop("description"), described.pop("example", None)
             default = {"default": schema["default"]} if "default" in schema else {}
-            parameter = {**given, "schema": {**described, **default}, "description": about}
+            parameter = {**declared, "schema": {**described, **default}, "description": about}
             made.append(parameter if example is None else {**parameter, "example": example})
     for location, more in (("query", queries), ("header", operation.headers)):
         for name, schema in more.items():

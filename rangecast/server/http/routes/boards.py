@@ -65,7 +65,7 @@ async def list_boards(request: Request) -> Any:
     """List the boards."""
     caller, core = allowed(request, "read"), _core(request)
     mine = [board for board in list(core.registry.boards.values()) if board.tenant == caller.tenant]
-    return {"items": [_shown_board(one) for one in mine]}
+    return {"items": [_shown_board(entry) for entry in mine]}
 
 
 @router.get("/{board}")
@@ -75,19 +75,19 @@ async def get_board(request: Request, board: str) -> Any:
 
 
 @router.put("/{board}")
-async def put_board(request: Request, board: str, given: Given) -> Any:
+async def put_board(request: Request, board: str, body: Given) -> Any:
     """Create a board. Its space is copied: later additions to the space do not apply."""
     caller, core = allowed(request, "admin"), _core(request)
     definition = None
-    if given.space:
-        definition = core.registry.space(caller.tenant, given.space).space.definition()
+    if body.space:
+        definition = core.registry.space(caller.tenant, body.space).space.definition()
     made = PutBoard(
         caller.tenant,
         board,
-        given.k,
+        body.k,
         definition,
-        given.upper_bound_attribute,
-        given.descending,
+        body.upper_bound_attribute,
+        body.descending,
     )
     await asyncio.to_thread(warm, made)
     seq = await result_of(core.edit(made))

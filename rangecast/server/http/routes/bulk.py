@@ -256,14 +256,14 @@ def _edits_of_json(
         edits = [
             PutSubscription(
                 tenant,
-                str(one.id),
+                str(item.id),
                 space,
-                one.filter,
-                one.consumer,
-                one.score,
-                is_integer=type(one.id) is int,
+                item.filter,
+                item.consumer,
+                item.score,
+                is_integer=type(item.id) is int,
             )
-            for one in rows
+            for item in rows
         ]
         return BulkEdits(edits, range(len(edits)), [], [])
     edits = []

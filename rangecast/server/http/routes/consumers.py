@@ -69,7 +69,7 @@ async def list_consumers(request: Request) -> Any:
         for consumer in list(core.registry.consumers.values())
         if consumer.tenant == caller.tenant
     ]
-    return {"items": [_shown(request, one) for one in mine]}
+    return {"items": [_shown(request, entry) for entry in mine]}
 
 
 @router.get("/{name}")

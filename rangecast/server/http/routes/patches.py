@@ -92,7 +92,7 @@ def merged_many(
     definitions: Sequence[Mapping[str, Any]],
 ) -> tuple[list[PutSubscription], list[str]]:
     """Return whole edits, and the ETag that each is based on; reject an unknown id."""
-    versions = [registry.subscription(one.tenant, space, one.name) for one in edits]
+    versions = [registry.subscription(change.tenant, space, change.name) for change in edits]
     rows = zip(versions, edits, definitions, strict=True)
     whole = [merged(registry, version, edit, values) for version, edit, values in rows]
     return whole, [etag(version.born) for version in versions]

@@ -65,7 +65,7 @@ async def list_spaces(request: Request) -> Any:
     """List the spaces."""
     caller = allowed(request, "read")
     mine = [space for space in _registry(request).spaces.values() if space.tenant == caller.tenant]
-    return {"items": [_shown_space(one) for one in mine]}
+    return {"items": [_shown_space(entry) for entry in mine]}
 
 
 @router.get("/{space}")
@@ -155,8 +155,8 @@ async def list_subscriptions(
         return msgspec.json.encode({"items": items, "next": more, "count": count})
 
     consumers = _registry(request).consumers
-    found = await off_loop(_ROW * len(entry.live), work)
-    return Response(found, media_type="application/json")
+    listed = await off_loop(_ROW * len(entry.live), work)
+    return Response(listed, media_type="application/json")
 
 
 def arrival_after(after: str) -> int:
@@ -281,7 +281,7 @@ def edit_of(
         definition["filter"],
         consumer,
         score_of(definition.get("score") or 0.0),
-        {one: float(weight) for one, weight in weights.items()},
+        {attribute: float(weight) for attribute, weight in weights.items()},
         0 if ttl is None else clock.now() + int(ttl * 1e6),
         is_integer,
         _track_of(definition.get("track"), entry),
