@@ -15,6 +15,8 @@ EVENTS ?= 200000
 KILLS ?= 50
 SERVER_KILLS ?= 500
 LINK_FAULTS ?= 100
+# make test-spark-versions: the versions of Spark
+SPARKS ?= 4.0 4.1 4.2 4.3
 # make chaos: how long, and the seed of its faults (a random one if it is empty)
 SECONDS ?= 240
 SEED ?=
@@ -23,7 +25,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-quick test-soak bounds check format reference kills spark-matrix server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
+.PHONY: help setup run serve test test-quick test-soak bounds check format reference kills spark-matrix test-spark-versions server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -81,6 +83,13 @@ kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing
 
 spark-matrix: setup  ## every step, mode, sink and odd batch of a pipeline, compared with the local engine: minutes
 	$(BIN)/python -m pytest -m "soak or not soak" tests/spark/test_matrix.py
+
+test-spark-versions: setup  ## every supported Spark in turn, each installed beside the others: the steps and a stream: minutes
+	@for version in $(SPARKS); do \
+		test -d build/spark/$$version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--target build/spark/$$version "pyspark==$$version.*" || exit 1; \
+		PYTHONPATH=$(CURDIR)/build/spark/$$version $(BIN)/python -m tests.soak.spark_smoke $$version || exit 1; \
+	done
 
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
 	$(BIN)/python -m tests.soak.server_kills --kills $(SERVER_KILLS)

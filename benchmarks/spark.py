@@ -141,7 +141,7 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
     structure = 20 * int(data.boxes.mentions.sum())
     for wanted in (4, 16):
         cut = prepare_match(
-            session, subscriptions, data.space, max_worker_memory=8 * structure // wanted
+            session, subscriptions, data.space, max_worker_memory=10 * structure // wanted
         )
         name = f"rangecast, pairs, in {len(cut.shards)} shards"
         ours.append(_timed(session, name, partial(pairs, cut), runs=often))

@@ -80,7 +80,8 @@ def _encode_bounds(
                 lo_codes[i, j] = KNOWN
             else:
                 lo_codes[i, j] = cell_of(mine, low) + 1
-                rough[j] |= not starts_cell(mine, low)
+                if not rough[j]:
+                    rough[j] = not starts_cell(mine, low)
             if high == np.inf:
                 hi_codes[i, j] = FREE_HI
             elif high >= MAX:
@@ -89,7 +90,8 @@ def _encode_bounds(
                 hi_codes[i, j] = FREE_LO
             else:
                 hi_codes[i, j] = cell_of(mine, high) + 1
-                rough[j] |= not ends_cell(mine, high)
+                if not rough[j]:
+                    rough[j] = not ends_cell(mine, high)
 
 
 @jit

@@ -282,7 +282,7 @@ def test_the_line_of_a_row(tmp_path, monkeypatch):
 
 def test_a_remedy_comes_whole_from_spark():
     events = pytest.importorskip("rangecast.spark.events")
-    from rangecast.spark.subscriptions import report_errors
+    from rangecast.spark.subscriptions.encode import report_errors
 
     kept = CollectedRows()
     for remedy in ("put a text in quotes: 'x'", "correct the value"):

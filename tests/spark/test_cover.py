@@ -11,9 +11,9 @@ from rangecast.cover import covered_by
 from rangecast.errors import RejectedRowError
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.spark import cover
-from rangecast.spark.packed_boxes import pack
 from rangecast.spark.steps import cover as covering
-from rangecast.spark.subscriptions import encode
+from rangecast.spark.subscriptions.encode import encode
+from rangecast.spark.subscriptions.packed_boxes import pack
 from rangecast.workloads import generate
 from tests.support.adversarial import cases
 

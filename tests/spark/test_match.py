@@ -19,7 +19,7 @@ from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
 from rangecast.spark import match, prepare_match
-from rangecast.spark.subscriptions import encode, gather
+from rangecast.spark.subscriptions.kept import keep_rows
 from rangecast.store.versions import Versions, load_set
 from tests.support import adversarial, strategies
 from tests.support.conformance import as_sets
@@ -210,10 +210,10 @@ def test_the_boxes_of_filters_are_those_of_words_in_order(spark):
     words = sorted(["a", "b", "c", "x", "ü"])
     ranges = pa.table({"id": [7, 8], "symbol_lo": ["x", "b"], "symbol_hi": ["x", "b"]})
     for rows, known in ((table, words), (ranges, ["b", "x"])):
-        encoded = encode(spark.createDataFrame(rows).repartition(3), Space.from_toml(SPACE))
-        assert encoded.space.vocabularies == {"symbol": known}
-        found = gather(encoded)
-        encoded.release()
+        frame = spark.createDataFrame(rows).repartition(3)
+        with keep_rows(frame, Space.from_toml(SPACE)) as kept:
+            assert kept.space.vocabularies == {"symbol": known}
+            found = kept.gather()
         space = Space.from_definition(tomllib.loads(SPACE), {"symbol": known})
         expected = encode_subscriptions(rows, space)
         assert found.ids.equals(expected.ids)

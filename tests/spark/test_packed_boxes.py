@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.spark.packed_boxes import counts_of, pack, sizes_of, unpack
+from rangecast.spark.subscriptions.packed_boxes import counts_of, pack, sizes_of, unpack
 from tests.support import strategies
 
 

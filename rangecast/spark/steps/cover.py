@@ -42,16 +42,16 @@ from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.io.subset import named_by_row
 from rangecast.model.shapes.nesting import Nesting, with_nested
 from rangecast.model.space import Space
-from rangecast.spark.packed_boxes import pack, sizes_of, unpack
 from rangecast.spark.session import job_name, parallelism
 from rangecast.spark.steps.shards.cut import Cut, cut_space, runs
-from rangecast.spark.subscriptions import (
+from rangecast.spark.subscriptions.encode import (
     boxes_of_table,
     encode,
     encoded_boxes,
     need_no_errors,
     without_duplicates,
 )
+from rangecast.spark.subscriptions.packed_boxes import pack, sizes_of, unpack
 
 SAMPLE = 20_000
 """Subscriptions that space is cut by."""

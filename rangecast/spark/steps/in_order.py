@@ -22,9 +22,9 @@ from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.encoding.events import Events
 from rangecast.spark.columns import ERROR_TYPE
 from rangecast.spark.events import Encoded
-from rangecast.spark.packed_boxes import binary_of, floats_of
 from rangecast.spark.steps.prepared import Prepared
 from rangecast.spark.steps.results import Form, answer, result_schema
+from rangecast.spark.subscriptions.packed_boxes import binary_of, floats_of
 
 _READ = 256
 """Events whose answers are read at a time."""

@@ -24,9 +24,9 @@ from rangecast.merge.ranges import MAX_RANGES, Ranges, joined, union_of_boxes
 from rangecast.model.boxes import Boxes
 from rangecast.model.io.rejected import RejectedRows
 from rangecast.model.space import Space
-from rangecast.spark.packed_boxes import unpack
 from rangecast.spark.session import parallelism
-from rangecast.spark.subscriptions import encode, encoded_boxes, report_errors
+from rangecast.spark.subscriptions.encode import encode, encoded_boxes, report_errors
+from rangecast.spark.subscriptions.packed_boxes import unpack
 
 _RUNS = 8
 """Bits of a place that say which run it is in."""

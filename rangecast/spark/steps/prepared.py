@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from rangecast.errors import UsageError
@@ -28,23 +27,18 @@ from rangecast.model.validation.inputs import as_boxes
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.scores.combine import check_combine
-from rangecast.spark import packs
 from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
 from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ShippedObject, ship
 from rangecast.spark.steps.shards.build import Make, build_shards, hull_of, in_space
 from rangecast.spark.steps.shards.explain import explain_shards
 from rangecast.spark.steps.shards.sharded_set import Shard, ShardedSet
-from rangecast.spark.subscriptions import (
-    EncodedBoxes,
-    EncodedSet,
+from rangecast.spark.subscriptions.kept import (
+    KeptSet,
     SetSize,
-    encode,
-    encoded_boxes,
-    gather,
-    report_errors,
-    size_of,
-    without_duplicates,
+    gather_small,
+    keep_boxes,
+    keep_rows,
 )
 from rangecast.store.layers import Layer, LayeredSet
 from rangecast.store.versions import is_set, load_set
@@ -216,9 +210,9 @@ def prepare_answers(
         )
     with (
         job_name(session, "prepare subscriptions"),
-        _encoded_once(subscriptions, space) as (given, known),
+        _kept(subscriptions, space, max_worker_memory // 4, rejected) as (given, known),
     ):
-        size = size_of(given)
+        size = SetSize.of_boxes(given) if isinstance(given, Boxes) else given.size()
         wanted = _shards_wanted(size, max_worker_memory)
         make = in_space(make, known)
         if wanted == 1:
@@ -226,16 +220,14 @@ def prepare_answers(
             empty = _empty(make, boxes.ids.type, len(known))
             shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
         else:
-            by_row = isinstance(given, Boxes)
-            with ExitStack() as held:
-                encoded: EncodedBoxes | EncodedSet
-                if isinstance(given, Boxes):
-                    encoded = encoded_boxes(session, given)
-                    held.callback(encoded.release)
-                else:
-                    encoded = _usable(given, size, rejected)
-                empty = _empty(make, arrow_ids(encoded.rows.schema["id"].dataType), len(known))
-                shards = build_shards(session, encoded, make, size, wanted, by_row=by_row)
+            with (
+                keep_boxes(session, given, known)
+                if isinstance(given, Boxes)
+                else given.usable(size.errors, rejected)
+            ) as kept:
+                empty = _empty(make, arrow_ids(kept.rows.schema["id"].dataType), len(known))
+                by_row = isinstance(given, Boxes)
+                shards = build_shards(session, kept, make, size, wanted, by_row=by_row)
     width = len(known) if width is None else width
     if shards[0].shipped.folder is not None:
         warm(shards[0].shipped.open_here(), width)  # the workers find it compiled
@@ -264,9 +256,10 @@ def _shards_wanted(size: SetSize, max_worker_memory: int) -> int:
     plain = size.boxes * size.dimensions * 16
     if structure <= max_worker_memory // 4 and plain <= max_worker_memory // 2:
         return 1
-    # A shard is an eighth of a worker, and so small that one can be built in a worker.
+    # A shard is a tenth of a worker, and so small that one can be built in a worker.
     return max(
-        -(-structure // (max_worker_memory // 8 + 1)), -(-3 * plain // (max_worker_memory // 2 + 1))
+        -(-structure // (max_worker_memory // 10 + 1)),
+        -(-3 * plain // (max_worker_memory // 2 + 1)),
     )
 
 
@@ -277,49 +270,37 @@ def _empty(make: Make, ids: pa.DataType, dimensions: int) -> Answerer:
 
 
 @contextmanager
-def _encoded_once(
-    subscriptions: Subscriptions, space: Space
-) -> Iterator[tuple[EncodedSet | Boxes, Space]]:
-    """Encode a DataFrame, and keep that on disk for a while: it is read several times."""
-    if not isinstance(subscriptions, DataFrame):
+def _kept(
+    subscriptions: Subscriptions, space: Space, limit: int, rejected: RejectedRows | None = None
+) -> Iterator[tuple[KeptSet | Boxes, Space]]:
+    """Give subscriptions as boxes: on the driver, or those of a large DataFrame on the workers.
+
+    limit   bytes of a DataFrame that the driver takes
+    """
+    known = space
+    if isinstance(subscriptions, DataFrame):
+        boxes = gather_small(subscriptions, space, limit, rejected)
+        if boxes is None:
+            with keep_rows(subscriptions, space) as kept:
+                yield kept, kept.space
+            return
+    else:
         boxes, known = loaded(subscriptions, space)
-        yield replace(boxes, ids=as_spark_ids(boxes.ids)), known
-        return
-    encoded = encode(subscriptions, space)
-    encoded.packs.persist(StorageLevel.DISK_ONLY)
-    try:
-        rows = packs.unpack(encoded.packs, encoded.rows.schema)
-        yield encoded._replace(rows=rows), encoded.space
-    finally:
-        encoded.packs.unpersist()
-        encoded.release()
+    yield replace(boxes, ids=as_spark_ids(boxes.ids)), known
 
 
-def gathered(given: EncodedSet | Boxes, rejected: RejectedRows | None = None) -> Boxes:
+def gathered(given: KeptSet | Boxes, rejected: RejectedRows | None = None) -> Boxes:
     """Return subscriptions on the driver, with ids that Spark takes."""
     if isinstance(given, Boxes):
         return given
-    boxes = gather(given, rejected)
+    boxes = given.gather(rejected)
     return replace(boxes, ids=as_spark_ids(boxes.ids))
 
 
 def gathered_set(subscriptions: DataFrame, space: Space) -> tuple[Boxes, Space]:
     """Return the subscriptions of a DataFrame on the driver, and the space with their words."""
-    with _encoded_once(subscriptions, space) as (given, known):
+    with _kept(subscriptions, space, MAX_WORKER_MEMORY // 4) as (given, known):
         return gathered(given), known
-
-
-def _usable(encoded: EncodedSet, size: SetSize, rejected: RejectedRows | None) -> EncodedSet:
-    """Return the subscriptions that can be used; hand the others to `rejected`, or raise."""
-    bad = rejected or RejectedRows()
-    rows = encoded.rows
-    if size.errors:
-        report_errors(rows.filter("error is not null").toArrow(), bad)
-        rows = rows.filter("error is null")
-    usable = without_duplicates(rows, bad, packs.unpack(encoded.packs, rows.schema, ["id"]))
-    if usable is encoded.rows:
-        return encoded
-    return encoded._replace(rows=usable, packs=usable.mapInArrow(packs.pack, packs.SCHEMA))
 
 
 def loaded(subscriptions: Boxes | str | Path, space: Space) -> tuple[Boxes, Space]:

@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import UsageError
@@ -34,6 +35,8 @@ from rangecast.spark.stream.sinks.base import FileSink
 from rangecast.spark.stream.steps import AnswerStep
 
 AVAILABLE_NOW = "available-now"
+METRICS = "rangecast"
+"""Name of the metrics of a query, in its progress."""
 _STREAM_ID = "sql.streaming.queryId"
 _IDLE = 30.0
 """Seconds without a batch of events after which edits are read all the same."""
@@ -184,7 +187,9 @@ def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> Streaming
             raise
 
     when = {"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger}
-    writer = flow.events.writeStream.trigger(**when)
+    # Steps read a batch several times: Spark 4.3 tells the rows of the last reading.
+    counted = flow.events.observe(METRICS, F.count(F.lit(1)).alias("events"))
+    writer = counted.writeStream.trigger(**when)
     active = {query.name for query in session.streams.active}
     if flow.name is not None and flow.name not in active:  # Spark takes a name once at a time
         writer = writer.queryName(flow.name)

@@ -129,11 +129,11 @@ def test_the_subscriptions_change_between_batches(spark, tmp_path):
 def test_jobs_and_queries_are_named_by_batch_and_step(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="e9,x,bob\n")
-    names, of_jobs = [], []
+    queries, of_jobs = {}, []
     context = spark.sparkContext._jsc.sc()
 
     def look(_):
-        names.extend(query.name for query in spark.streams.active)
+        queries.update({query.name: query for query in spark.streams.active})
 
     def jobs():  # Spark forgets the oldest, so they are told apart by id and not by place
         context.listenerBus().waitUntilEmpty()
@@ -152,7 +152,10 @@ def test_jobs_and_queries_are_named_by_batch_and_step(spark, tmp_path):
     for number, job in jobs().items():
         if number > last:
             of_jobs.append(job.description().getOrElse(None))
-    assert set(names) == {"alerts"}
+    assert set(queries) == {"alerts"}
+    (progress,) = queries["alerts"].recentProgress
+    # The batch was read three times: for each sink, and for rejected rows.
+    assert progress.observedMetrics["rangecast"].asDict() == {"events": 5}
     expected = {
         "batch 0, step match",
         "batch 0, rejected rows",

@@ -10,7 +10,7 @@ travels once through the driver, which hands it to Spark and never holds more th
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.verification.places import places_of, without_places
 from rangecast.model.space import Space
-from rangecast.spark import packs
 from rangecast.spark.columns import as_spark_ids
 from rangecast.spark.session import is_local
 from rangecast.spark.shipped import (
@@ -39,13 +38,10 @@ from rangecast.spark.shipped import (
 )
 from rangecast.spark.steps.shards.placing import Placing, hulls, place
 from rangecast.spark.steps.shards.sharded_set import Shard
-from rangecast.spark.subscriptions import (
-    EncodedBoxes,
-    EncodedSet,
-    SetSize,
-    boxes_in_order,
-    boxes_of_table,
-)
+from rangecast.spark.subscriptions import packs
+from rangecast.spark.subscriptions.encode import boxes_in_order, boxes_of_table
+from rangecast.spark.subscriptions.kept import KeptSet, SetSize
+from rangecast.spark.subscriptions.spool import Spool
 
 SAMPLE = 20_000
 """Subscriptions that space is cut by."""
@@ -81,26 +77,26 @@ def in_space(make: Make, space: Space) -> Make:
 
 def build_shards(
     session: SparkSession,
-    encoded: EncodedSet | EncodedBoxes,
+    kept: KeptSet,
     make: Make,
     size: SetSize,
     wanted: int,
     *,
     by_row: bool,
 ) -> tuple[Shard, ...]:
-    """Build the shards of encoded subscriptions on the workers, about `wanted` of them.
+    """Build the shards of subscriptions on the workers, about `wanted` of them.
 
     by_row   their `seq` are the rows of one set: these are the numbers of their arrival
     """
-    dimensions, schema = size.dimensions, encoded.rows.schema
-    some = packs.sample(encoded.packs, schema, SAMPLE / max(1, size.rows))
+    dimensions, schema = size.dimensions, kept.rows.schema
+    some = kept.packs.sample(schema, SAMPLE / max(1, size.rows))
     placing = place(boxes_of_table(some, dimensions), wanted)
     by_id = not size.seqs and isinstance(schema["id"].dataType, LongType)
     if by_row or by_id:
-        given, name = encoded.packs, "seq" if by_row else "id"
+        given, name = kept.packs.frame, "seq" if by_row else "id"
     else:
-        given, name = _in_order(encoded.rows), _ARRIVAL
-    placed = _placed(given, name, dimensions, placing)
+        given, name = _in_order(kept.rows), _ARRIVAL
+    placed = _placed(given, name, dimensions, placing, kept.folder)
     ordered = placed.repartition(placing.shards, "shard").sortWithinPartitions("shard")
     folder = build_folder() if is_local(session) else None
 
@@ -108,14 +104,17 @@ def build_shards(
         for streams in _by_shard(batches):
             yield from _built(streams, dimensions, make, folder)
 
-    built = ordered.mapInArrow(build_all, _BUILT).persist(StorageLevel.DISK_ONLY)
+    built = ordered.mapInArrow(build_all, _BUILT)
+    if folder is not None:
+        try:
+            return tuple(_shards(session, built.collect(), folder))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    built.persist(StorageLevel.DISK_ONLY)
     try:
         built.select(F.count("digest")).collect()  # all at once; what follows goes one by one
-        return tuple(_shards(session, built, folder))
-    except BaseException:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+        return tuple(_shards(session, built.toLocalIterator(prefetchPartitions=True), None))
     finally:
         built.unpersist()
 
@@ -128,36 +127,34 @@ def _in_order(encoded: DataFrame) -> DataFrame:
     return ordered.select(*_COLUMNS, F.monotonically_increasing_id().alias(_ARRIVAL))
 
 
-def _placed(given: DataFrame, by: str, dimensions: int, placing: Placing) -> DataFrame:
+def _placed(
+    given: DataFrame, by: str, dimensions: int, placing: Placing, folder: Path | None
+) -> DataFrame:
     """Return the subscriptions as streams of rows that go to one shard each.
 
-    given   packs, or rows
-    by      the column that says when they arrived
+    given    packs, or rows
+    by       the column that says when they arrived
+    folder   where streams are kept, if all workers see it
     """
     in_packs = "data" in given.columns
 
     def place_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = packs.opened(batches) if in_packs else map(_table, batches)
-        for table in tables:
-            arrival = table.column(by).to_numpy().astype(np.int64)
-            shard = placing.shards_of(*hulls(boxes_in_order(table, dimensions)), arrival)
-            order = np.argsort(shard, kind="stable")
-            sorted_rows = table.select([*_COLUMNS]).append_column(_ARRIVAL, pa.array(arrival))
-            sorted_rows = sorted_rows.take(pa.array(order)).combine_chunks()
-            ends = np.flatnonzero(np.diff(shard[order], append=-1)) + 1
-            begins = [0, *ends[:-1].tolist()] if len(ends) else []
-            yield pa.record_batch(
-                {
-                    "shard": pa.array(shard[order][begins].astype(np.int32)),
-                    "data": pa.array(
-                        [
-                            packs.stream_of(sorted_rows.slice(begin, end - begin))
-                            for begin, end in zip(begins, ends.tolist(), strict=True)
-                        ],
-                        pa.binary(),
-                    ),
-                }
-            )
+        with Spool(folder) as streams:
+            for table in tables:
+                arrival = table.column(by).to_numpy().astype(np.int64)
+                shard = placing.shards_of(*hulls(boxes_in_order(table, dimensions)), arrival)
+                order = np.argsort(shard, kind="stable")
+                sorted_rows = table.select([*_COLUMNS]).append_column(_ARRIVAL, pa.array(arrival))
+                sorted_rows = sorted_rows.take(pa.array(order)).combine_chunks()
+                ends = np.flatnonzero(np.diff(shard[order], append=-1)) + 1
+                begins = np.concatenate([[0], ends[:-1]])[: len(ends)]
+                data = [
+                    streams.keep(sorted_rows.slice(begin, end - begin))
+                    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+                ]
+                numbers = pa.array(shard[order][begins].astype(np.int32))
+                yield pa.record_batch({"shard": numbers, "data": pa.array(data, pa.binary())})
 
     rows = given.select("data") if in_packs else given
     return rows.mapInArrow(place_all, "shard int, data binary")
@@ -194,6 +191,7 @@ def _built(
     arrival = table.column(_ARRIVAL).to_numpy()
     boxes = boxes_in_order(table, dimensions)
     del table
+    pa.default_memory_pool().release_unused()
     space = make.space if isinstance(make, _InSpace) else None
     boxes = replace(boxes, ids=as_spark_ids(boxes.ids), space=space)
     lo, hi = hull_of(boxes)
@@ -225,11 +223,11 @@ def hull_of(boxes: Boxes) -> tuple[Any, Any]:
     return boxes.lo.min(axis=0), boxes.hi.max(axis=0)
 
 
-def _shards(session: SparkSession, built: DataFrame, folder: Path | None) -> Iterator[Shard]:
+def _shards(session: SparkSession, built: Iterable[Any], folder: Path | None) -> Iterator[Shard]:
     """Hand the shards to Spark, one at a time."""
     pieces: list[bytes] = []
     row: Any = None
-    for following in built.toLocalIterator(prefetchPartitions=True):
+    for following in built:
         if row is not None and following["digest"] != row["digest"]:
             yield _shard(session, row, pieces, folder)
             pieces = []

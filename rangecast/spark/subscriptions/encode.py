@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,11 +48,11 @@ from rangecast.model.io.batch import Batch
 from rangecast.model.io.records import REMEDY, Rows
 from rangecast.model.io.rejected import CollectedRows, RejectedRows
 from rangecast.model.space import Space
-from rangecast.spark import packs
-from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
+from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, arrow_schema, id_kind
 from rangecast.spark.events import TO_DO, error_array
-from rangecast.spark.packed_boxes import binary_of, floats_of, pack, unpack
 from rangecast.spark.shipped import ship
+from rangecast.spark.subscriptions import packs
+from rangecast.spark.subscriptions.packed_boxes import binary_of, floats_of, pack, unpack
 from rangecast.spark.worker_errors import raise_worker_errors
 
 _SLICE = 8192
@@ -78,8 +79,11 @@ class EncodedSet(NamedTuple):
                 self.parsed.unpersist()
 
 
-def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
-    """Return the subscriptions as boxes, and the space with every word that they mention."""
+def encode(subscriptions: DataFrame, space: Space, folder: Path | None = None) -> EncodedSet:
+    """Return the subscriptions as boxes, and the space with every word that they mention.
+
+    folder   where packs are kept, if all workers and the driver see it
+    """
     raise_worker_errors(subscriptions.sparkSession)
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
@@ -99,11 +103,22 @@ def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
             yield _encoded(known, batch, kind)
 
     def pack_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return packs.pack(encode_all(batches))
+        return packs.pack(encode_all(batches), folder)
 
     rows = subscriptions if parsed is None else parsed.drop("new")
     encoded = rows.mapInArrow(encode_all, _schema(kind))
     return EncodedSet(encoded, rows.mapInArrow(pack_all, packs.SCHEMA), known, parsed)
+
+
+def encode_here(
+    subscriptions: DataFrame, space: Space, rejected: RejectedRows | None = None
+) -> Boxes:
+    """Return subscriptions of bounds, none of them words, encoded by the driver."""
+    kind = id_kind(subscriptions, "id", "subscriptions")
+    check_columns("subscriptions", space, subscriptions.columns)
+    batches = [_encoded(space, batch, kind) for batch in subscriptions.toArrow().to_batches()]
+    table = pa.Table.from_batches(batches, arrow_schema(_schema(kind)))
+    return boxes_of_rows(table, space, rejected)
 
 
 def _parsed(subscriptions: DataFrame, space: Space) -> DataFrame:
@@ -156,7 +171,7 @@ class EncodedBoxes(NamedTuple):
     """Removes what the workers map."""
 
 
-def encoded_boxes(session: SparkSession, boxes: Boxes) -> EncodedBoxes:
+def encoded_boxes(session: SparkSession, boxes: Boxes, folder: Path | None = None) -> EncodedBoxes:
     """Return boxes that are on the driver as `encode` gives them; their order is that of rows.
 
     The workers map them and hand over their share, so that the JVM never holds all.
@@ -182,7 +197,7 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> EncodedBoxes:
                 )
 
     def pack_all(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return packs.pack(hand_over(numbers))
+        return packs.pack(hand_over(numbers), folder)
 
     slices = session.range(-(-boxes.rows // _SLICE))
     rows = slices.mapInArrow(hand_over, _schema(LongType() if whole else StringType()))
@@ -190,14 +205,13 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> EncodedBoxes:
     return EncodedBoxes(rows, packed, shipped.release)
 
 
-def gather(encoded: EncodedSet, rejected: RejectedRows | None = None) -> Boxes:
-    """Collect encoded subscriptions on the driver, in order of arrival."""
-    table = packs.collect(encoded.packs, encoded.rows.schema)
+def boxes_of_rows(table: pa.Table, space: Space, rejected: RejectedRows | None = None) -> Boxes:
+    """Return encoded subscriptions in order of arrival; those with an error are rejected."""
     bad = rejected or RejectedRows()
     if table.column("error").null_count < table.num_rows:
         report_errors(table, bad)
         table = table.filter(pc.is_null(table.column("error")))
-    return boxes_of_table(table, len(encoded.space), bad)
+    return boxes_of_table(table, len(space), bad)
 
 
 def report_errors(table: pa.Table, bad: RejectedRows) -> None:
@@ -261,27 +275,6 @@ def _without_duplicates(table: pa.Table, bad: RejectedRows) -> pa.Table:
             _report_duplicate(one, bad)
         seen.add(one)
     return table.filter(pa.array(keep))
-
-
-class SetSize(NamedTuple):
-    """Size of a set."""
-
-    rows: int
-    boxes: int
-    mentions: int
-    """Attributes that the boxes mention, one by one."""
-    dimensions: int
-    seqs: int = 0
-    """Rows whose order of arrival is given."""
-    errors: int = 0
-    """Rows that can't be used."""
-
-
-def size_of(given: EncodedSet | Boxes) -> SetSize:
-    """Return how large a set is; of a DataFrame, by a job of its own."""
-    if isinstance(given, Boxes):
-        return SetSize(given.rows, len(given.lo), int(given.mentions.sum()), given.dimensions)
-    return SetSize(dimensions=len(given.space), **packs.count(given.packs))
 
 
 def without_duplicates(

@@ -1,0 +1,155 @@
+"""Subscriptions as boxes, worked out once and read several times: counted, sampled, built over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rangecast.model.boxes import Boxes
+from rangecast.model.io.rejected import RejectedRows
+from rangecast.model.space import Space
+from rangecast.spark.session import is_connect, is_local
+from rangecast.spark.shipped import build_folder
+from rangecast.spark.subscriptions import packs
+from rangecast.spark.subscriptions.encode import (
+    boxes_of_rows,
+    encode,
+    encode_here,
+    encoded_boxes,
+    report_errors,
+    without_duplicates,
+)
+from rangecast.spark.subscriptions.packs import Packs
+from rangecast.spark.worker_errors import raise_worker_errors
+
+_SMALL = 32 << 20
+"""Bytes of a set, as Spark estimates them, up to which the driver takes it as it is."""
+_PLAIN = ("number", "integer", "timestamp", "boolean")
+"""Attributes whose bounds are numbers by themselves."""
+
+
+class SetSize(NamedTuple):
+    """Size of a set."""
+
+    rows: int
+    boxes: int
+    mentions: int
+    """Attributes that the boxes mention, one by one."""
+    dimensions: int
+    seqs: int = 0
+    """Rows whose order of arrival is given."""
+    errors: int = 0
+    """Rows that can't be used."""
+
+    @classmethod
+    def of_boxes(cls, boxes: Boxes) -> SetSize:
+        """Return how large a set on the driver is."""
+        return cls(boxes.rows, len(boxes.lo), int(boxes.mentions.sum()), boxes.dimensions)
+
+
+class KeptSet(NamedTuple):
+    """Encoded subscriptions, as rows and as packs of rows."""
+
+    rows: DataFrame
+    packs: Packs
+    space: Space
+    """With every word that they mention."""
+    folder: Path | None
+    """Where packs lie, if all workers and the driver see it."""
+
+    def size(self) -> SetSize:
+        """Return how large the set is."""
+        return SetSize(dimensions=len(self.space), **self.packs.counts())
+
+    def gather(self, rejected: RejectedRows | None = None) -> Boxes:
+        """Return all subscriptions on the driver, in order of arrival."""
+        return boxes_of_rows(self.packs.collect(self.rows.schema), self.space, rejected)
+
+    @contextmanager
+    def usable(self, errors: int, rejected: RejectedRows | None) -> Iterator[KeptSet]:
+        """Give the subscriptions that can be used; hand the others to `rejected`, or raise."""
+        bad = rejected or RejectedRows()
+        rows, folder = self.rows, self.folder
+        if errors:
+            report_errors(rows.filter("error is not null").toArrow(), bad)
+            rows = rows.filter("error is null")
+        good = without_duplicates(rows, bad, self.packs.unpack(rows.schema, ["id"]))
+        if good is self.rows:
+            yield self
+            return
+        packed = good.mapInArrow(lambda batches: packs.pack(batches, folder), packs.SCHEMA)
+        with _worked_out(packed, folder) as kept:
+            yield self._replace(rows=good, packs=kept)
+
+
+def gather_small(
+    subscriptions: DataFrame, space: Space, limit: int, rejected: RejectedRows | None = None
+) -> Boxes | None:
+    """Return all subscriptions on the driver if Spark says that they are small, else `None`.
+
+    limit   bytes of a small set
+
+    One job brings them as they are. Filters are left to the workers, which parse them side by
+    side; so are bounds that are words, which are numbered.
+    """
+    if is_connect(subscriptions.sparkSession) or "filter" in subscriptions.columns:
+        return None
+    if any(attribute.type not in _PLAIN for attribute in space):
+        return None
+    plan: Any = subscriptions._jdf.queryExecution().optimizedPlan()
+    if int(str(plan.stats().sizeInBytes())) > min(limit, _SMALL):
+        return None
+    raise_worker_errors(subscriptions.sparkSession)
+    return encode_here(subscriptions, space, rejected)
+
+
+@contextmanager
+def keep_rows(subscriptions: DataFrame, space: Space) -> Iterator[KeptSet]:
+    """Encode the subscriptions of a DataFrame, and keep them for a while."""
+    with _folder(subscriptions.sparkSession) as folder:
+        encoded = encode(subscriptions, space, folder)
+        try:
+            with _worked_out(encoded.packs, folder) as kept:
+                rows = kept.unpack(encoded.rows.schema)
+                yield KeptSet(rows, kept, encoded.space, folder)
+        finally:
+            encoded.release()
+
+
+@contextmanager
+def keep_boxes(session: SparkSession, boxes: Boxes, space: Space) -> Iterator[KeptSet]:
+    """Hand boxes that are on the driver to the workers, and keep them for a while."""
+    with _folder(session) as folder:
+        encoded = encoded_boxes(session, boxes, folder)
+        try:
+            with _worked_out(encoded.packs, folder) as kept:
+                yield KeptSet(encoded.rows, kept, space, folder)
+        finally:
+            encoded.release()
+
+
+@contextmanager
+def _worked_out(frame: DataFrame, folder: Path | None) -> Iterator[Packs]:
+    kept = Packs.work_out(frame, folder)
+    try:
+        yield kept
+    finally:
+        kept.release()
+
+
+@contextmanager
+def _folder(session: SparkSession) -> Iterator[Path | None]:
+    """Give a folder that all workers see, if the master is local."""
+    if not is_local(session):
+        yield None
+        return
+    folder = build_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,118 @@
+"""Encoded subscriptions in packs: thousands of rows in one value of bytes (`spool`).
+
+The JVM copies, caches and shuffles a pack as one row. The counts of a pack stand beside it, so that
+the size of a set is known without opening any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from rangecast.spark.columns import arrow_schema
+from rangecast.spark.subscriptions import spool
+from rangecast.spark.subscriptions.packed_boxes import counts_of
+from rangecast.spark.subscriptions.spool import Spool
+
+COUNTS = ("rows", "boxes", "mentions", "seqs", "errors")
+"""Counts of a pack: its rows, boxes, mentions of attributes, rows with a `seq`, and with errors."""
+SCHEMA = "rows long, boxes long, mentions long, seqs long, errors long, data binary"
+_BYTES = 16 << 20
+"""Bytes of a pack, at most, unless one row has more."""
+
+
+def pack(batches: Iterable[pa.RecordBatch], folder: Path | None) -> Iterator[pa.RecordBatch]:
+    """Yield packs of encoded rows, which lie in `folder` if all workers see one."""
+    with Spool(folder) as kept:
+        for batch in batches:
+            size = max(1, batch.num_rows * _BYTES // max(_BYTES, batch.nbytes))
+            for begin in range(0, batch.num_rows, size):
+                some = batch.slice(begin, size)
+                boxes, mentions = counts_of(some.column("boxes"))
+                missing = [some.column(name).null_count for name in ("seq", "error")]
+                counts = (some.num_rows, boxes, mentions, *(some.num_rows - one for one in missing))
+                columns: dict[str, Any] = {
+                    name: pa.array([count], pa.int64())
+                    for name, count in zip(COUNTS, counts, strict=True)
+                }
+                yield pa.record_batch({**columns, "data": [kept.keep(some)]})
+
+
+def rows_of(streams: Iterable[pa.Buffer], schema: StructType) -> pa.Table:
+    """Return the rows of some Arrow streams, which have the columns of `schema`."""
+    tables = [spool.read(data) for data in streams]
+    return pa.concat_tables(tables) if tables else arrow_schema(schema).empty_table()
+
+
+class Packs(NamedTuple):
+    """Packs that are worked out, to be read several times."""
+
+    frame: DataFrame
+    places: pa.Table | None
+    """The same on the driver, if the rows of packs lie in files."""
+
+    @classmethod
+    def work_out(cls, frame: DataFrame, folder: Path | None) -> Packs:
+        """Work out packs, by a job of its own; `folder` is the one that they were given."""
+        if folder is None:
+            return cls(frame.persist(StorageLevel.DISK_ONLY), None)
+        places = frame.toArrow()
+        return cls(frame.sparkSession.createDataFrame(places), places)
+
+    def release(self) -> None:
+        """Remove what Spark keeps; the folder is its owner's."""
+        if self.places is None:
+            with suppress(Exception):  # its session may have ended, and the data with it
+                self.frame.unpersist()
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts of all packs together, by their names."""
+        if self.places is not None:
+            return {name: pc.sum(self.places[name]).as_py() or 0 for name in COUNTS}
+        found = self.frame.select(*COUNTS).collect()
+        return {name: sum(row[name] for row in found) for name in COUNTS}
+
+    def collect(self, schema: StructType) -> pa.Table:
+        """Return the rows of all packs on the driver."""
+        data = self.frame.select("data").toArrow() if self.places is None else self.places
+        return rows_of((value.as_buffer() for value in data["data"]), schema)
+
+    def unpack(self, schema: StructType, columns: Sequence[str] = ()) -> DataFrame:
+        """Return the rows of packs, with some of their columns."""
+        wanted = StructType([schema[name] for name in columns or schema.names])
+
+        def open_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for rows in opened(batches):
+                yield from rows.select(wanted.names).to_batches()
+
+        return self.frame.select("data").mapInArrow(open_all, wanted)
+
+    def sample(self, schema: StructType, fraction: float) -> pa.Table:
+        """Return some of the rows on the driver, always the same ones."""
+        if fraction >= 1:
+            return self.collect(schema)
+
+        def take_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with Spool(None) as kept:
+                for rows in opened(batches):
+                    chosen = np.random.default_rng(rows.num_rows).random(rows.num_rows) < fraction
+                    yield pa.record_batch({"data": [kept.keep(rows.filter(pa.array(chosen)))]})
+
+        some = self.frame.select("data").mapInArrow(take_some, "data binary").toArrow()
+        return rows_of((value.as_buffer() for value in some["data"]), schema)
+
+
+def opened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of each pack."""
+    for batch in batches:
+        for data in batch.column("data"):
+            yield spool.read(data.as_buffer())

@@ -1,0 +1,88 @@
+"""The way of subscriptions to their structure: few jobs, no rows in the JVM, bounded shards."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rangecast import Integer, Number, Space
+from rangecast.model.encoding.subscriptions import encode_subscriptions
+from rangecast.model.io.rejected import CollectedRows
+from rangecast.spark import prepare_match
+from rangecast.spark.subscriptions import spool
+from rangecast.spark.subscriptions.kept import gather_small, keep_rows
+from rangecast.spark.subscriptions.spool import Spool
+
+SPACE = Space([Number("x"), Number("y"), Integer("lots")])
+RANDOM = np.random.default_rng(30)
+BYTES = 130
+"""What a worker needs to build a shard, for each attribute that a subscription mentions."""
+
+
+@pytest.mark.parametrize("in_files", [True, False])
+def test_a_spool_gives_back_what_it_kept(tmp_path, in_files):
+    tables = [pa.table({"id": range(size), "text": ["ü"] * size}) for size in (3, 0, 1000)]
+    with Spool(tmp_path if in_files else None) as kept:
+        streams = [kept.keep(table) for table in tables]
+    assert [spool.read(pa.py_buffer(data)) for data in streams] == tables
+    assert len([*tmp_path.iterdir()]) == in_files
+    assert (max(map(len, streams)) < 200) == in_files
+
+
+def bounds(rows):
+    lo = RANDOM.random((rows, 2))
+    columns = {"id": range(rows)}
+    for axis, name in enumerate("xy"):
+        columns |= {f"{name}_lo": lo[:, axis], f"{name}_hi": lo[:, axis] + 0.01}
+    lots = RANDOM.integers(0, 1000, rows)
+    return pa.table({**columns, "lots_lo": lots, "lots_hi": lots + 5})
+
+
+def test_a_small_set_takes_one_job_and_is_read_as_elsewhere(spark, tmp_path):
+    table = bounds(500).append_column("score", pa.array(RANDOM.random(500)))
+    table = table.append_column("seq", pa.array(RANDOM.permutation(500)))
+    holes = pa.array([None, *table["x_lo"].to_pylist()[1:]], pa.float64())
+    table = table.set_column(1, "x_lo", holes)
+    wrong = table.slice(7, 1).set_column(2, "x_hi", pa.array([-9.0]))
+    wrong = wrong.set_column(0, "id", pa.array([900]))
+    again = table.slice(9, 1).set_column(table.num_columns - 1, "seq", pa.array([1000]))
+    every = pa.concat_tables([table, wrong, again])
+    frame = spark.createDataFrame(every)
+    spark.sparkContext.setJobGroup("small", "small")
+    bad = CollectedRows()
+    found = gather_small(frame, SPACE, 1 << 30, bad)
+    tracker = spark.sparkContext.statusTracker()
+    assert len(tracker.getJobIdsForGroup("small")) == 1
+    expected = encode_subscriptions(table, SPACE)
+    assert found.ids.to_pylist() == expected.ids.to_pylist()
+    for name in ("lo", "hi", "scores"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    assert sorted(one.source for one, _ in bad.kept) == ["subscription 9", "subscription 900"]
+    assert gather_small(frame, SPACE, 10, bad) is None
+    texts = spark.createDataFrame([(1, "x < 3")], "id long, filter string")
+    assert gather_small(texts, SPACE, 1 << 30) is None
+
+
+def test_rows_of_a_large_set_lie_in_files_while_it_is_prepared(spark):
+    """The JVM gets their places."""
+    table = bounds(3000)
+    with keep_rows(spark.createDataFrame(table).repartition(3), SPACE) as kept:
+        assert kept.size()[:3] == (3000, 3000, 9000)
+        assert max(len(one.as_py()) for one in kept.packs.places["data"]) < 300
+        assert len([*kept.folder.iterdir()]) == 3
+        assert kept.gather().ids.to_pylist() == table["id"].to_pylist()
+        ids = kept.packs.unpack(kept.rows.schema, ["id"]).toArrow()["id"]
+        assert sorted(ids.to_pylist()) == table["id"].to_pylist()
+    assert not kept.folder.exists()
+
+
+@pytest.mark.parametrize("rows", [6_000, 20_000])
+def test_a_worker_can_build_its_largest_shard_in_its_memory(spark, rows):
+    """Shards are counted here; the page of Spark has what a worker takes for a subscription."""
+    max_worker_memory = 3_500_000
+    frame = spark.createDataFrame(bounds(rows)).repartition(2)
+    prepared = prepare_match(spark, frame, SPACE, max_worker_memory=max_worker_memory)
+    assert prepared.rows == rows
+    most = max(shard.rows for shard in prepared.shards)
+    assert most * len(SPACE) * BYTES < 0.85 * max_worker_memory
+    assert len(prepared.shards) < 3 * rows * len(SPACE) * BYTES / max_worker_memory
+    prepared.release()
