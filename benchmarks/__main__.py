@@ -1,8 +1,8 @@
-"""Run benchmarks: all of them, or those named; `spark-size`, `spark-stream` are apart."""
+"""Run benchmarks: all of them, or those named; the hunts `spark-...` are apart."""
 
 import sys
 
-from benchmarks import spark_size, spark_stream
+from benchmarks import spark_growth, spark_size, spark_stream
 from benchmarks.frame import main
 
 ABOUT = {
@@ -21,7 +21,11 @@ ABOUT = {
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 
-HUNTS = {"spark-size": spark_size.main, "spark-stream": spark_stream.main}
+HUNTS = {
+    "spark-growth": spark_growth.main,
+    "spark-size": spark_size.main,
+    "spark-stream": spark_stream.main,
+}
 
 if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in HUNTS:

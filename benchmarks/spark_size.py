@@ -241,7 +241,7 @@ def main(arguments: list[str]) -> None:
     )
     for name, default, text in (
         ("subscriptions", 1_000_000, "how many subscriptions there are"),
-        ("worker-bytes", 1 << 30, "about what a worker may take"),
+        ("max-worker-memory", 1 << 30, "about what a worker may take"),
         ("events", 500, "events that are answered"),
         ("verify", 10, "events whose answers are verified"),
         ("whole", 1_000_000, "subscriptions of the set that is also answered in one structure"),

@@ -72,7 +72,23 @@ def test_rows_of_a_large_set_lie_in_files_while_it_is_prepared(spark):
         assert kept.gather().ids.to_pylist() == table["id"].to_pylist()
         ids = kept.packs.unpack(kept.rows.schema, ["id"]).toArrow()["id"]
         assert sorted(ids.to_pylist()) == table["id"].to_pylist()
+        assert not kept.packs.are_ids_apart()
     assert not kept.folder.exists()
+
+
+def test_ids_that_ascend_are_not_compared(spark):
+    table = bounds(3000)
+    with keep_rows(spark.createDataFrame(table), SPACE) as kept:
+        assert kept.packs.are_ids_apart()
+    twice = pa.concat_tables([table.slice(0, 2000), table.slice(1999)])
+    bad = CollectedRows()
+    prepared = prepare_match(
+        spark, spark.createDataFrame(twice), SPACE, rejected=bad, max_worker_memory=200_000
+    )
+    assert len(prepared.shards) > 1
+    assert prepared.rows == len(table)
+    assert [one.source for one, _ in bad.kept] == ["subscription 1999"]
+    prepared.release()
 
 
 @pytest.mark.parametrize("rows", [6_000, 20_000])

@@ -78,7 +78,9 @@ class KeptSet(NamedTuple):
         if errors:
             report_errors(rows.filter("error is not null").toArrow(), bad)
             rows = rows.filter("error is null")
-        good = without_duplicates(rows, bad, self.packs.unpack(rows.schema, ["id"]))
+        good = rows
+        if not self.packs.are_ids_apart():
+            good = without_duplicates(rows, bad, self.packs.unpack(rows.schema, ["id"]))
         if good is self.rows:
             yield self
             return

@@ -25,7 +25,11 @@ from rangecast.spark.subscriptions.spool import Spool
 
 COUNTS = ("rows", "boxes", "mentions", "seqs", "errors")
 """Counts of a pack: its rows, boxes, mentions of attributes, rows with a `seq`, and with errors."""
-SCHEMA = "rows long, boxes long, mentions long, seqs long, errors long, data binary"
+SCHEMA = (
+    "rows long, boxes long, mentions long, seqs long, errors long, first long, last long, "
+    "data binary"
+)
+"""Columns of packs; `first` and `last` are the ids of a pack whose ids ascend, else null."""
 _BYTES = 16 << 20
 """Bytes of a pack, at most, unless one row has more."""
 
@@ -44,7 +48,19 @@ def pack(batches: Iterable[pa.RecordBatch], folder: Path | None) -> Iterator[pa.
                     name: pa.array([count], pa.int64())
                     for name, count in zip(COUNTS, counts, strict=True)
                 }
+                for name, end in zip(("first", "last"), _ends(some.column("id")), strict=True):
+                    columns[name] = pa.array([end], pa.int64())
                 yield pa.record_batch({**columns, "data": [kept.keep(some)]})
+
+
+def _ends(ids: pa.Array) -> tuple[int | None, int | None]:
+    """Return the first and the last id, if they are integers that ascend."""
+    if not pa.types.is_integer(ids.type) or ids.null_count:
+        return None, None
+    values = ids.to_numpy()
+    if (values[1:] <= values[:-1]).any():
+        return None, None
+    return int(values[0]), int(values[-1])
 
 
 def rows_of(streams: Iterable[pa.Buffer], schema: StructType) -> pa.Table:
@@ -80,6 +96,14 @@ class Packs(NamedTuple):
             return {name: pc.sum(self.places[name]).as_py() or 0 for name in COUNTS}
         found = self.frame.select(*COUNTS).collect()
         return {name: sum(row[name] for row in found) for name in COUNTS}
+
+    def are_ids_apart(self) -> bool:
+        """Whether ids ascend within each pack, and no two packs overlap: all differ."""
+        ends = self.frame.select("first", "last").toArrow() if self.places is None else self.places
+        if ends["first"].null_count:
+            return False
+        ends = ends.select(["first", "last"]).sort_by("first")
+        return bool((ends["last"].to_numpy()[:-1] < ends["first"].to_numpy()[1:]).all())
 
     def collect(self, schema: StructType) -> pa.Table:
         """Return the rows of all packs on the driver."""
