@@ -29,7 +29,7 @@ def list_() -> None:
     for paper in PAPERS:
         for one in paper.experiments():
             parts = ", ".join(one.parts)
-            print(f"{one.name:20} paper {paper.number}: {one.title}: {parts}")
+            print(f"{one.name:20} {paper.heading.partition(':')[0]}: {one.title}: {parts}")
 
 
 @app.command("show", short_help="Show what one measures, and the paper's values.")

@@ -3,9 +3,9 @@
 A row is one point of a sweep. What it gives depends on its point and on the seed only, so a run can
 be stopped after any row and continued later, and rows can be measured in any order.
 
-Two kinds of words must not be mixed up. Whatever depends on a run is computed from its rows: `ours`
-and `claims`. What a person makes of it, `verdicts`, is about one run, that of the papers' sizes
-with the usual seed, and is shown beside no other.
+Two kinds of words must not be mixed up. Whatever depends on a run is computed from its rows:
+`ours`, `claims` and `facts`. What a person makes of it, `verdicts`, is about one run, that of the
+papers' sizes with the usual seed, and is shown beside no other. `verdicts.py` compares the two.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Claim(NamedTuple):
     says: str
     holds: bool
     measured: str
+    is_ours: bool = False
+    """Whether it stands in for what the paper says, which wasn't tested: it counts for nothing."""
 
 
 class Line(NamedTuple):
@@ -114,6 +116,10 @@ def _no_values(_: Results) -> Mapping[str, Values]:
     return {}
 
 
+def _no_facts(_: Results) -> Mapping[str, object]:
+    return {}
+
+
 def _none(_: Results) -> tuple[()]:
     return ()
 
@@ -134,7 +140,11 @@ class Experiment:
     measure: Callable[..., dict[str, Any]]
     """(seed, **point) -> plain values."""
     verdicts: Mapping[str, str]
-    """By part: agrees; differs, because; can't be regenerated, because."""
+    """By part, with fields that `facts` fills; `verdicts.py` has their form."""
+    reduced: Mapping[str, str] = field(default_factory=dict)
+    """By part: in what even the full size is below the paper's."""
+    facts: Callable[[Results], Mapping[str, object]] = _no_facts
+    """Numbers of the rows, for the fields of the verdicts."""
     printed: Mapping[str, Values] = field(default_factory=dict)
     """By part: what the paper prints."""
     ours: Callable[[Results], Mapping[str, Values]] = _no_values

@@ -13,9 +13,10 @@ from statistics import median
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from experiments.experiment import Claim, Experiment, Panel, Results, Values
+from experiments.experiment import Claim, Experiment, Panel, Results
 from experiments.papers import PAPERS, Paper
 from experiments.rows import RowFile
+from experiments.verdicts import Compared, rests_on, verdict
 from rangecast.report.markdown import Page, Table, cell
 from rangecast.report.plots import COLOURS, figure
 
@@ -43,26 +44,6 @@ class Shown(NamedTuple):
     command: str
     by_hand: bool
     """Whether this is the run that the verdicts are about."""
-
-
-class Compared(NamedTuple):
-    """The paper's values of a part, and ours."""
-
-    printed: Values
-    ours: Values
-
-    size: str
-
-    def ratio(self, row: str, column: str) -> float | None:
-        """Return ours / the paper's, if both are there, of one size, and the paper's isn't 0."""
-        paper, ours = self.printed.get(row, {}).get(column), self.ours.get(row, {}).get(column)
-        return ours / paper if paper and ours is not None and self.size == "full" else None
-
-    def ratios(self) -> list[float]:
-        """Return all of them."""
-        places = ((row, column) for row, values in self.printed.items() for column in values)
-        found = (self.ratio(*place) for place in places)
-        return [ratio for ratio in found if ratio is not None]
 
 
 def load(one: Experiment, rows: RowFile, size: str, seed: int | None) -> Shown:
@@ -116,7 +97,7 @@ def write_page(paper: Paper, path: Path, rows: RowFile, size: str, seed: int | N
     """Write the page of a paper, and its pictures beside it."""
     page = Page(path)
     shown = [load(one, rows, size, seed) for one in paper.experiments()]
-    page.text(f"# Paper {paper.number}: {paper.title}")
+    page.text(f"# {paper.heading}")
     if size != "full":
         page.text(_QUICK)
     seeds = ", ".join(dict.fromkeys(str(one.seed) for one in shown))
@@ -143,6 +124,9 @@ def _section(page: Page, shown: Shown) -> None:
         page.text(
             f"At the quick size; {shown.there} of {shown.all} rows of the full one are there."
         )
+    sizes = rests_on(results)
+    if sizes:
+        page.text(f"Rows rest on {sizes}.")
     panels = one.panels(results)
     if panels:
         draw(page.picture(f"{one.name}.png", one.title), panels, one.columns, one.panel_size)
@@ -150,7 +134,9 @@ def _section(page: Page, shown: Shown) -> None:
     for part in one.parts:
         page.text(f"### {part}")
         if shown.by_hand and part in one.verdicts:
-            page.text(one.verdicts[part])
+            page.text(verdict(one, part, results))
+        if part in one.reduced:
+            page.text(f"Below the paper's size: {one.reduced[part]}.")
         compared = Compared(one.printed.get(part, {}), ours.get(part, {}), shown.size)
         if compared.printed or compared.ours:
             page.table(_beside(compared))
@@ -193,9 +179,15 @@ def _cells(
 
 
 def _said(claims: Iterable[Claim]) -> Table:
-    rows = [[claim.says, "yes" if claim.holds else "no", claim.measured] for claim in claims]
+    rows = [
+        [_attributed(claim), "yes" if claim.holds else "no", claim.measured] for claim in claims
+    ]
     heads = ["the paper says", "holds here", "measured"]
     return Table("", heads, rows, words=heads)
+
+
+def _attributed(claim: Claim) -> str:
+    return f"(ours, not counted) {claim.says}" if claim.is_ours else claim.says
 
 
 def draw(path: Path, panels: Sequence[Panel], columns: int, size: tuple[float, float]) -> None:
@@ -266,18 +258,20 @@ def write_results(path: Path, rows: RowFile, size: str, seed: int | None) -> Non
         """Every table and figure of the five papers. *Paper* and *ours* are the first of its
         values; *ratio* is ours / the paper's, at the full size: the median, and from the least to
         the largest where there are several. *Holds* counts what the paper says of it, and what of
-        that holds here. The page of a paper has all values and statements, and plots."""
+        that holds here. *Rests on* has the sizes of the rows; a verdict says where they are below
+        the paper's. The page of a paper has all values and statements, and plots."""
     )
     page.text(_SHARED)
     for paper in PAPERS:
-        page.text(f"## Paper {paper.number}: {paper.title}")
+        page.text(f"## {paper.heading}")
         page.text(f"[experiments/{paper.name}.md](experiments/{paper.name}.md)")
         lines: list[list[object]] = []
         for one in paper.experiments():
             lines += _index_lines(load(one, rows, size, seed))
-        lines += [[part, "", "", "", "", why, ""] for part, why in paper.missing.items()]
-        heads = ["part", "paper", "ours", "ratio", "holds", "verdict", "command"]
-        page.table(Table("", heads, lines, words=["verdict", "command", "paper"]))
+        lines += [[part, "", "", "", "", why, "", ""] for part, why in paper.missing.items()]
+        heads = ["part", "paper", "ours", "ratio", "holds", "verdict", "rests on", "command"]
+        words = ["verdict", "rests on", "command", "paper"]
+        page.table(Table("", heads, lines, words=words))
     page.write()
 
 
@@ -285,21 +279,24 @@ def _index_lines(shown: Shown) -> Iterator[list[object]]:
     one = shown.experiment
     command = f"`{shown.command}`"
     if shown.results is None:
-        yield [_listed(one.parts), "", "", "", "", f"{shown.there} of {shown.all} rows", command]
+        missing = f"{shown.there} of {shown.all} rows"
+        yield [_listed(one.parts), "", "", "", "", missing, "", command]
         return
     ours, claims = one.ours(shown.results), list(one.claims(shown.results))
+    sizes = rests_on(shown.results)
     for part in one.parts:
         compared = Compared(one.printed.get(part, {}), ours.get(part, {}), shown.size)
-        holding = [claim.holds for claim in claims if claim.part == part]
-        verdict = one.verdicts.get(part, "") if shown.by_hand else ""
+        holding = [claim.holds for claim in claims if claim.part == part and not claim.is_ours]
+        said = verdict(one, part, shown.results) if shown.by_hand else ""
         if shown.there < shown.all:
-            verdict = f"made at the quick size; {shown.there} of {shown.all} rows of the full one"
+            said = f"made at the quick size; {shown.there} of {shown.all} rows of the full one"
         yield [
             part,
             *_headline(compared),
             _ratio(compared.ratios()),
             f"{sum(holding)} of {len(holding)}" if holding else "",
-            " ".join(verdict.split()),
+            said,
+            sizes,
             command,
         ]
 

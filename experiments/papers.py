@@ -22,6 +22,13 @@ class Paper(NamedTuple):
     """Tables and figures that aren't made here, and why."""
 
     @property
+    def heading(self) -> str:
+        """What its page is called."""
+        if not self.number.isdigit():
+            return self.title.capitalize()
+        return f"Paper {self.number}: {self.title}"
+
+    @property
     def names(self) -> list[str]:
         """The names of its experiments."""
         return [f"{self.name}-{file}" for file in self.files]
@@ -64,7 +71,7 @@ PAPERS = (
         "003",
         "rank",
         "ranked publish/subscribe",
-        ("memory", "getnext", "dimensions", "overlap"),
+        ("memory", "getnext", "dimensions", "overlap", "edits"),
         {
             "Figures 1 to 5": "drawings",
             "Table 1": "the parameters of the data: `rangecast generate ranked --help`",
@@ -83,6 +90,7 @@ PAPERS = (
             "examples/eleven_brokers.py a network like that of Figure 1",
         },
     ),
+    Paper("beyond", "beyond", "beyond the papers", ("count", "history", "billion"), {}),
 )
 
 

@@ -22,6 +22,7 @@ from rangecast.errors import RangecastError, UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I64, has_nan
 from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
+from rangecast.match.counting.live import count_live
 from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows, joined
 from rangecast.match.terms.index import Selected, always_verified
@@ -146,6 +147,32 @@ class Engine(LiveSet):
                 f"given: {coordinates.shape}"
             )
         return Matches(_match(view, coordinates, threads), None, None, view.rows)
+
+    # ---- counting
+
+    def count(
+        self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
+    ) -> int:
+        """Return how many subscriptions match one event, without listing them.
+
+        Those that mention at most two attributes are counted in a few microseconds, however many
+        they are; others are enumerated. The options are those of `match`.
+        """
+        view = self._view
+        point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+        return int(count_live(view, point[None], self.space)[0])
+
+    def count_many(
+        self,
+        events: Any,
+        *,
+        ignore_unknown: bool = False,
+        nan: str = "error",
+    ) -> I64:
+        """Return how many subscriptions match each event of many, given as to `match_many`."""
+        view = self._view
+        points = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan).points
+        return count_live(view, points, self.space)
 
     # ---- ranking
 

@@ -129,8 +129,8 @@ EXPERIMENT = Experiment(
     panel_size=(4.2, 3.8),
     is_timed=True,
     verdicts={
-        "Figures 10 to 12": """Agrees: in 16 dimensions the k-d tree is 15.7 times as fast as the
-        naive algorithm, which is compiled here, and 1.8 times as fast as the Z-curve; the gain
-        grows with the dimension.""",
+        PART: """Agrees in part: the gain grows with the dimension; in 16 dimensions the k-d
+        tree is 15.7 times as fast as the naive algorithm, which is compiled here, where the
+        paper has 10, and 1.8 times as fast as the Z-curve, where it has 2.""",
     },
 )

@@ -26,6 +26,8 @@ from experiments.merge.workload import (
 from rangecast.merge.summary import Summary
 
 PART = "Table 2"
+LOWER = 0.95
+"""What is lower is at most this share: the paper's differ by a tenth and more."""
 
 
 def points(size: str) -> Iterator[Point]:
@@ -64,16 +66,22 @@ def claims(results: Results) -> Iterator[Claim]:
         yield Claim(
             PART,
             f"the share of false positives falls with the subscriptions ({kind})",
-            false[-1] < false[0],
+            false[-1] < LOWER * false[0],
             f"{false[0]:.1f}% to {false[-1]:.1f}%",
         )
     zipf, uniform = (results.column("false", **{"as": kind}) for kind in DISTRIBUTIONS)
     yield Claim(
         PART,
         "it is lower for Zipf than for uniform",
-        all(one < other for one, other in zip(zipf, uniform, strict=True)),
+        all(one < LOWER * other for one, other in zip(zipf, uniform, strict=True)),
         f"at most {max(zipf):.1f}% and {max(uniform):.1f}%",
     )
+
+
+def facts(results: Results) -> dict[str, str]:
+    """Return the share of what passes that is false, from the least to the most."""
+    false = results.column("false")
+    return {"false": f"{min(false):.1f} to {max(false):.1f}%"}
 
 
 def panels(results: Results) -> list[Panel]:
@@ -111,11 +119,13 @@ EXPERIMENT = Experiment(
     ours=ours,
     claims=claims,
     panels=panels,
+    facts=facts,
     panel_size=(6.8, 4.2),
     seed=4,
     verdicts={
-        "Table 2": """Can't be regenerated, because boxes of 4 of 256 values in 7 attributes hold so
-        little that almost nothing matches exactly: nearly all that passes is false, where the
-        paper has 3 to 42%.""",
+        PART: """Can't be regenerated, because boxes of 4 of 256 values in 7 attributes hold
+        so little that almost nothing matches exactly: nearly all that passes is false,
+        {false}, where the paper has 3 to 42%. Differences between 98% and 100% say nothing
+        of the paper's trends.""",
     },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 
 from experiments.experiment import Claim, Experiment, Line, Panel, Point, Results, Values
 from experiments.rank.workload import (
@@ -19,8 +20,12 @@ from experiments.rank.workload import (
 )
 from rangecast.report.markdown import Table
 
-ATTRIBUTES = {"tiny": (1, 2, 4), "quick": (1, 2, 3, 4, 6, 8), "full": (1, 2, 3, 4, 6, 8)}
-FEWER = {"full": {3: 200, 4: 100, 6: 40, 8: 20}, "quick": {6: 200, 8: 100}}
+ATTRIBUTES = {"tiny": (1, 2, 4), "quick": (1, 2, 3, 4, 6, 8), "full": (1, 2, 3, 4, 6)}
+MOST, MEMORY = 8, 4_000
+"""Attributes and megabytes with which the paper's segment tree gave up."""
+NOISE = 1.1
+"""What a time may be off by."""
+FEWER = {"full": {3: 200, 4: 100, 6: 40}, "quick": {6: 200, 8: 100}}
 """Events where one takes long: up to half a second with a million, for each structure."""
 
 
@@ -74,7 +79,7 @@ def claims(results: Results) -> Iterator[Claim]:
         yield Claim(
             "Figure 7",
             f"the structures converge as attributes are added ({what})",
-            by_d[-1] < by_d[0],
+            all(after <= NOISE * before for before, after in pairwise(by_d)),
             "slowest / fastest: " + ", ".join(f"{value:.2f}" for value in by_d),
         )
     few = [d for d in ds if d <= 4]
@@ -100,10 +105,28 @@ def claims(results: Results) -> Iterator[Claim]:
     size = results.one("MB", d=ds[-1], structure="segment")
     yield Claim(
         "Figure 7",
-        f"the segment tree runs out of memory at {ds[-1]} attributes (4 GB)",
-        size > 4_000,
-        f"{size:,.0f} MB",
+        "the segment tree runs out of memory at 8 attributes (4 GB)",
+        ds[-1] == MOST and size > MEMORY,
+        f"{size:,.0f} MB at {ds[-1]} attributes, n = {results[0]['n']:,}",
+        is_ours=ds[-1] != MOST,
     )
+
+
+def facts(results: Results) -> dict[str, str]:
+    """Return the spread of the structures, the memory of the segment tree, and the leads."""
+    ds = results.distinct("d")
+    found = []
+    for what, column in (("the whole ranking", "us"), ("getnext alone", "getnext us")):
+        by_d = [spread([*_column(results, column, d).values()]) for d in ds]
+        found.append(f"{what} {', '.join(f'{one:.1f}' for one in by_d)}")
+    leads = _leads(results, "us")
+    size = results.one("MB", d=ds[-1], structure="segment")
+    return {
+        "spread": f"slowest / fastest by attributes is {' and '.join(found)}",
+        "memory": f"{size:,.0f} MB",
+        "lead": f"{max(leads):.1f}",
+        "small": f"{min(leads):.1f}",
+    }
 
 
 def tables(results: Results) -> Iterator[Table]:
@@ -152,7 +175,8 @@ EXPERIMENT = Experiment(
     looking the subscriptions up. *Calls* are those of getnext, *tested* subscriptions looked up
     whole. The full size has the paper's 1,000 events after 100 of warm-up with 1 and 2 attributes;
     with more, a sample of them after a tenth as many of warm-up (the table has their number),
-    since an event takes up to half a second there with each structure. A lead
+    since an event takes up to half a second there with each structure. The paper goes up to 8
+    attributes. A lead
     is that over the slowest of the other four, for 1 to 4 attributes. All give the same
     answers.""",
     points=points,
@@ -167,7 +191,19 @@ EXPERIMENT = Experiment(
     claims=claims,
     tables=tables,
     panels=panels,
+    facts=facts,
     seed=3,
     is_timed=True,
-    verdicts={},
+    verdicts={
+        "Figure 7": """Below the paper's size in attributes and events, not in subscriptions:
+        {spread}. The segment tree takes {memory} with 6 attributes; whether 4 GB were too
+        few with 8 isn't tested.""",
+        "Figure 8": """Below the paper's size in events: the largest lead of SOPT-R with up
+        to 4 attributes is {lead} over the whole ranking, where the paper has 16, and the
+        smallest {small}, where it has 1.5.""",
+    },
+    reduced={
+        "Figure 7": "up to 6 of 8 attributes, 40 to 200 of 1,000 events from 3 attributes on",
+        "Figure 8": "100 to 200 of 1,000 events with 3 and 4 attributes",
+    },
 )

@@ -21,6 +21,8 @@ from experiments.rank.workload import (
 )
 from rangecast.report.markdown import Table
 
+MARGIN = 1.2
+"""What times must differ by to count: below it, other work on the machine decides."""
 CALLS = {"tiny": (1, 20), "quick": (1, 5, 20, 100, 500), "full": (1, 5, 20, 100, 500, 2_000)}
 
 
@@ -53,12 +55,12 @@ def claims(results: Results) -> Iterator[Claim]:
         len(first) == len(ks),
         f"at k = {', '.join(f'{k:,}' for k in first) or 'none'} of {ks}",
     )
-    begins, ends = (us["rtree"][at] / us["sopt"][at] for at in (0, -1))
+    behind = [a / b for a, b in zip(us["rtree"], us["sopt"], strict=True)]
     yield Claim(
         part,
-        "the R-tree degrades as the calls increase",
-        ends > begins,
-        f"{begins:.2f} times SOPT-R at k = {ks[0]}, {ends:.2f} at {ks[-1]:,}",
+        f"the R-tree degrades as the calls increase (taken as: {MARGIN} times as far behind)",
+        behind[-1] > MARGIN * behind[0],
+        "R-tree / SOPT-R: " + ", ".join(f"{ratio:.2f}" for ratio in behind),
     )
     close = [a / b for a, b in zip(us["segment"], us["ir"], strict=True)]
     yield Claim(
@@ -74,16 +76,22 @@ def claims(results: Results) -> Iterator[Claim]:
     yield Claim(
         part,
         "SOPT-R is always the most efficient, up to twice as fast",
-        min(best) >= 1,
+        min(best) >= 1 and max(best) > MARGIN,
         "next best / SOPT-R: " + ", ".join(f"{ratio:.2f}" for ratio in best),
     )
     begins, ends = (spread([us[name][at] for name in PAPERS_OWN]) for at in (0, -1))
     yield Claim(
         part,
         "the difference between the structures falls with the number of calls",
-        ends < begins,
+        begins > MARGIN * ends,
         f"slowest / fastest: {begins:.1f} at k = {ks[0]}, {ends:.2f} at {ks[-1]:,}",
     )
+
+
+def facts(results: Results) -> dict[str, str]:
+    """Return how far the R-tree falls behind."""
+    both = (results.column("us", structure=name) for name in ("rtree", "sopt"))
+    return {"worst": f"{max(a / b for a, b in zip(*both, strict=True)):.1f}"}
 
 
 def tables(results: Results) -> Iterator[Table]:
@@ -121,12 +129,13 @@ EXPERIMENT = Experiment(
     claims=claims,
     tables=tables,
     panels=panels,
+    facts=facts,
     seed=3,
     is_timed=True,
     verdicts={
-        "Figure 6": """Agrees that the interval tree is the slowest, that the R-tree falls behind as
-        the calls increase and that the structures draw closer; SOPT-R leads the five up to k =
-        20 and at 500, but not at 100 (the IR-tree) and 2,000 (the segment tree), where a busy
-        machine may have decided.""",
+        "Figure 6": """Agrees in part: the interval tree is the slowest, and the structures
+        draw closer. The R-tree falls behind in between, to {worst} times SOPT-R, and not at
+        the most calls; SOPT-R leads at some k and not at all; the segment tree and the
+        IR-tree are not the same. Times of a busy machine may have decided.""",
     },
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from experiments import page, papers, run
+from experiments import page, papers, run, verdicts
 from experiments.experiment import Claim, Experiment, Panel, Results
 from experiments.papers import PAPERS, Paper, chosen
 from experiments.rows import RowFile
@@ -51,7 +51,10 @@ class Squares:
             claims=claims,
             tables=lambda results: [Table("All", ["x"], [[row["x"]] for row in results])],
             panels=lambda results: [Panel("Squares", "x", "y", [results.line("", "x", "square")])],
-            verdicts={"Table I": "By hand: agrees."},
+            verdicts={
+                "Table I": "Agrees: {least} times, by hand.",
+                "Figure 2": "Can't be compared.",
+            },
         )
 
 
@@ -79,14 +82,13 @@ def test_a_page_has_the_papers_values_beside_ours(squares: Squares, tmp_path: Pa
     assert "| square, ours | 0 | 1 | 4 |" in text
     assert "| square, ratio |  | 0.50 | 1.00 |" in text
     assert "| squares grow | yes | [0, 1, 4] |" in text
-    assert "By hand: agrees." in text
+    assert "Agrees: 0.50 times, by hand." in text
+    assert "Rows rest on" not in text, "nothing of a point says how large it is"
     assert "Made by `python -m experiments run cover-squares`." in text
     assert (tmp_path / "experiments" / "cover-squares.png").stat().st_size > 5_000
     index = (tmp_path / "RESULTS.md").read_text()
-    assert (
-        "| Table I | square, x = 1: 2 | 1 | 0.75 (0.50 to 1.00) | 1 of 1 | By hand: agrees. |"
-        in index
-    )
+    values = "| Table I | square, x = 1: 2 | 1 | 0.75 (0.50 to 1.00) | 1 of 1 |"
+    assert f"{values} Agrees: 0.50 times, by hand. |" in index
     assert "| Figure 3 |  |  |  |  | a drawing |" in index
 
 
@@ -115,7 +117,7 @@ def test_rows_of_another_seed_are_other_rows(squares: Squares, tmp_path: Path) -
     assert squares.measured == [0, 1, 2, 0, 1, 2]
     text = (tmp_path / "experiments" / "cover.md").read_text()
     assert "| square, ours | 7 | 8 | 11 |" in text
-    assert "By hand" not in text, "the sentence is about another run"
+    assert "by hand" not in text, "the sentence is about another run"
     assert "`python -m experiments run cover-squares --seed 7`" in text
 
 
@@ -142,7 +144,7 @@ def test_a_full_page_shows_quick_rows_until_its_own_are_there(
     assert "At the quick size; 2 of 3 rows of the full one are there." in text
     assert "run cover-squares --quick`" in text
     assert "| square, ours | 0 | 1 |" in text
-    assert "By hand" not in text
+    assert "by hand" not in text
     index = (tmp_path / "index.md").read_text()
     assert "made at the quick size; 2 of 3 rows of the full one" in index
 
@@ -155,7 +157,7 @@ def test_a_quick_run_never_replaces_a_full_page(
     text = (tmp_path / name).read_text()
     assert "Made at the quick size" in text
     assert "--quick`" in text
-    assert "By hand" not in text
+    assert "by hand" not in text
     ran(tmp_path)
     full = (tmp_path / name).read_text()
     assert "Made at the quick size" not in full
@@ -182,6 +184,69 @@ def test_a_missing_package_is_an_error_before_the_work(
     with pytest.raises(UsageError, match="compares with the package nowhere"):
         ran(tmp_path)
     assert squares.measured == []
+
+
+def of_part(verdict: str, *claims: Claim, reduced: str = "", ratio: float = 1.0) -> list[str]:
+    """Return the problems of an experiment with one part."""
+    made = Experiment(
+        name="cover-squares",
+        title="Squares",
+        parts=("Table I",),
+        about="",
+        points=lambda size: (),
+        measure=lambda seed: {},
+        printed={"Table I": {"square": {"x": 2.0}}} if ratio else {},
+        ours=lambda results: {"Table I": {"square": {"x": 2.0 * ratio}}},
+        claims=lambda results: claims,
+        verdicts={"Table I": verdict},
+        reduced={"Table I": reduced} if reduced else {},
+    )
+    return [text.partition(": ")[2] for text in verdicts.problems(made, Results([]))]
+
+
+HELD, FAILED = (Claim("Table I", "squares grow", holds, "-") for holds in (True, False))
+REPLACED = HELD._replace(is_ours=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (of_part("Agrees.", HELD), None),
+        (of_part("Agrees.", HELD, FAILED), "agrees without reserve, and doesn't hold"),
+        (of_part("Agrees in part: one of two.", HELD, FAILED), None),
+        (of_part("Agrees in part.", FAILED, ratio=0), "agrees in part, and nothing holds"),
+        (of_part("Agrees.", HELD, REPLACED), "a claim was replaced by one of ours"),
+        (of_part("Agrees.", REPLACED, ratio=0), "nothing that the paper prints was tested"),
+        (of_part("Differs; it agrees elsewhere.", REPLACED, ratio=0), "nothing that the paper"),
+        (of_part("Agrees.", HELD, reduced="a tenth"), "below the paper's size"),
+        (of_part("Differs, but agrees.", HELD, reduced="a tenth"), "below the paper's size"),
+        (of_part("Below the paper's size: it grows.", HELD, reduced="a tenth"), None),
+        (of_part("Agrees: {least} times.", ratio=1.3), None),
+        (of_part("Agrees.", ratio=1.5), "values are [1.5] times the paper's"),
+        (of_part("Fine.", HELD), "a verdict opens with one of"),
+        (of_part("", HELD), "a verdict opens with one of"),
+    ],
+)
+def test_a_verdict_never_says_more_than_was_tested(found: list[str], problem: str | None) -> None:
+    assert bool(found) == (problem is not None), found
+    assert problem is None or any(problem in text for text in found), found
+
+
+def test_the_verdicts_of_the_docs_say_what_their_rows_show() -> None:
+    rows = RowFile(ROOT / "docs" / "reference" / "experiments" / "rows.jsonl")
+    wrong = []
+    for name in chosen(["all"]):
+        shown = page.load(papers.experiment(name), rows, "full", None)
+        if shown.results is not None and shown.by_hand:
+            wrong += verdicts.problems(shown.experiment, shown.results)
+    assert wrong == []
+
+
+def test_rows_say_what_they_rest_on() -> None:
+    sizes = {"updates": 50_000, "interests": 0, "algorithm": "dense", "epsilon": None}
+    rows = [{**sizes, "k": 1, "replica": replica} for replica in range(8)]
+    rows += [{**sizes, "k": 2, "replica": replica, "updates": 10_000} for replica in range(2)]
+    assert verdicts.rests_on(Results(rows)) == "updates: 10,000 to 50,000; replicas: 2 to 8"
 
 
 def experiments(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

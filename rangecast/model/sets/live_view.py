@@ -34,6 +34,8 @@ class IndexPart(Generic[MatchIndex, RankPart]):
     masked: list[tuple[int, MatchIndex]] = field(default_factory=list)
     """At most one: the structure without the rows that were the first to die, and how many deaths
     of the set these are. The next view takes it from there."""
+    counters: list[Any] = field(default_factory=list)
+    """At most one: what counts matches of its rows, once an answer needed it."""
 
     @property
     def is_whole(self) -> bool:

@@ -1,0 +1,1 @@
+"""Counts of the subscriptions that match an event, without listing them."""
