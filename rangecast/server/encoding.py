@@ -39,7 +39,7 @@ _FEW = 48
 _NUMBERS = {int, float, type(None)}
 _TEXTS = {str, type(None)}
 _EXACT = 2**53
-_MAX_KEY = 1_000
+MAX_KEY = 1_000
 """Characters of the key of an object."""
 _anything = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
@@ -100,7 +100,7 @@ class TrackColumns(NamedTuple):
         if value is not None and not is_key(value):
             raise InvalidValueError(
                 f"{self.key!r} names an object: an integer of 64 bits or a text of at most "
-                f"{_MAX_KEY:,} characters\n  given: {abbreviate(value)}"
+                f"{MAX_KEY:,} characters\n  given: {abbreviate(value)}"
             )
         value = event.get(self.accuracy) if self.accuracy else None
         if value is not None and accuracy_of(value) is None:
@@ -185,7 +185,7 @@ def encoded(
 def is_key(value: object) -> bool:
     """Whether a value names an object."""
     if type(value) is str:
-        return len(value) <= _MAX_KEY
+        return len(value) <= MAX_KEY
     return type(value) is int and INT64_MIN <= value <= INT64_MAX
 
 

@@ -272,10 +272,14 @@ class Subscriptions:
             self._in_use[number] = one, self._ruled[one][1]
 
     def _use(self, numbers: I64, rows: I32) -> None:
-        distinct, places = np.unique(numbers, return_index=True)
-        some = rows[places]
-        named = zip(self._view.rows.ids[some].tolist(), some.tolist(), strict=True)
-        self._in_use.update(zip(distinct.tolist(), named, strict=True))
+        distinct, first = np.unique(numbers, return_index=True)
+        in_use = self._in_use
+        # Those in use have their row of now: `refresh` has seen to it.
+        new = [at for at, number in enumerate(distinct.tolist()) if number not in in_use]
+        if new:
+            some = rows[first[new]]
+            named = zip(self._view.rows.ids[some].tolist(), some.tolist(), strict=True)
+            in_use.update(zip(distinct[new].tolist(), named, strict=True))
 
     def keep(self, numbers: I64) -> None:
         """Forget all but these."""

@@ -18,13 +18,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast.engine import Engine
 from rangecast.errors import RangecastError, SpaceError, UsageError, abbreviate, did_you_mean
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.sets.members import Id
 from rangecast.model.space import Space
-from rangecast.server.encoding import TrackColumns, accuracy_of, is_key, points_of, rows_of
+from rangecast.server.encoding import (
+    MAX_KEY,
+    TrackColumns,
+    accuracy_of,
+    is_key,
+    points_of,
+    rows_of,
+)
 from rangecast.server.log.base import Unit
 from rangecast.server.state.boards import InterestChange
 from rangecast.server.state.edits import EVENTS, TRANSITIONS, events_of
@@ -53,6 +61,8 @@ _RULE = tuple(field.name.rstrip("_") for field in fields(Rule) if field.init)
 """Fields of a rule, by their names over HTTP."""
 _POLICY = tuple(field.name for field in fields(Policy) if field.init)
 _TEXT = pa.large_string()
+_AS_TEXT, _NOTHING = pa.scalar("t", _TEXT), pa.scalar("", _TEXT)
+"""Before a key that is a text, and after it."""
 RECENT = 200
 """Transitions of a space that are kept to be looked at."""
 
@@ -335,7 +345,7 @@ class SpaceTracks:
         """Take events; return the transitions that are known by now."""
         columns = track_columns(self.track)
         assert columns is not None
-        keys = pa.array([_as_text(row.get(columns.key)) for row in rows], _TEXT)
+        keys = _as_texts([row.get(columns.key) for row in rows])
         accuracy = None
         if columns.accuracy:
             radii = [accuracy_of(row.get(columns.accuracy)) for row in rows]
@@ -446,6 +456,15 @@ class Tracks:
             tracks = self.spaces.get(registry.spaces[whose.tenant, whose.space].number)
             if tracks is not None:
                 tracks.written(transitions_of(unit), unit.first)
+
+
+def _as_texts(keys: list[Any]) -> pa.Array:
+    """Return keys as texts, as `_as_text` does."""
+    if {*map(type, keys)} == {str} and max(map(len, keys)) <= MAX_KEY:
+        parts = _AS_TEXT, pa.array(keys, _TEXT), _NOTHING
+        joined: pa.Array = pc.binary_join_element_wise(*parts)
+        return joined
+    return pa.array([*map(_as_text, keys)], _TEXT)
 
 
 def _as_text(key: Any) -> str | None:
