@@ -1,4 +1,4 @@
-"""All of a set at once: what covers each subscription, and which are to be kept.
+"""Covering of a whole set at once: the coverer of each subscription, and the uncovered ones.
 
 Subscriptions are taken the largest first, so that what covers one mostly comes before it, and the
 index never holds much more than what is kept. Largest means by the sum of codes: a coordinate's
@@ -30,13 +30,13 @@ from rangecast.model.shapes.nesting import with_nested
 _CELLS = 255
 _SAMPLE = 1 << 14
 _SHARE, _FEW = 256, 1024
-"""The first pass samples one in this many of the kept boxes, but at least these."""
+"""The first pass samples one in this many of the uncovered boxes, but at least `_FEW`."""
 
 
 def covered_by(boxes: Boxes) -> I32:
-    """Return for each subscription the row of the earliest kept one that covers it, -1 if kept.
+    """Return for each subscription the row of the earliest uncovered one that covers it, else -1.
 
-    Kept are those that no other one covers; of those that cover each other, the earliest.
+    Uncovered are those that no other one covers; of those that cover each other, the earliest.
     """
     coverers = np.full(boxes.rows, NONE, np.int32)
     if boxes.rows == 0:
@@ -52,7 +52,7 @@ def covered_by(boxes: Boxes) -> I32:
 
 
 def earliest_coverers(kept: Boxes, kept_arrival: I64, boxes: Boxes, arrival: I64) -> I32:
-    """Return for each of `boxes` the place in `kept` of the earliest one that covers it, or -1.
+    """Return for each of `boxes` the position in `kept` of the earliest one that covers it, or -1.
 
     Of two that cover each other only the one that arrived first counts. A subscription may be in
     both sets: it doesn't cover itself.
@@ -68,7 +68,7 @@ def earliest_coverers(kept: Boxes, kept_arrival: I64, boxes: Boxes, arrival: I64
 
 
 def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I32:
-    """Return for each row the first of `kept` that is above it; these are by arrival."""
+    """Return for each row the first of `kept`, which is in order of arrival, that is above it."""
     coverers = np.full(len(rows), NONE, np.int32)
     open_places = np.arange(len(rows))
     index = Blocks(dimensions)
@@ -84,7 +84,7 @@ def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I3
 
 
 def _twice_as_many(rows: I64) -> Iterator[I64]:
-    """Yield the first few, then twice as many, and so on."""
+    """Yield the first few rows, then twice as many, and so on."""
     begin, size = 0, max(_FEW, len(rows) // _SHARE)
     while begin < len(rows):
         yield rows[begin : begin + size]

@@ -1,4 +1,4 @@
-"""Which covering index: by name, or by what is known beforehand.
+"""Choice of the covering index: by name, or by default.
 
 A set is empty when its index is chosen, so `auto` has no boxes to look at; and it needs none. In
 benchmarks/cover.py `blocks` is the quickest on every workload and at every size: with a few boxes
@@ -20,12 +20,14 @@ from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_
 
 
 class Plan(NamedTuple):
-    """An index, and how it is used."""
+    """A covering index, and how the graph uses it."""
 
     name: str
     build: Callable[..., Index]
     roots_only: bool
-    """Whether it holds the roots alone if that is enough; the paper's hold everything."""
+    """Whether it stores only the roots where that is enough; the paper's indexes store
+    everything.
+    """
 
 
 INDEXES: dict[str, Plan] = {

@@ -1,4 +1,4 @@
-"""A live set of subscriptions, and which of them are redundant one by one.
+"""A live set of subscriptions, with those that another single subscription makes redundant.
 
     cover = CoverSet(space)
     cover.subscribe("all", "price < 100")    # Forward(subscribe=["all"], unsubscribe=[])
@@ -57,7 +57,7 @@ class Cost(NamedTuple):
 
 
 class Work(NamedTuple):
-    """All questions to the index so far, by cause.
+    """Index queries so far, by cause.
 
     `subscribe` and `unsubscribe` are the paper's cov() calls: for a new subscription, and for one
     that never was advertised and lost its last coverer. `late` looks for roots that a new one
@@ -85,10 +85,10 @@ class CoverSet(SubscriptionSet):
         self._live = Live(plan.build(d), d, number, roots_only=roots_only)
         self._index = plan.name
         self._ids: AnyArray = np.empty(0, object)
-        """By row."""
+        """Ids by row."""
         self._nesting = Nesting(self.space)
         self._own: dict[int, int] = {}
-        """Boxes of a row's filter, if it has more (`model.shapes.nesting`)."""
+        """Number of boxes of a row's filter, if it has extra ones (`model.shapes.nesting`)."""
 
     # ---- commands
 
@@ -102,32 +102,34 @@ class CoverSet(SubscriptionSet):
         return Forward([new] if sent else [], [])
 
     def unsubscribe(self, subscription: Id) -> Forward:
-        """Remove a subscription; what it exposes is to be sent before it is withdrawn."""
+        """Remove a subscription; subscriptions that it exposes are advertised before it is
+        withdrawn.
+        """
         row = self._members.row(subscription)
         exposed, withdraws = self._live.do_one(row, comes=False)
         self._members.release(subscription)
         return Forward([self._ids[id_] for id_ in exposed], [self._ids[row]] if withdraws else [])
 
     def replace(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
-        """Replace the filter of a subscription; its place in the order of arrival stays.
+        """Replace the filter of a subscription; it keeps its position in the order of arrival.
 
-        The new filter comes before the old one goes, so that neighbours miss nothing. If it is to
-        be sent, it replaces the one that they know.
+        The new filter is added before the old one is removed, so that neighbours miss nothing. If
+        it is advertised, it replaces the one that they know.
         """
         known = self._ids[self._members.row(subscription)]
         row = self._new_row(as_filter(filter, self.space))
         return self._run(["replace"], [known], [row])._item(0)
 
     def upsert(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
-        """Add a subscription, or replace the one that has its id."""
+        """Add a subscription, or replace the one with this id."""
         change = self.replace if subscription in self else self.subscribe
         return change(subscription, filter)
 
     def subscribe_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
 
-        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
-                   first one is an error, and nothing is added
+        rejected   a list that receives the rejected rows, or the path of a file for them; by
+                   default, the first rejected row raises an error, and nothing is added
         """
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids)
@@ -138,7 +140,7 @@ class CoverSet(SubscriptionSet):
         return Forwards(len(rows), sent.command, self._ids[sent.row].tolist(), sent.withdraws)
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> Forwards:
-        """Remove all of these, each once, one after the other."""
+        """Remove subscriptions one after the other; an id given twice counts once."""
         rows = np.array(self._members.release_many(subscriptions), np.int32)
         sent = self._live.do(rows, np.zeros(len(rows), np.uint8))
         return Forwards(len(rows), sent.command, self._ids[sent.row].tolist(), sent.withdraws)
@@ -157,11 +159,10 @@ class CoverSet(SubscriptionSet):
         return self._run(words, ids, self._new_rows(boxes).tolist())
 
     def update_many(self, commands: Any) -> Forwards:
-        """Apply a table of commands in its order, all or none.
+        """Apply a table or file of commands in order, all or none.
 
-        Or a file of them. Its columns: `command` is subscribe, unsubscribe or replace; `id`; and
-        what subscriptions have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come
-        again after it left.
+        Columns: `command` (subscribe, unsubscribe or replace), `id`, and `filter` or <attribute>_lo
+        and <attribute>_hi. An id may be subscribed again after it was unsubscribed.
         """
         todo = as_commands(commands, self.space, self._members.kind)
         if todo.words:
@@ -180,17 +181,15 @@ class CoverSet(SubscriptionSet):
         return Subscription(self._ids[row], text)
 
     def covers(self, subscription: Id, other: Id) -> bool:
-        """Whether each box of `other` lies inside a single box of `subscription`.
+        """Return whether each box of `other` lies inside a single box of `subscription`.
 
-        Of shapes, whether they lie in one another, as far as it is decided.
+        Shapes are compared with each other, as far as that can be decided.
         """
         above, below = self._members.row(subscription), self._members.row(other)
         return covers_row(self._live.store.table, above, below)
 
     def covered_by(self, subscription: Id) -> list[Id]:
-        """Return the coverers that the graph knows of, in order of arrival; none: it is
-        uncovered.
-        """
+        """Return the coverers stored in the graph, in order of arrival; none if it is uncovered."""
         store, rows = self._live.store.arrays, []
         edge = int(store.inward[self._members.row(subscription)])
         while edge != NONE:
@@ -205,7 +204,7 @@ class CoverSet(SubscriptionSet):
     def advertised(self) -> list[Id]:
         """Return the live subscriptions that neighbours know, in order of arrival.
 
-        These are the uncovered ones, and those sent before a larger one came.
+        These are the uncovered ones, and those advertised before their coverer arrived.
         """
         rows = self._rows()
         return self._named(rows[self._live.store.arrays.advertised[rows] == 1])
@@ -226,7 +225,7 @@ class CoverSet(SubscriptionSet):
 
     @property
     def memory(self) -> int:
-        """Bytes of all arrays; ids are not counted."""
+        """Bytes of all arrays, without the ids."""
         return self._live.memory
 
     # ---- snapshots
@@ -234,7 +233,7 @@ class CoverSet(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` restores it.
 
-        One that already exists is rejected, or replaced with `overwrite`.
+        An existing folder is rejected, or replaced with `overwrite`.
         """
         ids = id_buffers(id_array(list(self)))
         own = np.array([*self._own.items()], np.int64).reshape(-1, 2)
@@ -245,7 +244,7 @@ class CoverSet(SubscriptionSet):
 
     @classmethod
     def open(cls, path: str | Path, *, index: str | None = None) -> Self:
-        """Return the set of a snapshot, with the index that it had or another one."""
+        """Return the set of a snapshot, with its index or another one."""
         arrays, meta = load_arrays(path, _KIND)
         opened = cls(space_of_meta(meta), index=index or meta["index"], k=meta["k"])
         opened._live.restore(arrays)
@@ -295,13 +294,13 @@ class CoverSet(SubscriptionSet):
         return rows
 
     def _learn_words(self, rows: I64) -> None:
-        """Let the nesting know the words of all boxes of rows, of those inside of others, too."""
+        """Add the words of all boxes of rows to the nesting, including those inside others."""
         store = self._live.store.arrays
         points = store.points[boxes_of(store, rows)]
         self._nesting.add(-points[:, 0::2], points[:, 1::2])
 
     def _add_nested(self, pairs: list[Pair]) -> None:
-        """Give live rows boxes for shapes that are new and lie inside of theirs."""
+        """Add boxes to live rows for new shapes that lie inside theirs."""
         lo, hi, owner = self._nesting.more_boxes(*self._bounds(self._rows()), pairs)
         if len(owner):
             for row in np.unique(owner).tolist():
@@ -329,7 +328,7 @@ class CoverSet(SubscriptionSet):
         now: dict[Id, int] = {}
         """The row of each id while the commands are applied."""
         done: list[tuple[int, int, bool]] = []
-        """Command, row, whether it comes."""
+        """Command, row, whether it is added."""
         same: list[int] = []
         replaced = np.full(len(words), NONE, np.int32)
         for at, (word, edit) in enumerate(both):
@@ -358,10 +357,10 @@ class CoverSet(SubscriptionSet):
         return self._forwards(replaced, command[sent.command], sent.row, sent.withdraws)
 
     def _forwards(self, replaced: I32, command: I64, rows: I32, withdraws: Bool) -> Forwards:
-        """Return messages by command; `replaced` has the new row of a command that replaces.
+        """Return the messages by command; `replaced` has the new row of each replace command.
 
-        A neighbour that is sent a filter in place of one that it knows forgets that one. So this
-        comes after what it exposes, and nothing has to be withdrawn.
+        A neighbour that receives a filter for a known id replaces the old one. So the replacement
+        is sent after the subscriptions that it exposes, and nothing has to be withdrawn.
         """
         takes_over = rows == replaced[command]
         withdraws_old = withdraws & np.isin(command, command[takes_over])

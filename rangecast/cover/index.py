@@ -34,24 +34,24 @@ from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 
 STALE = -1
-"""Answer of `room` if the index should be rebuilt first."""
+"""Result of `room` if the index should be rebuilt first."""
 
 
 class Want(NamedTuple):
-    """Purpose of a search."""
+    """Parameters of a search."""
 
     row: int
     down: bool
-    """The rows that `row` covers; else those that cover it."""
+    """Search the rows that `row` covers, instead of those that cover it."""
     roots: bool
-    """Only rows that no edge leads to."""
+    """Only rows without incoming edges."""
     earliest: bool
-    """Only the one that arrived first; else the first `most` that are found."""
+    """Only the row that arrived first, instead of the first `most` found."""
     most: int
 
 
 class Index(Protocol):
-    """The class beside the arrays."""
+    """Owner of an index's arrays."""
 
     name: str
     state: Bundle[Any]
@@ -63,34 +63,34 @@ class Index(Protocol):
         """Make room for at least `inserts` inserts."""
 
     def held(self) -> I64:
-        """Return the boxes that are held."""
+        """Return the boxes in the index."""
 
     def hold(self, store: Bundle[Store], boxes: I64) -> None:
-        """Hold these boxes and no others, arranged at once."""
+        """Rebuild the index with exactly these boxes."""
 
 
 def insert(index: Any, store: Store, box: int) -> None:
-    """Hold a box; there must be room for it."""
+    """Add a box; there must be room for it."""
     raise NotImplementedError
 
 
 def drop(index: Any, box: int) -> None:
-    """Hold a box no longer."""
+    """Remove a box."""
     raise NotImplementedError
 
 
 def search(
     index: Any, store: Store, want: Want, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
-    """Append the rows wanted, found by one box of `want.row`.
+    """Append the wanted rows found with one box of `want.row`.
 
-    Returns how far `out` is filled, the nodes visited and the points compared.
+    Returns the fill of `out`, the nodes visited and the points compared.
     """
     raise NotImplementedError
 
 
 def room(index: Any) -> int:
-    """Return how many inserts there is room for, or `STALE`."""
+    """Return the number of inserts that fit, or `STALE`."""
     raise NotImplementedError
 
 
@@ -142,9 +142,9 @@ def register(
 
 @jit
 def consider(store: Store, want: Want, box: int, out: I32, filled: int) -> int:
-    """Append the owner of a box that was found, if it is wanted and not there yet.
+    """Append the owner of a found box, if it is wanted and not in the output yet.
 
-    Found means that the box dominates the one searched with, or is dominated by it.
+    A found box dominates the query box, or is dominated by it.
     """
     row, other = want.row, store.owner[box]
     stamp = store.notes[STAMP]
@@ -186,13 +186,15 @@ def _equal(store: Store, row: int, other: int) -> bool:
 
 @jit
 def is_enough(want: Want, filled: int) -> bool:
-    """Whether a search may stop."""
+    """Return whether a search may stop."""
     return filled >= want.most and not want.earliest
 
 
 @jit
 def search_all(index: Any, store: Store, want: Want, kind: int, out: I32) -> int:
-    """Search for a row; write the rows wanted, return how many. Counts the work under `kind`."""
+    """Search for a row; write the wanted rows, return their number. Counts the work under
+    `kind`.
+    """
     store.notes[STAMP] += 1
     filled = 0
     box = store.first[want.row]

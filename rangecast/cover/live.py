@@ -1,4 +1,4 @@
-"""A store, an index and the commands between them: rows that come and go, by number.
+"""A store, an index and the commands between them: rows added and removed by number.
 
 `CoverSet` gives rows their ids; `batch` does without. Rows and boxes are handed out here, and used
 again once they are free. Arrays are made larger, and the index is arranged again, when a kernel
@@ -47,9 +47,9 @@ class RowMessages(NamedTuple):
 
 
 class Live:
-    """Rows that are live, in a relation graph over a covering index.
+    """Live rows in a relation graph over a covering index.
 
-    late   whether a new root looks for roots that it covers; not so in the printed algorithm
+    late   whether a new root searches for roots that it covers; the printed algorithm doesn't
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Live:
         self.store = empty(dimensions)
         self.live = np.empty(0, np.bool_)
         self.rows = self.boxes = 0
-        """Rows and boxes ever used."""
+        """Number of rows ever used."""
         self._k = k
         self._roots_only = roots_only
         self._late = late
@@ -93,8 +93,8 @@ class Live:
         return rows
 
     def new_row(self, boxes: Sequence[Box]) -> int:
-        """Store one subscription, given as the boxes of a filter; return its
-        row. Does what `new_rows` does, value by value: ten times faster for one row.
+        """Store one subscription, given as the boxes of a filter; return its row. Like `new_rows`,
+        but ten times faster for one row.
         """
         row = self._free_rows.pop() if self._free_rows else self.rows
         places = [self._free_boxes.pop() for _ in boxes[: len(self._free_boxes)]]
@@ -119,7 +119,7 @@ class Live:
         return row
 
     def add_boxes(self, rows: I32, lo: F64, hi: F64) -> None:
-        """Give live rows one more box each, behind their others; it adds nothing to them."""
+        """Add one more box to each of some live rows; it adds nothing to their union."""
         boxes = _taken(self._free_boxes, self.boxes, len(lo))
         self.boxes = max(self.boxes, int(boxes.max()) + 1)
         self._grow(0)
@@ -137,7 +137,7 @@ class Live:
             self.index.hold(self.store, np.concatenate([held, more]))
 
     def do(self, rows: I32, comes: U8) -> RowMessages:
-        """Add and remove rows, in this order; the boxes of new rows are stored."""
+        """Add and remove rows in order; the boxes of new rows are already stored."""
         commands = Bundle(Commands(rows, comes))
         self._log = self._log.grown(**dict.fromkeys(Log._fields, len(rows)))
         sent: list[list[npt.NDArray[np.generic]]] = []
@@ -153,7 +153,7 @@ class Live:
         return self._in_order(sent)
 
     def do_one(self, row: int, *, comes: bool) -> tuple[list[int], bool]:
-        """Add or remove a row; return the rows to forward, and whether to withdraw it."""
+        """Add or remove a row; return the rows to advertise, and whether to withdraw it."""
         command = self._single.arrays
         command.row[0], command.comes[0] = row, comes
         at = logged = 0
@@ -181,7 +181,7 @@ class Live:
         return self.index.state.table, self.store.table
 
     def _mend(self, reason: int, lacking: int) -> None:
-        """Provide what a kernel stopped for."""
+        """Provide the room that a kernel stopped for."""
         if reason == NEEDS_EDGES:
             self._grow(int(self.store.arrays.notes[USED_EDGES]) + lacking)
         elif reason == NEEDS_ROOM:
@@ -196,7 +196,7 @@ class Live:
         return rows[np.argsort(self.store.arrays.arrival[rows], kind="stable")].astype(np.int64)
 
     def roots(self) -> I64:
-        """Return the live rows that no edge leads to, in order of arrival."""
+        """Return the live rows without incoming edges, in order of arrival."""
         is_root = self.live[: self.rows] & (self.store.arrays.coverers[: self.rows] == 0)
         return self.by_arrival(np.flatnonzero(is_root))
 
@@ -211,7 +211,7 @@ class Live:
         self.live = grown(self.live, self.rows)
 
     def _in_order(self, sent: list[list[npt.NDArray[np.generic]]]) -> RowMessages:
-        """Return all messages: by command, what is exposed first, by arrival."""
+        """Return all messages: by command, exposed ones first, by arrival."""
         if not sent:
             return RowMessages(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
         command, row, withdraws = (np.concatenate(column) for column in zip(*sent, strict=True))
@@ -228,7 +228,7 @@ class Live:
     # ---- snapshots
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return everything but the index, which `restore` makes again."""
+        """Return all arrays but the index, which `restore` rebuilds."""
         store = self.store.arrays
         sizes = dict.fromkeys(BY_BOX, self.boxes) | dict.fromkeys(BY_ROW, self.rows)
         sizes |= {"edges": int(store.notes[USED_EDGES]), "notes": len(store.notes)}
@@ -256,7 +256,7 @@ class Live:
 
 
 def _taken(free: list[int], used: int, count: int) -> I32:
-    """Return numbers to use: free ones first, those that were freed last; then new ones."""
+    """Return free numbers: the most recently freed first, then new ones."""
     reused = min(len(free), count)
     numbers = free[len(free) - reused :]
     del free[len(free) - reused :]

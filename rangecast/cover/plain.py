@@ -21,13 +21,15 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.shapes.nesting import with_nested
 
 _ROWS, _OTHERS = 256, 1024
-"""Subscriptions that are compared at a time, and with how many others."""
+"""Number of subscriptions compared at a time, and with how many others."""
 _FEW = 32
-"""If only one pair in this many is left, it is these that are compared on the other coordinates."""
+"""If at most one pair in this many is left, only these pairs are compared on the other
+coordinates.
+"""
 
 
 def covered_plainly(boxes: Boxes) -> I32:
-    """Return what `batch.covered_by` returns."""
+    """Return the result of `batch.covered_by`."""
     coverers = np.full(boxes.rows, NONE, np.int32)
     if boxes.rows == 0:
         return coverers
@@ -44,7 +46,7 @@ def covered_plainly(boxes: Boxes) -> I32:
 
 
 def _kept(points: F64, starts: I64) -> I64:
-    """Return the rows that no other one covers; of those that cover each other the first."""
+    """Return the rows that no other one covers; of those that cover each other, the first."""
     total = np.zeros(len(points), np.int64)
     for column in points.T:
         total += np.unique(column, return_inverse=True)[1]
@@ -62,7 +64,7 @@ def _kept(points: F64, starts: I64) -> I64:
 
 
 def _uncovered(points: F64, starts: I64, rows: I64, others: I64) -> I64:
-    """Return those rows that none of the others covers, themselves not counted."""
+    """Return the rows that none of the others covers, apart from themselves."""
     uncovered = []
     for some in _some(rows, _ROWS):
         left = some
@@ -86,7 +88,7 @@ def _covered(points: F64, starts: I64, rows: I64, by: I64) -> Bool:
 
 
 class _Places:
-    """The boxes of some rows, one row's after the other's."""
+    """Boxes of some rows, grouped by row."""
 
     def __init__(self, starts: I64, rows: I64):
         self.counts = starts[rows + 1] - starts[rows]
@@ -96,7 +98,7 @@ class _Places:
         )
 
     def folded(self, values: Bool, join: np.ufunc) -> Bool:
-        """Join the values of each row's boxes, (boxes, n), to those of the row, (rows, n)."""
+        """Combine the values of each row's boxes, (boxes, n), into one per row, (rows, n)."""
         result: Bool = values[self.begin]
         for step in range(1, int(self.counts.max())):  # most rows have one box: quicker than
             more = np.flatnonzero(self.counts > step)  # `reduceat`

@@ -57,7 +57,7 @@ from rangecast.kernels.bundle import edited, opened, pointers
 from rangecast.kernels.jit import jit, jit_single
 
 EVERY, POSET = 0, -1
-"""Instead of k: G*, and the strict poset."""
+"""Special values of k: G*, and the strict poset."""
 
 # Why `run` stopped.
 DONE, NEEDS_EDGES, NEEDS_ROOM, IS_STALE, NEEDS_LOG = range(5)
@@ -65,7 +65,7 @@ DONE, NEEDS_EDGES, NEEDS_ROOM, IS_STALE, NEEDS_LOG = range(5)
 
 @edited
 class Log(NamedTuple):
-    """Messages to neighbours, in any order within a command but for the withdrawal, the last."""
+    """Messages to neighbours, in any order within a command except that the withdrawal is last."""
 
     command: I64
     row: I32
@@ -74,7 +74,7 @@ class Log(NamedTuple):
 
 @edited
 class Commands(NamedTuple):
-    """Edits in order: rows that come or go. The boxes of the rows are in the store."""
+    """Edits in order: rows added or removed. The boxes of the rows are in the store."""
 
     row: I32
     comes: U8
@@ -113,14 +113,14 @@ def _copy_work(store: Store, source: int, target: int) -> None:
 
 @jit
 def _has_edges(store: Store, wanted: int) -> bool:
-    """Whether there is room for `wanted` more edges."""
+    """Return whether there is room for `wanted` more edges."""
     used: int = store.notes[USED_EDGES] - store.notes[FREE_EDGES]
     return used + wanted <= int(store.notes[EDGE_ROOM])
 
 
 @jit
 def _nearest(store: Store, rows: I32, count: int, down: bool) -> int:
-    """Keep of rows above (or below) a row those with no other one of them between; how many."""
+    """Keep only the nearest of the rows above (or below) a row; return their number."""
     store.notes[STAMP] += 1
     stamp = store.notes[STAMP]
     for i in range(count):
@@ -139,7 +139,7 @@ def _nearest(store: Store, rows: I32, count: int, down: bool) -> int:
 
 @jit
 def _add_to_all(index: Any, store: Store, row: int, k: int) -> tuple[int, int]:
-    """Add a row to G* or to the poset; returns how many are above, and the edges it needs."""
+    """Add a row to G* or to the poset; return how many are above, and the edges needed."""
     everything = store.notes[ROW_ROOM]
     above = search_all(
         index, store, Want(row, False, False, False, everything), SUBSCRIBE, store.found
@@ -163,7 +163,7 @@ def _add_to_all(index: Any, store: Store, row: int, k: int) -> tuple[int, int]:
 
 @jit
 def _cut_across(store: Store, above: int, below: int) -> None:
-    """Cut the edges from found[:above] to others[:below]: a row comes between."""
+    """Cut the edges from found[:above] to others[:below], as a row is inserted between them."""
     store.notes[STAMP] += 1
     stamp = store.notes[STAMP]
     for i in range(below):
@@ -181,7 +181,7 @@ def _cut_across(store: Store, above: int, below: int) -> None:
 def _add(
     index: Any, store: Store, row: int, k: int, roots_only: bool, late: bool
 ) -> tuple[int, int]:
-    """Add a row; returns how many are above it (as far as was looked), -1 if `edges` are short."""
+    """Add a row; return how many rows above it were found, -1 if more room for edges is needed."""
     if k <= 0:
         return _add_to_all(index, store, row, k)
     above = search_all(index, store, Want(row, False, False, False, k), SUBSCRIBE, store.found)
@@ -204,7 +204,7 @@ def _add(
 
 @jit
 def _bridge(store: Store, row: int) -> int:
-    """Add the edges that bypass `row`, which leaves; return how many edges are lacking."""
+    """Add edges that bypass a leaving `row`; return how many edges don't fit."""
     above = below = 0
     edge = store.inward[row]
     while edge != NONE:
@@ -235,9 +235,9 @@ def _bridge(store: Store, row: int) -> int:
 
 @jit
 def _remove(index: Any, store: Store, row: int, k: int, roots_only: bool) -> int:
-    """Remove a row; returns how many rows lost their last coverer, written into `others`.
+    """Remove a row; return how many rows lost their last coverer, written into `others`.
 
-    Those that found another one have edges by then.
+    Rows that found another coverer have an edge to it already.
     """
     if store.coverers[row] == 0 or not roots_only:
         _drop_row(index, store, row)
@@ -271,7 +271,7 @@ def _remove(index: Any, store: Store, row: int, k: int, roots_only: bool) -> int
 
 @jit
 def _extent(store: Store, row: int, comes: bool, roots_only: bool) -> tuple[int, int]:
-    """Return how many boxes a command may insert, and how many rows may lose their coverer."""
+    """Return the maximum number of boxes a command inserts, and of rows that lose their coverer."""
     if comes:
         return _boxes(store, row), 0
     boxes = rows = 0
@@ -297,8 +297,8 @@ def _run(
 ) -> tuple[int, int, int, int]:
     """Apply the commands from `start` on, and log the messages.
 
-    Stops before a command that there is no room for. Returns where, the messages logged, why it
-    stopped, and how much is lacking.
+    Stops before a command that doesn't fit. Returns its number, the messages logged, the reason,
+    and the missing room.
     """
     logged = 0
     for at in range(start, len(commands.row)):
@@ -342,14 +342,14 @@ def _run(
 
 
 class Kernels(NamedTuple):
-    """The kernels for one kind of index. They take the tables of bundles (`kernels.bundle`)."""
+    """Kernels for one kind of index. They take the tables of bundles (`kernels.bundle`)."""
 
     run: Callable[..., tuple[int, int, int, int]]
     """Apply many commands; see `_run`."""
     run_one: Callable[..., tuple[int, int, int, int]]
     """Apply one command; see `_run`."""
     earliest_above: Callable[[I64, I64, I32, I32], None]
-    """Write for each row the held one above it that arrived first, NONE if there is none."""
+    """Write for each row the stored one above it that arrived first, NONE if there is none."""
 
 
 def kernels_for(index: Index) -> Kernels:
@@ -387,5 +387,5 @@ def _kernels_for(kind: Any) -> Kernels:
 
 @jit_single
 def covers_row(store: I64, row: int, other: int) -> bool:
-    """Whether a row covers another one."""
+    """Return whether a row covers another one."""
     return covers(pointers(opened(store, Store)), row, other)

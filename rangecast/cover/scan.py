@@ -1,7 +1,8 @@
-"""The baseline: every box that is held is compared, one after the other, compiled.
+"""The baseline: a compiled scan of all boxes.
 
-Layout: `held` lists the boxes in any order, `place` says where in it a box is; one that leaves is
-replaced by the last. Cost: a search looks at all boxes until it has found enough, at a coordinate
+Layout: `held` lists the boxes in any order, `place` is the position of a box in it; a removed box
+is replaced by the last. Cost: a search looks at all boxes until it has found enough, at a
+coordinate
 or two of most of them. The boxes lie where the store has them, mostly one behind the other.
 """
 
@@ -20,12 +21,12 @@ from rangecast.kernels.jit import jit
 
 @edited
 class ScanState(NamedTuple):
-    """The arrays."""
+    """Arrays of the scan."""
 
     held: I32
     place: I32
     size: I64
-    """(1,) how many are held."""
+    """(1,) number of boxes."""
 
 
 @jit
@@ -66,7 +67,7 @@ register(ScanState, _insert, _drop, _search, _room)
 
 
 class Scan:
-    """A covering index that isn't one."""
+    """Covering by a scan, without an index."""
 
     name = "scan"
 
@@ -78,7 +79,7 @@ class Scan:
         self.state = self.state.grown(held=boxes, place=boxes)
 
     def make_room(self, inserts: int) -> None:
-        """There is room for every box of the store already."""
+        """Do nothing: there is always room for every box of the store."""
 
     def held(self) -> I64:
         state = self.state.arrays

@@ -41,7 +41,7 @@ SOURCE, TARGET, NEXT_OUT, BEFORE_OUT, NEXT_IN, BEFORE_IN = range(6)
 # Items of `notes`.
 FREE_EDGE, USED_EDGES, FREE_EDGES, STAMP, WIDTH, ROW_ROOM, EDGE_ROOM = range(7)
 EDGE = 6
-"""Items of an edge."""
+"""Numbers per edge."""
 # Rows of `work`: why the index was asked. Columns: calls, nodes, comparisons.
 SUBSCRIBE, UNSUBSCRIBE, LATE, REJOIN = range(4)
 KINDS = 4
@@ -51,7 +51,7 @@ COSTS = 3
 
 @edited
 class Store(NamedTuple):
-    """The arrays."""
+    """Arrays of the store."""
 
     points: Annotated[F64, 2]
     owner: I32
@@ -64,13 +64,13 @@ class Store(NamedTuple):
     outward: I32
     edges: Annotated[I32, 2]
     seen: I64
-    """(rows,) the last search that a row was looked at in."""
+    """(rows,) number of the last search that visited a row."""
     found: I32
     others: I32
-    """(rows,) each: where searches write."""
+    """(rows,) each: output of searches."""
     notes: I64
     work: Annotated[I64, 2]
-    """(2 * kinds, 3) what searches took so far; and up to the last command."""
+    """(2 * kinds, 3) work of searches so far, and up to the last command."""
 
 
 def empty(dimensions: int) -> Bundle[Store]:
@@ -100,11 +100,11 @@ def empty(dimensions: int) -> Bundle[Store]:
 BY_BOX = ("points", "owner", "following")
 BY_ROW = ("first", "arrival", "advertised", "coverers", "inward", "outward")
 _SCRATCH = ("seen", "found", "others")
-"""Columns by what their items are; the last are by row as well, and mean nothing between calls."""
+"""Columns by the type of their items; the last ones are also by row, and are scratch."""
 
 
 def with_room(store: Bundle[Store], *, rows: int, boxes: int, edges: int) -> Bundle[Store]:
-    """Return arrays with room for this many; what they hold is kept."""
+    """Return arrays with room for this many; the contents are kept."""
     sizes = dict.fromkeys(BY_BOX, boxes) | dict.fromkeys((*BY_ROW, *_SCRATCH), rows)
     larger = store.grown(**sizes, edges=edges)
     arrays = larger.arrays
@@ -131,7 +131,7 @@ def points_of(lo: F64, hi: F64) -> F64:
 
 @jit
 def dominates(store: Store, larger: int, smaller: int) -> bool:
-    """Whether the box `smaller` lies inside the box `larger`."""
+    """Return whether the box `smaller` lies inside the box `larger`."""
     points, width = store.points, store.notes[WIDTH]
     above, below = larger * width, smaller * width
     for j in range(width):  # noqa: SIM110 - numba has no quicker way
@@ -142,7 +142,7 @@ def dominates(store: Store, larger: int, smaller: int) -> bool:
 
 @jit
 def covers(store: Store, row: int, other: int) -> bool:
-    """Whether each box of `other` lies inside a single box of `row`."""
+    """Return whether each box of `other` lies inside a single box of `row`."""
     inner = store.first[other]
     while inner != NONE:
         outer = store.first[row]
@@ -156,7 +156,7 @@ def covers(store: Store, row: int, other: int) -> bool:
 
 @jit
 def is_above(store: Store, row: int, other: int) -> bool:
-    """Whether `row` covers `other`, and arrived first if `other` covers it as well."""
+    """Return whether `row` covers `other`, and arrived first if they cover each other."""
     if not covers(store, row, other):
         return False
     return store.arrival[row] < store.arrival[other] or not covers(store, other, row)

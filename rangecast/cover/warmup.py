@@ -1,4 +1,4 @@
-"""A whole set compared at once, where kernels would first have to be compiled."""
+"""Covering of a whole set without kernels, while they would first have to be compiled."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 
 _MAX_BOXES = 20_000
-"""Boxes beyond which comparing all pairs takes longer than to compile."""
+"""Number of boxes beyond which comparing all pairs takes longer than compiling."""
 
 
 def begin(boxes: Boxes) -> tuple[Callable[[Boxes], I32], Choice]:
-    """Return `covered_by`, or what does the same without compiling first, and why."""
+    """Return `covered_by`, or an equivalent that needs no compilation, and the reason."""
     if _is_small(boxes) and starts_plainly(boxes.lo.size, "cover", _kernel(boxes)):
         return covered_plainly, Choice("scan", WHY)
     return covered_by, Choice(Blocks.name, f"{len(boxes.lo):,} boxes in tiles, the largest first")
 
 
 def at_hand(boxes: Boxes) -> Callable[[Boxes], I32]:
-    """Return what compares a set that is compared once: for a small one nothing is compiled."""
+    """Return the function for a set that is compared once: a small set compiles nothing."""
     return covered_plainly if _is_small(boxes) and not is_compiled(_kernel(boxes)) else covered_by
 
 

@@ -32,7 +32,7 @@ def read(source: str | Path | Mapping[str, Any], space: Space | None = None) -> 
     """Import event patterns.
 
     given    a JSON file or its data: patterns by id, or what `aws events list-rules` prints
-    space    the types of the fields; without it they follow from what the patterns compare with
+    space    the types of the fields; by default inferred from the patterns
 
     A field inside another is an attribute named by its path, such as `detail.state`.
     """
@@ -51,7 +51,7 @@ def _listed(rule: Any) -> tuple[Any, Any] | None:
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Say subscriptions as event patterns, by id, as JSON.
+    """Convert subscriptions to event patterns, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
     """

@@ -1,4 +1,4 @@
-"""Boxes as alternatives of terms, each about one attribute: the form that writers take.
+"""Boxes as alternatives of terms, each about one attribute: the input of writers.
 
 A term lists values or ranges of its attribute. Ends of ranges are written as `<` or `<=`,
 whichever number is shorter: both mean the same double.
@@ -26,23 +26,23 @@ from rangecast.model.text.regions import prefixes_of
 from rangecast.model.validation.inputs import as_boxes
 
 Bound = tuple[str, Any]
-"""A sign, `<`, `<=`, `>` or `>=`, and a value."""
+"""An operator, `<`, `<=`, `>` or `>=`, and a value."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """Condition of an alternative on one attribute: a value, a missing one, or either."""
+    """Condition of an alternative on one attribute: on its value, on a missing value, or both."""
 
     attribute: Attribute
     missing: bool
-    """Whether a missing value passes."""
+    """Whether a missing value matches."""
     any_value: bool
-    """Whether any value passes; then there is nothing below."""
+    """Whether any value matches; then the other fields are empty."""
     values: tuple[Any, ...] = ()
     excluded: tuple[str, ...] = ()
-    """Texts that don't pass, where all others do."""
+    """Texts that don't match, while all others do."""
     spans: tuple[tuple[Bound, ...], ...] = ()
-    """Ranges of an attribute that has an order; single values are among `values`."""
+    """Ranges of an ordered attribute; single values are in `values`."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class ExportResult:
     rules: dict[str, Any]
     """The rule of each subscription, by its id."""
     text: str
-    """The same as a file of that system."""
+    """The rules as a file of that system."""
     unsupported: list[Rejection]
     """The subscriptions that the other system can't express exactly."""
     notes: list[str]
-    """Parts that rules lack: scores and weights."""
+    """Parts that rules can't express: scores and weights."""
 
 
 def export(
@@ -68,7 +68,7 @@ def export(
     takes_shapes: bool = False,
     takes_prefixes: bool = False,
 ) -> ExportResult:
-    """Write subscriptions as rules: `rule_of` makes one of alternatives, `write` a file of all."""
+    """Convert subscriptions to rules: `rule_of` makes a rule of alternatives, `write` the file."""
     boxes = as_boxes(value, space)
     rules: dict[str, Any] = {}
     unsupported = []

@@ -1,4 +1,4 @@
-"""An event with fields inside others as rangecast takes it: attributes named by their path."""
+"""Nested events as flat ones: attributes named by their path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rangecast.errors import UsageError, abbreviate
 def flatten(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as one dict: `{"detail": {"state": "on"}}` is `{"detail.state": "on"}`.
 
-    Names inside one another are joined by dots. An array is rejected: an attribute has one value.
+    Nested names are joined by dots. An array is rejected: an attribute has one value.
     """
     flat: dict[str, Any] = {}
     for name, value in _leaves(event, ""):

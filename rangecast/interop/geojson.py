@@ -1,4 +1,4 @@
-"""Shapes of GeoJSON as subscriptions: `read` and `write`.
+"""GeoJSON shapes as subscriptions: `read` and `write`.
 
 Polygons are exact, as `within(position, ...)`; their borders belong to them, unless the location
 says otherwise. A point is the place itself, unless it is a circle as Azure Maps writes it: with the
@@ -45,7 +45,7 @@ def read(
     """Import the features of a collection.
 
     given    a GeoJSON file or its data: a FeatureCollection
-    space    a space with a location; without, it is one called `position`, whose coordinates are
+    space    a space with a location; by default one called `position`, whose coordinates are
              `longitude` and `latitude`
     id_property  the property that is the id; a feature without it is rejected
 
@@ -80,7 +80,7 @@ def read(
 
 
 def _given(features: Sequence[Any], name: str) -> list[Any]:
-    """Return the property of each feature that is its id, `None` if it has none."""
+    """Return the id property of each feature, `None` where it is missing."""
     listed = []
     for feature in features:
         properties = feature.get("properties") if isinstance(feature, Mapping) else None
@@ -91,7 +91,7 @@ def _given(features: Sequence[Any], name: str) -> list[Any]:
 
 
 def _may_be_swapped(feature: Any) -> bool:
-    """Whether a feature has a position that only fits the earth with its numbers exchanged."""
+    """Return whether a feature has a position that is valid only with its coordinates swapped."""
     geometry = feature.get("geometry") if isinstance(feature, Mapping) else None
     pending = [geometry.get("coordinates")] if isinstance(geometry, Mapping) else []
     while pending:
@@ -151,7 +151,7 @@ def _label(feature: Any) -> tuple[Any, bool]:
 
 
 def _identified(feature: Any, id_: Any) -> tuple[Any, Any] | None:
-    """Return the id of a feature, and what of it has a meaning."""
+    """Return the id of a feature, and the properties that have a meaning."""
     if not isinstance(feature, Mapping):
         return None
     properties = feature.get("properties")
@@ -161,7 +161,7 @@ def _identified(feature: Any, id_: Any) -> tuple[Any, Any] | None:
 
 
 def _shapes(geometry: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the geometries of a collection, or the one that it is."""
+    """Yield the geometries of a collection, or the geometry itself."""
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
     if kind == "GeometryCollection" and isinstance(geometry.get("geometries"), list):
         for geometry_ in geometry["geometries"]:
@@ -186,7 +186,7 @@ def _rule(feature: Mapping[str, Any], location: Location) -> Rule:
 
 
 def _circle(geometry: Any, properties: Mapping[str, Any], location: Location) -> Rule:
-    """Return the circle of a feature of Azure Maps: a point with a radius in metres."""
+    """Return the circle of an Azure Maps feature: a point with a radius in metres."""
     is_point = isinstance(geometry, Mapping) and geometry.get("type") == "Point"
     if properties["subType"].lower() != "circle" or not is_point:
         raise UnsupportedRuleError("subType", "is Circle, of a Point with a radius")
@@ -250,7 +250,7 @@ def _polygons(geometry: Mapping[str, Any], location: Location) -> Rule:
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Write subscriptions as features with polygons, as a FeatureCollection.
+    """Convert subscriptions to features with polygons, as a FeatureCollection.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
 

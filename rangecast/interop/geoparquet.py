@@ -41,9 +41,9 @@ def read(
     """Import the rows of a file with geometries.
 
     given        a Parquet or Arrow file, or a table
-    space        a space with a location; without, it is one called `position`
-    id_property  the column of the ids; without, `id` or `name`, else the position of the row
-    geometry     the column of geometries; without, it is found
+    space        a space with a location; by default one called `position`
+    id_property  the column of the ids; by default `id` or `name`, else the number of the row
+    geometry     the column of geometries; by default it is detected
     """
     table = source if isinstance(source, pa.Table) else _table(source)
     column = _column(table, geometry)
@@ -65,7 +65,7 @@ def _table(path: str | Path) -> pa.Table:
 
 
 def _geoarrow(field: pa.Field) -> str:
-    """Return the kind of a GeoArrow column, such as `polygon`; empty if it is none."""
+    """Return the kind of a GeoArrow column, such as `polygon`; empty if it isn't one."""
     name = (field.metadata or {}).get(_EXTENSION, b"").decode(errors="replace")
     if not name and isinstance(field.type, pa.BaseExtensionType):
         name = field.type.extension_name
@@ -100,7 +100,7 @@ def _column(table: pa.Table, name: str | None) -> str:
 
 
 def _geometry(value: Any, kind: str) -> Any:
-    """Return a geometry as GeoJSON has it; what can't be read stays a text that says why."""
+    """Return a geometry as GeoJSON; an unreadable one becomes a text with the reason."""
     try:
         if isinstance(value, bytes):
             return _Wkb(value).whole()
@@ -115,7 +115,7 @@ def _geometry(value: Any, kind: str) -> Any:
 
 
 def geometry_text(value: Any, kind: str) -> str:
-    """Return a geometry as a text of GeoJSON, or why it is none.
+    """Return a geometry as GeoJSON text, or the reason why it can't be read.
 
     kind   `polygon` or `multipolygon` of nested lists; empty of bytes and texts
     """
@@ -144,7 +144,7 @@ def _from_text(text: str) -> Any:
 
 
 class _Wkb:
-    """Reads well-known bytes; heights and measures are dropped."""
+    """Reader of well-known binary; Z and M values are dropped."""
 
     def __init__(self, data: bytes):
         self._data = data
@@ -189,7 +189,7 @@ class _Wkb:
         return {"type": kind, "coordinates": [part["coordinates"] for part in parts]}
 
     def _count(self, end: str, size: int) -> int:
-        """Return how many parts follow, of which each has at least this many bytes."""
+        """Return the number of parts, each of which has at least this many bytes."""
         (count,) = self._take(end + "I")
         if count * size > len(self._data) - self._at:
             raise ValueError("the bytes end too early")

@@ -1,6 +1,6 @@
-"""The patterns that EventBridge and SNS share: JSON objects of fields, each a list of matchers.
+"""Patterns shared by EventBridge and SNS: JSON objects of fields, each a list of matchers.
 
-A field holds if one matcher of its list does, a pattern if all its fields do; `$or` is a list of
+A field matches if one matcher of its list does, a pattern if all its fields do; `$or` is a list of
 patterns. A matcher is a value or an object with one operator.
 """
 
@@ -32,7 +32,7 @@ _NUMERIC = {"<", "<=", ">", ">=", "="}
 
 
 def pattern_rule(pattern: Any, *, nested: bool = True) -> Rule:
-    """Return the rule of a pattern. Fields inside others are named by their path, with dots."""
+    """Return the rule of a pattern. Nested fields are named by their path, with dots."""
     if not isinstance(pattern, dict) or not pattern:
         raise UnsupportedRuleError(
             "", f"a pattern is an object with fields; given: {abbreviate(pattern)}"
@@ -141,7 +141,7 @@ def _equal(name: str, values: list[Any], *, inverse: bool = False) -> Test:
 
 
 def kind_of(path: str, value: Any) -> Kind:
-    """Return what a JSON value is compared as."""
+    """Return the type that a JSON value is compared as."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, str):
@@ -166,7 +166,7 @@ def _bounds(name: str, value: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _words(name: str, operator: str, value: Any) -> Callable[[str], bool]:
-    """Return whether a text passes an operator on texts."""
+    """Return the predicate of an operator on texts."""
     folded = operator in ("prefix", "suffix") and isinstance(value, dict)
     if folded and {*value} == {"equals-ignore-case"}:
         test = _words(name, operator, _folded(value["equals-ignore-case"]))
@@ -191,7 +191,7 @@ def _words(name: str, operator: str, value: Any) -> Callable[[str], bool]:
 
 
 def _condition(operator: str, value: Any) -> str:
-    """Return an operator on texts, which was checked, as a condition of a filter."""
+    """Return a checked operator on texts as a condition of a filter."""
     ignores_case = operator == "equals-ignore-case" or isinstance(value, dict)
     if isinstance(value, dict):
         value = value["equals-ignore-case"]

@@ -1,4 +1,4 @@
-"""Boxes as patterns of EventBridge and SNS; `patterns` reads them."""
+"""Boxes as patterns of EventBridge and SNS; `pattern_reader` reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rangecast.interop.rules import UnsupportedRuleError
 
 @dataclass(frozen=True)
 class Limits:
-    """Numbers that a service accepts."""
+    """Limits of a service."""
 
     service: str
     largest: float

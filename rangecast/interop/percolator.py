@@ -64,11 +64,11 @@ _WITHOUT_COUNTERPART = {
     "nested": "asks for one element of an array, an event has one value each: publish an event per "
     "element",
 }
-"""Common queries that aren't imported, the reasons, and alternatives."""
+"""Common queries that can't be imported, the reasons, and alternatives."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)?)?")
 """Whole dates, or moments to the second or millisecond."""
 _NO_MEANING = ("boost", "_name")
-"""Keys that change no answer."""
+"""Keys without effect on the answer."""
 _EXPECTED = (
     'give {"id": query, ...}, or the answer of a search: {"hits": {"hits": [{"_id": ..., '
     '"_source": {"query": ...}}, ...]}}'
@@ -193,7 +193,7 @@ def _terms(name: str, wanted: Any, path: str) -> Test:
 
 
 def _pattern(kind: str, name: str, wanted: Any, path: str) -> Test:
-    """Return the test of a prefix or of a pattern with * and ?, where a \\ escapes a sign."""
+    """Return the test of a prefix or of a pattern with * and ?, where \\ escapes a character."""
     if isinstance(wanted, Mapping):
         ignored = (*_NO_MEANING, "rewrite")
         wanted = {key: value for key, value in wanted.items() if key not in ignored}
@@ -298,7 +298,7 @@ def _check_moment(text: str, path: str) -> None:
 
 
 def _moment_bound(key: str, text: str) -> tuple[str, str]:
-    """Return the bound of a moment: what is left out is as late as can be for gt and lte."""
+    """Return the bound of a date: missing parts are as late as possible for gt and lte."""
     if "T" not in text:
         text += "T23:59:59.999999" if key in ("gt", "lte") else "T00:00:00"
     elif "." not in text and key in ("gt", "lte"):
@@ -307,7 +307,7 @@ def _moment_bound(key: str, text: str) -> tuple[str, str]:
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Write subscriptions as percolator queries, by id, as JSON.
+    """Convert subscriptions to percolator queries, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
     """

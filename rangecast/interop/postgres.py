@@ -44,7 +44,7 @@ def read(source: str | Path | Any, space: Space | None = None) -> ImportResult:
 
     given    a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
              its other columns are ranges or multiranges, in the text form of PostgreSQL
-    space    the types of the columns; without it they are numbers, or moments
+    space    the types of the columns; by default numbers or timestamps
 
     An empty cell or null is no condition.
     """
@@ -66,7 +66,7 @@ def _named_row(row: Any) -> tuple[Any, Any] | None:
 
 
 def _rows(path: Path) -> list[tuple[str, Any]]:
-    """Return the rows of a CSV file by id; one that doesn't fit the header is unreadable."""
+    """Return the rows of a CSV file by id; a row that doesn't fit the header is unreadable."""
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -172,7 +172,7 @@ def _value(name: str, text: str) -> tuple[Kind, Any]:
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Say subscriptions as rows of ranges, by id, as CSV.
+    """Convert subscriptions to rows of ranges, by id, as CSV.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
     """

@@ -1,7 +1,7 @@
 """Result of an import: subscriptions, the space that they need, and the rejected rules.
 
-The types of attributes are those of a given space, or follow from what the rules compare with:
-the first rule that compares a field decides, and one that disagrees is rejected.
+The types of attributes are those of a given space, or are inferred from the rules: the first rule
+that compares a field decides, and one that disagrees is rejected.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class ImportResult:
     subscriptions: list[dict[str, str]]
     """`id` and `filter` of each: what `Engine.subscribe_many` takes."""
     rejected: list[Rejection]
-    """The rules that have no exact counterpart; nothing of them is among the subscriptions."""
+    """Rules without an exact counterpart; no part of them is imported."""
     space: Space | None
-    """The space that was given, or the one that the rules need; `None` if they need none."""
+    """The given space, or the one that the rules need; `None` if they need none."""
     notes: list[str]
     """Warnings to read before use: inferred types, shapes that are only candidates."""
 
@@ -70,9 +70,9 @@ _TYPES: dict[str, tuple[type[Attribute], ...]] = {
     "boolean": (Boolean,),
     "moment": (Timestamp,),
 }
-"""The types that fit what a test compares with; the first one is what a new attribute gets."""
+"""Attribute types that fit the operand of a test; a new attribute gets the first one."""
 _DIGITS = 400
-"""No number that a rule may compare with has as many."""
+"""Number of digits that no operand of a rule reaches."""
 _NOUNS = {"number": "a number", "integer": "a whole number", "text": "a text"}
 _NOUNS |= {"boolean": "true or false", "moment": "a moment"}
 
@@ -89,7 +89,7 @@ def import_rules(
 ) -> ImportResult:
     """Import rules, given with their ids; `rule_of` reads one of them.
 
-    Whatever is wrong with a rule, it is rejected alone, with the reason.
+    A faulty rule is rejected alone, with the reason.
     """
     attributes = _Attributes(space)
     rejected: list[Rejection] = []
@@ -123,7 +123,7 @@ def import_rules(
 
 
 def _rejection(id_: str, error: Exception) -> Rejection:
-    """Return the rejection of a rule for the error that reading it raised."""
+    """Return the rejection of a rule whose reading raised an error."""
     shown_id = id_.encode("utf-8", "backslashreplace").decode() or '""'
     if isinstance(error, UnsupportedRuleError):
         path, reason = error.place, error.reason
@@ -145,7 +145,7 @@ def _check_utf8(text: str, path: str = "") -> None:
 
 
 def _readable(value: Any) -> Any:
-    """Return a rule; reject one that is none, or in which a key is given twice."""
+    """Return a rule; reject anything that isn't one, or that has a key twice."""
     if isinstance(value, Unreadable):
         raise UnsupportedRuleError("", value.reason)
     waiting = [value]
@@ -161,21 +161,21 @@ def _readable(value: Any) -> Any:
 
 
 class _Attributes:
-    """Attributes that rules test, and the origin of their types."""
+    """Attributes tested by rules, and the origin of their types."""
 
     def __init__(self, space: Space | None):
         self._given = space
         self._known: dict[str, Attribute] = {} if space is None else {a.name: a for a in space}
         self._type_source: dict[str, str] = dict.fromkeys(self._known, "the space")
         self._untyped: dict[str, None] = {}
-        """Attributes that are only tested for presence so far."""
+        """Attributes so far only tested for presence."""
         self._folded: dict[str, None] = {}
-        """Attributes that are compared without the case of letters."""
+        """Attributes compared without case."""
         self._columns = dict.fromkeys(RESERVED, "")
-        """The columns that files may have, and for which attribute."""
+        """Columns that files may have, with their attributes."""
 
     def settle(self, id_: str, rule: Rule) -> Rule:
-        """Return a rule whose tests fit the types of their attributes; learn new attributes."""
+        """Return a rule whose tests fit the types of their attributes; add new attributes."""
         new: dict[str, Attribute] = {}
         untyped: dict[str, None] = {}
         columns = dict(self._columns) if self._given is None else {}
@@ -205,7 +205,7 @@ class _Attributes:
         return settled
 
     def _new(self, test: Test, columns: dict[str, str]) -> Attribute:
-        """Return an attribute for a test, of a name that no column has; take its columns."""
+        """Return a new attribute for a test, with a free name; reserve its columns."""
         name = test.name
         if self._given is not None:
             hint = did_you_mean(name, self._given.names)
@@ -219,7 +219,7 @@ class _Attributes:
         return attribute
 
     def _take_columns(self, test: Test, attribute: Attribute, columns: dict[str, str]) -> None:
-        """Take the columns of an attribute; reject one whose columns are those of another."""
+        """Reserve the columns of an attribute; reject a conflict with another attribute."""
         name = test.name
         taken = [name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_probability"]
         if isinstance(attribute, Text):
@@ -267,7 +267,7 @@ class _Attributes:
         return Space(attributes) if attributes else None
 
     def notes(self) -> list[str]:
-        """Return what was guessed."""
+        """Return notes about inferred types."""
         folded = [
             f"{name!r} is compared by Unicode's full case folding, by which ß is ss"
             for name in self._folded
@@ -280,14 +280,14 @@ class _Attributes:
 
 
 def listed_texts(attribute: Attribute) -> tuple[str, ...] | None:
-    """Return all values of an attribute that lists its texts, `None` for any other."""
+    """Return all values of an attribute that lists its texts, `None` for other attributes."""
     if isinstance(attribute, Category):
         return attribute.values
     return tuple(attribute.leaves) if isinstance(attribute, Hierarchy) else None
 
 
 class RepeatedKeys(dict[str, Any]):
-    """A JSON object with a key that is given twice; as a dict, it has the last one's value."""
+    """A JSON object with a repeated key; as a dict, it has the last value."""
 
     def __init__(self, pairs: list[tuple[str, Any]], key: str):
         super().__init__(pairs)
@@ -303,7 +303,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole_number(text: str) -> int | float:
-    """Return a whole number; one of more digits than any double has is infinite, and rejected."""
+    """Parse a whole number; more digits than a double can have make it infinite, and rejected."""
     return int(text) if len(text) < _DIGITS else float(text)
 
 
@@ -314,7 +314,7 @@ def _loaded(text: str) -> Any:
 def load_json(value: Any, what: str) -> Any:
     """Return the data of a JSON file; data that isn't a path is returned as it is.
 
-    An object with a key that is given twice is `RepeatedKeys`. Bytes that aren't UTF-8 become lone
+    An object with a repeated key is `RepeatedKeys`. Bytes that aren't UTF-8 become lone
     surrogates: the rule that has them is rejected.
     """
     if not isinstance(value, str | Path):
@@ -329,7 +329,7 @@ def load_json(value: Any, what: str) -> Any:
 
 
 def rules_by_id(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    """Return the rules of a JSON object by id; an id that is given twice is there twice."""
+    """Return the rules of a JSON object by id; a repeated id appears twice."""
     pairs = data.pairs if isinstance(data, RepeatedKeys) else data.items()
     return [(str(id_), rule) for id_, rule in pairs]
 
@@ -340,9 +340,9 @@ def rules_listed(
     expected: str,
     noun: str,
 ) -> list[tuple[str, Any]]:
-    """Return the rules of a list: `rule_of` gives id and rule, or None for what is neither.
+    """Return the rules of a list: `rule_of` returns id and rule, or None for an invalid entry.
 
-    Those are rejected one by one, under their place; if there is nothing else, the list is.
+    Invalid entries are rejected one by one, by position; if all are invalid, the list is.
     """
     rules: list[tuple[str, Any]] = []
     wrong: list[Any] = []
@@ -363,7 +363,7 @@ def rules_listed(
 
 
 def json_rule(value: Any) -> Any:
-    """Return a rule that may be a JSON text inside JSON, as AWS lists them."""
+    """Parse a rule that may be a JSON text inside JSON, as AWS lists them."""
     if not isinstance(value, str):
         return value
     try:
@@ -373,12 +373,12 @@ def json_rule(value: Any) -> Any:
 
 
 def json_text(rules: Any) -> str:
-    """Return rules as a JSON file."""
+    """Return rules as the text of a JSON file."""
     return json.dumps(rules, indent=2, ensure_ascii=False) + "\n"
 
 
 def unknown_shape(value: Any, expected: str) -> UsageError:
-    """Return the error for data in which no rules can be found."""
+    """Return the error for data without recognizable rules."""
     return UsageError(
         f"no rules are found in this\n  given: {abbreviate(value)}\n  hint: {expected}"
     )

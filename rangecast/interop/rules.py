@@ -1,8 +1,8 @@
-"""A rule of another system as a tree of tests with two values, and the tree as a filter's text.
+"""A rule of another system as a tree of two-valued tests, and its conversion to a filter.
 
-Other systems say of every test that it holds or doesn't. So a negation holds where a value is
-missing, unlike here. Each test therefore says what it does with a missing value, and a negation
-turns that round as well: the text that comes out means the same on every event.
+In other systems every test is true or false. So a negation is true for a missing value, unlike
+here. Each test therefore states its result for a missing value, and a negation inverts that as
+well: the resulting filter has the same result for every event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rangecast.model.filters.lexer import name_text
 
 
 class UnsupportedRuleError(Exception):
-    """A part of a rule that has no exact counterpart: where it is, and why."""
+    """A part of a rule without an exact counterpart, with its path and the reason."""
 
     def __init__(self, path: str, reason: str):
         super().__init__(f"{path}: {reason}")
@@ -26,17 +26,17 @@ class UnsupportedRuleError(Exception):
 
 
 Kind = Literal["number", "integer", "text", "boolean", "moment"]
-"""Operand of a test."""
+"""Operand type of a test."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """A test of one field. Any value passes, unless there are values, bounds or words."""
+    """A test of one field. Any value matches, unless there are values, bounds or words."""
 
     name: str
     place: str
     kind: Kind | None = None
-    """`None`: the test is of the value's presence alone."""
+    """`None`: the test is only about presence."""
     values: tuple[Any, ...] | None = None
     bounds: tuple[tuple[str, Any], ...] | None = None
     words: Callable[[str], bool] | None = None
@@ -45,28 +45,28 @@ class Test:
     """The same for attributes of type text: conditions without the name, any of which holds. One
     that begins with `has` is on words."""
     inverse: bool = False
-    """Whether the values that pass are all the others."""
+    """Whether the matching values are all the others."""
     missing: bool = False
-    """Whether a missing value passes."""
+    """Whether a missing value matches."""
 
 
 @dataclass(frozen=True)
 class All:
-    """Every part holds; without parts, always."""
+    """All parts match; without parts, always."""
 
     parts: tuple[Rule, ...]
 
 
 @dataclass(frozen=True)
 class Either:
-    """Some part holds; without parts, never."""
+    """Some part matches; without parts, never."""
 
     parts: tuple[Rule, ...]
 
 
 @dataclass(frozen=True)
 class Written:
-    """A condition that is a filter's text already, such as a shape."""
+    """A condition that is already filter text, such as a shape."""
 
     text: str
 
@@ -109,7 +109,7 @@ def tests_of(rule: Rule) -> Iterator[Test]:
 
 
 def text_of(rule: Rule) -> str | bool:
-    """Return a filter's text, or whether the rule holds always or never."""
+    """Return the filter text, or whether the rule is always or never true."""
     if isinstance(rule, Test):
         return _test_text(rule)
     if isinstance(rule, Written):
@@ -151,7 +151,7 @@ def _patterns_text(name: str, test: Test) -> str:
 
 
 def like(text: str, before: str = "", after: str = "", *, ignores_case: bool = False) -> str:
-    """Return the condition that a text is this one, between two signs of a pattern."""
+    """Return the condition that a text equals this one, between two wildcards."""
     escaped = re.sub(r"([%_\\])", r"\\\1", text)
     return f"like {quoted(before + escaped + after)}{' ignore case' * ignores_case}"
 

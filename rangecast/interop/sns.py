@@ -34,7 +34,7 @@ def read(source: str | Path | Any, space: Space | None = None) -> ImportResult:
 
     given    a JSON file or its data: policies by id, or a list of what
              `aws sns get-subscription-attributes` prints
-    space    the types of the fields; without it they follow from what the policies compare with
+    space    the types of the fields; by default inferred from the policies
 
     A subscription without a policy gets every message. With the scope MessageBody, a field inside
     another is an attribute named by its path.
@@ -69,11 +69,11 @@ def _rule(attributes: Mapping[str, Any]) -> Rule:
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Say subscriptions as filter policies, by id, as JSON.
+    """Convert subscriptions to filter policies, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
 
-    A name with a dot becomes a field inside another, which needs the scope MessageBody.
+    A name with a dot becomes a nested field, which needs the scope MessageBody.
     """
 
     def rule_of(alternatives: list[list[Term]]) -> Any:

@@ -35,7 +35,7 @@ _WORD = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|\S+)""")
 _EXPECTED = "give a text file with a SETHOOK or SETCHAN command on each line"
 _SEARCHES = ("NEARBY", "WITHIN", "INTERSECTS")
 _BEFORE = {"META": 2, "EX": 1}
-"""Options of a hook that are left out, and how many words follow."""
+"""Options of a hook that are ignored, and the number of words that follow each."""
 _LEFT_OUT = {"DETECT": 1, "COMMANDS": 1, "LIMIT": 1, "CURSOR": 1, "SPARSE": 1, "DISTANCE": 0}
 _LEFT_OUT |= {"NOFIELDS": 0, "CLIP": 0, "POINTS": 0, "IDS": 0, "OBJECTS": 0, "COUNT": 0}
 _REJECTED = {
@@ -46,7 +46,7 @@ _REJECTED = {
     "MATCH": "a pattern of ids has no counterpart",
 }
 KEY = "key"
-"""The attribute for the collection of an object, if the space has it."""
+"""Attribute for the collection of an object, if the space has it."""
 
 
 def read(
@@ -54,8 +54,8 @@ def read(
 ) -> ImportResult:
     """Import hooks and channels.
 
-    given    a text file with a command on each line, or a list of commands
-    space    a space with a location, and a number for each field of WHERE; without, it is made of
+    given    a text file with one command per line, or a list of commands
+    space    a space with a location, and a number for each field of WHERE; by default it has
              `position` on a sphere, as Tile38 measures it, the key and the fields
     key      the attribute that has the collection of an object; left out if the space has none
     """
@@ -93,7 +93,7 @@ def _lines(source: Any) -> list[str]:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of a command; all behind OBJECT is one."""
+    """Return the words of a command; everything after OBJECT is one word."""
     words: list[str] = []
     at = 0
     while match := _WORD.match(line, at):
@@ -153,7 +153,7 @@ def _rule(words: list[str], location: Location, space: Space, key: str) -> Rule:
 
 
 def _start(words: list[str]) -> tuple[int, int]:
-    """Return where the search of a command begins, and the number of words."""
+    """Return the start of a command's search, and the number of words."""
     start = 3 if words[0].upper() == "SETHOOK" else 2
     while start < len(words):
         word = words[start].upper()

@@ -46,7 +46,7 @@ def read(
     """Import predicates.
 
     given    a JSON file or its data: predicates by id, or a list of documents as they are fed
-    space    the types of the attributes; without it ranges are of integers, values are texts
+    space    the types of the attributes; by default ranges are of integers and values are texts
     field    the field of a document that has the predicate
     """
     data = load_json(source, "predicates by id")
@@ -80,7 +80,7 @@ def _rule(text: Any) -> Rule:
 
 
 class _Reading:
-    """One predicate, read word by word."""
+    """Parser of one predicate."""
 
     def __init__(self, text: str):
         self.words = [(token.lastgroup or "end", token) for token in _WORDS.finditer(text)]
@@ -185,7 +185,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def write(subscriptions: Any, space: Space) -> ExportResult:
-    """Say subscriptions as predicates, by id, as JSON.
+    """Convert subscriptions to predicates, by id, as JSON.
 
     subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
     """
@@ -220,7 +220,7 @@ def _condition(term: Term) -> str:
 
 
 def _texts(term: Term) -> str:
-    """Return `in` or `not in` with a list; the latter holds where the text is missing as well."""
+    """Return `in` or `not in` with a list; the latter also matches a missing text."""
     listed = listed_texts(term.attribute)
     values = listed if term.any_value and listed is not None else term.values
     excluded = term.excluded

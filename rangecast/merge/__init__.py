@@ -1,4 +1,4 @@
-"""merge: which subscriptions are redundant together, and what do they sum to?
+"""merge: which subscriptions are redundant together, and what is their union?
 
 Names load when they are first used; `__init__.pyi` lists them.
 """

@@ -1,8 +1,8 @@
-"""The union once more, as one bit for each place of a short curve: a look-up is one read of memory.
+"""The union as one bit per cell of a short curve: a lookup is one memory read.
 
-A table of many subscriptions is larger than the cache, and a look-up waits for memory at every
-node; the bits of a curve of 24 bits are 2 MB. They are made when the first large batch of events
-comes and kept up with what every edit changes about the union, which an edit says anyway.
+A tree of many subscriptions is larger than the cache, and a lookup waits for memory at every node;
+the bits of a curve of 24 bits are 2 MB. They are built for the first large batch of events, and
+updated with the change of the union that every edit reports.
 
     bits   (places / 64,) uint64    bit p & 63 of word p >> 6: whether place p is held
 """
@@ -15,9 +15,9 @@ from rangecast.kernels.arrays import U64, Bool
 from rangecast.kernels.jit import jit
 
 WIDEST = 24
-"""Bits of a place: longer curves have no bitmap."""
+"""Maximum bits of an index: longer curves have no bitmap."""
 MIN_EVENTS = 4096
-"""A batch of this size is worth making one."""
+"""Batch size from which building a bitmap pays off."""
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _SIX = np.uint64(6)
@@ -46,6 +46,6 @@ def mark(bits: U64, starts: U64, ends: U64, held: bool) -> None:
 
 @jit
 def marked(bits: U64, places: U64, out: Bool) -> None:
-    """Write whether each place is held."""
+    """Write whether each cell is in the union."""
     for i in range(len(places)):
         out[i] = (bits[places[i] >> _SIX] >> (places[i] & _LAST)) & _ONE

@@ -1,4 +1,4 @@
-"""The grid of a summary: the cells of a few attributes, and where their points lie on the curve.
+"""The grid of a summary: the cells of a few attributes, and the index of a point on the curve.
 
 An axis has up to 2^bits cells (a million at most), cut at edges by `kernels/grid.py`: the first and
 the last reach to the ends of the line, so a value outside the domain has a cell, and a missing
@@ -40,7 +40,9 @@ from rangecast.model.space import Space
 from rangecast.model.validation.inputs import as_boxes
 
 _MAX_EDGES = (1 << 20) - 2
-"""Of an attribute: they are kept one by one, and more would take more memory than a table."""
+"""Maximum edges of an attribute: they are stored one by one, and more would take more memory than a
+table.
+"""
 _BLOCK = 4096
 
 
@@ -67,7 +69,7 @@ def places_of_points(
     cells: U64,
     out: U64,
 ) -> None:
-    """Write the place of each point on the curve; `cells` is working memory for a block."""
+    """Write the index of each point on the curve; `cells` is working memory for a block."""
     top = np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> np.uint64(64 - bits)
     for begin in range(0, len(points), len(cells)):
         block = points[begin : begin + len(cells)]
@@ -78,13 +80,15 @@ def places_of_points(
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A grid over some attributes of a space. Make one with `uniform`, `quantiles` or `bounds`."""
+    """A grid over some attributes of a space, made by `uniform`, `quantiles` or `bounds`."""
 
     axes: tuple[int, ...]
     bits: int
     edges: tuple[F64, ...]
     sample: tuple[F64, ...] | None = None
-    """By axis: the share of the publications below each edge, if the cells were made for some."""
+    """By axis: the share of the sampled events below each edge, if the cells were made
+    from some.
+    """
 
     def __reduce__(self) -> tuple[type[Cells], tuple[object, ...]]:
         return Cells, (self.axes, self.bits, self.edges, self.sample)  # nothing that is cached
@@ -93,7 +97,7 @@ class Cells:
     def uniform(cls, space: Space, bits: int, attributes: Sequence[str] | None = None) -> Cells:
         """Return cells of equal size, one for each value where a domain has few enough.
 
-        A number without a domain gets cells that grow with its size: right, but coarse.
+        A number without a domain gets cells that grow with its magnitude: correct, but coarse.
         """
         axes = axes_of(space, attributes)
         check_curve(len(axes), bits)
@@ -103,7 +107,7 @@ class Cells:
     def quantiles(
         cls, space: Space, bits: int, points: F64, attributes: Sequence[str] | None = None
     ) -> Cells:
-        """Return cells that hold about the same number of these publications, (events, d), each."""
+        """Return cells that each contain about the same number of these events, (events, d)."""
         axes = axes_of(space, attributes)
         check_curve(len(axes), bits)
         edges = tuple(_quantiles(points[:, axis], bits) for axis in axes)
@@ -114,7 +118,7 @@ class Cells:
     def bounds(
         cls, space: Space, bits: int, boxes: Boxes, attributes: Sequence[str] | None = None
     ) -> Cells:
-        """Return cells that begin and end where these subscriptions do."""
+        """Return cells whose edges are at the bounds of these subscriptions."""
         axes = axes_of(space, attributes)
         check_curve(len(axes), bits)
         some = (edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], _max_edges(bits) + 2) for i in axes)
@@ -124,7 +128,7 @@ class Cells:
     def chosen(
         cls, space: Space, bits: int, attributes: Sequence[str] | None, cells: Cells | None
     ) -> Cells:
-        """Return the given cells, or uniform ones: what the options of a summary come to."""
+        """Return the given cells, or uniform ones, from the options of a summary."""
         if cells is None:
             return cls.uniform(space, bits, attributes)
         if attributes is not None:
@@ -142,12 +146,12 @@ class Cells:
 
     @property
     def width(self) -> int:
-        """Bits of a place on the curve."""
+        """Bits of an index on the curve."""
         return len(self.axes) * self.bits
 
     @property
     def top(self) -> np.uint64:
-        """The last place of the curve."""
+        """The last index of the curve."""
         return np.uint64((1 << self.width) - 1)
 
     def arrays(self) -> dict[str, AnyArray]:
@@ -161,7 +165,7 @@ class Cells:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Cells:
-        """Return the cells that `arrays` gave."""
+        """Return the cells from the result of `arrays`."""
         cuts = arrays["edge_at"][1:-1]
 
         def by_axis(flat: F64) -> tuple[F64, ...]:
@@ -173,7 +177,7 @@ class Cells:
 
     @cached_property
     def digest(self) -> str:
-        """A short text that is the same only for the same cells."""
+        """Hash of the cells."""
         sha = hashlib.sha256(repr((self.axes, self.bits)).encode())
         for some in self.edges:
             sha.update(some.tobytes() + b"/")
@@ -198,7 +202,7 @@ class Cells:
         return self.cells(lo), last
 
     def places(self, points: F64) -> U64:
-        """Return the places of points (n, d) on the curve."""
+        """Return the indexes of points (n, d) on the curve."""
         out = np.empty(len(points), np.uint64)
         block = np.empty((min(len(points), _BLOCK) or 1, len(self.axes)), np.uint64)
         turns = turns_of(len(self.axes))
@@ -206,9 +210,10 @@ class Cells:
         return out
 
     def moved(self, points: F64) -> float:
-        """Return how far publications have moved since the cells were made, from 0 to 1.
+        """Return how far the distribution of events has shifted since the cells were made, from 0
+        to 1.
 
-        It is the largest difference, over all edges, of the share of publications below.
+        It is the largest change, over all edges, of the share of events below the edge.
         """
         if self.sample is None:
             raise UsageError("these cells weren't made from publications; use Cells.quantiles")
@@ -221,10 +226,9 @@ class Cells:
 
 
 def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
-    """Return the axes of some attributes, of all if none are named.
+    """Return the axes of some attributes, of all by default.
 
-    Shapes, arithmetic and patterns are summed up by the ranges that bound them: they are no axes
-    themselves.
+    Shapes, arithmetic and patterns are summarized by their bounding ranges: they are not axes.
     """
     places = {attribute.name for attribute in space if isinstance(attribute, Residual)}
     if attributes is None:
@@ -251,9 +255,9 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
 def chosen_attributes(
     subscriptions: Any, space: Space, most: int, events: F64 | None = None
 ) -> tuple[str, ...]:
-    """Return the attributes that rule out the most subscriptions, the best first.
+    """Return the most selective attributes, the best first.
 
-    Judged by events (m, d), or by the bounds of the subscriptions themselves.
+    Selectivity is measured on events (m, d), or on the bounds of the subscriptions.
     """
     if not 1 <= most <= len(space):
         raise UsageError(
@@ -268,14 +272,14 @@ def chosen_attributes(
 
 
 def _fixed(points: F64) -> F64:
-    """Return points as the kernels take them: in order, not to be written."""
+    """Return points as kernels take them: contiguous and read-only."""
     fixed = np.ascontiguousarray(points, np.float64).view()
     fixed.flags.writeable = False
     return fixed
 
 
 def _max_edges(bits: int) -> int:
-    """Return the number of edges that leaves a missing value a cell of its own."""
+    """Return the maximum number of edges that leaves a separate cell for a missing value."""
     return min((1 << bits) - 2, _MAX_EDGES)
 
 
@@ -302,7 +306,7 @@ def _uniform(attribute: Attribute, bits: int) -> F64:
 def _quantiles(values: F64, bits: int) -> F64:
     """Return edges between cells that minimize the load of the fullest one.
 
-    Plain quantiles would waste edges on a value that many publications have: it needs one cell.
+    Plain quantiles would waste edges on a frequent value, which needs only one cell.
     """
     distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     most = _max_edges(bits)
@@ -320,7 +324,7 @@ def _quantiles(values: F64, bits: int) -> F64:
 
 @jit
 def _fill_cells(before: I64, room: int, first: I64) -> bool:
-    """Put values into cells with a bounded number of publications, or one value alone.
+    """Put values into cells with a bounded number of events, or a single value.
 
     Writes the first value of each cell after the lowest one; returns whether the cells suffice.
     """

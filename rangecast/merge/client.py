@@ -1,8 +1,8 @@
-"""Conversion of filters into ranges at a client, for its broker (paper 004, section 6.1).
+"""Conversion of filters to ranges by a client, for its broker (paper 004, section 6.1).
 
-Both must hold the same cells, and number the same words alike: a range over a string attribute
-speaks of words by their numbers. So the client sends a digest of both along, and the broker
-compares it with its own.
+Both must have the same cells, and the same numbers for words: a range over a string attribute
+refers to words by number. So the client sends a digest of both, and the broker compares it with its
+own.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from rangecast.model.validation.inputs import as_filter, as_space, words_mention
 
 
 class Converted(NamedTuple):
-    """A filter as ranges, with what a broker needs to check them: `Summary.subscribe_ranges`."""
+    """A filter as ranges, with the data that a broker verifies them by: see
+    `Summary.subscribe_ranges`.
+    """
 
     ranges: Ranges
     words: dict[str, int]
-    """Number of words of each string attribute that the ranges know, the first ones."""
+    """Number of words of each string attribute that the ranges refer to."""
     digest: str
-    """Of the cells and of these words."""
+    """Hash of the cells and of these words."""
 
 
 def convert(
@@ -48,7 +50,7 @@ def convert(
 
 
 def digest_of(cells: Cells, space: Space, words: Mapping[str, int]) -> str:
-    """Return a text that is the same only for the same cells, and these many words alike."""
+    """Return a hash of the cells and of this many words."""
     sha = hashlib.sha256(cells.digest.encode())
     for name, count in sorted(words.items()):
         attribute = space[name]

@@ -1,4 +1,4 @@
-"""Subscriptions as ranges against the tree of levels: what is new in one, and what holds a place.
+"""Edits of the tree of levels by subscriptions as ranges, and lookups of cells.
 
 Section 4 of paper 004 from its definition, as Algorithm 1 in print ends its loop too early and
 loses ranges: the table is the union of the live subscriptions' ranges, and what must be sent
@@ -36,7 +36,7 @@ from rangecast.merge.levels.tree import (
 )
 
 DONE, NO_NODES, NO_ROOM = 0, 1, 2
-"""Why an edit stopped: all is done; the tree needs more nodes; the output needs more room."""
+"""Why an edit stopped: done; the tree needs more nodes; the output needs more room."""
 
 _ABREAST = 32
 _ZERO = np.uint64(0)
@@ -75,7 +75,7 @@ def _next_gap(
 
 @jit
 def _following(leaf_key: U64, leaf: I32, node: int, i: int) -> tuple[bool, np.uint64]:
-    """Return whether there is a breakpoint after number `i` of a leaf, and its place."""
+    """Return whether a breakpoint follows number `i` of a leaf, and its index."""
     if i + 1 < leaf[node, SIZE]:
         return True, leaf_key[node, i + 1]
     behind = leaf[node, NEXT]
@@ -99,10 +99,9 @@ def _lacking(
     out_ends: U64,
     filled: int,
 ) -> tuple[int, int]:
-    """Append what the ranges begin .. end - 1 (ascending, apart) would add to the table.
+    """Append the parts of the ranges begin .. end - 1 (ascending, disjoint) that the table lacks.
 
-    Returns how far the output is filled then, -1 if it has too little room, and the gaps looked
-    for.
+    Returns the fill of the output, -1 if it has too little room, and the number of gap searches.
     """
     looked = 0
     before = filled
@@ -162,10 +161,10 @@ def missing(
     out_starts: U64,
     out_ends: U64,
 ) -> int:
-    """Write the parts of ascending ranges that the table doesn't hold; return how many.
+    """Write the parts of ascending ranges that the table lacks; return their number.
 
-    Stops when the output is full; `cursor` (range, place to go on from or 0) says where to
-    go on, and is behind the last range when all is done.
+    Stops when the output is full; `cursor` (range, index to continue from or 0) is where to
+    continue, and is behind the last range at the end.
     """
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     filled = 0
@@ -190,9 +189,9 @@ def missing(
 
 @jit
 def covered(tree: Tree, starts: U64, ends: U64, offsets: I64, gap: np.uint64, out: Bool) -> int:
-    """Write which subscriptions the table holds whole; return the gaps looked for.
+    """Write which subscriptions the table contains entirely; return the number of gap searches.
 
-    Nothing is changed. The first gap that isn't closed ends the check of a subscription. Offsets
+    Changes nothing. The first open gap ends the check of a subscription. Offsets
     as in `edit`.
     """
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
@@ -230,12 +229,12 @@ def edit(
     out_ends: U64,
     out_offsets: I64,
 ) -> int:
-    """Add subscriptions to the table (`by` = 1) or take them off (-1), one after the other.
+    """Add subscriptions to the table (`by` = 1) or remove them (-1), one after the other.
 
-    The ranges of subscription s are those from offsets[s] to offsets[s + 1]. What each changes
-    about the union is written from out_offsets[s] to out_offsets[s + 1]. `cursor` says where to go
-    on (subscription, its next range, whether its change was written) and sums up the work
-    (breakpoints touched, gaps looked for). Returns DONE, or what there is too little of.
+    The ranges of subscription s are those from offsets[s] to offsets[s + 1]. The change of the
+    union by each is written from out_offsets[s] to out_offsets[s + 1]. `cursor` is where to
+    continue (subscription, its next range, whether its change was written), and counts the work
+    (breakpoints touched, gap searches). Returns DONE, or which resource ran out.
     """
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     while cursor[0] < len(offsets) - 1:
@@ -293,7 +292,7 @@ def edit(
 def _held(
     leaf_key: U64, leaf: I32, position: np.uint64, gap: np.uint64, node: int, base: int
 ) -> bool:
-    """Whether a place of this leaf lies in a range of the table."""
+    """Return whether an index of this leaf lies in a range of the table."""
     i = last_at(leaf_key, node, leaf[node, SIZE], position)
     if base + leaf[node, LEVEL + i] != 0:
         return True
@@ -306,7 +305,7 @@ def _held(
 
 @jit
 def held(tree: Tree, places: U64, gap: np.uint64, out: Bool) -> None:
-    """Write whether each place lies in a range of the table."""
+    """Write whether each index lies in a range of the table."""
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     nodes, bases = np.empty(_ABREAST, np.int64), np.empty(_ABREAST, np.int64)
     for begin in range(0, len(places), _ABREAST):
@@ -318,9 +317,9 @@ def held(tree: Tree, places: U64, gap: np.uint64, out: Bool) -> None:
 
 @jit
 def read_ranges(tree: Tree, top: np.uint64, gap: np.uint64, starts: U64, ends: U64) -> int:
-    """Write the maximal ranges of the table in order; return how many there are.
+    """Write the maximal ranges of the table in order; return their number.
 
-    Those that don't fit are counted only.
+    Ranges that don't fit are only counted.
     """
     leaf_key, leaf = tree.leaf_key, tree.leaf
     node = 0  # the first leaf stays the first: a pair of leaves always keeps the left one

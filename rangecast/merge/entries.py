@@ -1,4 +1,4 @@
-"""Entries of an exact summary: what is advertised, and on behalf of which subscriptions.
+"""Entries of an exact summary: what is advertised, and for which subscriptions.
 
 An *entry* is what neighbours know under the id of a row: its own boxes, or the box of a merged
 entry. All entries together hold exactly what all rows hold. Other rows aren't
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Entries:
-    """Rows that come and go, and what neighbours know of them."""
+    """Rows that are added and removed, and the entries that neighbours know."""
 
     def __init__(
         self, cells: Cells, max_ranges_per_subscription: int, discrete: Bool, *, merging: bool
@@ -56,19 +56,19 @@ class Entries:
         self._cells, self._max_ranges, self._discrete = cells, max_ranges_per_subscription, discrete
         self._merging = merging
         self.evaluated = 0
-        """Entries that rows were compared with so far."""
+        """Number of entries that rows were compared with so far."""
         self._holders = Holders()
         self._rows: list[Row | None] = []
         self._inside: dict[int, I64] = {}
-        """Rows that lie inside entries, with these."""
+        """Rows inside the union of entries, with these entries."""
         self._over: dict[int, set[int]] = {}
-        """The inverse: rows to check again if an entry goes."""
+        """The inverse: rows to check again if an entry is removed."""
         self._merged: dict[int, Bounds] = {}
         """The box of a merged entry, (1, d), by its host."""
         self._members: dict[int, set[int]] = {}
-        """The rows of a merged entry, its host among them, by its host."""
+        """The rows of a merged entry, including its host, by host."""
         self._host: dict[int, int] = {}
-        """The host of each of these."""
+        """The host of each member."""
         self._touched: dict[int, tuple[Row, Bounds | None]] = {}
         """Entries that neighbours had of rows before the current edit; `None`: no entry."""
 
@@ -109,10 +109,10 @@ class Entries:
                 self._judge(other)
 
     def difference(self) -> Forward:
-        """Return what to advertise about the rows that were touched, and forget these.
+        """Return what to advertise about the rows touched by the edit, and reset them.
 
-        First what is new, then what they know under another filter: what holds less than before
-        comes last, as a neighbour puts it in the place of what it knows.
+        New entries come first, then changed ones, those that shrink last, as a neighbour replaces
+        the entry that it knows.
         """
         before: dict[Id, Bounds] = {}
         now: dict[Id, Bounds] = {}
@@ -145,18 +145,20 @@ class Entries:
         return entry
 
     def known(self, row: int) -> Bounds | None:
-        """Return the boxes that neighbours know under a row, if any."""
+        """Return the boxes that neighbours know for a row, if any."""
         if row in self._inside or self._host.get(row, row) != row:
             return None
         return self._entry(row)
 
     def candidates(self, keys: U64) -> list[int]:
-        """Return the rows whose ranges hold a place of the curve, (1,)."""
+        """Return the rows whose ranges contain an index of the curve, (1,)."""
         rows: list[int] = self._holders.overlapping(Ranges(keys, keys))[0].tolist()
         return rows
 
     def adds(self, row: int) -> bool:
-        """Whether a row isn't inside others, so that to ask it about an event is worth it."""
+        """Return whether a row isn't inside others, so that matching it with an event is
+        worthwhile.
+        """
         return row not in self._inside
 
     @property
@@ -214,7 +216,7 @@ class Entries:
     # ---- inside
 
     def _judge(self, row: int) -> None:
-        """Decide what becomes of a row that neighbours would have to know as it is."""
+        """Decide whether a row becomes an entry, is merged, or is inside others."""
         entry = self.row(row)
         near_by = self._near(row, entry.ranges)
         inside = self._inside_of(
@@ -239,7 +241,7 @@ class Entries:
                 return
 
     def _hide(self, row: int, others: list[int]) -> None:
-        """Withdraw those of the others that lie inside an entry."""
+        """Withdraw the other entries that lie inside an entry."""
         mine = [(row, self._entry(row))]
         for other in others:
             if other != row and self.known(other) is not None:
@@ -252,7 +254,7 @@ class Entries:
                         self._make_passive(member, inside)
 
     def _unite(self, row: int, other: int, box: Bounds) -> int:
-        """Make one entry of two; return its host, the one that came first."""
+        """Merge two entries; return the host, the one that arrived first."""
         keeps, goes = sorted((row, other), key=lambda candidate: self.row(candidate).arrival)
         self._touch(keeps)
         self._touch(goes)
@@ -265,7 +267,7 @@ class Entries:
         return keeps
 
     def _take_over(self, host: int) -> None:
-        """Choose another host for an entry whose host is no member any longer: the first one."""
+        """Choose the first member as the new host of an entry whose host has left."""
         members = self._members.pop(host)
         new = min(members, key=lambda other: self.row(other).arrival)
         self._touch(new)
@@ -274,7 +276,7 @@ class Entries:
         self._move(host, new)
 
     def _move(self, host: int, new: int) -> None:
-        """Move what lies inside one entry into another."""
+        """Move the rows inside one entry to another."""
         for other in sorted(self._over.pop(host, ())):
             hosts = self._inside[other]
             self._inside[other] = np.union1d(hosts[hosts != host], [new])
@@ -291,13 +293,13 @@ class Entries:
         self._merged.pop(host, None)
 
     def _is_needless(self, row: int, host: int) -> bool:
-        """Whether the other members of an entry hold all that a row of it holds."""
+        """Return whether the other members of an entry contain everything that a row of it does."""
         rest = [(member, self.row(member)) for member in sorted(self._members[host] - {row})]
         mine = self.row(row)
         return len(self._inside_of((mine.lo, mine.hi), [(i, (r.lo, r.hi)) for i, r in rest])) > 0
 
     def _touch(self, row: int) -> None:
-        """Remember what neighbours knew of a row before this command."""
+        """Record what neighbours knew of a row before this command."""
         if row not in self._touched:
             self._touched[row] = self.row(row), self.known(row)
 
@@ -306,7 +308,7 @@ class Entries:
         return self._merged.get(row, (entry.lo, entry.hi))
 
     def _near(self, row: int, ranges: Ranges) -> list[int]:
-        """Return the entries that may meet ranges, other than a row's own."""
+        """Return the entries that may overlap ranges, other than a row's own."""
         holders, _ = self._holders.overlapping(ranges)
         hosts = {
             self._host.get(holder, holder)
@@ -336,7 +338,7 @@ class Entries:
             self._over.get(other, set()).discard(row)
 
     def _inside_of(self, boxes: Bounds, others: Sequence[tuple[int, Bounds]]) -> I64:
-        """Return those of the others that boxes lie inside of together; none if they don't."""
+        """Return the others whose union contains boxes; none if it doesn't."""
         if not others:
             return _NOBODY
         used: set[int] = set()
@@ -360,7 +362,7 @@ def _same(bounds: Bounds, other: Bounds) -> bool:
 
 
 def _covers(bounds: Bounds, other: Bounds) -> bool:
-    """Whether each box of the other lies inside one of these."""
+    """Return whether each box of the other lies inside one of these."""
     lo, hi = bounds
     pairs = zip(*other, strict=True)
     return all(bool(((lo <= low) & (high <= hi)).all(axis=1).any()) for low, high in pairs)

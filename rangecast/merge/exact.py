@@ -1,4 +1,4 @@
-"""Subscription indexing: ranges over a few attributes find candidates, the boxes decide, exactly.
+"""Exact subscription indexing: ranges over a few attributes find candidates, boxes decide.
 
 Paper 004, section 5, the second technique. `may_match` and `match` have no false positives. A new
 subscription is compared only with those whose ranges meet its own. One that lies inside the union
@@ -62,10 +62,10 @@ class ExactSummary(SubscriptionSet):
         max_ranges_per_subscription: int = 16,
         merging: bool = False,
     ):
-        """Make an empty index over some attributes: `chosen_attributes` picks good ones.
+        """Create an empty index over some attributes: `chosen_attributes` picks good ones.
 
-        merging   subscriptions that are one box together become one entry at the neighbours, under
-                  the id of one of them: `entry` is what they must be sent for an id
+        merging   subscriptions whose union is one box become one entry at the neighbours, under the
+                  id of one of them: `entry` returns what to send for an id
         """
         super().__init__(space)
         if any(isinstance(attribute, Residual) for attribute in self.space):
@@ -98,24 +98,24 @@ class ExactSummary(SubscriptionSet):
         return self._left(row)
 
     def replace(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
-        """Replace the filter of a subscription; its place in the order of arrival stays.
+        """Replace the filter of a subscription; it keeps its position in the order of arrival.
 
-        The new filter comes before the old one goes. If it is to be sent, it replaces the one
-        that neighbours know.
+        The new filter is added before the old one is removed. If it is advertised, it replaces the
+        one that neighbours know.
         """
         row = self._members.row(subscription)
         return self._replaced(row, *as_filter(filter, self.space).arrays())
 
     def upsert(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
-        """Add a subscription, or replace the one that has its id."""
+        """Add a subscription, or replace the one with this id."""
         change = self.replace if subscription in self else self.subscribe
         return change(subscription, filter)
 
     def subscribe_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
         """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
 
-        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
-                   first one is an error, and nothing is added
+        rejected   a list that receives the rejected rows, or the path of a file for them; by
+                   default, the first rejected row raises an error, and nothing is added
         """
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
@@ -123,7 +123,7 @@ class ExactSummary(SubscriptionSet):
         return Forwards.of([self._subscribed(id_, lo, hi) for id_, (lo, hi) in some])
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> Forwards:
-        """Remove all of these, each once, one after the other."""
+        """Remove subscriptions one after the other; an id given twice counts once."""
         return Forwards.of([self._left(row) for row in self._members.release_many(subscriptions)])
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> Forwards:
@@ -153,7 +153,7 @@ class ExactSummary(SubscriptionSet):
         return Subscription(entry.id, text_of_bounds(self.space, entry.lo, entry.hi))
 
     def entry(self, subscription: Id) -> Subscription:
-        """Return what neighbours know under an id of `advertised`: its filter, or a merged one."""
+        """Return what neighbours know for an id of `advertised`: its filter, or a merged one."""
         row = self._members.row(subscription)
         known = self._entries.known(row)
         if known is None:
@@ -169,7 +169,7 @@ class ExactSummary(SubscriptionSet):
         return [id_ for id_, row in self._members.items() if known(row) is not None]
 
     def unadvertised(self) -> list[Id]:
-        """Return those that neighbours needn't know, as what they know holds all of them."""
+        """Return the subscriptions that aren't advertised, as the advertised ones contain them."""
         known = self._entries.known
         return [id_ for id_, row in self._members.items() if known(row) is None]
 
@@ -181,13 +181,13 @@ class ExactSummary(SubscriptionSet):
         return [entry.id for entry in entries]
 
     def may_match(self, event: Mapping[str, Any]) -> bool:
-        """Return whether a subscription matches an event, exactly."""
+        """Return whether any subscription matches an event; exact."""
         point = encode_event(event, self.space)
         rows = filter(self._entries.adds, self._candidates(point))
         return any(self._hits(row, point) for row in rows)
 
     def candidates(self, point: F64) -> int:
-        """Return how many subscriptions an event, (d,), must be compared with."""
+        """Return the number of subscriptions that an event, (d,), must be compared with."""
         return len(self._candidates(point))
 
     @property
@@ -205,7 +205,7 @@ class ExactSummary(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` restores it.
 
-        One that already exists is rejected, or replaced with `overwrite`.
+        An existing folder is rejected, or replaced with `overwrite`.
         """
         arrays = {
             **self.cells.arrays(),
@@ -243,7 +243,7 @@ class ExactSummary(SubscriptionSet):
         return self._entries.difference()
 
     def _replaced(self, old: int, lo: F64, hi: F64) -> Forward:
-        """Replace the filter under an id; the new one comes before the old one goes."""
+        """Replace the filter of an id; add the new one before removing the old one."""
         before = self._entries.row(old)
         if np.array_equal(before.lo, lo) and np.array_equal(before.hi, hi):
             return Forward([], [])

@@ -1,7 +1,6 @@
-"""Changes of a summary to send to neighbours: ranges, not subscriptions.
+"""Changes of a summary to advertise to neighbours, as ranges.
 
-The order is that of `model.forward`: first what a neighbour must hold from now on, then what it
-need no longer hold.
+The order is that of `model.forward`: first the ranges to add, then the ranges to drop.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ NOTHING = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 class RangeForward(NamedTuple):
-    """Ranges to send to neighbours after one edit. False if there is nothing to send."""
+    """Ranges to advertise after one edit. False if there are none."""
 
     add: Ranges = NOTHING
-    """Hold these first."""
+    """Ranges to add first."""
     drop: Ranges = NOTHING
-    """Then these need no longer be held."""
+    """Ranges to drop afterwards."""
 
     def __bool__(self) -> bool:
         return bool(len(self.add) or len(self.drop))
@@ -33,7 +32,7 @@ class RangeForward(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RangeForwards(Results[RangeForward]):
-    """Ranges to send to neighbours after many edits, one `RangeForward` per edit."""
+    """Ranges to advertise after many edits, one `RangeForward` per edit."""
 
     add: RangeSets
     drop: RangeSets
@@ -55,7 +54,7 @@ class RangeForwards(Results[RangeForward]):
         return RangeForward(self.add.of(index), self.drop.of(index))
 
     def table(self) -> pa.Table:
-        """Return all ranges in the order in which they are sent: command, action, start, end."""
+        """Return all ranges in sending order: command, action, start, end."""
         sizes = np.stack([np.diff(self.add.offsets), np.diff(self.drop.offsets)], axis=1)
         command = np.repeat(np.arange(len(self)), sizes.sum(axis=1))
         drops = np.repeat(np.tile([False, True], len(self)), sizes.reshape(-1))

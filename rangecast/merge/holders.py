@@ -1,4 +1,4 @@
-"""Subscriptions on a piece of the curve: the ranges of each, found by overlap.
+"""Ranges by subscription, found by overlap.
 
 Ranges are kept in static parts of growing size; new ones are a part of their own, which is joined
 with those that are no larger. A part is ordered by start and carries an implicit binary tree over
@@ -70,9 +70,10 @@ def _overlapping(
     out: I32,
     filled: int,
 ) -> tuple[int, int]:
-    """Append the live rows of the ranges that meet first .. last, those of several more than once.
+    """Append the live rows of ranges that overlap first .. last; rows may repeat.
 
-    Returns how far the output would be filled, what doesn't fit left out, and the ranges looked at.
+    Returns the fill that the output would have, and the ranges visited; rows that don't fit are
+    omitted.
     """
     stack = np.empty((64, 2), np.int64)
     stack[0] = (0, len(start))
@@ -97,7 +98,7 @@ def _overlapping(
 
 
 class Holders:
-    """Ranges by subscription, which is known by its row: a small number."""
+    """Ranges by subscription, which is identified by its row."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
@@ -106,7 +107,7 @@ class Holders:
         self._rows = self._dead = 0
 
     def add(self, rows: I64, ranges: Ranges) -> None:
-        """Add ranges, each with the row that it belongs to; the rows are new."""
+        """Add ranges, each with its row; the rows are new."""
         most = int(rows.max())
         if most >= len(self._live):
             self._live = np.concatenate([self._live, np.zeros(most + 64, np.bool_)])
@@ -128,7 +129,9 @@ class Holders:
             self._dead = 0
 
     def overlapping(self, ranges: Ranges) -> tuple[I64, int]:
-        """Return the rows with a range that meets one of these, and the ranges looked at."""
+        """Return the rows with a range that overlaps one of these, and the number of ranges
+        visited.
+        """
         while True:
             filled = looked = 0
             for part in self._parts:

@@ -1,7 +1,7 @@
-"""Ranges that a summary keeps of each subscription, so that they can be removed again.
+"""Ranges stored for each subscription, so that they can be removed again.
 
-By row: its boxes on the attributes of the cells, as bytes, which give the same ranges again; or
-the ranges themselves, if its client sent them. A row that is free is used again.
+By row: its boxes on the attributes of the cells, as bytes, from which the ranges are recomputed; or
+the ranges themselves, if the client sent them. Free rows are reused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rangecast.merge.ranges import Ranges, RangeSets, range_sets
 from rangecast.model.boxes import Boxes
 
 BLOCK = 4096
-"""Subscriptions that are converted at a time, so that their ranges stay in the cache."""
+"""Number of subscriptions converted at a time, so that their ranges stay in the cache."""
 
 
 class Kept:
@@ -30,7 +30,7 @@ class Kept:
         self._free: list[int] = []
 
     def add(self, item: bytes | Ranges) -> int:
-        """Keep the boxes or ranges of a subscription; return its row."""
+        """Store the boxes or ranges of a subscription; return its row."""
         if self._free:
             row = self._free.pop()
             self._items[row] = item
@@ -39,28 +39,28 @@ class Kept:
         return len(self._items) - 1
 
     def put(self, rows: Sequence[int], items: Iterator[bytes]) -> None:
-        """Keep other boxes for rows."""
+        """Replace the boxes of rows."""
         for row, item in zip(rows, items, strict=True):
             self._items[row] = item
 
     def free(self, rows: Sequence[int]) -> None:
-        """Keep rows no longer."""
+        """Free rows."""
         for row in rows:
             self._items[row] = None
         self._free += rows
 
     def items_of(self, boxes: Boxes) -> Iterator[bytes]:
-        """Yield what is to be kept of each subscription."""
+        """Yield the data to store for each subscription."""
         both = np.stack([boxes.lo[:, self._axes], boxes.hi[:, self._axes]], axis=1)
         for begin, end in pairwise(boxes.box_offsets.tolist()):
             yield both[begin:end].tobytes()
 
     def is_ranges(self, row: int) -> bool:
-        """Whether a subscription came as ranges."""
+        """Return whether a subscription was given as ranges."""
         return isinstance(self._items[row], Ranges)
 
     def bounds(self, rows: Sequence[int]) -> tuple[F64, F64, I64]:
-        """Return the boxes of rows that have boxes, (boxes, d), and how many each has."""
+        """Return the boxes of rows given as boxes, (boxes, d), and their number per row."""
         kept = [item for item in map(self._items.__getitem__, rows) if isinstance(item, bytes)]
         both = np.frombuffer(b"".join(kept)).reshape(-1, 2, len(self._axes))
         lo = np.full((len(both), self._dimensions), -np.inf)
@@ -69,13 +69,13 @@ class Kept:
         return lo, hi, np.array([len(item) // (16 * len(self._axes)) for item in kept], np.int64)
 
     def ranges(self, rows: Sequence[int]) -> list[Ranges]:
-        """Return the ranges of rows that came as such."""
+        """Return the ranges of rows given as ranges."""
         return [item for item in map(self._items.__getitem__, rows) if isinstance(item, Ranges)]
 
     def sets(
         self, rows: Sequence[int], cells: Cells, max_ranges_per_subscription: int
     ) -> Iterator[RangeSets]:
-        """Yield the ranges of rows, as they came or converted again, a block at a time."""
+        """Yield the ranges of rows, as given or converted again, one block at a time."""
         for begin in range(0, max(len(rows), 1), BLOCK):
             parts: list[RangeSets] = []
             for as_ranges, some in groupby(rows[begin : begin + BLOCK], self.is_ranges):
@@ -94,7 +94,7 @@ class Kept:
         return sent + sum(len(item) for item in self._items if isinstance(item, bytes))
 
     def arrays(self, rows: Sequence[int]) -> dict[str, AnyArray]:
-        """Return what is kept of rows as plain arrays, for a snapshot."""
+        """Return the stored data of rows as plain arrays, for a snapshot."""
         lo, hi, sizes = self.bounds(rows)
         ranges = RangeSets.joined([*map(RangeSets.single, self.ranges(rows))])
         return {
@@ -120,7 +120,7 @@ class Kept:
 
 
 def converted(boxes: Boxes, cells: Cells, max_ranges_per_subscription: int) -> Iterator[RangeSets]:
-    """Yield the ranges of subscriptions, a block at a time; one at least."""
+    """Yield the ranges of subscriptions, one block at a time; at least one."""
     for begin in range(0, max(boxes.rows, 1), BLOCK):
         some = boxes
         if boxes.rows > BLOCK:

@@ -1,4 +1,4 @@
-"""The share of a space that ranges hold: how likely a random value of the space passes.
+"""The share of a space that ranges cover: the probability that a random value passes.
 
 Cells of the curve can't just be counted. Eight brands on an axis of 1,024 cells leave most of them
 to no value at all, and cells at quantiles have different sizes. So a cell weighs what of its
@@ -47,7 +47,7 @@ def coverage_of(space: Space, cells: Cells, ranges: Ranges) -> float:
 
 
 def weights_of(attribute: Attribute, edges: F64) -> F64:
-    """Return what each cell weighs, but for that of missing values, which comes behind them."""
+    """Return the weight of each cell except that of missing values, which is last."""
     lo, hi = attribute.domain
     if isinstance(attribute, String):
         words = np.append(np.arange(float(len(attribute.vocabulary))), hi)

@@ -1,4 +1,4 @@
-"""Boxes and their unions, exactly: whether a box lies inside several, and whether two make one.
+"""Exact unions of boxes: whether a box lies inside several, and whether two boxes form one.
 
 Whether a box lies inside a union of boxes is co-NP complete. Here the others are cut out of it one
 by one, and past `PIECES` pieces the answer is "not known to".
@@ -18,13 +18,17 @@ Box = tuple[F64, F64]
 
 
 def not_empty(low: F64, high: F64, discrete: Bool) -> Bool:
-    """Whether a value lies in each piece: on a discrete axis a whole number, or the missing."""
+    """Return whether each piece contains a value: on a discrete axis an integer, or the missing
+    value.
+    """
     whole = np.where(discrete, np.ceil(low) <= np.floor(high), low <= high)
     return np.asarray((whole & (high > -np.inf)).all(axis=1))
 
 
 def cut_out(low: F64, high: F64, lo: F64, hi: F64, discrete: Bool) -> list[int] | None:
-    """Cut boxes (n, d) out of pieces; return those that took part, `None` if some is left."""
+    """Cut boxes (n, d) out of pieces; return the boxes that overlapped, `None` if a piece
+    is left.
+    """
     took_part = []
     for piece in range(len(lo)):
         meets = ((low <= hi[piece]) & (lo[piece] <= high)).all(axis=1)
@@ -55,9 +59,9 @@ def cut_out(low: F64, high: F64, lo: F64, hi: F64, discrete: Bool) -> list[int] 
 
 
 def united(box: Box, other: Box, discrete: Bool) -> Box | None:
-    """Return the box that two boxes are together, `None` if they are none: perfect merging.
+    """Return the union of two boxes if it is a box, else `None`: perfect merging.
 
-    They are one if they differ on a single axis, and no value lies between them there.
+    It is a box if they differ on a single axis, and no value lies between them there.
     """
     axes = np.flatnonzero((box[0] != other[0]) | (box[1] != other[1]))
     if len(axes) != 1:
@@ -72,7 +76,9 @@ def united(box: Box, other: Box, discrete: Bool) -> Box | None:
 
 
 def widened(lo: F64, hi: F64, discrete: Bool) -> tuple[F64, F64]:
-    """Return boxes (n, d) with the next value on every side, so that they meet what they touch."""
+    """Return boxes (n, d) extended by one value on every side, so that they overlap their
+    neighbours.
+    """
     with np.errstate(over="ignore"):  # behind the largest number comes the missing value
         below, above = np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf)
     below = np.where(discrete, np.minimum(below, lo - 1), below)

@@ -1,9 +1,9 @@
-"""Boxes to ranges on the curve, and ranges to their union, in bulk: one sort and one scan.
+"""Conversion of boxes to ranges on the curve, and of ranges to their union, in bulk.
 
-This is what the shell, the bulk build of a summary and Spark call.
+Used by the shell, by the bulk build of a summary and by Spark.
 
-A subscription is at most `max_ranges_per_subscription` ranges: a box that has more is taken in
-larger cells and joined over its smallest gaps, so it is coarsened and never narrowed. Ranges are
+A subscription has at most `max_ranges_per_subscription` ranges: a box with more is approximated
+with larger cells and joined over its smallest gaps, so it is widened and never narrowed. Ranges are
 closed, ascending, and at least one place apart.
 """
 
@@ -23,13 +23,13 @@ from rangecast.merge.levels.tree import Tree
 from rangecast.model.display import ROWS, few
 
 MAX_RANGES = 64
-"""Ranges of a subscription, if nothing else is said."""
+"""Default maximum of ranges per subscription."""
 _BLOCK = 1 << 15
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 class Ranges(NamedTuple):
-    """Closed ranges of places, ascending and disjoint."""
+    """Closed ranges of indexes, ascending and disjoint."""
 
     starts: U64
     ends: U64
@@ -43,20 +43,20 @@ class Ranges(NamedTuple):
 
     @property
     def cells(self) -> int:
-        """Number of places that they hold."""
+        """Number of cells in the ranges."""
         return int((self.ends - self.starts).sum(dtype=object)) + len(self.starts)
 
     def contains_cells(self, places: U64) -> Bool:
-        """Return whether each place lies in one of them."""
+        """Return whether each index lies in one of the ranges."""
         if not len(self):
             return np.zeros(len(places), np.bool_)
         at = np.searchsorted(self.starts, places, side="right") - 1
         return np.asarray((at >= 0) & (places <= self.ends[np.maximum(at, 0)]))
 
     def covers(self, other: Ranges) -> bool:
-        """Whether every range of another set lies in one of these (paper 004, section 3.5).
+        """Return whether every range of another set lies in one of these (paper 004, section 3.5).
 
-        If not all of them do, `difference` is what is left of it: the rest is covered in part.
+        If not, `difference` returns the parts that are not covered.
         """
         return not len(difference(other, self))
 
@@ -68,7 +68,7 @@ class RangeSets(NamedTuple):
     ends: U64
     offsets: I64
     visited: int = 0
-    """Nodes of the curve's tree that were looked at."""
+    """Nodes of the curve's tree visited."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -80,12 +80,12 @@ class RangeSets(NamedTuple):
 
     @classmethod
     def single(cls, ranges: Ranges) -> RangeSets:
-        """Return ranges as those of one subscription."""
+        """Return ranges as the range set of one subscription."""
         return cls(*ranges, np.array([0, len(ranges)]))
 
     @classmethod
     def joined(cls, parts: list[RangeSets]) -> RangeSets:
-        """Return the ranges of subscriptions that came in parts."""
+        """Return the concatenation of several range sets."""
         if len(parts) == 1:
             return parts[0]
         nothing = np.zeros(0, np.uint64)
@@ -137,7 +137,9 @@ def range_sets(
 
 @jit
 def _unite(starts: U64, ends: U64, offsets: I64, max_ranges_per_subscription: int) -> int:
-    """Join ranges of each subscription that overlap or touch; past the maximum, over gaps too."""
+    """Join ranges of each subscription that overlap or touch; beyond the maximum, also
+    over gaps.
+    """
     filled = 0
     for row in range(len(offsets) - 1):
         begin, end = offsets[row], offsets[row + 1]
@@ -159,7 +161,7 @@ def _unite(starts: U64, ends: U64, offsets: I64, max_ranges_per_subscription: in
 
 
 def difference(ranges: Ranges, others: Ranges) -> Ranges:
-    """Return what ranges hold and others don't, as maximal ranges."""
+    """Return the parts of ranges outside the others, as maximal ranges."""
     above, below = others.ends + _ONE, others.starts - _ONE  # the neighbours of what is cut out
     above, below = above[others.ends < ~_ZERO], below[others.starts > _ZERO]
     starts = np.concatenate(
@@ -172,10 +174,10 @@ def difference(ranges: Ranges, others: Ranges) -> Ranges:
 
 
 def union(starts: U64, ends: U64, gap: int = 0) -> Ranges:
-    """Return the maximal ranges of any ranges; those up to `gap` places apart become one.
+    """Return the union of ranges as maximal ranges; gaps of up to `gap` cells are closed.
 
-    By sorted starts and sorted ends apart: behind the j-th end nothing is held exactly if the next
-    start is greater, as then j ranges began and j ended.
+    Sorts starts and ends separately: there is a gap after the j-th end exactly if the next start is
+    greater, as then j ranges have begun and j have ended.
     """
     if not len(starts):
         return Ranges(starts, ends)
@@ -196,7 +198,7 @@ def union_of_boxes(
 ) -> Ranges:
     """Return the summary of boxes (n, d): their union as maximal ranges; `owner` as in `Boxes`.
 
-    Made block by block, each summed up before the next, so that memory is bounded by what is left.
+    Built block by block, each merged before the next, so that the result bounds the memory.
     """
     parts: list[Ranges] = []
     begin = 0
@@ -222,11 +224,11 @@ def joined(parts: list[Ranges], gap: int = 0) -> Ranges:
 
 
 def within_budget(ranges: Ranges, budget: int, sample: U64 | None = None) -> tuple[Ranges, int]:
-    """Join ranges over their cheapest gaps until `budget` are left; return the widest gap too.
+    """Join ranges over their cheapest gaps until `budget` are left; also return the widest gap.
 
-    A gap costs the events that will pass in vain once it is closed. `sample` are the places of
-    events like those to come: a gap that fewer of them lie in is cheaper, and of equals the shorter
-    one. Without a sample, the shortest gaps are closed.
+    The cost of a gap is the number of false positives once it is closed. `sample` are the indexes
+    of typical events: a gap with fewer of them is cheaper, then the shorter one. Without a sample,
+    the shortest gaps are closed.
     """
     if budget < 1:
         raise UsageError(f"a summary has at least one range; given as the budget: {budget}")
@@ -248,7 +250,7 @@ def within_budget(ranges: Ranges, budget: int, sample: U64 | None = None) -> tup
 
 
 def tree_of_ranges(starts: U64, ends: U64, top: np.uint64) -> Tree:
-    """Return the levels of any ranges as a tree, built at once."""
+    """Return the levels of ranges as a tree, built at once."""
     starts, ends = np.sort(starts), np.sort(ends)
     keys = np.empty(len(starts) + len(ends) + 1, np.uint64)
     levels = np.empty(len(keys), np.int32)
@@ -258,7 +260,7 @@ def tree_of_ranges(starts: U64, ends: U64, top: np.uint64) -> Tree:
 
 @jit
 def _breakpoints(starts: U64, ends: U64, top: np.uint64, keys: U64, levels: I32) -> int:
-    """Write where the level of sorted ranges changes, and the level from there on."""
+    """Write the breakpoints of sorted ranges, and the level from each on."""
     keys[0], levels[0] = np.uint64(0), 0
     count, level, i, j = 1, 0, 0, 0
     while i < len(starts) or (j < len(ends) and ends[j] != top):

@@ -60,7 +60,7 @@ _KIND = "summary"
 
 
 class Summary(SubscriptionSet):
-    """Live subscriptions, summed up over some attributes of their space.
+    """Live subscriptions, summarized over some attributes of their space.
 
     Every command returns what to advertise to neighbours, a `RangeForward`; a command on many
     returns one per subscription.
@@ -76,10 +76,11 @@ class Summary(SubscriptionSet):
         max_ranges_per_subscription: int = MAX_RANGES,
         gap: int = 0,
     ):
-        """Make an empty summary with 2^bits cells of equal size per attribute, or with given cells.
+        """Create an empty summary with 2^bits cells of equal size per attribute, or with given
+        cells.
 
-        `max_ranges_per_subscription` bounds the ranges of a subscription. Gaps of up to `gap`
-        places are closed.
+        `max_ranges_per_subscription` bounds the ranges of a subscription. Gaps of up to `gap` cells
+        are closed.
         """
         super().__init__(space)
         if max_ranges_per_subscription < 1 or not 0 <= gap < 1 << 63:
@@ -108,10 +109,10 @@ class Summary(SubscriptionSet):
 
     @classmethod
     def of_ranges(cls, ranges: Any, space: Space, **options: Any) -> Self:
-        """Return a summary of ranges whose subscriptions are elsewhere: it can be saved and asked.
+        """Return a read-only summary of ranges whose subscriptions are stored elsewhere.
 
-        `ranges` are `Ranges`, or a table of start and end, as `rangecast.spark.merge` makes it.
-        The options are those that the ranges were made with.
+        `ranges` are `Ranges`, or a table of start and end, as `rangecast.spark.merge` returns it.
+        Pass the options that the ranges were made with.
         """
         if not isinstance(ranges, Ranges):
             table = table_of(ranges, "ranges")
@@ -135,7 +136,7 @@ class Summary(SubscriptionSet):
         return RangeForward(add=gained.of(0))
 
     def subscribe_ranges(self, subscription: Id, converted: Converted) -> RangeForward:
-        """Add a subscription that its client converted (`convert`)."""
+        """Add a subscription converted by its client (`convert`)."""
         new = self._members.new(subscription)
         self._check(converted.ranges)
         digest = digest_of(self.cells, self.space, converted.words)
@@ -154,11 +155,11 @@ class Summary(SubscriptionSet):
         return self.unsubscribe_many([subscription])._item(0)
 
     def replace(self, subscription: Id, filter: Any) -> RangeForward:  # noqa: A002
-        """Replace the filter of a subscription; its place in the order of arrival stays."""
+        """Replace the filter of a subscription; it keeps its position in the order of arrival."""
         return self._replaced([self._members.row(subscription)], self._boxes(filter))._item(0)
 
     def upsert(self, subscription: Id, filter: Any) -> RangeForward:  # noqa: A002
-        """Add a subscription, or replace the one that has its id."""
+        """Add a subscription, or replace the one with this id."""
         change = self.replace if subscription in self else self.subscribe
         return change(subscription, filter)
 
@@ -167,8 +168,8 @@ class Summary(SubscriptionSet):
     ) -> RangeForwards:
         """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
 
-        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
-                   first one is an error, and nothing is added
+        rejected   a list that receives the rejected rows, or the path of a file for them; by
+                   default, the first rejected row raises an error, and nothing is added
         """
         boxes = without_places(as_boxes(subscriptions, self.space, rejected))
         ids = self._members.new_many(boxes.ids.to_pylist())
@@ -177,7 +178,7 @@ class Summary(SubscriptionSet):
         return RangeForwards(gained, _nothing(len(ids)))
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> RangeForwards:
-        """Remove all of these, each once, one after the other."""
+        """Remove subscriptions one after the other; an id given twice counts once."""
         ids = list(dict.fromkeys(self._members.listed(subscriptions)))
         rows = [self._members.row(id_) for id_ in ids]
         lost = self._edit(self._kept.sets(rows, self.cells, self.max_ranges_per_subscription), -1)
@@ -199,10 +200,10 @@ class Summary(SubscriptionSet):
         return self._done(Commands(words, boxes.ids, boxes, None))
 
     def update_many(self, commands: Any) -> RangeForwards:
-        """Apply a table or file of commands in its order, all or none.
+        """Apply a table or file of commands in order, all or none.
 
-        Its columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions
-        have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come again after it left.
+        Columns: `command` (subscribe, unsubscribe or replace), `id`, and `filter` or <attribute>_lo
+        and <attribute>_hi. An id may be subscribed again after it was unsubscribed.
         """
         todo = as_commands(commands, self.space, self._members.kind)
         if todo.words:
@@ -226,9 +227,9 @@ class Summary(SubscriptionSet):
         return RangeForwards(add, RangeSets.joined([change.drop for change in done]))
 
     def apply(self, forward: RangeForward) -> RangeForward:
-        """Apply a change of a neighbour: add its ranges, and drop others.
+        """Apply a change advertised by a neighbour: add ranges, and drop others.
 
-        These ranges belong to no subscription here. Returns what the union gained and lost.
+        These ranges belong to no local subscription. Returns the change of the union.
         """
         self._check(forward.add)
         self._check(forward.drop)
@@ -242,11 +243,11 @@ class Summary(SubscriptionSet):
         return _net(gained.of(0), lost.of(0))
 
     def rebuild_cells(self, events: Any, threshold: float = 0.1) -> bool:
-        """Rebuild the cells from these events if their distribution has moved; return whether it
+        """Rebuild the cells from these events if their distribution has shifted; return whether it
         has.
 
-        All ranges change then: advertise `ranges()` to neighbours anew, and send the new cells to
-        clients that convert filters themselves.
+        All ranges change then: advertise `ranges()` again, and send the new cells to clients that
+        convert filters themselves.
         """
         points = as_points(events, self.space)
         if self.cells.moved(points) <= threshold:
@@ -268,7 +269,7 @@ class Summary(SubscriptionSet):
     # ---- questions
 
     def __getitem__(self, subscription: Id) -> Subscription:
-        """Return a subscription's id and its filter, as far as the attributes of the cells go."""
+        """Return a subscription's id and its filter, restricted to the attributes of the cells."""
         text = text_of_bounds(self.space, *self.bounds(subscription))
         return Subscription(as_id(subscription), text)
 
@@ -281,10 +282,10 @@ class Summary(SubscriptionSet):
         return lo, hi
 
     def exclusive_ranges(self, subscription: Id) -> Ranges:
-        """Return the part of a subscription that no other one contains.
+        """Return the part of a subscription that no other subscription contains.
 
-        A neighbour may forget it if the subscription goes. If there is none, the summary would be
-        the same without the subscription.
+        A neighbour may drop it when the subscription is removed. If it is empty, the subscription
+        adds nothing to the summary.
         """
         (sets,) = self._kept.sets(
             [self._members.row(subscription)], self.cells, self.max_ranges_per_subscription
@@ -294,7 +295,8 @@ class Summary(SubscriptionSet):
         return alone
 
     def individually_redundant(self) -> list[Id]:
-        """Return the subscriptions without which, one at a time, the summary would be the same.
+        """Return the subscriptions that could be removed, one at a time, without changing the
+        summary.
 
         Of two equal subscriptions, both are redundant.
         """
@@ -306,18 +308,18 @@ class Summary(SubscriptionSet):
         return [ids[index] for index in np.flatnonzero(redundant)]
 
     def covers(self, filter: Any) -> bool:  # noqa: A002
-        """Return whether the summary holds all of a filter, so that it needn't be advertised.
+        """Return whether the summary contains all of a filter, so that it needn't be advertised.
 
-        It may be held by one subscription or by several together. Nothing is added.
+        One subscription may contain it, or several together. Nothing is added.
         """
         return bool(self._covers(self._boxes(filter))[0])
 
     def covers_many(self, subscriptions: Any) -> Bool:
-        """Return `covers` for each subscription; given as to `subscribe_many`."""
+        """Return `covers` for each subscription. Takes what `subscribe_many` takes."""
         return self._covers(without_places(as_boxes(subscriptions, self.space)))
 
     def may_match(self, event: Mapping[str, Any]) -> bool:
-        """Return whether an event may match a subscription; if not, it matches none."""
+        """Return whether an event may match a subscription; False is exact."""
         return bool(self.may_match_many(encode_event(event, self.space)[None])[0])
 
     def may_match_many(self, events: Any) -> Bool:
@@ -325,7 +327,7 @@ class Summary(SubscriptionSet):
         return self.contains_cells(self.cells.places(as_points(events, self.space)))
 
     def contains_cells(self, places: U64) -> Bool:
-        """Return whether the union contains each cell, given by its place on the curve."""
+        """Return whether the union contains each cell, given by its index on the curve."""
         return self._levels.contains_cells(places)
 
     def difference(self, ranges: Ranges) -> Ranges:
@@ -342,7 +344,7 @@ class Summary(SubscriptionSet):
 
     @property
     def breakpoints(self) -> int:
-        """Places where the number of subscriptions changes: what is stored."""
+        """Number of stored breakpoints, where the number of subscriptions changes."""
         return self._levels.breakpoints
 
     @property
@@ -352,7 +354,7 @@ class Summary(SubscriptionSet):
 
     @property
     def memory(self) -> int:
-        """Bytes of all arrays, and of the boxes that are kept for unsubscribing."""
+        """Bytes of all arrays, and of the boxes stored for unsubscribing."""
         return self._levels.memory + self._kept.memory
 
     # ---- snapshots
@@ -360,7 +362,7 @@ class Summary(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` restores it.
 
-        One that already exists is rejected, or replaced with `overwrite`.
+        An existing folder is rejected, or replaced with `overwrite`.
         """
         meta = space_meta(self.space) | self.options()
         save_arrays(path, _KIND, self.arrays(), meta, overwrite=overwrite)
@@ -372,7 +374,7 @@ class Summary(SubscriptionSet):
         return cls.of_arrays(space_of_meta(meta), arrays, meta)
 
     def options(self) -> dict[str, int]:
-        """Return the options beside the cells."""
+        """Return the options besides the cells."""
         return {"max_ranges_per_subscription": self.max_ranges_per_subscription, "gap": self.gap}
 
     def arrays(self) -> dict[str, AnyArray]:
@@ -388,7 +390,7 @@ class Summary(SubscriptionSet):
     def of_arrays(
         cls, space: Space, arrays: Mapping[str, AnyArray], options: Mapping[str, Any]
     ) -> Self:
-        """Return the summary that `arrays` and `options` gave."""
+        """Return the summary from the results of `arrays` and `options`."""
         summary = cls(
             space,
             cells=Cells.of_arrays(arrays),
@@ -415,7 +417,7 @@ class Summary(SubscriptionSet):
         return np.concatenate([self._levels.covered(some) for some in sets])
 
     def _edit(self, parts: Iterator[RangeSets], by: int) -> RangeSets:
-        """Add all ranges or take them off; return what each set changes of the union."""
+        """Add or remove ranges; return the change of the union by each set."""
         done: list[RangeSets] = []
         changed = []
         try:
@@ -435,7 +437,7 @@ class Summary(SubscriptionSet):
             raise UsageError("ranges are ascending, apart, and end on the curve")
 
     def _replaced(self, rows: Sequence[int], boxes: Boxes) -> RangeForwards:
-        """Add the new ranges of each before the old ones are removed."""
+        """Add the new ranges of each subscription before removing the old ones."""
         new = RangeSets.joined([*converted(boxes, self.cells, self.max_ranges_per_subscription)])
         old = RangeSets.joined(
             [*self._kept.sets(rows, self.cells, self.max_ranges_per_subscription)]
@@ -452,8 +454,8 @@ class Summary(SubscriptionSet):
 
 
 def _net(gained: Ranges, lost: Ranges) -> RangeForward:
-    """Return the net change of ranges that were first gained and then lost: a gap that was
-    closed in the meantime isn't reported.
+    """Return the net change of ranges that were gained and then lost: a gap closed in the meantime
+    isn't reported.
     """
     if not len(gained) or not len(lost):
         return RangeForward(gained, lost)

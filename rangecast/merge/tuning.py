@@ -1,6 +1,6 @@
-"""Memory against precision: what a summary costs and lets through, for several settings.
+"""Memory against precision: the size and the false positives of a summary, by setting.
 
-A setting says which attributes a summary takes, how many bits, and how its cells are cut. A summary
+A setting consists of the attributes of a summary, its bits, and its kind of cells. A summary
 that has more ranges than the budget is joined over its cheapest gaps until it fits: the shortest,
 or those that the fewest of some events lie in. Measured are the ranges, the share of the space that
 they hold, and on sample events the false positives: events that the summary lets through and no
@@ -26,9 +26,9 @@ from rangecast.model.validation.inputs import as_points
 
 _BITS = (2, 3, 4, 5, 6, 8, 10)
 _ENOUGH = 16
-"""Finer cells are not tried once a summary has this many times the budget of ranges."""
+"""Finer cells are not tried once a summary has this multiple of the maximum number of ranges."""
 _NEARLY_ALL = 0.95
-"""A summary that lets this share through saves hardly anything."""
+"""Pass rate from which a summary saves hardly anything."""
 
 
 class Setting(NamedTuple):
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     """Equal sizes (`uniform`), or quantiles of the sample events (`quantiles`)."""
 
     def made(self, space: Space, points: F64) -> Cells:
-        """Return the cells."""
+        """Return the cells of the setting."""
         if self.cells == "uniform":
             return Cells.uniform(space, self.bits, self.attributes)
         return Cells.quantiles(space, self.bits, points, self.attributes)
@@ -51,21 +51,21 @@ class Outcome(NamedTuple):
 
     setting: Setting
     all_ranges: int
-    """Without a budget."""
+    """Number of ranges before joining."""
     ranges: int
     gap: int
-    """Gaps up to this were closed to meet the budget."""
+    """Largest gap closed to meet the maximum."""
     coverage: float
     passed: int
-    """Sample events that the summary lets through."""
+    """Sample events that pass the summary."""
     matched: int
-    """Those that a subscription does match."""
+    """Passing events that match a subscription."""
     events: int
-    """All sample events."""
+    """Number of sample events."""
 
     @property
     def pass_rate(self) -> float:
-        """The share of the sample events that pass; without a sample, of the space."""
+        """Share of the sample events that pass; without a sample, of the space."""
         return self.passed / self.events if self.events else self.coverage
 
     @property
@@ -84,22 +84,22 @@ def settings(order: Sequence[str], *, max_attributes: int, sampled: bool) -> Ite
 
 
 class Summed(NamedTuple):
-    """Summary of subscriptions within a maximum of ranges."""
+    """A union of subscriptions, joined to a maximum number of ranges."""
 
     cells: Cells
     ranges: Ranges
     all_ranges: int
-    """Without a budget."""
+    """Number of ranges before joining."""
     gap: int
-    """Gaps up to this were closed to meet the budget."""
+    """Largest gap closed to meet the maximum."""
 
     def summary(self, space: Space) -> Summary:
-        """Return a summary of just these ranges."""
+        """Return a summary of exactly these ranges."""
         return Summary.of_ranges(self.ranges, space, cells=self.cells)
 
 
 Union = Callable[[Cells], Ranges]
-"""Sums all subscriptions up on some cells, wherever they are held."""
+"""Function that returns the union of all subscriptions on some cells."""
 
 
 def summed(
@@ -112,10 +112,9 @@ def summed(
     union: Union | None = None,
     weighting_events: F64 | None = None,
 ) -> Summed:
-    """Sum up; `points` are sample events, which some cells are made from.
+    """Summarize the subscriptions; `points` are sample events for cells at quantiles.
 
-    `weighting_events` are the events that say what it costs to close a gap; without, its length
-    does.
+    `weighting_events` determine the cost of closing a gap; by default, its length does.
     """
     cells = setting.made(space, points)
     exact = (
@@ -138,7 +137,7 @@ def summed(
 def redundant(
     space: Space, boxes: Boxes, cells: Cells, max_ranges_per_subscription: int = MAX_RANGES
 ) -> Bool:
-    """Return which subscriptions add nothing to those before: the sum is the same without them."""
+    """Return which subscriptions add nothing to the union of those before them."""
     gained = (
         Summary(space, cells=cells, max_ranges_per_subscription=max_ranges_per_subscription)
         .subscribe_many(boxes)
@@ -158,7 +157,7 @@ def outcome(
     union: Union | None = None,
     weighting_events: F64 | None = None,
 ) -> Outcome:
-    """Sum up and measure; `matched` says which of the sample events a subscription matches."""
+    """Summarize and measure; `matched` is whether each sample event matches a subscription."""
     cells, ranges, before, gap = summed(
         space, boxes, setting, budget, points, max_ranges_per_subscription, union, weighting_events
     )
@@ -169,9 +168,9 @@ def outcome(
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the one that lets the fewest sample events through; of equals the smallest.
+    """Return the outcome with the fewest passing sample events, then the smallest.
 
-    Without a sample it is the one that holds the least of the space.
+    Without a sample, the one with the least coverage of the space.
     """
     if not outcomes:
         raise UsageError("no setting was tried")
@@ -188,29 +187,29 @@ def recommended(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 class Sample(NamedTuple):
-    """Events that settings are measured on."""
+    """Events for measuring settings."""
 
     points: F64
     matched: Bool
-    """Which of them a subscription matches."""
+    """Whether each event matches a subscription."""
 
 
 class Recommendation(NamedTuple):
-    """The setting to take, and all that were tried."""
+    """The recommended setting, and all that were tried."""
 
     best: Outcome
     summary: Summary
-    """The ranges that the best setting comes to: to save, to open elsewhere, to ask of events."""
+    """Summary with the recommended setting: to save, to send elsewhere, to query."""
     outcomes: list[Outcome]
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether the summary holds back enough to be worth its memory."""
+        """Whether the summary filters enough events to be worth its memory."""
         return self.best.pass_rate < _NEARLY_ALL
 
     @property
     def must_let_through(self) -> bool:
-        """Whether subscriptions ask for nearly all sample events, so that nothing could help."""
+        """Whether nearly all sample events match, so that no summary could help."""
         return self.best.events > 0 and self.best.matched >= _NEARLY_ALL * self.best.events
 
 

@@ -1,7 +1,7 @@
-"""The engine of a board: where objects and interests lie, and the messages of a change.
+"""The engine of a board: the index of objects and interests, and the messages of a change.
 
 A board has ids, the numbers of updates and the order of values; its engine has objects by slot and
-interests by row, small numbers that are given again. The lowest y ranks first here, and of equal
+interests by row, small numbers that are reused. The lowest y ranks first here, and of equal
 ones the earliest arrival. An interest of several boxes has a row per box: the first one is its own.
 
 Before the first batch there is one copy of the objects; from then on a second one, as they were
@@ -29,7 +29,7 @@ from rangecast.notify.tables import BoardTables, ObjectColumns
 
 
 class BoardOptions(NamedTuple):
-    """The options of a board that its engine depends on."""
+    """Options of a board that its engine depends on."""
 
     k: int
     space: Space | None = None
@@ -40,17 +40,17 @@ class BoardOptions(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether messages are made from the objects alone."""
+        """Whether messages are computed from the objects alone."""
         return self.algorithm == "dense"
 
     @property
     def groups(self) -> int:
-        """The largest number of tiles per object: 1 / epsilon, and at most k."""
+        """Maximum number of tiles per object: 1 / epsilon, and at most k."""
         return groups_of(self.epsilon, self.k)
 
 
 def groups_of(epsilon: float | None, k: int) -> int:
-    """Return into how many groups tiles are joined at most: 1 / epsilon, but not more than k."""
+    """Return the maximum number of tile groups: 1 / epsilon, but not more than k."""
     if epsilon is None:
         return k
     if not 0 < check_finite("epsilon", epsilon) <= 1:
@@ -59,10 +59,10 @@ def groups_of(epsilon: float | None, k: int) -> int:
 
 
 class Painted(NamedTuple):
-    """Messages as an engine makes them, one array per column."""
+    """Messages of an engine, one array per column."""
 
     event: I64
-    """The number of the change among those that were painted."""
+    """Number of the change that caused the message."""
     ordinal: I64
     slot: I32
     arrival: I64
@@ -76,24 +76,24 @@ class BoardEngine(ABC):
 
     tables: BoardTables
     objects: Any
-    """The index of the objects; `load` makes it."""
+    """Index of the objects, built by `load`."""
     message_type: type[Messages] = Messages
 
     def __init__(self, options: BoardOptions):
         self.options = options
         self._before: Any = None
-        """The objects as they were before the last batch, once there was one."""
+        """The objects before the last batch, once there was one."""
         self._more: dict[int, list[int]] = {}
-        """By first row, the other rows of interests of several boxes."""
+        """Other rows of interests with several boxes, by first row."""
 
     # ---- interests
 
     @abstractmethod
     def boxes(self, where: tuple[Any, ...]) -> F64:
-        """Return the boxes of a range or filter: lower, then upper bounds, a row each."""
+        """Return the boxes of a range or filter, one row each: lower, then upper bounds."""
 
     def region(self, interest: Id, where: tuple[Any, ...]) -> F64:
-        """Return the boxes of an interest; reject what can't be one."""
+        """Return the boxes of an interest; reject an invalid one."""
         return self.boxes(where)
 
     @abstractmethod
@@ -114,7 +114,7 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def regions(self, rows: list[int]) -> Regions:
-        """Return the boxes of interests, as `add_regions` takes them."""
+        """Return the boxes of interests, in the format of `add_regions`."""
 
     def rows_of(self, row: int) -> list[int]:
         """Return all rows of an interest, by its first one."""
@@ -122,13 +122,13 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def rows_reached(self, messages: Messages) -> list[int]:
-        """Return the rows that messages go to."""
+        """Return the rows that messages reach."""
 
     @abstractmethod
     def interest(
         self, bounds: F64, k: int, *, lists: list[list[Any]], **options: Any
     ) -> ReceivingInterest:
-        """Return an interest that receives messages, with a list per box."""
+        """Return an interest that can receive messages, with a list per box."""
 
     # ---- lists
 
@@ -138,7 +138,7 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def lists(self, boxes: F64 | None = None) -> Any:
-        """Return the lists of all rows, or of other boxes, as they are now."""
+        """Return the current lists of all rows, or of other boxes."""
 
     def mismatches(self, lists: InterestLists) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
@@ -174,11 +174,11 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def place(self, slot: int) -> Any:
-        """Return the place of an object, which can be compared: x, or a tuple of coordinates."""
+        """Return the position of an object in comparable form: x, or a tuple of coordinates."""
 
     @abstractmethod
     def moved(self, point: Any, position: Any) -> Any:
-        """Return the place of an object that was at a place (None: it is new) after a change."""
+        """Return the position of an object after a change; `place` is the old one, None if new."""
 
     @abstractmethod
     def key(self, slot: int) -> tuple[float, int]:
@@ -192,7 +192,7 @@ class BoardEngine(ABC):
         return slot
 
     def leave(self, slot: int) -> None:
-        """Remove an object; its slot is free."""
+        """Remove an object; its slot becomes free."""
         self.objects.remove(slot)
         if self._before is not None:
             self._before.remove(slot)
@@ -200,19 +200,19 @@ class BoardEngine(ABC):
     # ---- changes
 
     def paint(self, slots: Sequence[int], ys: Sequence[float]) -> Painted:
-        """Change values one after the other; return the messages."""
+        """Apply changes of values one after the other; return the messages."""
         painted = self._paint(slots, ys)
         if self._before is not None:
             self._before.change_many(slots, ys)
         return painted
 
     def begin_batch(self) -> None:
-        """Prepare for a batch, before objects enter."""
+        """Prepare a batch, before objects are added."""
         if self._before is None:
             self._before = self.objects.copy()
 
     def paint_batch(self, old: dict[int, float], new: dict[int, float]) -> Painted:
-        """Change values at once; return the messages. Old values are by slot, as new ones are."""
+        """Apply changes of values at once; return the messages. Old and new values are by slot."""
         painted = self._paint_batch(self._before, old, new)
         self._before.change_many(list(new), list(new.values()))
         return painted
@@ -227,12 +227,12 @@ class BoardEngine(ABC):
 
     @abstractmethod
     def plan(self, slots: list[int]) -> tuple[str, str]:
-        """Return how changes of these objects become messages, and why."""
+        """Return how changes of these objects are painted, and why."""
 
     @property
     @abstractmethod
     def work(self) -> Any:
-        """The work of all changes so far, counted."""
+        """Counted work of all changes so far."""
 
     @property
     def memory(self) -> int:
@@ -246,7 +246,7 @@ class BoardEngine(ABC):
 
 
 def empty_painted(width: int, tile: int) -> Painted:
-    """Return no messages, with this many coordinates and bounds."""
+    """Return an empty result with this many coordinates and bounds."""
     whole = np.zeros(0, np.int64)
     at = np.zeros((0, width))
     return Painted(whole, whole, np.zeros(0, np.int32), whole, at, np.zeros(0), np.zeros((0, tile)))

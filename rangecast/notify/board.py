@@ -60,7 +60,7 @@ from rangecast.notify.tables import MAX_K, SAME, Change, ObjectColumns
 ALGORITHMS = ("dense", "sparse")
 _KIND = "board"
 _SAVED = ("k", "algorithm", "epsilon", "sketch", "descending", "upper_bound_attribute")
-"""Options that a snapshot has."""
+"""Options in a snapshot."""
 
 
 class Board(InterestSet):
@@ -83,11 +83,12 @@ class Board(InterestSet):
         sketch: int | None = None,
         descending: bool = False,
     ):
-        """Make a board of objects and interests.
+        """Create a board of objects and interests.
 
-        Objects have id, position and value; interests id, position_lo, position_hi and perhaps k.
+        Objects have id, position and value; interests id, position_lo, position_hi and optionally
+        k.
 
-        k            objects in a list
+        k            length of a list
         space        the attributes of objects and interests, if they have others than a position.
                      Objects are (id, a column per attribute, value) then, and interests
                      (id, filter) or (id, <attribute>_lo, <attribute>_hi, ...)
@@ -124,7 +125,7 @@ class Board(InterestSet):
         self.sketch = sketch
         self.descending = flag("descending", descending)
         self.seq = 0
-        """The number of the next update or batch."""
+        """Number of the next update or batch."""
         self._load(self.engine.tables.as_objects(objects))
         if interests is not None:
             self.subscribe_many(interests)
@@ -147,12 +148,12 @@ class Board(InterestSet):
         return f"Board: {objects}, {interests} in the {self.k} best{over}"
 
     def __copy__(self) -> Self:
-        """Return a board of its own."""
+        """Return an independent board."""
         memo: dict[int, Any] = {id(self.space): self.space}
         return copy.deepcopy(self, memo)
 
     def __getitem__(self, interest: Id) -> Any:
-        """Return an interest with its list as it is now, ready to receive messages."""
+        """Return an interest with its current list, ready to receive messages."""
         row = self._members.row(interest)
         bounds = self.engine.bounds(row)
         return self.engine.interest(
@@ -186,9 +187,9 @@ class Board(InterestSet):
         return list(map(Entry, *columns, self.engine.positions(at)))
 
     def lists(self, points: F64 | None = None) -> Any:
-        """Return the lists of all interests as they are now, to check or to measure.
+        """Return the current lists of all interests, to verify or to measure.
 
-        With points, those of boxes that needn't be interests: bounds as `bounds` returns them.
+        With points, the lists of these boxes instead, given as `bounds` returns them.
         """
         return self.engine.lists(points)
 
@@ -227,9 +228,10 @@ class Board(InterestSet):
         return Object(name, self.engine.positions(at)[0], self._signed(float(ys[0])))
 
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
-        """Return all objects, as a board takes them: id, position or attributes, value, arrival.
+        """Return all objects, in the format of the constructor: id, position or attributes, value,
+        arrival.
 
-        With ids, only those of them that exist.
+        With ids, only these, as far as they exist.
         """
         names: Iterable[Id] = self._objects
         if ids is not None:
@@ -266,10 +268,10 @@ class Board(InterestSet):
         return self.update_many([Change(object_id, SAME if value is None else value, position)])
 
     def update_many(self, changes: Any) -> Messages:
-        """Apply changes one after the other, each with a number of its own; all of them or none.
+        """Apply changes one after the other, each with its own number; all or none.
 
         A change is (id, value) or (id, value, position), see `Change`, or a dict with `id`, `value`
-        and `position` or the attributes: what isn't in it stays as it is, None takes it away. In a
+        and `position` or the attributes: missing fields stay unchanged, None removes a value. In a
         table with these columns, where a row has all of them, null is as before; without a value
         the object is removed.
         """
@@ -309,7 +311,7 @@ class Board(InterestSet):
     def update_batch(self, changes: Any) -> Messages:
         """Apply changes as one batch, with one number; messages describe its net effect.
 
-        Changes are given as in `update_many`.
+        Takes changes as `update_many` does.
         """
         steps = self._planned(changes)
         self.engine.begin_batch()
@@ -322,17 +324,17 @@ class Board(InterestSet):
 
     @property
     def plan(self) -> tuple[str, str]:
-        """The method by which changes become messages, and the reason."""
+        """Method by which changes become messages, and the reason."""
         return self.engine.plan(list(self._objects.rows()))
 
     @property
     def work(self) -> Any:
-        """The work of all changes so far, counted."""
+        """Counted work of all changes so far."""
         return self.engine.work
 
     @property
     def memory(self) -> int:
-        """Bytes of the objects and of the interests; ids are not counted."""
+        """Bytes of the objects and of the interests, without the ids."""
         return self.engine.memory
 
     # ---- snapshots
@@ -340,7 +342,7 @@ class Board(InterestSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write objects, interests and options as a snapshot folder; `open` restores it.
 
-        One that already exists is rejected, or replaced with `overwrite`.
+        An existing folder is rejected, or replaced with `overwrite`.
         """
         at, ys, arrivals = self.engine.columns(self._slots())
         objects = {"at": at, "y": ys, "arrival": arrivals}
@@ -357,7 +359,7 @@ class Board(InterestSet):
 
     @classmethod
     def open(cls, path: str | Path, **options: Any) -> Self:
-        """Return the board of a snapshot; `options` are those of a board, as saved or other ones.
+        """Return the board of a snapshot; `options` replace the saved ones.
 
         `descending` and `space` stay as they were: values would mean something else. `k` may be
         another one, but not below what an interest wants; `upper_bound_attribute` another one that
@@ -399,10 +401,10 @@ class Board(InterestSet):
         if arrival is None:
             arrival = np.arange(len(columns.y))
         self._arrivals = int(arrival.max(initial=-1)) + 1
-        """The arrival of the next object."""
+        """Arrival number of the next object."""
         self._objects = Members.of(columns.ids, "object")
         self._names = np.array([*columns.ids.to_pylist(), None], object)
-        """The id of the object of each slot."""
+        """Id of the object of each slot."""
         self.engine.load(columns._replace(y=self._signed(columns.y), arrival=arrival))
 
     def _slots(self) -> Any:
@@ -410,7 +412,7 @@ class Board(InterestSet):
         return np.fromiter(self._objects.rows(), np.int64, len(self._objects))
 
     def _signed(self, y: Any) -> Any:
-        """Return values as engines take them, the lowest first; and back."""
+        """Return values in the order of engines, the lowest first; also the inverse."""
         return 0.0 - y if self.descending else y
 
     def _value(self, slot: int) -> float:
@@ -428,7 +430,7 @@ class Board(InterestSet):
         return planned(changes, self._objects, self._places(), descending=self.descending)
 
     def _enter(self, step: Step, arrival: int | None) -> int:
-        """Add an object at y = inf; it comes last unless it has an arrival."""
+        """Add an object with y = inf, after all others unless it has an arrival number."""
         if arrival is None:
             arrival, self._arrivals = self._arrivals, self._arrivals + 1
         slot = self.engine.enter(step.place, arrival)
@@ -439,13 +441,13 @@ class Board(InterestSet):
         return slot
 
     def _changed(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
-        """Paint changes of value, each with a number of its own."""
+        """Paint changes of values, each with its own number."""
         messages = self._messages(self.engine.paint(slots, ys))
         self.seq += len(slots)
         return messages
 
     def _messages(self, painted: Painted) -> Messages:
-        """Return messages with ids, numbers and values as users have them."""
+        """Return messages with the ids, numbers and values of users."""
         messages: Messages = self.engine.message_type(
             painted.event + self.seq,
             painted.ordinal,
@@ -461,10 +463,10 @@ class Board(InterestSet):
         return messages
 
     def _coalesced(self, steps: list[Step]) -> tuple[dict[int, float], dict[int, float], list[int]]:
-        """Return first and last values by slot, and the slots that are empty in the end.
+        """Return first and last values by slot, and the slots that are empty at the end.
 
-        Objects that enter have a slot from now on, at y = inf. One that moves leaves its slot and
-        enters another one.
+        New objects get a slot with y = inf. An object that moves leaves its slot and gets another
+        one.
         """
         old: dict[int, float] = {}
         new: dict[int, float] = {}

@@ -41,13 +41,13 @@ class _Interest(NamedTuple):
 
 
 class ListChanges:
-    """The lists of a board, and what messages change in them.
+    """The lists of a board, and the changes that messages make.
 
-    The interests of the board must stay as they are.
+    The interests of the board must not change.
     """
 
     def __init__(self, board: Board, objects: pa.DataType):
-        """Start from the current lists; `objects` is the type of the ids of objects."""
+        """Start from the current lists; `objects` is the id type of objects."""
         self.lists = board.lists()
         self._signed = board._signed
         self._seq = board.seq
@@ -59,7 +59,7 @@ class ListChanges:
         table = board.table()
         arrivals = table["arrival"].to_pylist()
         self._names: dict[int, Any] = dict(zip(arrivals, table["id"].to_pylist(), strict=True))
-        """Objects by arrival."""
+        """Objects by arrival number."""
         whole = pa.int64()
         self.schema = pa.schema(
             {
@@ -78,7 +78,7 @@ class ListChanges:
     ) -> pa.RecordBatch:
         """Apply messages and return the changes in the lists.
 
-        seq       the number that each message gets
+        seq       the number of each message
         updated   the objects of each update, or of the batch
         """
         rows: list[tuple[Any, ...]] = []
@@ -108,7 +108,7 @@ class ListChanges:
         return pa.record_batch(arrays, schema=self.schema)
 
     def _list(self, interest: _Interest) -> dict[Any, _Entry]:
-        """Return the list of an interest as it is shown: objects, the best first."""
+        """Return the list of an interest in display form: objects, the best first."""
         arrivals, ys = self.lists.arrivals[interest.rows], self.lists.ys[interest.rows]
         pairs = zip(ys.ravel().tolist(), arrivals.ravel().tolist(), strict=True)
         keys = [key for key in pairs if key[1] >= 0]
@@ -123,7 +123,7 @@ class ListChanges:
 def _changes(
     before: dict[Any, _Entry], after: dict[Any, _Entry], updated: Collection[Any]
 ) -> list[tuple[str, Any, int | None, int | None, float | None]]:
-    """Return how a list changed: change, object, rank, rank before and value."""
+    """Return the changes of a list: change, object, rank, rank before and value."""
     changes: list[tuple[str, Any, int | None, int | None, float | None]] = [
         ("left", object_id, None, rank, None)
         for object_id, (rank, _) in before.items()

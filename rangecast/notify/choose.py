@@ -1,4 +1,4 @@
-"""The engine and the tables of a board, by its options. A family loads when it is needed."""
+"""The engine and the tables of a board, by its options. Modules load on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interests of a board by id: they come, go and change; the engine knows them by row."""
+"""The interests of a board by id: added, removed and replaced; the engine knows them by row."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from rangecast.notify.new_interests import NewInterests
 
 
 class InterestSet(MemberSet, ABC):
-    """Interests in at most k objects each."""
+    """Interests in the top k objects each."""
 
     def __init__(self, engine: BoardEngine):
         self.engine = engine
-        """The objects by slot and the interests by row."""
+        """Engine with objects by slot and interests by row."""
         self.k = engine.options.k
         self._members = Members("interest")
         self._wanted: dict[int, int] = {}
-        """By row, the list length of interests that give one."""
+        """List lengths of the interests that set one, by row."""
         self._ids: dict[int, Id] | None = None
-        """By row, from the first time that `affected_interests` is called."""
+        """Ids by row, built on the first call of `affected_interests`."""
 
     @abstractmethod
     def __getitem__(self, interest: Id) -> Any:
-        """Return an interest with its list as it is now, ready to receive messages."""
+        """Return an interest with its current list, ready to receive messages."""
 
     def subscribe(self, interest: Id, *where: Any, k: int | None = None) -> Any:
         """Add an interest and return it with its list.
 
         where   lo and hi on a board without a space, without a bound where None or left out; else a
                 filter: a text, a `Filter`, or a pair of bounds
-        k       the length of its list, if not that of the board
+        k       length of its list, if it differs from the board's
         """
         new = self._members.new(interest)
         region = self.engine.region(new, where)
@@ -62,7 +62,7 @@ class InterestSet(MemberSet, ABC):
         return self[interest]
 
     def upsert(self, interest: Id, *where: Any, k: int | None = None) -> Any:
-        """Add an interest, or replace all of the one that has its id; return it with its list."""
+        """Add an interest, or replace the one with this id entirely; return it with its list."""
         new, old = self._members.either(interest)
         region = self.engine.region(new, where)
         self._add(new, region, None if k is None else self._checked_k(k))
@@ -71,14 +71,14 @@ class InterestSet(MemberSet, ABC):
         return self[new]
 
     def subscribe_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
-        """Add interests, all of them or none; return how many.
+        """Add interests, all or none; return their number.
 
-        They are a path, a table, a DataFrame, a list of dicts or a dict of columns: id,
-        position_lo, position_hi and perhaps k; over a space, <attribute>_lo and <attribute>_hi or
+        Takes a path, a table, a DataFrame, a list of dicts or a dict of columns: id, position_lo,
+        position_hi and optionally k; over a space, <attribute>_lo and <attribute>_hi or
         filter instead.
 
-        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
-                   first one is an error, and nothing is added
+        rejected   a list that receives the rejected rows, or the path of a file for them; by
+                   default, the first rejected row raises an error, and nothing is added
         """
         added = (
             interests if isinstance(interests, NewInterests) else self._given(interests, rejected)
@@ -98,14 +98,14 @@ class InterestSet(MemberSet, ABC):
         return len(added.ids)
 
     def unsubscribe_many(self, interests: Iterable[Id]) -> int:
-        """Remove interests, each once, all of them or none; return how many."""
+        """Remove interests, all or none; return their number."""
         rows = self._members.release_many(interests)
         for row in rows:
             self._drop(row)
         return len(rows)
 
     def replace_many(self, interests: Any, *, rejected: RejectedTarget = None) -> int:
-        """Replace the ranges or filters of interests, all or none; return how many."""
+        """Replace the ranges or filters of interests, all or none; return their number."""
         new = self._given(interests, rejected)
         ids, rows = self._members.known_many(new.ids)
         for at, (name, old) in enumerate(zip(ids, rows, strict=True)):
@@ -114,7 +114,7 @@ class InterestSet(MemberSet, ABC):
         return len(ids)
 
     def upsert_many(self, interests: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
-        """Add those of these that are new, replace those that exist, all or none; count both."""
+        """Add new interests and replace existing ones, all or none; return both counts."""
         new = self._given(interests, rejected)
         ids, rows = self._members.either_many(new.ids)
         for at, (name, old) in enumerate(zip(ids, rows, strict=True)):
@@ -124,7 +124,7 @@ class InterestSet(MemberSet, ABC):
         return UpsertResult.of(rows)
 
     def affected_interests(self, messages: Any) -> list[Id]:
-        """Return the interests that messages of this board go to, each once."""
+        """Return the interests that messages of this board reach, each once."""
         if self._ids is None:
             self._ids = {
                 row: name

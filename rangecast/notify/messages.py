@@ -1,4 +1,4 @@
-"""Messages: an object, its value, and the rectangle of interests that it goes to.
+"""Messages: an object, its value, and the rectangle of interests that it reaches.
 
 An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r < right_outer.
 Messages are applied in the order of (seq, ordinal): the number of the update, or of the batch, and
@@ -24,9 +24,9 @@ from rangecast.model.display import ITEMS, brief, counted
 from rangecast.model.space import Space
 
 BYTES = 24
-"""Of a message on the wire, as paper 001 counts them."""
+"""Bytes of a message on the wire, as paper 001 counts them."""
 LETTER_BYTES = 16
-"""Of a message to one subscriber alone: what Unicast sends."""
+"""Bytes of a message to a single subscriber, as sent by Unicast."""
 
 
 class Message(NamedTuple):
@@ -45,17 +45,17 @@ class Message(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the object is gone."""
+        """Whether the object was removed."""
         return math.isinf(self.value)
 
     def reaches(self, lo: float, hi: float) -> bool:
-        """Whether it goes to the interest [lo, hi]."""
+        """Return whether it reaches the interest [lo, hi]."""
         return self.left_outer < lo <= self.left_inner and self.right_inner <= hi < self.right_outer
 
 
 @edited
 class Outbox(NamedTuple):
-    """Room for messages, which a kernel fills; `tile` as `Messages` has it."""
+    """Output buffer of a kernel for messages; `tile` as in `Messages`."""
 
     event: I64
     ordinal: I64
@@ -67,7 +67,7 @@ class Outbox(NamedTuple):
 
     @classmethod
     def of(cls, room: int) -> Outbox:
-        """Return an empty one."""
+        """Return an empty outbox."""
         return cls(
             np.zeros(room, np.int64),
             np.zeros(room, np.int64),
@@ -80,7 +80,7 @@ class Outbox(NamedTuple):
 
 
 FIRST_K, MIN_Y, SNAP, PROBE = 0, 1, 2, 3
-"""Where kernels count their calls: see `Work`."""
+"""Indexes of call counters: see `Work`."""
 
 
 class Work(NamedTuple):
@@ -88,11 +88,11 @@ class Work(NamedTuple):
 
     first_k: int = 0
     min_y: int = 0
-    """The last one, which finds nothing more, counts too."""
+    """Includes the last call, which finds nothing."""
     snap: int = 0
-    """One for each tile that might be sent."""
+    """One per tile that might be sent."""
     probe: int = 0
-    """All other questions to the interests: whether tiles may be merged, how far lists reach."""
+    """All other queries of the interests: whether tiles may be merged, how far lists reach."""
 
 
 @jit
@@ -124,7 +124,7 @@ class Messages(Results[Any]):
     seq: I64
     ordinal: I64
     objects: npt.NDArray[np.object_]
-    """The id of the object of each message."""
+    """Id of the object of each message."""
     slot: I32
     arrival: I64
     position: F64
@@ -138,7 +138,7 @@ class Messages(Results[Any]):
 
     @classmethod
     def joined(cls, parts: list[Messages]) -> Messages:
-        """Return messages that were sent one part after the other."""
+        """Return the concatenation of messages."""
         if len(parts) == 1:
             return parts[0]
         first = parts[0]
@@ -151,7 +151,7 @@ class Messages(Results[Any]):
 
     @property
     def bounds(self) -> F64:
-        """The least bounds, lower and then upper, that each message goes to; then the largest."""
+        """Lower and upper limits of the bounds of the interests that each message reaches."""
         left_outer, left_inner, right_inner, right_outer = self.tile.T
         least = [np.nextafter(left_outer, np.inf), right_inner]
         return np.stack([*least, left_inner, np.nextafter(right_outer, -np.inf)], axis=1)

@@ -1,4 +1,4 @@
-"""Interests as rows of tables or callers give them: ids, boxes, and the list length of some."""
+"""New interests from tables or callers: ids, boxes, and optional list lengths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rangecast.kernels.arrays import F64, I64
 
 @dataclass(frozen=True)
 class Regions:
-    """Boxes of interests as points, lower and then upper bounds, and how many each has."""
+    """Boxes of interests as points, lower and then upper bounds, and their number per interest."""
 
     points: F64
     sizes: I64
@@ -31,7 +31,7 @@ class Regions:
 
 
 class NewInterests(NamedTuple):
-    """Interests to add: ids, regions, and by index the list length of those that give one."""
+    """Interests to add: ids, regions, and by index the list lengths that are set."""
 
     ids: pa.Array
     regions: Regions

@@ -1,4 +1,4 @@
-"""The objects of a board by id, as users read them."""
+"""The objects of a board by id, in the form that users read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ class Object(NamedTuple):
 
     id: Id
     position: Any
-    """A number, or over a space the values by attribute."""
+    """A number, or a dict of values over a space."""
     value: float
 
 
 class BoardObjects(Mapping[Id, Object]):
-    """The objects of a board by id, in order of arrival; `at` returns the one of an id and slot."""
+    """The objects of a board by id, in order of arrival; `at` returns the one with an id
+    and slot.
+    """
 
     def __init__(self, members: Members, at: Callable[[Id, int], Object]):
         self._members = members

@@ -1,4 +1,4 @@
-"""Changes of objects as steps, checked as a whole before any is applied."""
+"""Changes of objects as steps, all checked before any is applied."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ Place = Any
 
 
 class Step(NamedTuple):
-    """One change that can be applied after those before it."""
+    """One checked change, to be applied after those before it."""
 
     kind: Literal["set", "add", "move", "remove"]
     id: Id
     y: float = 0.0
-    """The new value, but for one that is removed; negative if the highest ranks first."""
+    """New value, unless the object is removed; negated if the highest ranks first."""
     place: Place = None
     """The position of an object that is added or moved."""
 
 
 class Places(NamedTuple):
-    """Positions of a board as places, which can be compared."""
+    """Comparable positions of a board."""
 
     of: Callable[[int], Place]
-    """Where the object of a slot lies."""
+    """Returns the position of the object of a slot."""
     moved: Callable[[Place | None, Any], Place]
-    """Where an object lies after a change, by where it was and what is given."""
+    """Returns the position after a change, from the old one and the given one."""
     read: Callable[[Any], list[Change]]
-    """Changes of a table."""
+    """Reads the changes of a table."""
     names: Sequence[str]
-    """The fields that hold the position of an object: position, or the attributes of a space."""
+    """Fields of an object's position: position, or the attributes of a space."""
     words: str
-    """The columns that a new object needs, for error messages."""
+    """Columns that a new object needs, for error messages."""
     value: Callable[[int], float] | None = None
-    """The value of the object of a slot, if a change may leave it as it is."""
+    """Returns the value of the object of a slot, if changes may leave it unchanged."""
 
 
 def planned(changes: Any, members: Members, places: Places, *, descending: bool) -> list[Step]:
-    """Return each change as a step; reject all of them if one can't be."""
+    """Return each change as a step; reject all if one is invalid."""
     edits = _changes(changes, places)
     steps = _Steps(members, places, descending=descending)
     for row, change in enumerate(edits):
@@ -58,16 +58,16 @@ def planned(changes: Any, members: Members, places: Places, *, descending: bool)
 
 
 class _Steps:
-    """Changes as steps, and where they leave each object."""
+    """Changes as steps, and the resulting position of each object."""
 
     def __init__(self, members: Members, places: Places, *, descending: bool):
         self.found: list[Step] = []
         self.added: list[Id] = []
         self._members, self._places, self._descending = members, places, descending
         self._place: dict[Id, Place | None] = {}
-        """Where each object is while the changes are applied; None: nowhere."""
+        """Position of each object while the changes are applied; None: removed."""
         self._value: dict[Id, float] = {}
-        """The values that changes before gave."""
+        """Values set by earlier changes."""
 
     def add(self, change: Change) -> None:
         """Append the step of a change, or reject the change."""
@@ -100,7 +100,7 @@ class _Steps:
             self._place[object_id] = new
 
     def _value_of(self, object_id: Id, change: Change) -> float | None:
-        """Return the value that an object has after a change; None: it is removed, or not there."""
+        """Return the value of an object after a change; None if it is removed or unknown."""
         if change.value is None:
             return None
         if change.value is not SAME:
@@ -127,7 +127,7 @@ def _changes(value: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]
 
 
 def _fields(row: Mapping[str, Any], places: Places) -> Change:
-    """Return a change that is a dict: a field that isn't there stays, None takes a value away."""
+    """Return a change given as a dict: missing fields stay unchanged, None removes a value."""
     known = ["id", "value", *places.names]
     for name in row:
         if name not in known:

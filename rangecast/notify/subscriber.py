@@ -1,7 +1,7 @@
-"""The subscriber's side: a list that is kept up to date by applying messages, in their order.
+"""The subscriber's side: a list updated by applying messages in order.
 
-A message about an object that is in the list gives it its new value, or takes it out if it is
-gone; one about another object puts it in, and the worst falls out if the list is too long. A list
+A message about an object in the list updates its value, or removes it; one about another object
+inserts it, and the worst drops out if the list is too long. A list
 keeps as many objects as the board serves, the largest k of all interests, and shows its own k.
 
 `Interest` is one list, in plain Python. `Lists` are those of all interests at once, to check or to
@@ -28,19 +28,19 @@ from rangecast.notify.messages import Messages
 
 
 class Entry(NamedTuple):
-    """An object of a list. Of equal values the one that arrived first ranks first."""
+    """An object in a list. Of equal values the one that arrived first ranks first."""
 
     value: float
     arrival: int
     object: Any
     position: Any
-    """A number, or over a space the values by attribute."""
+    """A number, or a dict of values over a space."""
 
 
 class ReceivingInterest(ABC):
     """An interest and its list of the k best objects, kept up to date by the messages it receives.
 
-    It may lie in several places, each with a list of its own: its list is the best of them.
+    It may consist of several boxes, each with its own list: its list is the best of all.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class ReceivingInterest(ABC):
         self._applied = (seq, -1 if seq < 0 else 1 << 62)
 
     def receive(self, message: Any) -> bool:
-        """Apply a message and return whether the list, as shown, changed.
+        """Apply a message and return whether the displayed list changed.
 
-        One that is not meant for this interest, or was applied before, does nothing.
+        A message for other interests, or one already applied, has no effect.
         """
         number = (message.seq, message.ordinal)
         reached = [at for at, index in enumerate(self._places) if message.reaches(*index)]
@@ -102,7 +102,7 @@ class ReceivingInterest(ABC):
 
     @abstractmethod
     def _where(self) -> str:
-        """Return where it lies, for a person."""
+        """Return the range or filter in readable form."""
 
     def _rank(self, entry: Any) -> tuple[float, int]:
         return -entry.value if self.descending else entry.value, entry.arrival
@@ -171,18 +171,18 @@ class InterestLists(ABC):
         self._interests = interests
         self.arrivals, self.ys = arrivals, ys
         self.received = np.zeros(len(arrivals), np.int64)
-        """Messages that each list received so far."""
+        """Number of messages received by each list so far."""
 
     @classmethod
     def now(cls, objects: Any, interests: Any, k: int) -> Self:
-        """Return the lists of k as they should be now."""
+        """Return the recomputed lists of k."""
         arrivals = np.full((interests.rows, k), -1, np.int64)
         lists = cls(interests, arrivals, np.full((interests.rows, k), np.inf))
         lists._look_up(objects)
         return lists
 
     def deliver(self, messages: Messages) -> None:
-        """Apply messages, in order, to all lists that they reach."""
+        """Apply messages in order to all lists that they reach."""
         ys = -messages.value if messages.descending else messages.value
         self.apply(messages.arrival, ys + 0.0, messages.tile)
 
@@ -194,12 +194,12 @@ class InterestLists(ABC):
 
     @abstractmethod
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
-        """Apply messages of which only these columns are known; the lowest y ranks first."""
+        """Apply messages given by these columns; the lowest y ranks first."""
 
     @abstractmethod
     def reached(self, tile: F64) -> I32:
-        """Return the rows of the lists that messages with these tiles go to."""
+        """Return the rows of the lists that messages with these tiles reach."""
 
     @abstractmethod
     def _look_up(self, objects: Any) -> None:
-        """Work out all lists from the objects."""
+        """Compute all lists from the objects."""

@@ -1,4 +1,4 @@
-"""Objects, updates, interests and messages as tables, of a file or of a Python program.
+"""Objects, updates, interests and messages as tables, from files or from Python.
 
     objects      id, the position, value[, arrival]
     updates      id, value[, the position]   in order: without a value the object is removed; with
@@ -39,7 +39,7 @@ MISSING_VALUE = "an object needs a value here"
 
 
 class Same(Enum):
-    """The value of an object that a change leaves as it is."""
+    """Marker for a value that a change leaves unchanged."""
 
     SAME = "same"
 
@@ -50,8 +50,8 @@ SAME = Same.SAME
 class Change(NamedTuple):
     """One change: value None removes an object; a position adds a new one there, or moves it.
 
-    Over a space, a position is a dict of values; of a known object, those that change. None takes
-    one away.
+    Over a space, a position is a dict of values; for a known object, only those that change. None
+    removes a value.
     """
 
     id: Any
@@ -60,7 +60,7 @@ class Change(NamedTuple):
 
 
 class Updates(NamedTuple):
-    """Updates that can be applied, and the row number of each."""
+    """Valid updates, and the row number of each."""
 
     rows: I64
     changes: list[Change]
@@ -76,17 +76,17 @@ class ObjectColumns(NamedTuple):
 
 
 class BoardTables(ABC):
-    """Reads and describes the tables of a board."""
+    """Reader of the tables of a board."""
 
     needs: ClassVar[str]
-    """The columns that a new object needs, for error messages."""
+    """Columns that a new object needs, for error messages."""
 
     def __init__(self, space: Space):
         self.space = space
 
     @property
     def names(self) -> Sequence[str]:
-        """The columns of a position."""
+        """Columns of a position."""
         return self.space.names
 
     def rows(self, value: Any, noun: str) -> Source:
@@ -106,7 +106,7 @@ class BoardTables(ABC):
     # ---- objects
 
     def as_objects(self, value: Any) -> ObjectColumns:
-        """Return the objects that a Python program gives; None: there are none."""
+        """Return the objects given by a Python program; None: there are none."""
         if value is None:
             nothing = np.zeros((0, len(self.space)))
             return ObjectColumns(pa.array([], pa.int64()), nothing, np.zeros(0), None)
@@ -122,7 +122,7 @@ class BoardTables(ABC):
         kind: pa.DataType | None = None,
         ignore_unknown: bool | None = None,
     ) -> ObjectColumns:
-        """Return the objects of a source; `kind` is the type of ids, if it is known."""
+        """Return the objects of a source; `kind` is the id type, if known."""
         batches = records(
             source,
             rejected or RejectedRows(),
@@ -161,11 +161,11 @@ class BoardTables(ABC):
 
     @property
     def bound_names(self) -> list[str]:
-        """The columns of bounds of interests."""
+        """Columns of the bounds of interests."""
         return [f"{name}_{end}" for name in self.names for end in ("lo", "hi")]
 
     def as_interests(self, value: Any, max_k: int, rejected: RejectedRows | None) -> NewInterests:
-        """Return the interests that a Python program gives, in at most max_k objects each."""
+        """Return the interests given by a Python program, in the top max_k objects each."""
         return self.read_interests(self.rows(value, "interests"), rejected, max_k=max_k)
 
     def read_interests(
@@ -177,7 +177,7 @@ class BoardTables(ABC):
         max_k: int = MAX_K,
         ignore_unknown: bool | None = None,
     ) -> NewInterests:
-        """Return the interests of a source, in at most max_k objects each."""
+        """Return the interests of a source, in the top max_k objects each."""
         batches = self._interest_rows(source, rejected or RejectedRows(), ignore_unknown)
         wants = Integer("k", min=1, max=max_k)
         ids = [pa.array([], batches.id_type or pa.int64())]
@@ -200,16 +200,16 @@ class BoardTables(ABC):
     def _interest_rows(
         self, source: Source, rejected: RejectedRows, ignore_unknown: bool | None
     ) -> Records:
-        """Return the rows of a source of interests, with its columns checked."""
+        """Return the rows of a source of interests, after checking its columns."""
 
     @abstractmethod
     def _regions(self, rows: Rows) -> Regions:
-        """Return the boxes of the good rows; rows without any are rejected."""
+        """Return the boxes of the valid rows; rows without any are rejected."""
 
     # ---- updates
 
     def as_changes(self, value: Any) -> list[Change]:
-        """Return the changes that a Python program gives as a table."""
+        """Return the changes given by a Python program as a table."""
         source = self.rows(value, "changes")
         batches = records(source, RejectedRows(), ("id", "value"), self.names, unique=False)
         return [change for rows in batches for change in self._changes(rows)]
@@ -223,9 +223,9 @@ class BoardTables(ABC):
         *,
         ignore_unknown: bool | None = None,
     ) -> Iterator[Updates]:
-        """Yield updates that can be applied after those before them, batch by batch.
+        """Yield valid updates batch by batch; each is checked against those before it.
 
-        `known` returns whether an object with this id exists when the reading begins.
+        `known` returns whether an object with this id exists at the start.
         """
         batches = records(
             source,
@@ -255,7 +255,7 @@ class BoardTables(ABC):
             yield Updates(rows.batch.rows[rows.good], changes)
 
     def _changes(self, rows: Rows) -> list[Change]:
-        """Return all rows as changes, also those that are not good."""
+        """Return all rows as changes, including invalid ones."""
         at = np.stack([rows.coordinates(attribute) for attribute in self.space], axis=1)
         ys, moves = rows.coordinates(VALUE).tolist(), np.any(at < np.inf, axis=1)
         return [
@@ -266,7 +266,7 @@ class BoardTables(ABC):
         ]
 
     def _position(self, position: list[float]) -> Any:
-        """Return coordinates as a change has them."""
+        """Return coordinates in the format of a change."""
         return tuple(position)
 
     # ---- messages
@@ -274,10 +274,10 @@ class BoardTables(ABC):
     @property
     @abstractmethod
     def tile_names(self) -> Sequence[str]:
-        """The columns of the bounds of a message."""
+        """Columns of the bounds of a message."""
 
     def message_schema(self, kind: pa.DataType) -> pa.Schema:
-        """Return the columns of a file of messages about objects with ids of this type."""
+        """Return the schema of a file of messages about objects with this id type."""
         fields = [("seq", pa.int64()), ("ordinal", pa.int64()), ("object", kind)]
         fields += [
             (attribute.name, decode(attribute, np.zeros(0)).type) for attribute in self.space
@@ -286,7 +286,7 @@ class BoardTables(ABC):
 
 
 def common_id_type(*sources: Source) -> pa.DataType:
-    """Return the type of ids that these sources share."""
+    """Return the id type that these sources share."""
     kinds = [records(source, RejectedRows(), ("id",)).id_type for source in sources]
     return pa.large_string() if pa.large_string() in kinds else pa.int64()
 
@@ -301,7 +301,7 @@ def records(
     ignore_unknown: bool | None = None,
     unique: bool = True,
 ) -> Records:
-    """Return the rows of a source; reject unknown columns, and a table that lacks what it needs."""
+    """Return the rows of a source; reject unknown and missing columns."""
     known = [*needed, *optional]
 
     def check(names: Sequence[str], where: str) -> None:
@@ -327,6 +327,6 @@ def _distinct_arrivals(arrival: F64) -> I64:
 
 
 def message_rows(messages: Messages, schema: pa.Schema, seq: I64) -> pa.RecordBatch:
-    """Return messages as rows, under these numbers."""
+    """Return messages as rows, with these numbers."""
     table = messages.table().set_column(0, "seq", pa.array(seq)).select(schema.names).cast(schema)
     return pa.record_batch([column.combine_chunks() for column in table.columns], schema=schema)

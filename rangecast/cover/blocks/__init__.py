@@ -1,1 +1,1 @@
-"""Blocks: boxes as byte codes in blocks; the covering index that auto takes."""
+"""Blocks: boxes as byte codes in blocks; the covering index that `auto` chooses."""

@@ -54,14 +54,14 @@ from rangecast.kernels.grid import edges_of_bounds
 from rangecast.kernels.jit import jit
 
 _SAMPLE = 1 << 14
-"""Boxes that cells are chosen by."""
+"""Number of boxes sampled to choose cells."""
 _FEW = 256
-"""Changes that are never worth a rebuild."""
+"""Number of changes that never justifies a rebuild."""
 
 
 @jit
 def _order(index: BlockState, down: bool) -> int:
-    """Order the coordinates: first those that rule out most; how many rule out anything."""
+    """Order the coordinates, the most selective first; return how many are selective at all."""
     wanted, order = index.wanted, index.order
     used = 0
     for j in range(index.notes[COLUMNS]):
@@ -85,7 +85,7 @@ def _order(index: BlockState, down: bool) -> int:
 def _may_hold(
     codes: Any, base: int, wanted: Any, order: Any, used: int, down: bool, mask: np.uint64
 ) -> np.uint64:
-    """Return which of 64 columns have codes at least (or at most) as wanted."""
+    """Return which of 64 columns have codes at least (or at most) as large as wanted."""
     if down:
         for i in range(used):
             j = order[i]
@@ -159,7 +159,7 @@ def _room(index: BlockState) -> int:
 
 @jit
 def _steps(spare: int, full: int, width: int) -> int:
-    """Return how many steps `spare` is enough for, if `full` may be split at once.
+    """Return how many steps `spare` is enough for, if `full` leaves may split at once.
 
     That is the largest s with min(s, full) + s // each + 1 <= spare, or a little less.
     """
@@ -205,7 +205,7 @@ class Blocks:
         self._clear()
 
     def _clear(self) -> None:
-        """Begin with one empty leaf, in a tile of its own."""
+        """Start with one empty leaf, in its own tile."""
         state = self.state.arrays
         state.place[:] = NONE
         state.sizes[:] = state.leaves[:] = 0

@@ -30,12 +30,12 @@ from rangecast.kernels.jit import jit
 
 WIDE = 64
 MIN_ENTRIES = WIDE // 4
-"""Boxes on each side of a split, at least."""
+"""Minimum number of boxes on each side of a split."""
 TABLE = 255
-"""Places for the edges of one coordinate."""
+"""Size of the edge table of one coordinate."""
 CELLS = 255
 EITHER = -1
-"""The axis of a node that sends boxes to either side."""
+"""Axis of a node that sends boxes to either side."""
 
 # Items of `notes`. `TOP` is the node (or leaf) that all hang below, `COLUMNS` is 2d.
 LEAVES, BRANCHES, TILES, HELD, CHANGED, BUILT, TOP, COLUMNS, LEAF_ROOM, TILE_ROOM = range(10)
@@ -43,10 +43,10 @@ LEAVES, BRANCHES, TILES, HELD, CHANGED, BUILT, TOP, COLUMNS, LEAF_ROOM, TILE_ROO
 
 @edited
 class BlockState(NamedTuple):
-    """The arrays. A child is a node, or the complement of a leaf."""
+    """Arrays of the index. A child is a node, or the complement of a leaf number."""
 
     edges: Annotated[F64, 2]
-    """(2d, TABLE) where cells begin, padded by +inf."""
+    """(2d, TABLE) lower edges of cells, padded with +inf."""
     edge_count: I64
     """(2d,)"""
     codes: U8
@@ -55,29 +55,29 @@ class BlockState(NamedTuple):
     """(leaves * 64)"""
     sizes: I32
     early: I64
-    """(leaves,) no box of a leaf arrived before this."""
+    """(leaves,) lower bound on the arrival of the leaf's boxes."""
     seat: I32
-    """(leaves,) tile * 64 + place in the tile."""
+    """(leaves,) tile * 64 + position in the tile."""
     axis: I32
     split: I32
-    """(nodes,) the highest code that goes to the first side."""
+    """(nodes,) highest code that goes to the first side."""
     child: Annotated[I32, 2]
     """(nodes, 2)"""
     high: U8
     low: U8
-    """(tiles * 2d * 64) of leaves."""
+    """(tiles * 2d * 64) lowest codes of leaves."""
     leaf: I32
     """(tiles * 64)"""
     leaves: I32
-    """(tiles,) how many leaves."""
+    """(tiles,) number of leaves."""
     top_high: U8
     top_low: U8
-    """(groups * 2d * 64) of tiles."""
+    """(groups * 2d * 64) lowest codes of tiles."""
     place: I32
-    """(boxes,) leaf * 64 + place in the leaf, NONE if a box isn't stored."""
+    """(boxes,) leaf * 64 + position in the leaf, NONE if a box isn't stored."""
     wanted: U8
     order: I32
-    """(2d,) each: for one search or insert."""
+    """(2d,) each: scratch of one search or insert."""
     notes: I64
 
 
@@ -140,7 +140,7 @@ def _take_top(index: BlockState, tile: int) -> None:
 
 @jit
 def _seat(index: BlockState, leaf: int, tile: int, seat: int) -> None:
-    """Insert a leaf into a tile at this place; those from there on move up."""
+    """Insert a leaf into a tile at this position; later ones move up."""
     width = index.notes[COLUMNS]
     last = index.leaves[tile]
     for at in range(last, seat, -1):
@@ -197,7 +197,7 @@ def _best_split(index: BlockState, leaf: int) -> tuple[int, int]:
 
 @jit
 def _middle(codes: U8, begin: int) -> tuple[int, int]:
-    """Return the code that splits a leaf most evenly, up to it and above it; the lesser part."""
+    """Return the code that splits a leaf most evenly, and the size of the smaller part."""
     counts = np.zeros(256, np.int64)
     for i in range(WIDE):
         counts[codes[begin + i]] += 1
@@ -284,7 +284,7 @@ def insert(index: BlockState, store: Store, box: int) -> None:
 
 @jit
 def drop(index: BlockState, box: int) -> None:
-    """Hold a box no longer."""
+    """Remove a box."""
     width = index.notes[COLUMNS]
     leaf, at = index.place[box] // WIDE, index.place[box] % WIDE
     index.sizes[leaf] -= 1
@@ -303,7 +303,7 @@ def drop(index: BlockState, box: int) -> None:
 
 @jit
 def insert_all(index_table: I64, store_table: I64, boxes: I64) -> None:
-    """Hold some boxes; there must be room for all."""
+    """Add boxes; there must be room for all."""
     blocks = pointers(opened(index_table, BlockState))
     live = pointers(opened(store_table, Store))
     for i in range(len(boxes)):

@@ -35,9 +35,9 @@ from rangecast.kernels.jit import jit
 
 OVERFLOW, UNDERFLOW = 32, 8
 _SAMPLE = 64
-"""Boxes of a leaf that a median is taken from, at most."""
+"""Maximum number of boxes of a leaf sampled for a median."""
 _DEEP = 4
-"""Multiple of the depth of a balanced tree that counts as deep."""
+"""Multiple of the depth of a balanced tree beyond which a tree is rebuilt."""
 
 # Items of `notes`: limits; nodes in use and the free pair to take first; boxes held, those
 # inserted since it was built, and whether a walk was too deep.
@@ -46,10 +46,10 @@ OVER, UNDER, USED, FREE_PAIR, FREE_PAIRS, HELD, NEW, IS_DEEP, NODE_ROOM = range(
 
 @edited
 class KdState(NamedTuple):
-    """The arrays; node 0 is the root."""
+    """Arrays of the tree; node 0 is the root."""
 
     axis: I32
-    """(nodes,) the coordinate that a node splits by, NONE for a leaf."""
+    """(nodes,) the splitting coordinate of a node, NONE for a leaf."""
     value: F64
     child: I32
     """(nodes,) the left child, or the first box of a leaf."""
@@ -57,13 +57,13 @@ class KdState(NamedTuple):
     sizes: I32
     """(nodes,) boxes of a leaf."""
     limit: I32
-    """(nodes,) boxes past which a leaf is split."""
+    """(nodes,) number of boxes beyond which a leaf is split."""
     leaf: I32
-    """(boxes,) the leaf that holds a box, NONE if it isn't held."""
+    """(boxes,) the leaf of a box, NONE if it isn't stored."""
     after: I32
     before: I32
     bounded: I32
-    """(coordinates,) during a search: the node from which on a coordinate holds for all boxes."""
+    """(coordinates,) during a search: the node below which all boxes satisfy a coordinate."""
     notes: I64
 
 

@@ -1,4 +1,4 @@
-"""A Z-curve over the points (paper 000, section IV-D): cells as keys, in one order.
+"""A Z-curve over the points (paper 000, section IV-D): cells as sorted keys.
 
 Layout: `zcurve_order`. With many coordinates a key has a few bits of each, or takes in only those
 that differ most; what it can't tell apart is compared.
@@ -51,18 +51,18 @@ from rangecast.kernels.grid import edges_of_bounds
 from rangecast.kernels.jit import jit
 
 _BUCKET = 16
-"""Points of a cell that are compared one by one."""
+"""Number of points of a cell up to which they are compared one by one."""
 _KEY_BITS = 62
 _MAX_BITS = 8
 _SAMPLE = 1 << 14
-"""Boxes that cells are chosen by."""
+"""Number of boxes sampled to choose cells."""
 _FEW = 256
-"""Changes that are never worth a rebuild."""
+"""Number of changes that never justifies a rebuild."""
 
 
 @jit
 def _is_small(index: ZState, begin: int, end: int) -> bool:
-    """Whether there are few points between two positions."""
+    """Return whether there are few points between two positions."""
     leaf, last = begin // LEAF, end // LEAF
     if leaf == last:
         return end - begin <= _BUCKET
@@ -82,7 +82,7 @@ def _look(
     out: I32,
     filled: int,
 ) -> tuple[int, int]:
-    """Compare the points between two positions, the extremal ones first; none if it is `sure`."""
+    """Find points between two positions, extremal ones first; don't compare them if `sure`."""
     leaf, until, step = begin // LEAF, end // LEAF, 1
     if not want.down:
         leaf, until, step = until, leaf, -1
@@ -271,7 +271,7 @@ class ZCurve:
         state.notes[BUILT], state.notes[CHANGED] = len(boxes), 0
 
     def _fill(self, held: I64, keys: U64) -> None:
-        """Put boxes into leaves, and those below nodes, three quarters full."""
+        """Put boxes into leaves, and leaves below nodes, three quarters full."""
         notes = self.state.arrays.notes
         notes[SPARE] = notes[SPARE_NODES] = 0
         size = LEAF * 3 // 4
@@ -301,7 +301,7 @@ class ZCurve:
 
 
 def _levels(leaves: int) -> list[int]:
-    """Return how many nodes there are on each level above the leaves, lowest first."""
+    """Return the number of nodes on each level above the leaves, lowest first."""
     counts = [max(1, -(-leaves // (FAN * 3 // 4)))]
     while counts[-1] > 1:
         counts.append(-(-counts[-1] // (FAN * 3 // 4)))

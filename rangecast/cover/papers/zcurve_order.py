@@ -24,11 +24,11 @@ from rangecast.kernels.morton import key_of
 
 LEAF, FAN = 128, 64
 DEPTH = 12
-"""Maximum levels of nodes: each but the top has nodes of 8 or more children on average."""
+"""Maximum levels of nodes: all but the top have nodes of 8 or more children on average."""
 TABLE = 255
-"""Places for the edges of one coordinate."""
+"""Size of the edge table of one coordinate."""
 END = 0
-"""The leaf after the last and before the first one; it has no boxes."""
+"""Sentinel leaf after the last and before the first one; it has no boxes."""
 
 # Items of `notes`: coordinates in a key and bits of each; leaves used, free and there is room for;
 # the same of nodes; the top node and the levels of nodes; boxes at the last build, changes since;
@@ -39,17 +39,19 @@ TOP, LEVELS, BUILT, CHANGED, QUEUE, MOVED = range(8, 14)
 
 @edited
 class ZState(NamedTuple):
-    """The arrays. A position is a leaf * LEAF + a place in it; after all boxes comes END * LEAF."""
+    """Arrays of the order. A position is leaf * LEAF + index in the leaf; END * LEAF follows all
+    boxes.
+    """
 
     edges: Annotated[F64, 2]
-    """(2d, TABLE) by coordinate of the key, padded by +inf."""
+    """(2d, TABLE) edges by coordinate of the key, padded with +inf."""
     edge_count: I64
     axes: I64
-    """(2d,) the coordinates that are in the key."""
+    """(2d,) the coordinates in the key."""
     cell: I64
-    """(2d,) the cell asked for."""
+    """(2d,) the cell of the query."""
     key: U64
-    """(boxes,) 0 if a box isn't held."""
+    """(boxes,) 0 if a box isn't stored."""
     keys: U64
     boxes: I32
     """(leaves * LEAF)"""
@@ -57,23 +59,24 @@ class ZState(NamedTuple):
     """(leaves,)"""
     after: I32
     before: I32
-    """(leaves,) the leaves beside each; those beside END are the first and the last."""
+    """(leaves,) the neighbours of each leaf; those of END are the first and the last leaf."""
     spare: I32
-    """(leaves,) free ones."""
+    """(leaves,) free leaves."""
     child: I32
     """(nodes * FAN) leaves on the lowest level, else nodes."""
     min_key: U64
     min_box: I32
-    """(nodes * FAN) of each child but the first."""
+    """(nodes * FAN) smallest entry of each child but the first."""
     counts: I32
-    """(nodes,) children."""
+    """(nodes,) number of children."""
     spare_nodes: I32
     path: I32
-    """(2 * DEPTH) by level, top first: the node that was gone through, and which child of it."""
+    """(2 * DEPTH) by level, top first: the node on the path, and the child taken."""
     cells: U64
     masks: U64
-    """(2 * places) keys of cells to look into, and which of their coordinates are still those of
-    the cell asked for."""
+    """(2 * places) keys of cells to visit, and which of their coordinates still equal those of the
+    query.
+    """
     begins: I64
     ends: I64
     notes: I64
@@ -91,7 +94,7 @@ def encode(index: ZState, store: Store, box: int) -> np.uint64:
 
 @jit
 def _place(index: ZState, leaf: int, key: np.uint64, box: int, first: int, last: int) -> int:
-    """Return the first place from `first` to `last` of a leaf that isn't before (key, box)."""
+    """Return the first index from `first` to `last` of a leaf that isn't before (key, box)."""
     begin = leaf * LEAF
     while first < last:
         middle = (first + last) >> 1
@@ -105,7 +108,7 @@ def _place(index: ZState, leaf: int, key: np.uint64, box: int, first: int, last:
 
 @jit
 def _leaf(index: ZState, key: np.uint64, box: int) -> int:
-    """Return the leaf where (key, box) belongs, and note the path to it."""
+    """Return the leaf where (key, box) belongs, and write the path to it."""
     node = int(index.notes[TOP])
     for level in range(index.notes[LEVELS]):
         begin, low, high = node * FAN, 0, int(index.counts[node])
@@ -123,7 +126,7 @@ def _leaf(index: ZState, key: np.uint64, box: int) -> int:
 
 @jit
 def seek(index: ZState, key: np.uint64, begin: int, end: int) -> int:
-    """Return the position of the first entry from a key on; it lies between two others."""
+    """Return the position of the first entry at or after a key, between two other positions."""
     leaf, last = begin // LEAF, end // LEAF
     if leaf == last:
         return leaf * LEAF + _place(index, leaf, key, -1, begin % LEAF, end % LEAF)
@@ -143,7 +146,7 @@ def seek(index: ZState, key: np.uint64, begin: int, end: int) -> int:
 
 @jit
 def _new_leaf(index: ZState, before: int) -> int:
-    """Return an empty leaf, put after another one."""
+    """Return an empty leaf, inserted after another one."""
     notes = index.notes
     if notes[SPARE]:
         notes[SPARE] -= 1
@@ -232,7 +235,7 @@ def _move_children(index: ZState, source: int, begin: int, target: int) -> None:
 
 @jit
 def _add_child(index: ZState, child: int, key: np.uint64, box: int) -> None:
-    """Put a leaf after the one that the path leads to; halve the nodes that are full."""
+    """Insert a leaf after the one at the end of the path; split full nodes."""
     notes = index.notes
     for level in range(notes[LEVELS] - 1, -1, -1):
         node, at = int(index.path[2 * level]), int(index.path[2 * level + 1]) + 1
@@ -326,7 +329,7 @@ def insert(index: ZState, store: Store, box: int) -> None:
 
 @jit
 def drop(index: ZState, box: int) -> None:
-    """Hold a box no longer."""
+    """Remove a box."""
     notes, key = index.notes, index.key[box]
     leaf = _leaf(index, key, box)
     size = int(index.sizes[leaf]) - 1
@@ -357,7 +360,7 @@ def drop(index: ZState, box: int) -> None:
 
 @jit
 def key_all(index_table: I64, store_table: I64, boxes: I64, out: U64) -> None:
-    """Write the key of each of some boxes."""
+    """Write the keys of some boxes."""
     curve, live = pointers(opened(index_table, ZState)), pointers(opened(store_table, Store))
     for i in range(len(boxes)):
         out[i] = encode(curve, live, boxes[i])

@@ -1,4 +1,4 @@
-"""Keeping the tree of levels flat: full nodes are split, nearly empty ones joined (see tree.py)."""
+"""Balancing the tree of levels: full nodes are split, nearly empty ones joined (see tree.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _ZERO = np.uint64(0)
 
 @jit
 def balance(tree: Tree, leaf: int) -> None:
-    """Split a full leaf, the path's, or join one that is nearly empty; then the nodes above."""
+    """Split the path's leaf if it is full, or join it if it is nearly empty; then the
+    nodes above.
+    """
     state, inner = tree.state, tree.inner
     depth = state[0, HEIGHT] - 1
     if depth < 0:
@@ -64,7 +66,7 @@ def balance(tree: Tree, leaf: int) -> None:
 
 @jit
 def _raise_root(tree: Tree) -> None:
-    """Put a new root with one child on top."""
+    """Add a new root above the old one."""
     state, inner = tree.state, tree.inner
     old = state[0, ROOT]
     root = _new_inner(tree)
@@ -77,7 +79,7 @@ def _raise_root(tree: Tree) -> None:
 
 @jit
 def _pair(tree: Tree, node: int, i: int, full: bool, leaves: bool) -> int:
-    """Return the first of two children to spread: `i` has a new neighbour if it is full."""
+    """Return the first of two children to rebalance: `i` gets a new sibling if it is full."""
     inner, leaf = tree.inner, tree.leaf
     size = inner[node, SIZE]
     if not full:
@@ -111,8 +113,8 @@ def _remove_child(tree: Tree, node: int, i: int) -> None:
 
 @jit
 def _spread_leaves(tree: Tree, node: int, i: int) -> None:
-    """Put the breakpoints of children `i` and `i + 1` into the first if they fit, else half into
-    each.
+    """Move the breakpoints of children `i` and `i + 1` into the first if they fit, else split them
+    evenly.
     """
     inner, leaf, leaf_key = tree.inner, tree.leaf, tree.leaf_key
     keys, levels = tree.spare_key, tree.spare[0]

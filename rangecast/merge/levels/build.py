@@ -1,4 +1,4 @@
-"""Trees of levels made at once, empty or from breakpoints, and with room for more (see tree.py)."""
+"""Building trees of levels: empty, from breakpoints, or with more room (see tree.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEEPEST = 16
 
 
 def empty_tree() -> Tree:
-    """Return the function that is 0 everywhere."""
+    """Return the tree of the function that is 0 everywhere."""
     return tree_of(np.zeros(1, np.uint64), np.zeros(1, np.int32))
 
 
@@ -49,7 +49,7 @@ def _with_room(state: I64, leaves: int, inners: int) -> Tree:
 
 
 def grown(tree: Tree) -> Tree:
-    """Return the same tree with room for more nodes; the old one is spent."""
+    """Return the same tree with room for more nodes; the old one must not be used again."""
     leaves, inners = len(tree.leaf), len(tree.inner)
     few = leaves - tree.state[0, LEAVES] < 2
     larger = _with_room(tree.state, leaves * 2 if few else leaves, inners if few else inners * 2)
@@ -60,7 +60,7 @@ def grown(tree: Tree) -> Tree:
 
 
 def tree_of(keys: U64, levels: I32) -> Tree:
-    """Return the tree of breakpoints in ascending order, the first at place 0."""
+    """Return the tree of ascending breakpoints, the first at index 0."""
     leaves = -(-len(keys) // _FILL)
     inners, row = 0, leaves
     while row > 1:

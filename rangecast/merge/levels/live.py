@@ -1,7 +1,7 @@
-"""The levels of a summary while ranges come and go, and the union that they leave.
+"""The levels of a summary under edits, and their union.
 
 Owns the arrays of `tree.py`, makes room when a kernel asks for it, and keeps a bitmap of short
-curves up to date (`bitmap.py`). Knows places and ranges, and nothing of subscriptions.
+curves up to date (`bitmap.py`). Handles indexes and ranges, not subscriptions.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rangecast.merge.ranges import Ranges, RangeSets, tree_of_ranges
 
 
 class Work(NamedTuple):
-    """Work of all edits and checks so far: the same on every machine."""
+    """Work of all edits and checks so far; independent of the machine."""
 
     touched: int = 0
-    """Steps of the levels that were made, moved or removed: at most two for each range."""
+    """Breakpoints added, moved or removed: at most two per range."""
     looked: int = 0
-    """Gaps that were looked for: at most one for each range, and one for each gap found."""
+    """Gap searches: at most one per range, and one per gap found."""
 
 
 class Levels:
-    """Levels of a curve of 2^width places; gaps of up to `gap` places are closed."""
+    """Levels of a curve of 2^width cells; gaps of up to `gap` cells are closed."""
 
     def __init__(self, width: int, gap: int = 0):
         self._width = width
@@ -41,14 +41,14 @@ class Levels:
         self.work = Work()
 
     def build(self, sets: RangeSets) -> None:
-        """Hold these ranges and no others, by one sort and one scan."""
+        """Rebuild from these ranges by one sort and one scan."""
         self._tree = tree_of_ranges(sets.starts, sets.ends, self._top)
         self._bits = None
 
     def edit(self, sets: RangeSets, by: int) -> RangeSets:
-        """Add ranges (`by` = 1) or take them off (-1); return what each set changes of the union.
+        """Add ranges (`by` = 1) or remove them (-1); return the change of the union by each set.
 
-        The sets come one after the other.
+        The sets are applied one after the other.
         """
         starts, ends = sets.starts.copy(), sets.ends.copy()  # one signature of the kernel
         out = np.empty((2, len(starts) + 64), np.uint64)
@@ -82,7 +82,7 @@ class Levels:
         return RangeSets(changed[0], changed[1], offsets, 0)
 
     def contains_cells(self, places: U64) -> Bool:
-        """Return whether each place is held."""
+        """Return whether each cell is in the union."""
         out = np.empty(len(places), np.bool_)
         if self._bits is None and len(places) >= MIN_EVENTS and self._width <= WIDEST:
             bits = empty_bits(self._width)
@@ -95,7 +95,7 @@ class Levels:
         return out
 
     def difference(self, ranges: Ranges, *, exactly: bool = False) -> Ranges:
-        """Return the parts of ranges that nothing holds; exactly: gaps don't count as held."""
+        """Return the parts of ranges outside the union; exact: closed gaps count as outside."""
         gap = np.uint64(0) if exactly else self._gap
         cursor = np.zeros(2, np.int64)
         starts, ends = ranges.starts.copy(), ranges.ends.copy()
@@ -107,9 +107,10 @@ class Levels:
         return Ranges(*np.concatenate(parts, axis=1))
 
     def covered(self, sets: RangeSets) -> Bool:
-        """Return which sets are held whole. Counts the gaps looked for, and changes nothing else.
+        """Return which sets lie entirely in the union. Counts gap searches, and changes nothing
+        else.
 
-        At most one is looked for per range, and one per closed gap.
+        At most one search per range, and one per closed gap.
         """
         out = np.empty(len(sets), np.bool_)
         starts, ends = sets.starts.copy(), sets.ends.copy()
@@ -118,7 +119,7 @@ class Levels:
         return out
 
     def needless(self, sets: RangeSets) -> Bool:
-        """Return which of the sets could be removed, one at a time, without changing the union."""
+        """Return which sets could be removed, one at a time, without changing the union."""
         places, levels = breakpoints_of(self._tree)
         return needless(places, levels, self._top, self._gap, *sets[:3])
 
@@ -132,7 +133,7 @@ class Levels:
 
     @property
     def breakpoints(self) -> int:
-        """Places where the level changes: what is stored."""
+        """Number of stored breakpoints, where the level changes."""
         return int(self._tree.state[0, STEPS])
 
     @property

@@ -1,4 +1,4 @@
-"""Finds the subscriptions that are redundant in a summary, one at a time, without removing any.
+"""Subscriptions that are individually redundant in a summary, found without removing any.
 
 Where a subscription is the only one that holds a place, the level is 1. Without it these places
 would be a gap, together with the gaps that they touch. The union stays the same exactly if every
@@ -46,7 +46,9 @@ def _fill(
     offsets: I64,
     out: Bool,
 ) -> None:
-    """`alone` are the breakpoints of level 1, ascending, and their number behind them."""
+    """Write which subscriptions are redundant; `alone` are the ascending breakpoints of level 1,
+    followed by their number.
+    """
     for number in range(len(out)):
         out[number] = True
         first, behind = _ZERO, _ZERO  # the gap so far, and the place behind it

@@ -1,4 +1,4 @@
-"""Levels of the curve, subscriptions per place: a step function in a B+-tree of flat arrays.
+"""Levels of the curve, subscriptions per cell: a step function in a B+-tree of flat arrays.
 
 The function is kept as its breakpoints: the places where it changes, in order, each with its level
 (how many hold the curve from there on). A breakpoint stands exactly where the level changes, so the
@@ -45,9 +45,9 @@ SIZE, NEXT, LEVEL = 0, 1, 2
 LOW, CHILD = LEVEL + FAN, LEVEL + 2 * FAN
 
 ROOT, HEIGHT, STEPS, LEAVES, INNERS = range(5)
-"""In `state`; LEAVES and INNERS are those in use, HEIGHT counts the rows of inner nodes."""
+"""Fields of `state`; LEAVES and INNERS count nodes in use, HEIGHT the levels of inner nodes."""
 FREE_LEAF, FREE_INNER, FRESH_LEAF, FRESH_INNER = range(5, 9)
-"""The first of the nodes that were freed, -1; and of those that were never in use."""
+"""Fields of `state`: the first freed node, or -1; and the first node never used."""
 NODE, TAKEN, BEFORE = 1, 2, 3
 
 _ZERO = np.uint64(0)
@@ -55,7 +55,7 @@ _ONE = np.uint64(1)
 
 
 class Tree(NamedTuple):
-    """The arrays of the module's docstring."""
+    """Arrays of the tree: see the module's docstring."""
 
     state: I64
     key: U64
@@ -68,7 +68,9 @@ class Tree(NamedTuple):
 
 @jit
 def has_room(state: I64, leaves: int, inners: int) -> bool:
-    """Whether `inners` nodes suffice for two more breakpoints, however many nodes they split."""
+    """Return whether `inners` nodes suffice for two more breakpoints, however many nodes they
+    split.
+    """
     enough = inners - state[0, INNERS] >= 2 * (state[0, HEIGHT] + 2)
     return bool(enough and leaves - state[0, LEAVES] >= 2)
 
@@ -78,9 +80,9 @@ def has_room(state: I64, leaves: int, inners: int) -> bool:
 
 @jit
 def last_at(keys: U64, node: int, count: int, key: np.uint64) -> int:
-    """Return the last of `count` ascending keys of a node that is at or before a place.
+    """Return the last of `count` ascending keys of a node that is at or before an index.
 
-    The first one is. No branch depends on the keys: it would be guessed wrong.
+    The first key always is. No branch depends on the keys, as it would be mispredicted.
     """
     row, low, step, size = np.uint64(node), _ZERO, np.uint64(FAN // 2), np.uint64(count)
     while step > _ZERO:
@@ -92,7 +94,7 @@ def last_at(keys: U64, node: int, count: int, key: np.uint64) -> int:
 
 @jit
 def descend(state: I64, key: U64, inner: I32, start: np.uint64) -> tuple[int, int]:
-    """Return the leaf that a place falls in, and the level before it; write the path."""
+    """Return the leaf of an index, and the level before it; write the path."""
     node, base = state[0, ROOT], 0
     for depth in range(state[0, HEIGHT]):
         i = last_at(key, node, inner[node, SIZE], start)
@@ -104,9 +106,9 @@ def descend(state: I64, key: U64, inner: I32, start: np.uint64) -> tuple[int, in
 
 @jit
 def leaves_of(state: I64, key: U64, inner: I32, places: U64, leaves: I64, bases: I64) -> None:
-    """Write the leaf of each of a few places, and the level before it. For readers.
+    """Write the leaf of each of a few indexes, and the level before it; for readers.
 
-    They go down side by side: the waits for memory overlap.
+    The descents run side by side, so that their memory accesses overlap.
     """
     leaves[: len(places)] = state[0, ROOT]
     bases[: len(places)] = 0
@@ -120,7 +122,7 @@ def leaves_of(state: I64, key: U64, inner: I32, places: U64, leaves: I64, bases:
 
 @jit
 def next_leaf_with_gap(state: I64, key: U64, inner: I32, last: np.uint64) -> tuple[int, int]:
-    """Return the first leaf after that of the path that has level 0 in it, and the level before it.
+    """Return the first leaf after the path's that contains level 0, and the level before it.
 
     Leaves that begin after `last` don't count: -1 if there is no other. Moves the path.
     """
@@ -159,10 +161,10 @@ def shift(
     end: np.uint64,
     by: int,
 ) -> tuple[int, bool]:
-    """Add `by` to the level of all places from `start` to `end`, if one leaf holds both ends.
+    """Add `by` to the level from `start` to `end`, if one leaf contains both ends.
 
-    Returns the leaf, -1 if one doesn't, and whether `balance` must follow. Nothing above the leaf
-    changes but what is lowest. Needs `has_room`.
+    Returns the leaf, -1 if there is no such leaf, and whether `balance` must follow. Above the leaf
+    only the lowest levels change. Needs `has_room`.
     """
     node, _ = descend(state, key, inner, start)
     behind = leaf[node, NEXT]
@@ -198,7 +200,7 @@ def shift_from(
     start: np.uint64,
     by: int,
 ) -> tuple[int, bool]:
-    """Add `by` to the level of every place from this one on; return as `shift` does."""
+    """Add `by` to the level of every cell from this one on; return as `shift` does."""
     node, _ = descend(state, key, inner, start)
     before = leaf[node, SIZE]
     i = _with_step(leaf_key, leaf, node, start)
@@ -219,7 +221,7 @@ def shift_from(
 
 @jit
 def _with_step(leaf_key: U64, leaf: I32, node: int, key: np.uint64) -> int:
-    """Return the breakpoint of a leaf at this place; if there is none, make one of no height."""
+    """Return the breakpoint of a leaf at this index; if there is none, insert one of height 0."""
     size = leaf[node, SIZE]
     i = last_at(leaf_key, node, size, key)
     if leaf_key[node, i] == key:
@@ -236,7 +238,7 @@ def _with_step(leaf_key: U64, leaf: I32, node: int, key: np.uint64) -> int:
 
 @jit
 def _drop(state: I64, key: U64, leaf_key: U64, leaf: I32, node: int, i: int) -> None:
-    """Remove a breakpoint; where it was the first of its leaf, the keys above follow."""
+    """Remove a breakpoint; if it was the first of its leaf, update the keys above."""
     size = leaf[node, SIZE] - 1
     for j in range(i, size):
         leaf_key[node, j] = leaf_key[node, j + 1]
@@ -252,7 +254,7 @@ def _drop(state: I64, key: U64, leaf_key: U64, leaf: I32, node: int, i: int) -> 
 
 @jit
 def leaf_lowest(leaf: I32, node: int) -> int:
-    """Return the lowest level in a leaf, counted from the one before it."""
+    """Return the lowest level in a leaf, relative to the level before it."""
     low = leaf[node, LEVEL]
     for j in range(LEVEL + 1, LEVEL + leaf[node, SIZE]):
         low = min(low, leaf[node, j])
@@ -261,7 +263,7 @@ def leaf_lowest(leaf: I32, node: int) -> int:
 
 @jit
 def lowest(inner: I32, node: int) -> int:
-    """Return the lowest level below an inner node, counted from the one before it."""
+    """Return the lowest level below an inner node, relative to the level before it."""
     low = np.int64(inner[node, LOW])
     for j in range(1, inner[node, SIZE]):
         low = min(low, inner[node, LEVEL + j] + inner[node, LOW + j])

@@ -27,7 +27,7 @@ from rangecast.model.validation.inputs import as_boxes
 
 _BITS = 6
 _AXES = 64 // _BITS
-"""Attributes that the order goes by, at most."""
+"""Maximum number of attributes that determine the order."""
 
 
 def bounding_boxes(subscriptions: Any, space: Space, max_boxes: int) -> Boxes:
@@ -63,7 +63,7 @@ def _cells(boxes: Boxes) -> tuple[I64, I64, I64]:
 
 
 def _order(boxes: Boxes, first: I64, last: I64) -> I64:
-    """Return the boxes in an order that keeps neighbours together."""
+    """Return the boxes in an order that keeps similar boxes together."""
     axes = axes_by_selectivity(boxes.lo, boxes.hi)[:_AXES]
     middles = (first[:, axes] + last[:, axes]) >> 1
     cells = np.minimum(middles, (1 << _BITS) - 1).astype(np.uint64)
@@ -73,10 +73,10 @@ def _order(boxes: Boxes, first: I64, last: I64) -> I64:
 
 
 def _joined(first: I64, last: I64, counts: I64, surplus: int, rng: np.random.Generator) -> I64:
-    """Return where groups begin after a round that joins up to `surplus` pairs of neighbours.
+    """Return the starts of groups after a round that joins up to `surplus` pairs of neighbours.
 
-    A pair is joined if it is among the cheaper half, and cheaper than both pairs beside it. Equal
-    ones are split at random, or rows of equal boxes would take a round for each.
+    A pair is joined if it is among the cheaper half, and cheaper than both pairs beside it. Ties
+    are broken at random, as runs of equal boxes would otherwise take one round each.
     """
     held = _share(first, last, counts)
     both = _share(np.minimum(first[1:], first[:-1]), np.maximum(last[1:], last[:-1]), counts)
@@ -93,6 +93,6 @@ def _joined(first: I64, last: I64, counts: I64, surplus: int, rng: np.random.Gen
 
 
 def _share(first: I64, last: I64, counts: I64) -> F64:
-    """Return the share of the cells of the space that each box takes."""
+    """Return the share of the cells of the space in each box."""
     share: F64 = np.prod((last - first + 1) / counts, axis=1)
     return share

@@ -67,14 +67,16 @@ class Links(SubscriptionSet):
         return self._summaries[link]
 
     def connect(self, link: Link) -> RangeForward:
-        """Add a link; return what to advertise first to the neighbour behind it."""
+        """Add a link; return what to advertise to the new neighbour first."""
         new = self._members.new(link, "disconnect it first")
         self._summaries[new] = Summary(self.space, cells=self.cells, **self._options)
         self._members.bind(new, 0)
         return RangeForward(add=self.known_to(new))
 
     def disconnect(self, link: Link) -> dict[Link, RangeForward]:
-        """Remove a link with all that came in over it; return what to advertise to the others."""
+        """Remove a link and everything that came in over it; return what to advertise to the
+        others.
+        """
         lost = self[link].ranges()
         self._members.release(link)
         del self._summaries[link]
@@ -95,29 +97,29 @@ class Links(SubscriptionSet):
         return self._forwards(link, self[link].replace(subscription, filter))
 
     def upsert(self, link: Link, subscription: Id, filter: Any) -> dict[Link, RangeForward]:  # noqa: A002
-        """Add a subscription that came in over a link, or replace the one that has its id."""
+        """Add a subscription that came in over a link, or replace the one with this id."""
         return self._forwards(link, self[link].upsert(subscription, filter))
 
     def subscribe_many(
         self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
-        """Add subscriptions that came in over a link; what they come to is sent at once."""
+        """Add subscriptions that came in over a link; the net change is advertised at once."""
         return self._changed(link, lambda to: to.subscribe_many(subscriptions, rejected=rejected))
 
     def unsubscribe_many(self, link: Link, subscriptions: Iterable[Id]) -> dict[Link, RangeForward]:
-        """Remove subscriptions that came in over a link; what is lost is sent at once."""
+        """Remove subscriptions that came in over a link; the net change is advertised at once."""
         return self._changed(link, lambda summary: summary.unsubscribe_many(subscriptions))
 
     def replace_many(
         self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
-        """Replace the filters of subscriptions of a link; the net change is sent at once."""
+        """Replace the filters of subscriptions of a link; the net change is advertised at once."""
         return self._changed(link, lambda to: to.replace_many(subscriptions, rejected=rejected))
 
     def upsert_many(
         self, link: Link, subscriptions: Any, *, rejected: RejectedTarget = None
     ) -> dict[Link, RangeForward]:
-        """Add or replace subscriptions of a link; what that comes to is sent at once."""
+        """Add or replace subscriptions of a link; the net change is advertised at once."""
         return self._changed(link, lambda to: to.upsert_many(subscriptions, rejected=rejected))
 
     def apply(self, link: Link, forward: RangeForward) -> dict[Link, RangeForward]:
@@ -127,14 +129,16 @@ class Links(SubscriptionSet):
     # ---- questions
 
     def known_to(self, link: Link) -> Ranges:
-        """Return all that the neighbour behind a link knows: the sum of the other summaries."""
+        """Return all ranges that the neighbour behind a link knows: the union of the other
+        summaries.
+        """
         self._members.row(link)
         return joined(
             [summary.ranges() for other, summary in self._summaries.items() if other != link]
         )
 
     def links_for(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
-        """Return the links to send an event over, other than the one that it came over."""
+        """Return the links to send an event over, other than its incoming link."""
         key = self.cells.places(encode_event(event, self.space)[None])
         return [
             link
@@ -157,7 +161,7 @@ class Links(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` restores it.
 
-        One that already exists is rejected, or replaced with `overwrite`.
+        An existing folder is rejected, or replaced with `overwrite`.
         """
         arrays = {**self.cells.arrays(), **id_buffers(id_array(list(self)))}
         for number, summary in enumerate(self._summaries.values()):
@@ -194,7 +198,7 @@ class Links(SubscriptionSet):
         return self._forwards(link, forward)
 
     def _forwards(self, changed: Link, forward: RangeForward) -> dict[Link, RangeForward]:
-        """Return what to advertise about a change over the other links."""
+        """Return what to advertise over the other links after a change."""
         forwards = {}
         for link in self._summaries:
             if link != changed:
@@ -204,7 +208,7 @@ class Links(SubscriptionSet):
         return forwards
 
     def _new_to(self, link: Link, changed: Link, ranges: Ranges) -> Ranges:
-        """Return the parts that no link but the one that changed tells a neighbour of."""
+        """Return the parts that a neighbour doesn't already know through other links."""
         for other, summary in self._summaries.items():
             if other not in (link, changed) and len(ranges):
                 ranges = summary.difference(ranges)

@@ -1,4 +1,4 @@
-"""Spaces with many attributes: sum up over several subsets of them (paper 004, sections 5 and 8).
+"""Summaries over several subsets of many attributes (paper 004, sections 5 and 8).
 
 The number of ranges grows fast with the number of attributes, so a summary takes a few. A split
 summary keeps one summary for each of several subsets of attributes, in one of two ways:
@@ -42,8 +42,9 @@ from rangecast.model.validation.inputs import as_boxes, as_filter, as_points
 
 _KIND = "split summary"
 _EVERY, _NONE = -2, -1
-"""Where a subscription is, if not in a single summary: in all, or in none, so that every event may
-be its own."""
+"""Location of a subscription outside a single summary: in all, or in none, so that it may match
+every event.
+"""
 
 
 class SplitSummary(SubscriptionSet):
@@ -65,7 +66,7 @@ class SplitSummary(SubscriptionSet):
         self.combine = combine
         self.summaries = [Summary(self.space, attributes=some, **options) for some in subsets]
         self._unbounded = 0
-        """Subscriptions that are in no summary."""
+        """Number of subscriptions in no summary."""
 
     # ---- commands
 
@@ -78,20 +79,20 @@ class SplitSummary(SubscriptionSet):
         self.unsubscribe_many([subscription])
 
     def replace(self, subscription: Id, filter: Any) -> None:  # noqa: A002
-        """Replace the filter of a subscription; its place in the order of arrival stays."""
+        """Replace the filter of a subscription; it keeps its position in the order of arrival."""
         self._members.row(subscription)
         self.replace_many(self._boxes(as_id(subscription), filter))
 
     def upsert(self, subscription: Id, filter: Any) -> bool:  # noqa: A002
-        """Add a subscription, or replace the one that has its id; return whether it is new."""
+        """Add a subscription, or replace the one with this id; return whether it is new."""
         id_, _ = self._members.either(subscription)
         return bool(self.upsert_many(self._boxes(id_, filter)).inserted)
 
     def subscribe_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
-        """Add subscriptions: a file, a table, a DataFrame, dicts or `Boxes`; return how many.
+        """Add subscriptions: a file, a table, a DataFrame, dicts or `Boxes`; return their number.
 
-        rejected   a list that gets the rejected rows, or the path of a file for them; without, the
-                   first one is an error, and nothing is added
+        rejected   a list that receives the rejected rows, or the path of a file for them; by
+                   default, the first rejected row raises an error, and nothing is added
         """
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids = self._members.new_many(boxes.ids.to_pylist())
@@ -105,7 +106,7 @@ class SplitSummary(SubscriptionSet):
         return len(ids)
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
-        """Remove all of these, each once; return how many."""
+        """Remove subscriptions; return their number. An id given twice counts once."""
         ids = list(dict.fromkeys(self._members.listed(subscriptions)))
         homes = self._members.release_many(ids)
         for home in dict.fromkeys(homes):
@@ -116,7 +117,7 @@ class SplitSummary(SubscriptionSet):
         return len(ids)
 
     def replace_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> int:
-        """Replace the filters of subscriptions; return how many."""
+        """Replace the filters of subscriptions; return their number."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         ids, old = self._members.known_many(boxes.ids.to_pylist())
         new = self._homes(_mentioned_by_all(boxes)).tolist()
@@ -133,7 +134,7 @@ class SplitSummary(SubscriptionSet):
         return len(ids)
 
     def upsert_many(self, subscriptions: Any, *, rejected: RejectedTarget = None) -> UpsertResult:
-        """Add those of these that are new, replace those that exist; count both."""
+        """Add new subscriptions and replace existing ones; return both counts."""
         boxes = as_boxes(subscriptions, self.space, rejected)
         _, homes = self._members.either_many(boxes.ids)
         is_new = np.array([home is None for home in homes], np.bool_)
@@ -144,7 +145,9 @@ class SplitSummary(SubscriptionSet):
     # ---- questions
 
     def __getitem__(self, subscription: Id) -> Subscription:
-        """Return a subscription's id and its filter, as far as its summaries know it."""
+        """Return a subscription's id and its filter, restricted to the attributes of its
+        summaries.
+        """
         kept = [s.bounds(subscription) for s in self._in(self._members.row(subscription))]
         everything = np.full((1, len(self.space)), np.inf)
         lo = reduce(np.maximum, [-everything, *(lo for lo, _ in kept)])
@@ -152,7 +155,7 @@ class SplitSummary(SubscriptionSet):
         return Subscription(as_id(subscription), text_of_bounds(self.space, lo, hi))
 
     def may_match(self, event: Mapping[str, Any]) -> bool:
-        """Return whether an event may match a subscription; if not, it matches none."""
+        """Return whether an event may match a subscription; False is exact."""
         return bool(self.may_match_many(encode_event(event, self.space)[None])[0])
 
     def may_match_many(self, events: Any) -> Bool:
@@ -173,7 +176,7 @@ class SplitSummary(SubscriptionSet):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything as a snapshot folder; `open` restores it.
 
-        One that already exists is rejected, or replaced with `overwrite`.
+        An existing folder is rejected, or replaced with `overwrite`.
         """
         arrays = {"homes": np.fromiter(self._members.rows(), np.int64, len(self))}
         arrays |= id_buffers(id_array(list(self)))
@@ -205,13 +208,13 @@ class SplitSummary(SubscriptionSet):
         return Boxes.of(lo, hi, owner=np.zeros(len(lo)), ids=[subscription], space=self.space)
 
     def _in(self, home: int) -> list[Summary]:
-        """Return the summaries that a subscription is in."""
+        """Return the summaries of a subscription."""
         if home == _EVERY:
             return self.summaries
         return [] if home == _NONE else [self.summaries[home]]
 
     def _homes(self, mentioned: Bool) -> I64:
-        """Return where subscriptions belong, by the attributes that each mentions, (rows, d)."""
+        """Return the location of subscriptions, by the attributes that each mentions, (rows, d)."""
         if self.combine == "all":
             return np.full(len(mentioned), _EVERY)
         homes = np.full(len(mentioned), _NONE)
@@ -223,7 +226,7 @@ class SplitSummary(SubscriptionSet):
 
 
 def _mentioned_by_all(boxes: Boxes) -> Bool:
-    """Return which attributes all boxes of a subscription mention, (rows, d)."""
+    """Return which attributes are mentioned by all boxes of a subscription, (rows, d)."""
     if not boxes.rows:
         return np.zeros((0, boxes.dimensions), np.bool_)
     return np.logical_and.reduceat(boxes.mentions, boxes.box_offsets[:-1], axis=0)

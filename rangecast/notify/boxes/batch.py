@@ -1,4 +1,4 @@
-"""Batches over boxes: many changes at once; a subscriber gets only what the end needs.
+"""Batches over boxes: many changes at once; a subscriber gets only their net effect.
 
 `line/batch.py` defines the messages that an interest gets of a batch. Its list changes only if an
 object that changed was in it, or is in it now: those interests are found as for single changes.
@@ -30,7 +30,7 @@ def find_needs(
     what: I32,
     work: I64,
 ) -> int:
-    """Write pairs of an entry and the row of an object that is sent to it; return how many.
+    """Write pairs of an entry and the row of an object that is sent to it; return their number.
 
     `olds` are the old values of objects that changed, by row, and NaN where nothing did. There is
     room for 2k pairs per entry.
@@ -73,7 +73,7 @@ def find_needs(
 
 @jit
 def tiles_of_needs(tree_table: I64, whose: I32, what: I32, tiles_table: I64) -> int:
-    """Write the tiles of pairs that are in order of objects, then entries; return how many."""
+    """Write the tiles of pairs ordered by object, then entry; return their number."""
     tree, tiles = opened(tree_table, KdTree), opened(tiles_table, Tiles)
     first = n = ZERO
     for i in range(len(what)):

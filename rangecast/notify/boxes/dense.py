@@ -21,12 +21,12 @@ from rangecast.notify.boxes.rivals import Rivals, gather_rivals
 from rangecast.notify.boxes.sparse import RIVALS
 
 _DEEPEST = 512
-"""Cuts within cuts, beyond which it gives up."""
+"""Maximum depth of cuts."""
 
 
 @jit
 def _nth(values: F64, n: int, nth: int) -> float:
-    """Return the value that would be at a place if the first n were in order."""
+    """Return the `nth` smallest of the first n values, counted from 0."""
     for i in range(n):
         less = equal = 0
         for j in range(n):
@@ -41,7 +41,7 @@ def _nth(values: F64, n: int, nth: int) -> float:
 def _choose(
     region: F64, at: F64, floor: int, needed: int, open_rivals: I32, values: F64, chosen: F64
 ) -> int:
-    """Return the side to cut, and where in `chosen[0]`.
+    """Return the side to cut, and the cut in `chosen[0]`.
 
     Sides are the d lower and then the d upper bounds. A rival is open on those sides where some
     interests of the region end before it. If it is open on one alone, and `needed` such rivals
@@ -86,7 +86,7 @@ def _choose(
 
 @jit
 def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles) -> int:
-    """Write tiles by cutting regions; return how many, -1 if there is no room."""
+    """Write tiles by cutting regions; return their number, -1 if there is no room."""
     d, rivals = len(p), len(at)
     segments = np.empty(64 * (rivals + k) + 4 * k, np.int32)
     fresh, values, chosen = np.empty(rivals + 1, np.int32), np.empty(rivals + 1), np.empty(1)
@@ -147,7 +147,7 @@ def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles
 def paint_dense(
     objects_table: I64, row: int, y: float, k: int, rivals_table: I64, out_table: I64, work: I64
 ) -> int:
-    """Write the tiles of a change of y, not yet made; return how many, -1 if there is no room."""
+    """Write the tiles of a pending change of y; return their number, -1 if there is no room."""
     objects = opened(objects_table, KdTree)
     rivals, out = opened(rivals_table, Rivals), opened(out_table, Tiles)
     e = find(objects, row)

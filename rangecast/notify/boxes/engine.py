@@ -28,7 +28,7 @@ from rangecast.notify.new_interests import Regions, checked_boxes
 from rangecast.notify.tables import ObjectColumns
 
 _SAMPLED = 100
-"""Objects of a sample that predicts the work of changes."""
+"""Number of sampled objects for predicting the work of changes."""
 
 
 class BoxEngine(BoardEngine):
@@ -44,10 +44,10 @@ class BoxEngine(BoardEngine):
         self._d = len(self.space)
         self.tables, self._painter = self._tools()
         self.tree = Points(np.zeros((0, 2 * self._d)))
-        """All boxes of interests."""
+        """k-d tree of all boxes of interests."""
 
     def _tools(self) -> tuple[SpaceTables, BoxPainter]:
-        """Check the options; return the reader of tables and the painter."""
+        """Check the options; return the table reader and the painter."""
         options = self.options
         if options.epsilon is not None or options.sketch is not None:
             raise UsageError("epsilon and sketch are for boards without a space")
@@ -56,7 +56,7 @@ class BoxEngine(BoardEngine):
     # ---- interests
 
     def boxes(self, where: tuple[Any, ...]) -> F64:
-        """Return the boxes of a filter; without one, of everything."""
+        """Return the boxes of a filter; without one, the whole space."""
         if not where:
             where = ("true",)
         shown = where[0] if len(where) == 1 else where

@@ -1,4 +1,4 @@
-"""Points of D coordinates in a k-d tree: objects by their place, interests by their 2d bounds.
+"""Points of D coordinates in a k-d tree: objects by position, interests by their 2d bounds.
 
 Objects have a key (y, arrival) too, and each node knows the lowest one below it. A node is cut at a
 value: what lies below it goes to the first child, the rest to the second. So the bounds of two
@@ -32,17 +32,17 @@ from rangecast.kernels.jit import jit
 
 LEAF = 16
 FILL = 13
-"""Entries of a leaf when it is built: some room, so that not every new one splits a leaf."""
+"""Entries of a leaf when it is built: leaves room, so that not every insert splits a leaf."""
 NODES, BLOCKS, LEVELS = 0, 1, 2
 ZERO: int = np.int64(0)  # type: ignore[assignment]
-"""To begin with: what is called with a literal, too, would be compiled a second time."""
+"""Start value of counters: with a literal, numba would compile callees a second time."""
 NO_ARRIVAL = np.iinfo(np.int64).max
-"""The arrival of an object that isn't there."""
+"""Arrival number of an empty entry."""
 
 
 @edited
 class KdTree(NamedTuple):
-    """The arrays of the module's docstring."""
+    """Arrays of the tree: see the module's docstring."""
 
     at: Annotated[F64, 2]
     row: I32
@@ -63,13 +63,13 @@ class KdTree(NamedTuple):
 
 @jit
 def below(y: float, arrival: int, other_y: float, other_arrival: int) -> bool:
-    """Whether a key ranks before another one."""
+    """Return whether a key ranks before another one."""
     return bool(y < other_y or (y == other_y and arrival < other_arrival))
 
 
 @jit
 def _refresh(tree: KdTree, node: int) -> None:
-    """Work out bounds and lowest key of a node from what is right below it."""
+    """Recompute the bounds and the lowest key of a node from its children."""
     d, child = tree.at.shape[1], tree.child[node]
     bounds, keyed = tree.bounds, len(tree.y) > 0
     if child >= 0:
@@ -107,7 +107,7 @@ def _refresh(tree: KdTree, node: int) -> None:
 
 @jit
 def _partition(order: I32, begin: int, end: int, points: F64, axis: int, cut: float) -> int:
-    """Move what lies below a cut before the rest; return where the rest begins."""
+    """Move the entries below a cut before the others; return where the others begin."""
     i = begin
     for j in range(begin, end):
         if points[order[j], axis] < cut:
@@ -118,7 +118,7 @@ def _partition(order: I32, begin: int, end: int, points: F64, axis: int, cut: fl
 
 @jit
 def _nth(order: I32, begin: int, end: int, nth: int, points: F64, axis: int) -> float:
-    """Return the value that would be at a place if the entries were in order."""
+    """Return the n-th smallest value of the entries."""
     end -= 1
     while begin < end:
         pivot = points[order[(begin + end) >> 1], axis]
@@ -142,7 +142,7 @@ def _nth(order: I32, begin: int, end: int, nth: int, points: F64, axis: int) -> 
 
 @jit
 def _cut_at(order: I32, begin: int, end: int, middle: int, points: F64, axis: int) -> float:
-    """Return a value near the middle that has some entries below it, -inf if all are equal."""
+    """Return a value near the median with some entries below it, -inf if all are equal."""
     cut = _nth(order, begin, end, middle, points, axis)
     above, some_below, some_above = np.inf, False, False
     for j in range(begin, end):
@@ -167,7 +167,7 @@ def _fill_leaf(
     ys: F64,
     arrivals: I64,
 ) -> bool:
-    """Put entries into a new leaf; False if there are too few blocks."""
+    """Put entries into a new leaf; return False if there are too few blocks."""
     used, d = tree.used, points.shape[1]
     if used[BLOCKS] + max(1, (end - begin + LEAF - 1) // LEAF) > len(tree.after):
         return False
@@ -193,7 +193,7 @@ def _fill_leaf(
 
 @jit
 def build(table: I64, points: F64, rows: I32, ys: F64, arrivals: I64) -> bool:
-    """Put entries into an empty tree; False if there is too little room for it."""
+    """Build the tree from entries; return False if there is too little room."""
     tree = opened(table, KdTree)
     n, d = points.shape
     order = np.arange(n).astype(np.int32)
@@ -269,7 +269,7 @@ def _new_block(tree: KdTree) -> int:
 
 @jit
 def _split(tree: KdTree, node: int, level: int, point: F64) -> None:
-    """Make two leaves of a full one, so that a point that isn't equal to all has a place."""
+    """Split a full leaf in two, unless all its points are equal."""
     d = tree.at.shape[1]
     axis = -1
     all_equal = True
@@ -324,7 +324,7 @@ def _split(tree: KdTree, node: int, level: int, point: F64) -> None:
 
 @jit
 def insert(table: I64, row: int, point: F64, y: float, arrival: int) -> None:
-    """Put in an entry; there is room for one more block and two more nodes."""
+    """Insert an entry; there must be room for one more block and two more nodes."""
     tree = opened(table, KdTree)
     d, keyed = tree.at.shape[1], len(tree.y) > 0
     node, level = ZERO, ZERO + 1
@@ -413,7 +413,7 @@ def rekey(table: I64, row: int, y: float) -> None:
 
 @jit
 def rekey_many(table: I64, rows: I32, ys: F64) -> None:
-    """Set the ys of the entries of rows."""
+    """Set the ys of several rows' entries."""
     tree = opened(table, KdTree)
     for i in range(len(rows)):
         if tree.y[find(tree, rows[i])] != ys[i]:
@@ -422,7 +422,7 @@ def rekey_many(table: I64, rows: I32, ys: F64) -> None:
 
 @jit
 def describe(table: I64, rows: I32, at: F64, ys: F64, arrivals: I64) -> None:
-    """Write place and key of some rows."""
+    """Write the position and key of some rows."""
     tree = opened(table, KdTree)
     for i in range(len(rows)):
         e = find(tree, rows[i])

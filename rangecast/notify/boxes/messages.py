@@ -1,4 +1,4 @@
-"""Messages over a space: an object, its value, and the box of interests that it goes to.
+"""Messages over a space: an object, its value, and the box of interests that it reaches.
 
 An interest is one or more boxes. A box with bounds lo and hi, coordinates by attribute, is reached
 iff low_from <= lo <= low_to and high_from <= hi <= high_to on every attribute.
@@ -37,11 +37,13 @@ class BoxMessage(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the object is gone."""
+        """Whether the object was removed."""
         return math.isinf(self.value)
 
     def reaches(self, lo: Sequence[float], hi: Sequence[float]) -> bool:
-        """Whether it goes to an interest in the box from lo to hi, coordinates by attribute."""
+        """Return whether it reaches an interest with the box from lo to hi, coordinates by
+        attribute.
+        """
         return all(
             a <= low <= b and c <= high <= d
             for a, low, b, c, high, d in zip(
@@ -56,7 +58,7 @@ class BoxMessages(Messages):
 
     @property
     def bounds(self) -> F64:
-        """The least bounds, lower and then upper, that each message goes to; then the largest."""
+        """Lower and upper limits of the bounds of the interests that each message reaches."""
         return self.tile
 
     def _item(self, index: int) -> BoxMessage:
@@ -99,7 +101,7 @@ BOUNDS = ("low_from", "low_to", "high_from", "high_to")
 
 
 def values_of(space: Space, bounds: Sequence[float]) -> dict[str, Any]:
-    """Return a place as values by attribute."""
+    """Return coordinates as values by attribute."""
     return {
         attribute.name: None if at == MISSING else attribute.value(at)
         for attribute, at in zip(space, bounds, strict=True)
@@ -110,16 +112,16 @@ class BoxWork(NamedTuple):
     """Work of the changes of a board over a space so far."""
 
     regions: int = 0
-    """Changes whose interests were found by walking the tree of all of them."""
+    """Changes whose interests were found by walking the tree."""
     rivals: int = 0
-    """Objects that decided where to go."""
+    """Rival objects gathered."""
     nodes: int = 0
-    """Nodes of the tree that were visited."""
+    """Nodes of the tree visited."""
     lists: int = 0
-    """Lists that were worked out one by one instead, and for batches."""
+    """Lists computed one by one instead, and for batches."""
     probes: int = 0
-    """Questions whether tiles may be merged."""
+    """Checks whether tiles may be merged."""
     too_many: int = 0
-    """Changes of Paint-Dense that needed too many boxes, and were given to Paint-Sparse."""
+    """Changes of Paint-Dense that needed too many boxes and fell back to Paint-Sparse."""
     compared: int = 0
-    """Comparisons with objects that decide."""
+    """Comparisons with rivals."""

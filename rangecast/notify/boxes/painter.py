@@ -1,4 +1,4 @@
-"""Calls the kernels that write the tiles of changes over boxes, and makes room for them."""
+"""Painter over boxes: calls the kernels that write tiles, and provides room."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from rangecast.notify.boxes.search import count_in
 from rangecast.notify.boxes.sparse import REGIONS, TOO_MANY, find_tiles, merge_tiles
 
 _LIST = 120
-"""Comparisons with rivals, times d, that take as long as to work out a list: as measured."""
+"""Comparisons with rivals, times d, that take as long as computing a list; measured."""
 _FEWEST = 16
-"""Interests that hold an object, up to which their lists are worked out in any case."""
+"""Number of interests around an object up to which lists are always computed one by one."""
 _TRIED, _TURN = 8, 64
-"""Changes that go the other way to begin with, and one in 64 later: to know what it takes."""
+"""Changes that try the other method at first, and one in 64 later, to measure its cost."""
 MAX_DENSE = 1 << 14
-"""Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
+"""Maximum boxes of a change; beyond it Paint-Dense falls back to Paint-Sparse."""
 
 
 _PIECE = 1 << 14
-"""Interests whose lists are worked out in one call."""
+"""Number of interests whose lists are computed in one call."""
 
 
 class BoxPainter:
-    """Writes tiles for lists of k objects over d attributes."""
+    """Painter of tiles for lists of k objects over d attributes."""
 
     def __init__(self, k: int, d: int, *, dense: bool):
         self._k, self._d = k, d
@@ -40,15 +40,15 @@ class BoxPainter:
         self._tiles, self._out = (Bundle(Tiles.of(d, 1 << 10)) for _ in range(2))
         self._most = Bundle(Tiles.of(d, MAX_DENSE)) if dense else None
         self.fixed: int | None = None
-        """In place of `few`, to compare both ways."""
+        """Replaces `few`, to compare both methods."""
         self._turn = 0
         self.work = np.zeros(7, np.int64)
 
     @property
     def few(self) -> int:
-        """Up to how many interests that hold an object their lists are worked out one by one.
+        """Number of interests around an object up to which their lists are computed one by one.
 
-        More than that would take longer than to gather rivals took so far, on average.
+        Beyond that, gathering rivals has been cheaper on average.
         """
         if self.fixed is not None:
             return self.fixed
@@ -58,7 +58,7 @@ class BoxPainter:
         return max(_FEWEST, int(self.work[COMPARED]) // (painted * _LIST * self._d))
 
     def paint(self, objects: Points, interests: Points, row: int, y: float) -> tuple[I32, F64]:
-        """Return the messages of a change that isn't made yet: rows of objects, and tiles.
+        """Return the messages of a pending change: rows of objects, and tiles.
 
         The changed object comes first, as -1.
         """
@@ -72,14 +72,14 @@ class BoxPainter:
         return self.affected(objects, interests, row, y, exposes=True)
 
     def _paint_dense(self, objects: Points, row: int, y: float, tiles: Bundle[Tiles]) -> int:
-        """Write all tiles of a change; return how many, -1 if there is no room for them."""
+        """Write all tiles of a change; return their number, -1 if there is no room."""
         rivals = self._rivals.table
         return paint_dense(objects.table, row, y, self._k, rivals, tiles.table, self.work)
 
     def affected(
         self, objects: Points, interests: Points, row: int, y: float, *, exposes: bool
     ) -> tuple[I32, F64]:
-        """Return the same by Paint-Sparse; without `exposes`, for the object itself alone."""
+        """Return the same by Paint-Sparse; without `exposes`, only for the object itself."""
         self._turn = (self._turn + 1) % _TURN
         few = _FEWEST if self.fixed is None and not self._turn else self.few
         while True:
@@ -106,9 +106,9 @@ class BoxPainter:
             self._tiles, self._out = (Bundle(Tiles.of(self._d, tiles)) for _ in range(2))
 
     def _merged(self, interests: Points, order: I64) -> tuple[I32, F64]:
-        """Return tiles in this order, merged: as they come, and then by their first bound.
+        """Return tiles merged in this order, and then by their first bound.
 
-        What the tree of interests took apart is side by side in another order.
+        Tiles that the tree separated may be neighbours in the other order.
         """
         tiles, out = self._tiles, self._out
         n = merge_tiles(interests.table, tiles.table, order, out.table, self.work)
@@ -121,13 +121,13 @@ class BoxPainter:
         return out.arrays.rival[:n].copy(), out.arrays.bounds[:n].copy()
 
     def near(self, interests: Points, position: F64) -> int:
-        """Return how many interests hold a place."""
+        """Return the number of interests that contain a position."""
         within = np.empty(4 * self._d)
         holding(position, within)
         return count_in(interests.table, within, interests.count)
 
     def concerned(self, objects: Points, interests: Points, row: int, y: float) -> I32:
-        """Return the entries of all interests whose list an object is in at this y."""
+        """Return the entries of all interests whose lists contain an object with this y."""
         if y == math.inf:
             return np.zeros(0, np.int32)
         _, tiles = self.affected(objects, interests, row, y, exposes=False)
@@ -136,7 +136,7 @@ class BoxPainter:
     def paint_batch(
         self, after: Points, before: Points, interests: Points, entries: I32, olds: F64
     ) -> tuple[I32, F64]:
-        """Return what a batch comes to for these interests: rows of objects, and tiles.
+        """Return the messages of a batch for these interests: rows of objects, and tiles.
 
         `olds` are the old values of objects that changed, by row, and NaN where nothing did.
         """

@@ -1,4 +1,4 @@
-"""The k-d trees of a board over a space: `kdtree.py` has the idea; here the arrays are owned."""
+"""Owner of the k-d trees of a board over a space; see `kdtree.py`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _empty(d: int, blocks: int, nodes: int, rows: int, *, keyed: bool) -> KdTree
 
 
 class Points:
-    """Points by row, a small number that is given again after one left; with or without keys."""
+    """Points by row, a small number that is reused; with or without keys."""
 
     def __init__(self, points: F64, ys: F64 | None = None, arrivals: I64 | None = None):
         self.d = points.shape[1]
@@ -77,12 +77,12 @@ class Points:
 
     @property
     def tree(self) -> KdTree:
-        """The arrays, as `kdtree.py` has them."""
+        """The arrays, in the layout of `kdtree.py`."""
         return self._bundle.arrays
 
     @property
     def table(self) -> I64:
-        """The tree as kernels take it."""
+        """The tree in the form that kernels take."""
         return self._bundle.table
 
     @property
@@ -91,7 +91,7 @@ class Points:
         return self.count + len(self._free)
 
     def add(self, point: npt.ArrayLike, y: float = 0.0, arrival: int = 0) -> int:
-        """Put in a point and return its row."""
+        """Add a point and return its row."""
         row = self._free.pop() if self._free else self.count
         tree = self.tree
         used = tree.used
@@ -112,7 +112,7 @@ class Points:
         return row
 
     def add_many(self, points: F64) -> I32:
-        """Put in points without keys and return their rows; many beside few are built at once."""
+        """Add points without keys and return their rows; a large addition rebuilds the tree."""
         if len(points) <= self.count // 4:
             return np.array([self.add(point) for point in points], np.int32)
         rows, old, _, _ = self.columns()
@@ -154,7 +154,7 @@ class Points:
         return tree.row[entries], tree.at[entries], tree.y[entries], tree.arrival[entries]
 
     def entry(self, row: int) -> int:
-        """Return where the arrays have a row."""
+        """Return the entry of a row."""
         tree = self.tree
         block = ~int(tree.child[tree.home[row]])
         while True:
@@ -186,7 +186,9 @@ class Points:
         return rows[:n]
 
     def within(self, bounds: F64) -> I32:
-        """Return the entries of all points within bounds, least and then largest coordinates."""
+        """Return the entries of all points within bounds: lower, then upper limits of
+        coordinates.
+        """
         entries = np.empty(count_in(self.table, bounds, self.count), np.int32)
         entries_in(self.table, bounds, entries)
         return entries

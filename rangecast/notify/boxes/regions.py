@@ -22,7 +22,7 @@ from rangecast.kernels.bundle import edited
 from rangecast.kernels.jit import jit
 
 OWN = -1
-"""In place of a rival: the changed object itself."""
+"""Stands for the changed object itself instead of a rival."""
 
 
 @edited
@@ -37,7 +37,7 @@ class Tiles(NamedTuple):
 
     @classmethod
     def of(cls, d: int, room: int) -> Tiles:
-        """Return an empty one."""
+        """Return empty arrays."""
         return cls(np.zeros(room, np.int32), np.zeros((room, 4 * d)))
 
 
@@ -60,7 +60,7 @@ def set_tile(tiles: Tiles, n: int, rival: int, bounds: F64) -> None:
 
 @jit
 def holding(p: F64, within: F64) -> None:
-    """Write the bounds of all interests that hold a place."""
+    """Write the bounds of all interests that contain a position."""
     d = len(p)
     for j in range(d):
         within[j], within[3 * d + j] = -np.inf, np.inf

@@ -1,4 +1,4 @@
-"""Rivals: the few objects that decide whose lists an object is in, and which one takes its place.
+"""Rivals: the few objects that decide which lists contain an object, and what replaces it.
 
 An object at p changes its key between `floor`, the better one of the old and the new key, and
 `ceiling`, the worse one. (Both are the new key if it got better.) An interest that holds p has it
@@ -22,14 +22,14 @@ from rangecast.kernels.jit import jit
 from rangecast.notify.boxes.kdtree import LEAF, ZERO, KdTree, below
 
 COMPARED = 6
-"""Where kernels count comparisons with rivals."""
+"""Index of the counter of comparisons with rivals."""
 MOST = 4096
-"""Rivals beyond which lists are worked out one by one."""
+"""Number of rivals beyond which lists are computed one by one."""
 
 
 @edited
 class Rivals(NamedTuple):
-    """Place, key and row of each rival."""
+    """Position, key and row of each rival."""
 
     at: Annotated[F64, 2]
     y: F64
@@ -38,7 +38,7 @@ class Rivals(NamedTuple):
 
     @classmethod
     def of(cls, d: int) -> Rivals:
-        """Return room for the most rivals that there may be."""
+        """Return arrays for the maximum number of rivals."""
         return cls(
             np.zeros((MOST, d)), np.zeros(MOST), np.zeros(MOST, np.int64), np.zeros(MOST, np.int32)
         )
@@ -48,7 +48,7 @@ class Rivals(NamedTuple):
 def _is_out(
     rivals: Rivals, n: int, lo: F64, hi: F64, y: float, arrival: int, k: int, work: I64
 ) -> bool:
-    """Whether k of n rivals lie between two points, with keys below a given one."""
+    """Return whether k of n rivals lie between two points, with keys below a given one."""
     at, ys, arrivals, d = rivals.at, rivals.y, rivals.arrival, len(lo)
     count = 0
     for c in range(n):
@@ -139,7 +139,7 @@ def gather_rivals(
 
 @jit
 def _in_order(rivals: Rivals, n: int, p: F64, floor_y: float, floor_arrival: int, k: int) -> int:
-    """Leave out rivals that later ones ruled out, and sort the rest by key."""
+    """Drop rivals that later ones rule out, and sort the rest by key."""
     at, y, arrival, row = rivals.at, rivals.y, rivals.arrival, rivals.row
     d = len(p)
     out = np.zeros(n, np.bool_)

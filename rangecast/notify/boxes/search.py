@@ -1,4 +1,4 @@
-"""Questions to a k-d tree: the best points of a box; how many, and which, lie within bounds.
+"""Queries of a k-d tree: the best points of a box; how many, and which, lie within bounds.
 
 Bounds are least and then largest coordinates, all included, as nodes have them.
 """
@@ -17,7 +17,7 @@ from rangecast.notify.boxes.kdtree import LEAF, LEVELS, KdTree, below
 def best_of(
     tree: KdTree, lo: F64, hi: F64, k: int, rows: I32, ys: F64, arrivals: I64, stack: I32
 ) -> int:
-    """Write the k best points of a box, the best first; return how many there are."""
+    """Write the k best points of a box, the best first; return their number."""
     at, y, arrival, bounds = tree.at, tree.y, tree.arrival, tree.bounds
     best_y, best_arrival, child, d = tree.best_y, tree.best_arrival, tree.child, tree.at.shape[1]
     row, size, after = tree.row, tree.size, tree.after
@@ -68,7 +68,7 @@ def best_of(
 
 @jit
 def best_in(table: I64, lo: F64, hi: F64, rows: I32, ys: F64, arrivals: I64) -> int:
-    """Write the best points of a box as far as there is room; return how many there are."""
+    """Write the best points of a box, up to the room; return their number."""
     tree = opened(table, KdTree)
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     return best_of(tree, lo, hi, len(rows), rows, ys, arrivals, stack)
@@ -76,9 +76,9 @@ def best_in(table: I64, lo: F64, hi: F64, rows: I32, ys: F64, arrivals: I64) -> 
 
 @jit
 def _walk(tree: KdTree, within: F64, most: int, entries: I32, stack: I32) -> int:
-    """Return how many points lie within bounds; stop beyond `most`.
+    """Return the number of points within bounds; stop beyond `most`.
 
-    Their entries are written as far as there is room; without room, whole nodes are counted.
+    Entries are written while there is room; without room, whole nodes are counted.
     """
     at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
     size, after, room = tree.size, tree.after, len(entries)
@@ -117,20 +117,20 @@ def _walk(tree: KdTree, within: F64, most: int, entries: I32, stack: I32) -> int
 
 @jit
 def count_within(tree: KdTree, within: F64, most: int, stack: I32) -> int:
-    """Return how many points lie within bounds; beyond `most`, any larger number."""
+    """Return the number of points within bounds; beyond `most`, any larger number."""
     return _walk(tree, within, most, stack[:0], stack)
 
 
 @jit
 def count_in(table: I64, within: F64, most: int) -> int:
-    """Return how many points lie within bounds; beyond `most`, any larger number."""
+    """Return the number of points within bounds; beyond `most`, any larger number."""
     tree = opened(table, KdTree)
     return count_within(tree, within, most, np.empty(tree.used[LEVELS] + 2, np.int32))
 
 
 @jit
 def entries_within(tree: KdTree, within: F64, entries: I32, stack: I32) -> int:
-    """Write the entries within bounds; return how many. There is room for all of them."""
+    """Write the entries within bounds; return their number. There must be room for all."""
     return _walk(tree, within, len(entries), entries, stack) if len(entries) else 0
 
 
@@ -146,14 +146,14 @@ def mark_within(table: I64, tiles: F64, entries: I32, marks: Bool) -> None:
 
 @jit
 def entries_in(table: I64, within: F64, entries: I32) -> int:
-    """Write the entries within bounds; return how many. There is room for all of them."""
+    """Write the entries within bounds; return their number. There must be room for all."""
     tree = opened(table, KdTree)
     return entries_within(tree, within, entries, np.empty(tree.used[LEVELS] + 2, np.int32))
 
 
 @jit
 def foreign_within(tree: KdTree, within: F64, box: F64, two: F64, stack: I32) -> int:
-    """Return an entry within bounds that lies in neither of two others, -1 if there is none."""
+    """Return an entry within bounds but outside two others, -1 if there is none."""
     at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
     stack[0] = 0
     depth = 1

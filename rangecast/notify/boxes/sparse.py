@@ -1,4 +1,4 @@
-"""Paint-Sparse over boxes: the interests that a change affects, in as few tiles as it finds.
+"""Paint-Sparse over boxes: the interests that a change affects, in few tiles.
 
 The tree of interests is walked from its root. A node whose interests all agree (see `regions.py`)
 becomes a tile, or is left; only where they don't its children are looked at. So only regions that
@@ -25,16 +25,16 @@ from rangecast.notify.boxes.rivals import Rivals, gather_rivals
 from rangecast.notify.boxes.search import best_of, count_within, entries_within, foreign_within
 
 REGIONS, RIVALS, NODES, LISTS, PROBES, TOO_MANY = 0, 1, 2, 3, 4, 5
-"""Where kernels count their work: see `messages.BoxWork`."""
+"""Indexes of work counters: see `messages.BoxWork`."""
 _NEIGHBOURS = 4
-"""Tiles before it that a tile may be merged with."""
+"""Number of preceding tiles that a tile may be merged with."""
 _FOREIGN = 16
-"""Interests that were in the way of a merge, to be looked at first."""
+"""Number of recent obstacles to merges that are checked first."""
 
 
 @jit
 def add_tile(tiles: Tiles, n: int, first: int, rival: int, point: F64) -> int:
-    """Add a tile of one interest, unless there is an equal one since `first`."""
+    """Add a tile of one interest, unless an equal one exists since `first`."""
     width = len(point)
     for t in range(first, n):
         same = tiles.rival[t] == rival
@@ -52,7 +52,7 @@ def add_tile(tiles: Tiles, n: int, first: int, rival: int, point: F64) -> int:
 def _descend(
     tree: KdTree, p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles, work: I64
 ) -> int:
-    """Write tiles by walking the tree of interests; return how many, -1 if there is no room."""
+    """Write tiles by walking the tree of interests; return their number, -1 if there is no room."""
     d, rivals = len(p), len(at)
     bounds, size, child, after = tree.bounds, tree.size, tree.child, tree.after
     levels = tree.used[LEVELS] + 2
@@ -156,7 +156,7 @@ def _by_lists(
     k: int,
     tiles: Tiles,
 ) -> int:
-    """Write tiles by working out lists; return how many, -1 if there is no room."""
+    """Write tiles by computing lists; return their number, -1 if there is no room."""
     d = objects.at.shape[1]
     rows, ys, arrivals = np.empty(k + 1, np.int32), np.empty(k + 1), np.empty(k + 1, np.int64)
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)
@@ -279,7 +279,7 @@ def _merge(
 
 @jit
 def merge_tiles(tree_table: I64, tiles_table: I64, order: I64, out_table: I64, work: I64) -> int:
-    """Merge tiles that are in order of rivals; return how many there are then."""
+    """Merge tiles that are ordered by rival; return the new number."""
     tree = opened(tree_table, KdTree)
     tiles, out = opened(tiles_table, Tiles), opened(out_table, Tiles)
     begin = n = ZERO
@@ -305,10 +305,10 @@ def find_tiles(
     tiles_table: I64,
     work: I64,
 ) -> int:
-    """Write the tiles of a change of y, not yet made; return how many, -1 if there is no room.
+    """Write the tiles of a pending change of y; return their number, -1 if there is no room.
 
-    Up to `few` interests that hold the object are asked one by one. Without `exposes` only those
-    are looked for that the object itself affects.
+    Up to `few` interests that contain the object are computed one by one. Without `exposes`, only
+    the interests affected by the object itself are found.
     """
     objects, tree = opened(objects_table, KdTree), opened(tree_table, KdTree)
     rivals, tiles = opened(rivals_table, Rivals), opened(tiles_table, Tiles)

@@ -65,7 +65,7 @@ def _deliver(
 
 @jit
 def _look_up(objects_table: I64, tree_table: I64, k: int, arrivals: I64, ys: F64) -> None:
-    """Work out the list of every box from the objects."""
+    """Compute the list of every box from the objects."""
     objects, tree = opened(objects_table, KdTree), opened(tree_table, KdTree)
     rows, d = np.empty(k, np.int32), objects.at.shape[1]
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)
@@ -83,13 +83,13 @@ class BoxLists(InterestLists):
     """The lists of all boxes of interests."""
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
-        """Apply messages of which only these columns are known; the lowest y ranks first."""
+        """Apply messages given by these columns; the lowest y ranks first."""
         reached = np.empty(self._interests.count, np.int32)
         lists = self.arrivals, self.ys
         _deliver(self._interests.table, arrival, y, tile, *lists, reached, self.received)
 
     def reached(self, tile: F64) -> I32:
-        """Return the rows of the lists that messages with these tiles go to."""
+        """Return the rows of the lists that messages with these tiles reach."""
         entries = [self._interests.within(bounds) for bounds in tile]
         rows: I32 = self._interests.tree.row[np.concatenate([np.zeros(0, np.int32), *entries])]
         return rows

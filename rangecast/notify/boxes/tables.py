@@ -23,7 +23,7 @@ _RESERVED = ("value", "arrival", "k", "object", "ordinal", "interest", "rank")
 
 
 def _check(space: Space) -> None:
-    """Reject a space that objects can't lie in."""
+    """Reject a space without positions for objects."""
     for attribute in space:
         if attribute.name in _RESERVED:
             raise UsageError(
@@ -50,7 +50,7 @@ def _check(space: Space) -> None:
 
 
 class SpaceTables(BoardTables):
-    """Tables whose position is a column per attribute of a space."""
+    """Tables with one position column per attribute of a space."""
 
     needs = "its attributes and a value"
 
@@ -90,10 +90,10 @@ class SpaceTables(BoardTables):
         return Regions(np.concatenate([part.lo, part.hi], axis=1), part.sizes)
 
     def _part(self, rows: Rows) -> Part:
-        """Return the boxes of rows; reject rows that have none."""
+        """Return the boxes of rows; reject rows without any."""
         return encode_part(self.space, rows)
 
     @property
     def tile_names(self) -> Sequence[str]:
-        """The columns of the bounds of a message."""
+        """Columns of the bounds of a message."""
         return [f"{name}_{bound}" for name in self.names for bound in BOUNDS]

@@ -1,4 +1,4 @@
-"""Paint-Batch: many changes at once; a subscriber gets only what the end of the batch needs.
+"""Paint-Batch: many changes at once; a subscriber gets only their net effect.
 
 Changes of one object count as one, from its first value to its last. With the values of before
 and after, an interest gets messages of
@@ -64,10 +64,11 @@ def sweep_all(
     exposed: I32,
     work: I64,
 ) -> int:
-    """Make objects worse one by one; write those that they fall behind, once each; count them.
+    """Worsen objects one by one; write the objects that overtake them, once each; return their
+    number.
 
-    `marks` is by slot. What is marked with the number of this batch is not written, and what is
-    written is marked.
+    `marks` is by slot: an object marked with the number of this batch is skipped, and written
+    objects are marked.
     """
     line, tree = opened(objects_table, Line), opened(tree_table, Tree)
     scratch, frontier = opened(scratch_table, Scratch), opened(frontier_table, Frontier)
@@ -105,7 +106,7 @@ def sweep_all(
 def _region(
     line: Line, x: float, y: float, arrival: int, k: int, scratch: Scratch, steps: F64, work: I64
 ) -> int:
-    """Write the steps of the interests whose list would hold an object with this key."""
+    """Write the steps of the interests whose lists would contain an object with this key."""
     if y == np.inf:
         return 0
     look_around(line, x, y, arrival, k, scratch)
@@ -123,7 +124,7 @@ def _tiles(
     scratch: Scratch,
     work: I64,
 ) -> int:
-    """Tile the interests that an object is sent to; return how many tiles there are."""
+    """Tile the interests that an object is sent to; return the number of tiles."""
     p = after.place[slot]
     x, y, arrival = after.x[p], after.y[p], after.arrival[p]
     old = before.y[before.place[slot]]
@@ -156,7 +157,9 @@ def paint_batch(
     sweep: F64,
     work: I64,
 ) -> int:
-    """Write the messages of objects, in this order; return how many. `cursor[EVENT]`: how far."""
+    """Write the messages of objects in this order; return their number. `cursor[EVENT]`:
+    progress.
+    """
     after, before, tree = (
         opened(after_table, Line),
         opened(before_table, Line),

@@ -30,7 +30,7 @@ _TIGHTENED = 4
 
 
 class LineEngine(BoardEngine):
-    """The engine of a board without a space."""
+    """Engine of a board without a space."""
 
     objects: Objects
 
@@ -51,20 +51,20 @@ class LineEngine(BoardEngine):
     # ---- interests
 
     def watch(self, tree: Interests) -> None:
-        """Replace all interests by these; with a sketch, only their ends are kept."""
+        """Replace all interests; with a sketch, only their ends are stored."""
         self._removed = 0
         """Interests that left since the sketch was made."""
         self.tree: Interests | Ranges = tree
         """All interests."""
         self.index = tree
-        """The interests that painting looks at: all of them, or a sketch."""
+        """The interests used for painting: all of them, or a sketch."""
         if self.options.sketch is not None:
             row, lo, hi = tree.columns()
             order = np.argsort(row)
             self.tree, self.index = Ranges(lo[order], hi[order]), tree.sketch(self.options.sketch)
 
     def boxes(self, where: tuple[Any, ...]) -> F64:
-        """Return lo and hi, without a bound where they are None or left out."""
+        """Return lo and hi; None or missing is unbounded."""
         if len(where) > 2:
             raise UsageError(f"a range is lo and hi; given: {', '.join(map(repr, where))}")
         lo, hi = (*where, None, None)[:2]
@@ -131,7 +131,7 @@ class LineEngine(BoardEngine):
         return self.tree.index() if isinstance(self.tree, Ranges) else self.tree
 
     def interest(self, bounds: F64, k: int, *, lists: list[list[Any]], **options: Any) -> Interest:
-        """Return an interest that receives messages, with its list."""
+        """Return an interest that can receive messages, with its list."""
         lo, hi = bounds[0].tolist()
         return Interest(lo, hi, k, entries=lists[0], **options)
 

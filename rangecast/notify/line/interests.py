@@ -1,4 +1,4 @@
-"""The interests of a board: `tree.py` has the idea; here its arrays are owned, rows given out."""
+"""Owner of the interests of a board by row; see `tree.py`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ from rangecast.notify.line.tree_edits import (
 
 
 def _lines(shape: tuple[int, ...]) -> F64:
-    """Return zeros that begin with a cache line: so a leaf fills two, a pair's bounds one."""
+    """Return zeros aligned to cache lines, so that a leaf fills two lines and the bounds of a pair
+    one.
+    """
     count = math.prod(shape)
     room = np.zeros(count + 8)
     first = -room.ctypes.data % 64 // 8
@@ -44,7 +46,7 @@ def _lines(shape: tuple[int, ...]) -> F64:
 
 
 class Interests:
-    """Interests by row: a small number that is given again after an interest left."""
+    """Interests by row, a small number that is reused."""
 
     def __init__(self, lo: npt.ArrayLike = (), hi: npt.ArrayLike = ()):
         left, right = np.asarray(lo, np.float64), np.asarray(hi, np.float64)
@@ -91,12 +93,12 @@ class Interests:
 
     @property
     def tree(self) -> Tree:
-        """The arrays that a search reads, as `tree.py` has them."""
+        """The arrays that a search reads, in the layout of `tree.py`."""
         return self._bundle.arrays
 
     @property
     def table(self) -> I64:
-        """The tree as kernels take it."""
+        """The tree in the form that kernels take."""
         return self._bundle.table
 
     @property
@@ -141,7 +143,7 @@ class Interests:
         )
 
     def add(self, lo: float, hi: float) -> int:
-        """Put in an interest and return its row."""
+        """Add an interest and return its row."""
         row = self._free.pop() if self._free else self.count
         if row >= len(self._keep.home):
             home = np.full(row + row // 4 + 16, -1, np.int32)
@@ -156,7 +158,7 @@ class Interests:
         return row
 
     def add_many(self, lo: F64, hi: F64) -> I32:
-        """Put in interests and return their rows; many beside few are built at once."""
+        """Add interests and return their rows; a large addition rebuilds the tree."""
         if len(lo) <= self.count:
             pairs = zip(lo.tolist(), hi.tolist(), strict=True)
             return np.array([self.add(*pair) for pair in pairs], np.int32)
@@ -210,13 +212,13 @@ class Interests:
         return rows
 
     def reached(self, tiles: F64) -> I64:
-        """Return how many interests each of these tiles of messages reaches."""
+        """Return how many interests each of these tiles reaches."""
         counts = np.zeros(len(tiles), np.int64)
         number_reached(self.table, tiles, counts)
         return counts
 
     def number_within(self, l0: float, l1: float, r0: float, r1: float) -> int:
-        """Return how many interests lie in [l0, l1] x [r0, r1]."""
+        """Return the number of interests in [l0, l1] x [r0, r1]."""
         none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
         return rows_in(self.table, self._keep.row, l0, l1, r0, r1, none, stack)
 
@@ -226,7 +228,7 @@ class Interests:
         return self.count + len(self._free)
 
     def entries(self) -> tuple[Tree, I32, int]:
-        """Return the tree, the row of each entry, and how many nodes there are."""
+        """Return the tree, the row of each entry, and the number of nodes."""
         return self.tree, self._keep.row, int(self._keep.used[NODES])
 
     def of(self, row: int) -> tuple[float, float]:
@@ -238,7 +240,8 @@ class Interests:
     def sketch(self, rectangles: int) -> Interests:
         """Return a cover of all interests by at most this many rectangles, to use instead.
 
-        The rectangles are those of nodes: the largest of them is opened while there may be more.
+        The rectangles are those of nodes: the largest is replaced by its children while there is
+        room.
         """
         tree = self.tree
         cover = [(-int(tree.size[0]), 0)] if self.count else []

@@ -1,4 +1,4 @@
-"""The lists of all interests on a line, kept up to date by messages: to check or to measure."""
+"""The lists of all interests on a line, updated by messages: for verification and measurement."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _deliver(
 def _look_up(
     line_table: I64, tree_table: I64, row: I32, nodes: int, k: int, arrivals: I64, ys: F64
 ) -> None:
-    """Work out the list of every interest from the objects."""
+    """Compute the list of every interest from the objects."""
     line, tree = opened(line_table, Line), opened(tree_table, Tree)
     slots = np.empty(k, np.int32)
     for node in range(nodes):
@@ -58,7 +58,7 @@ class Lists(InterestLists):
     """The lists of all interests on a line."""
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
-        """Apply messages of which only these columns are known; the lowest y ranks first."""
+        """Apply messages given by these columns; the lowest y ranks first."""
         _, row, _ = self._interests.entries()
         reached, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
         _deliver(
@@ -75,7 +75,7 @@ class Lists(InterestLists):
         )
 
     def reached(self, tile: F64) -> I32:
-        """Return the rows of the lists that messages with these tiles go to."""
+        """Return the rows of the lists that messages with these tiles reach."""
         inside = np.stack(
             [np.nextafter(tile[:, 0], np.inf), *tile.T[1:3], np.nextafter(tile[:, 3], -np.inf)], 1
         )

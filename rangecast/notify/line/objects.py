@@ -1,4 +1,4 @@
-"""The objects of a board: `line.py` has the idea; here its arrays are owned and slots given out."""
+"""Owner of the objects of a board by slot; see `objects_line.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _empty(blocks: int, slots: int) -> Line:
 
 
 class Objects:
-    """The objects of a board, by slot: a small number that is used again after an object left."""
+    """The objects of a board by slot, a small number that is reused."""
 
     def __init__(
         self,
@@ -65,22 +65,22 @@ class Objects:
 
     @property
     def line(self) -> Line:
-        """The arrays, as `line.py` has them."""
+        """The arrays, in the layout of `objects_line.py`."""
         return self._bundle.arrays
 
     @property
     def table(self) -> I64:
-        """The line as kernels take it."""
+        """The line in the form that kernels take."""
         return self._bundle.table
 
     def _places(self) -> I64:
-        """Return the places of all objects, in order of x."""
+        """Return the entries of all objects, in order of x."""
         blocks = np.repeat(np.arange(len(self.line.held)), self.line.held)
         first = np.repeat(np.cumsum(self.line.held) - self.line.held, self.line.held)
         return BLOCK * blocks + np.arange(len(blocks)) - first
 
     def add(self, x: float, y: float, arrival: int | None = None) -> int:
-        """Add an object and return its slot; it comes last unless an arrival is given."""
+        """Add an object and return its slot; it comes last unless an arrival number is given."""
         if arrival is None:
             arrival, self.arrivals = self.arrivals, self.arrivals + 1
         slot = self._free.pop() if self._free else self.count
@@ -133,9 +133,10 @@ class Objects:
         return slots[:n]
 
     def nearest(self, x: float, y: float, arrival: int, k: int, *, east: bool) -> tuple[float, ...]:
-        """Return where the nearest k objects with a key below this one lie, from near to far.
+        """Return the positions of the nearest k objects with a key below this one, from near to
+        far.
 
-        Those at x count too, whichever side is asked for.
+        Objects at x count on either side.
         """
         values = np.empty(k + 1)
         start = math.nextafter(x, -math.inf) if east else x
@@ -145,7 +146,9 @@ class Objects:
     def next_best(
         self, lo: float, hi: float, key: tuple[float, int], limit: tuple[float, int]
     ) -> int | None:
-        """Return the slot of the object of a range with the lowest key above one, below a limit."""
+        """Return the slot of the object of a range with the lowest key above a key and below a
+        limit.
+        """
         slot = next_in(self.table, lo, hi, *key, *limit)
         return None if slot < 0 else slot
 

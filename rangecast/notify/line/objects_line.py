@@ -37,14 +37,14 @@ from rangecast.kernels.jit import jit
 
 BLOCK = 32
 NO_ARRIVAL = np.iinfo(np.int64).max
-"""The arrival of an object that isn't there."""
+"""Arrival number of an empty entry."""
 _FULLEST, _FULLEST_LINE = 0.95, 0.7
-"""Largest fill of two neighbouring blocks, and of all of them together."""
+"""Maximum fill of two neighbouring blocks, and of all of them together."""
 
 
 @edited
 class Line(NamedTuple):
-    """The arrays of the module's docstring."""
+    """Arrays of the line: see the module's docstring."""
 
     x: F64
     y: F64
@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 @jit
 def _block_of(min_x: F64, x: float) -> int:
-    """Return the last block that may hold an object at x."""
+    """Return the last block that may contain an object at x."""
     low, high = 0, len(min_x)
     while high - low > 1:
         middle = (low + high) >> 1
@@ -72,7 +72,7 @@ def _block_of(min_x: F64, x: float) -> int:
 
 @jit
 def _block_before(min_x: F64, x: float) -> int:
-    """Return the first block that may hold an object at x."""
+    """Return the first block that may contain an object at x."""
     low, high = 0, len(min_x)
     while high - low > 1:
         middle = (low + high) >> 1
@@ -85,7 +85,7 @@ def _block_before(min_x: F64, x: float) -> int:
 
 @jit
 def _refresh(line: Line, block: int) -> None:
-    """Write the lowest key of a block into the tree, and what follows from it above."""
+    """Write the lowest key of a block into the tree, and update its ancestors."""
     y, arrival = np.inf, NO_ARRIVAL
     for p in range(BLOCK * block, BLOCK * block + line.held[block]):
         if line.y[p] < y or (line.y[p] == y and line.arrival[p] < arrival):
@@ -158,7 +158,7 @@ def _spread(line: Line, first: int, width: int) -> None:
 
 @jit
 def _make_room(line: Line, block: int) -> bool:
-    """Spread the objects around a full block; return whether there was room to do so."""
+    """Spread the objects around a full block; return whether that made room."""
     blocks = len(line.held)
     heights = 0
     while (1 << heights) < blocks:
@@ -178,7 +178,7 @@ def _make_room(line: Line, block: int) -> bool:
 
 @jit
 def enter(table: I64, slot: int, x: float, y: float, arrival: int) -> bool:
-    """Insert an object; False, and nothing done, if the line needs more room first."""
+    """Insert an object; return False without a change if the line needs more room."""
     line = opened(table, Line)
     block = _block_of(line.min_x, x)
     if line.held[block] == BLOCK:
@@ -216,10 +216,10 @@ def _below(y: float, arrival: int, other_y: float, other_arrival: int) -> bool:
 
 @jit
 def first_west(line: Line, x: float, y: float, arrival: int, k: int, values: F64) -> int:
-    """Write where the nearest k objects at or west of x with a key below this one lie.
+    """Write the positions of the nearest k objects at or west of x with a key below this one.
 
-    found[0] becomes x, found[1 ..] the places from near to far, then -inf. Returns how many.
-    (Arrays by their own names: to hand on a whole `Line` in a loop is slow.)
+    found[0] becomes x, found[1 ..] the positions from near to far, then -inf. Returns their number.
+    (Takes arrays one by one: passing a whole `Line` in a loop is slow.)
     """
     xs, ys, arrivals, count = line.x, line.y, line.arrival, line.held
     best_y, best_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
@@ -291,10 +291,11 @@ def next_best(
     limit_y: float,
     limit_arrival: int,
 ) -> int:
-    """Return the place of the lowest key above (y, arrival) in [lo, hi], -1: none below the limit.
+    """Return the entry with the lowest key above (y, arrival) in [lo, hi], -1 if none is below the
+    limit.
 
-    Walks the blocks from west to east, a whole subtree in one step where its lowest key says all:
-    that it is no better than the best so far, or that it is itself the better one.
+    Walks the blocks from west to east, a whole subtree in one step if its lowest key decides: it is
+    no better than the best so far, or it is itself the better one.
     """
     xs, ys, arrivals, count = line.x, line.y, line.arrival, line.held
     lowest_y, lowest_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
@@ -346,7 +347,7 @@ def next_best(
 
 @jit
 def best_of(line: Line, lo: float, hi: float, k: int, slots: I32, ys: F64, arrivals: I64) -> int:
-    """Write the k best objects of a range, the best first; return how many there are."""
+    """Write the k best objects of a range, the best first; return their number."""
     y, arrival = -np.inf, -1
     for n in range(k):
         p = next_best(line, lo, hi, y, arrival, np.inf, -1)
@@ -359,7 +360,7 @@ def best_of(line: Line, lo: float, hi: float, k: int, slots: I32, ys: F64, arriv
 
 @jit
 def best_in(table: I64, lo: float, hi: float, slots: I32, ys: F64, arrivals: I64) -> int:
-    """Write the best objects of a range as far as there is room; return how many there are."""
+    """Write the best objects of a range, up to the room; return their number."""
     return best_of(opened(table, Line), lo, hi, len(slots), slots, ys, arrivals)
 
 
@@ -375,7 +376,7 @@ def nearest(table: I64, x: float, y: float, arrival: int, east: bool, values: F6
 def next_in(
     table: I64, lo: float, hi: float, y: float, arrival: int, limit_y: float, limit_arrival: int
 ) -> int:
-    """Return the slot of the object that `next_best` finds, -1: none."""
+    """Return the slot of the object that `next_best` finds, -1 if none."""
     line = opened(table, Line)
     p = next_best(line, lo, hi, y, arrival, limit_y, limit_arrival)
     return line.slot[p] if p >= 0 else -1

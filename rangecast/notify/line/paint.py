@@ -39,7 +39,7 @@ from rangecast.notify.line.tree import Frontier, Tree
 from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox, post
 
 EVENT, SWEEPING, POSITION, ARRIVAL = 0, 1, 2, 3
-"""Where `cursor` keeps how far a run has come."""
+"""Indexes into `cursor`, which stores the progress of a run."""
 
 
 @jit
@@ -55,7 +55,7 @@ def post_tiles(
     x: float,
     y: float,
 ) -> int:
-    """Send an object to all tiles; return how many messages there are now."""
+    """Send an object to all tiles; return the new number of messages."""
     for t in range(tiles):
         tile = scratch.tiles[t]
         post(
@@ -93,7 +93,7 @@ def paint_changes(
     sweep: F64,
     work: I64,
 ) -> int:
-    """Apply changes and write their messages; return how many. `cursor[EVENT]` says how far."""
+    """Apply changes and write their messages; return their number. `cursor[EVENT]`: progress."""
     line, tree = opened(objects_table, Line), opened(tree_table, Tree)
     scratch, frontier = opened(scratch_table, Scratch), opened(frontier_table, Frontier)
     out = opened(out_table, Outbox)

@@ -1,7 +1,6 @@
-"""Calls the kernels that write messages: one change after the other, or a batch.
+"""Painter on a line: calls the kernels that write messages, for single changes or a batch.
 
-Owns what they need beside objects and interests: working memory, and an outbox of bounded size,
-which is emptied whenever it is full.
+Owns their working memory, and an outbox of bounded size that is drained whenever it is full.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BUFFER = 1 << 12
 
 
 class Painter:
-    """Writes messages for lists of k, whose tiles are joined into at most this many `groups`."""
+    """Painter for lists of k, whose tiles are joined into at most this many `groups`."""
 
     def __init__(self, k: int, groups: int, *, uses_interests: bool):
         self._k = k
@@ -38,7 +37,7 @@ class Painter:
         self._work = np.zeros(4, np.int64)
         self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
         self._batch = 0
-        """The number of the batch; what has it in `_marks`, by slot, is known to change."""
+        """Number of the batch; slots with this number in `_marks` are known to change."""
         self._marks, self._exposed = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
     @property
@@ -49,7 +48,7 @@ class Painter:
     def paint(
         self, objects: Objects, interests: Interests, slots: Sequence[int], ys: Sequence[float]
     ) -> Outbox:
-        """Change values of objects one after the other; return the messages of all changes."""
+        """Apply changes of values one after the other; return the messages of all changes."""
         if len(slots) == 1:
             self._one_slot[0], self._one_y[0] = slots[0], ys[0]
             which, values = self._one_slot, self._one_y
@@ -84,9 +83,9 @@ class Painter:
         olds: F64,
         ys: F64,
     ) -> Outbox:
-        """Change values of objects from `olds` at once; return what that comes to, as one change.
+        """Apply changes of values from `olds` at once; return the net messages, as one change.
 
-        `before` are the objects before the batch; they stay as they are.
+        `before` are the objects before the batch; they are not modified.
         """
         arrivals = np.array([objects.of(slot)[2] for slot in slots.tolist()], np.int64)
         worse, better = np.flatnonzero(ys > olds), np.flatnonzero(ys < olds)
@@ -136,7 +135,7 @@ class Painter:
         return self._drained(paint, len(order))
 
     def _drained(self, paint: Callable[[], int], end: int) -> Outbox:
-        """Call a kernel until it is done, and take its messages out of the outbox each time."""
+        """Call a kernel until it is done, draining the outbox after each call."""
         self._cursor[:] = 0
         pieces: list[list[Any]] = []
         while self._cursor[EVENT] < end:

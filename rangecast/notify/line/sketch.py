@@ -1,7 +1,7 @@
-"""The interests of a board that looks at a sketch of them: just their ends, 16 bytes each.
+"""The interests of a board with a sketch: only their ends, 16 bytes each.
 
-They are kept to say what an interest is and to make another sketch. Where the lists of all of them
-are asked for, an index is built for as long as that takes.
+They are stored to look up interests and to build another sketch. To compute the lists of all
+interests, an index is built temporarily.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rangecast.notify.line.interests import Interests
 
 
 class Ranges:
-    """Ranges by row: a small number that is given again after a range left."""
+    """Ranges by row, a small number that is reused."""
 
     def __init__(self, lo: F64, hi: F64):
         self._ends = np.stack([lo, hi], axis=1)
@@ -27,7 +27,7 @@ class Ranges:
         return self.rows - len(self._free)
 
     def add(self, lo: float, hi: float) -> int:
-        """Put in a range and return its row."""
+        """Add a range and return its row."""
         row = self._free.pop() if self._free else self.rows
         self.rows = max(self.rows, row + 1)
         self._ends = grown(self._ends, self.rows)
@@ -35,7 +35,7 @@ class Ranges:
         return row
 
     def add_many(self, lo: F64, hi: F64) -> I32:
-        """Put in ranges and return their rows."""
+        """Add ranges and return their rows."""
         pairs = zip(lo.tolist(), hi.tolist(), strict=True)
         return np.array([self.add(*pair) for pair in pairs], np.int32)
 
@@ -56,7 +56,7 @@ class Ranges:
         return rows, ends[rows, 0], ends[rows, 1]
 
     def index(self) -> Interests:
-        """Return an index of all rows; those that aren't in use are never reached."""
+        """Return an index of all rows; unused rows are never reached."""
         ends = self._ends[: self.rows]
         return Interests(ends[:, 0].copy(), ends[:, 1].copy())
 

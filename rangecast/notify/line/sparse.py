@@ -1,4 +1,4 @@
-"""Paint-Sparse: fewer messages, by knowing where the interests lie.
+"""Paint-Sparse: fewer messages, by using the positions of the interests.
 
 As Paint-Dense, with three savings. A tile shrinks to the interests that it holds (so every side of
 what is sent touches one), and is left out if there are none. From west to east, a tile is merged
@@ -34,10 +34,11 @@ from rangecast.notify.line.tree import (
 from rangecast.notify.messages import PROBE, SNAP
 
 SWEPT_Y = 0
-"""Where `sweep` keeps the y of the key swept to."""
+"""Index of the y of the key swept to."""
 LEAST, LARGEST, LEAST_RIGHT, LARGEST_LEFT = 1, 2, 3, 4
-"""Where `sweep` keeps how far out the interests of the remaining staircase reach: the least l and
-the largest r, and the other end of an interest that has it."""
+"""Indexes of how far the interests of the remaining staircase reach: the least l and the largest r,
+and the other end of such an interest.
+"""
 
 
 @jit
@@ -56,7 +57,7 @@ def _write(tile: F64, area: Rectangle) -> None:
 
 @jit
 def _around(last: Rectangle, rectangle: Rectangle) -> Rectangle:
-    """Return the rectangle around two, the second of which lies further east."""
+    """Return the bounding rectangle of two tiles, the second of which lies further east."""
     return Rectangle(last.l0, rectangle.l1, min(last.r0, rectangle.r0), max(last.r1, rectangle.r1))
 
 
@@ -64,7 +65,8 @@ def _around(last: Rectangle, rectangle: Rectangle) -> Rectangle:
 def _likely_foreign(
     side: int, last: Rectangle, last_tile: Rectangle, rectangle: Rectangle, tile: Rectangle
 ) -> Rectangle:
-    """Return where an interest prevents a merge, given only some interests of both tiles.
+    """Return the area of an interest that prevents a merge, given only some interests of both
+    tiles.
 
     Above the last tile, or below the next one.
     """
@@ -76,7 +78,7 @@ def _likely_foreign(
 
 @jit
 def _foreign(side: int, last: Rectangle, rectangle: Rectangle) -> Rectangle:
-    """Return where an interest prevents a merge of two rectangles: one of five areas.
+    """Return the area of an interest that prevents a merge of two rectangles, one of five.
 
     Above and below the last one, above and below the next one, between the two.
     """
@@ -103,7 +105,7 @@ def _is_area(area: Rectangle) -> bool:
 def merge_tiles(
     tree: Tree, frontier: Frontier, tiles: F64, count: int, sweep: F64, work: I64
 ) -> int:
-    """Merge tiles greedily and shrink them to their interests; return how many are left.
+    """Merge tiles greedily and shrink them to their interests; return the number left.
 
     All interests of the tiles merged so far lie in the last rectangle, so any other one that the
     rectangle around it and the next tile would hold is foreign: above or below either, or between.
@@ -164,7 +166,7 @@ def merge_tiles(
 
 @jit
 def _held(west: F64, east: F64, k: int, left: float, right: float) -> bool:
-    """Whether an interest around the object of these lists has it in its list."""
+    """Return whether an interest around the object of these lists has it in its list."""
     better = 0
     while better < k and west[better + 1] >= left:
         better += 1
@@ -185,7 +187,7 @@ def reach(
     sweep: F64,
     work: I64,
 ) -> bool:
-    """Find the least l and the largest r of the interests whose list holds the object at x.
+    """Find the least l and the largest r of the interests whose lists contain the object at x.
 
     The region only shrinks during a sweep: what was found stays until that interest is lost, and
     strips beyond it stay empty. Returns whether there are any.

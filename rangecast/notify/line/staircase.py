@@ -1,4 +1,4 @@
-"""Staircases: where the interests lie whose list holds an object, and how to tile such regions.
+"""Staircases: the regions of interests whose lists contain an object, and their tilings.
 
 An interest [l, r] is the point (l, r). Let west be the places of the nearest k better objects at or
 west of an object at x, from near to far, and east those east of it, both with x itself in front and
@@ -35,7 +35,7 @@ ROOM = 8
 
 @edited
 class Scratch(NamedTuple):
-    """Room to work in for lists of k, at most 2k + ROOM tiles and as many steps."""
+    """Working memory for lists of k: at most 2k + ROOM tiles, and as many steps."""
 
     west: F64
     east: F64
@@ -46,7 +46,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def of(cls, k: int) -> Scratch:
-        """Return one that is large enough."""
+        """Return working memory for this k."""
         most = 2 * k + ROOM
         return cls(
             np.zeros(k + 1),
@@ -83,7 +83,9 @@ def pass_by(scratch: Scratch, k: int, x: float, position: float) -> None:
 
 @jit
 def _add_step(steps: F64, n: int, left: float, right: float) -> int:
-    """Append a step, or lengthen the last one if it is as high; return how many there are."""
+    """Append a step, or extend the last one if it has the same height; return the number
+    of steps.
+    """
     if n and steps[n - 1, 1] == right:
         steps[n - 1, 0] = left
         return n
@@ -93,7 +95,7 @@ def _add_step(steps: F64, n: int, left: float, right: float) -> int:
 
 @jit
 def steps_of(scratch: Scratch, k: int, steps: F64) -> int:
-    """Write the steps of the region where an object with these lists is in the list."""
+    """Write the steps of the region of interests whose lists contain an object."""
     n = 0
     for z in range(1, k + 1):
         if scratch.west[z] < scratch.west[z - 1]:
@@ -103,7 +105,7 @@ def steps_of(scratch: Scratch, k: int, steps: F64) -> int:
 
 @jit
 def combine(other: F64, m: int, two: F64, n: int, both: bool, out: F64) -> int:
-    """Write the steps of an intersection (`both`) or of a union; return how many there are."""
+    """Write the steps of an intersection (`both`) or of a union; return their number."""
     i = j = count = 0
     while i < m or j < n:
         if both and (i == m or j == n):
@@ -135,7 +137,7 @@ def _turn(tiles: F64, n: int) -> None:
 
 @jit
 def tile_difference(x: float, other: F64, m: int, two: F64, n: int, tiles: F64) -> int:
-    """Tile what lies in the first steps but not in the second; n = 0 tiles all of the first."""
+    """Tile the first steps minus the second; n = 0 tiles all of the first."""
     j = count = 0
     above = x
     for i in range(m):
@@ -189,9 +191,10 @@ def tile_gain(scratch: Scratch, k: int, x: float, position: float) -> int:
 
 @jit
 def gather(tiles: F64, n: int, groups: int) -> int:
-    """Join neighbouring tiles into at most this many equal groups, a bounding tile each.
+    """Join neighbouring tiles into at most this many equal groups, with one bounding tile each.
 
-    Reaches interests in vain: s tiles in one add those where the object ranks up to k + s - 1.
+    Reaches some interests needlessly: joining s tiles adds those where the object ranks up to k + s
+    - 1.
     Section IV-B.
     """
     if n <= groups:

@@ -19,7 +19,7 @@ POSITION = Number("position")
 
 
 class LineTables(BoardTables):
-    """Tables whose position is one number, which no object lacks."""
+    """Tables with one number as the position, which every object has."""
 
     needs = "a position and a value"
 
@@ -44,5 +44,5 @@ class LineTables(BoardTables):
 
     @property
     def tile_names(self) -> Sequence[str]:
-        """The columns of the bounds of a message."""
+        """Columns of the bounds of a message."""
         return "left_inner", "right_inner", "left_outer", "right_outer"

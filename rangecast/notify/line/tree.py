@@ -1,4 +1,4 @@
-"""Interests, the ranges [l, r] that subscriptions ask about, as points (l, r) in a k-d tree.
+"""Interests, the ranges [l, r] of subscriptions, as points (l, r) in a k-d tree.
 
 The one question is `snap`: which is the smallest rectangle that holds all interests of a given
 rectangle? A node knows the rectangle of what is below it: a node that lies inside the asked
@@ -58,7 +58,7 @@ class Tree(NamedTuple):
 class Frontier(NamedTuple):
     """Nodes that hold all interests of a region, their bounds, and room for a search.
 
-    Bounds are by side, NaN where there is no node: so all can be compared at once.
+    Bounds are by side, NaN where there is no node, so that all can be compared at once.
     """
 
     node: I32
@@ -67,14 +67,14 @@ class Frontier(NamedTuple):
 
     @classmethod
     def empty(cls) -> Frontier:
-        """Return a tree with room for the maximum number of nodes."""
+        """Return an empty tree with room for the maximum number of nodes."""
         return cls(
             np.zeros(FRONTIER, np.int32), np.full((4, FRONTIER), np.nan), np.zeros(STACK, np.int32)
         )
 
 
 class Rectangle(NamedTuple):
-    """Least and largest l, least and largest r, all closed; `NONE` is the empty one."""
+    """Least and largest l, least and largest r, all closed; `NONE` is empty."""
 
     l0: float
     l1: float
@@ -84,9 +84,9 @@ class Rectangle(NamedTuple):
 
 NONE = Rectangle(np.inf, -np.inf, np.inf, -np.inf)
 ONLY_LEAST = Rectangle(np.inf, np.inf, -np.inf, np.inf)
-"""To find only the least l of a region: inf if it is empty."""
+"""Initial rectangle for finding only the least l of a region: inf if it is empty."""
 ONLY_LARGEST = Rectangle(-np.inf, np.inf, -np.inf, -np.inf)
-"""To find only the largest r of a region: -inf if it is empty."""
+"""Initial rectangle for finding only the largest r of a region: -inf if it is empty."""
 
 
 @jit
@@ -137,7 +137,7 @@ def search(
     any_will_do: bool,
     upward: int,
 ) -> Rectangle:
-    """Widen a known rectangle so that it holds all interests of an area below a frontier.
+    """Extend a rectangle to all interests of an area below a frontier.
 
     A node that can't widen it is skipped: so a side that is infinite from the start doesn't
     count. With `any_will_do` it ends at the first find. `upward` is 1 to look at large ends first.
@@ -275,7 +275,7 @@ def rows_in(
 
 @jit
 def number_reached(table: I64, tiles: F64, counts: I64) -> None:
-    """Write how many interests lie in each tile, as `staircase.py` has them."""
+    """Write the number of interests in each tile, in the layout of `staircase.py`."""
     tree = opened(table, Tree)
     none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
     for t in range(len(tiles)):

@@ -1,4 +1,4 @@
-"""Editing the tree of `tree.py`: building, splitting a leaf, putting an entry in, taking one out.
+"""Edits of the tree of `tree.py`: building, splitting a leaf, inserting and deleting an entry.
 
     row      (16 leaves,)  the interest of an entry
     cut, cut_row (nodes,)  an entry goes to the second child if its (coordinate, row) is not below
@@ -22,14 +22,14 @@ from rangecast.kernels.jit import jit
 from rangecast.notify.line.tree import LEAF, STACK, Tree
 
 FILL = 13
-"""Entries of a leaf when it is built: some room, so that not every new one splits a leaf."""
+"""Entries of a leaf when it is built: leaves room, so that not every insert splits a leaf."""
 LOPSIDED = 0.7
 NODES, LEAVES, PAIRS_SPARE, LEAVES_SPARE = 0, 1, 2, 3
 
 
 @edited
 class Upkeep(NamedTuple):
-    """Arrays that an edit needs beside the tree."""
+    """Arrays that only edits need."""
 
     row: I32
     cut: F64
@@ -47,7 +47,7 @@ def _before(key: float, row: int, other_key: float, other_row: int) -> bool:
 
 @jit
 def _select(order: I32, begin: int, end: int, nth: int, keys: F64, rows: I32) -> None:
-    """Move the entries that come before the nth in (key, row) before it, and the rest after it."""
+    """Move the n entries with the lowest (key, row) to the front."""
     end -= 1
     while begin < end:
         middle = (begin + end) >> 1
@@ -76,7 +76,7 @@ def _select(order: I32, begin: int, end: int, nth: int, keys: F64, rows: I32) ->
 
 @jit
 def _take(spare: I32, used: I64, listed: int, made: int, step: int) -> int:
-    """Return a spare number if one is listed, else a new one."""
+    """Return a spare number if there is one, else a new one."""
     if used[listed]:
         used[listed] -= 1
         return int(spare[used[listed]])
@@ -91,7 +91,7 @@ def _clear(tree: Tree, e: int) -> None:
 
 @jit
 def _bound(tree: Tree, node: int) -> None:
-    """Work out the bounds of a node from what is right below it."""
+    """Compute the bounds of a node from its children."""
     bounds, child = tree.bounds[node], tree.child[node]
     if child >= 0:
         first, two = tree.bounds[child], tree.bounds[child + 1]
@@ -116,7 +116,7 @@ def build(
     high_r: F64,
     rows: I32,
 ) -> None:
-    """Put entries below a node that has nothing below it."""
+    """Build the subtree of entries below an empty node."""
     tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     order = np.arange(len(rows)).astype(np.int32)
     nodes, spans = np.empty(STACK, np.int64), np.empty((STACK, 3), np.int64)
@@ -171,7 +171,7 @@ def dissolve(
     high_r: F64,
     rows: I32,
 ) -> None:
-    """Copy out the entries below a node, and put what held them on the lists of spares."""
+    """Copy out the entries below a node, and free its nodes and leaves."""
     tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     stack = np.empty(STACK, np.int32)
     stack[0] = root
@@ -210,7 +210,7 @@ def _move(tree: Tree, keep: Upkeep, target: int, source: int, node: int) -> None
 
 @jit
 def _split(tree: Tree, keep: Upkeep, node: int, depth: int) -> None:
-    """Make two leaves of a full one."""
+    """Split a full leaf in two."""
     old = ~tree.child[node]
     new = _take(keep.leaves, keep.used, LEAVES_SPARE, LEAVES, 1)
     pair = _take(keep.pairs, keep.used, PAIRS_SPARE, NODES, 2)
@@ -251,7 +251,7 @@ def insert(
     deepest: int,
     path: I32,
 ) -> int:
-    """Put in an entry; return the depth in `path` of a subtree to rebuild, or -1."""
+    """Insert an entry; return the depth in `path` of a subtree to rebuild, or -1."""
     tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     node = depth = 0
     while True:

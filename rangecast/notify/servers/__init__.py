@@ -1,1 +1,1 @@
-"""Objects spread over many servers: the messages of one board, from servers that share nothing."""
+"""Objects spread over many servers that share nothing, with the messages of a single board."""

@@ -1,4 +1,4 @@
-"""One change under way at the server that has the object: its next question, and its messages.
+"""A change in progress at the server that owns the object: its next query, and its messages.
 
 The same steps as `paint.py` takes on one board, with the same geometry, but the lists and the next
 object come as answers from other servers. Between two steps other messages may come in, and with
@@ -41,7 +41,7 @@ def _tile_changed(
     sweep: F64,
     work: I64,
 ) -> int:
-    """Tile the staircase of a changed object at x, whose lists are given; return how many tiles."""
+    """Tile the staircase of a changed object at x with these lists; return the number of tiles."""
     tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
     scratch = opened(scratch_table, Scratch)
     steps = steps_of(scratch, k, scratch.steps)
@@ -65,7 +65,9 @@ def _look_out(
     sweep: F64,
     work: I64,
 ) -> bool:
-    """Write from where to where the next object can lie, LEAST to LARGEST; False: nowhere."""
+    """Write the range in which the next object can lie, LEAST to LARGEST; return False if it is
+    empty.
+    """
     tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
     scratch = opened(scratch_table, Scratch)
     if uses_interests:
@@ -101,7 +103,7 @@ def _tile_passed(
 
 
 class Tiler:
-    """The kernels' working memory, and what they counted."""
+    """Working memory and counters of the kernels."""
 
     def __init__(self, k: int, groups: int, *, uses_interests: bool):
         self.k = k
@@ -112,7 +114,7 @@ class Tiler:
         self._sweep = np.zeros(5)
         self._work = np.zeros(4, np.int64)
         self.hops = [0, 0]
-        """Hops of questions, by kind: first_k, min_y."""
+        """Hops of queries, by kind: first_k, min_y."""
 
     @property
     def work(self) -> Work:
@@ -120,7 +122,7 @@ class Tiler:
         return Work(*self._work.tolist())
 
     def count(self, kind: int, calls: int, hops: int = 0) -> None:
-        """Count questions."""
+        """Count queries."""
         self._work[kind] += calls
         self.hops[kind] += hops
 
@@ -145,7 +147,7 @@ class Tiler:
         return lists.tiles[:tiles]
 
     def outlook(self, index: Interests, x: float) -> tuple[float, float] | None:
-        """Return from where to where the next object can lie, `None`: nowhere."""
+        """Return the range in which the next object can lie, `None` if it is empty."""
         some = _look_out(
             index.table,
             self._frontier.table,
@@ -159,7 +161,7 @@ class Tiler:
         return (float(self._sweep[LEAST]), float(self._sweep[LARGEST])) if some else None
 
     def passed(self, index: Interests, x: float, position: float) -> F64:
-        """Move the object at x behind one at a place; return the tiles of that one."""
+        """Move the object at x behind another; return the tiles of the other."""
         tiles = _tile_passed(
             index.table,
             self._frontier.table,
@@ -179,7 +181,7 @@ Question = FirstK | MinY
 
 
 class Painting:
-    """A change of one object: `questions` are to be asked next; none: it is done."""
+    """A change of one object: `questions` are to be asked next; if there are none, it is done."""
 
     def __init__(
         self, tiler: Tiler, index: Interests, seq: int, position: int, old: Thing, y: float
@@ -188,7 +190,7 @@ class Painting:
         self._index = index
         self._seq = seq
         self.position = position
-        """Of the next message."""
+        """Position of the next message."""
         self._old, self._y = old, y
         self._swept = old.y, old.arrival
         self._found: dict[int, tuple[float, ...]] = {}
@@ -196,7 +198,7 @@ class Painting:
         self._awaited = 0
         self.questions: list[Question] = []
         self.messages: list[Message] = []
-        """To be sent now."""
+        """Messages to send now."""
         if y != old.y:
             tiler.count(FIRST_K, 2)
             wanted = min(y, old.y), old.arrival, tiler.k, (), 0
@@ -213,11 +215,11 @@ class Painting:
 
     @property
     def is_done(self) -> bool:
-        """Whether no question or answer is outstanding."""
+        """Whether no query or answer is outstanding."""
         return not self._awaited
 
     def take(self, answer: Nearest | Lowest) -> None:
-        """Process an answer; continue after the last one that is awaited."""
+        """Process an answer; continue after the last outstanding one."""
         self._awaited -= 1
         if isinstance(answer, Nearest):
             self._tiler.count(FIRST_K, 0, answer.hops)

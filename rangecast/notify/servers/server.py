@@ -1,4 +1,4 @@
-"""A server of a zone: a state machine without I/O, clock or chance.
+"""A server of a zone: a state machine without I/O, clock or randomness.
 
     for to, message in server.handle(message):
         ...   # WEST, EAST: to that neighbour; HOME: to subscribers, or `Done`
@@ -56,9 +56,9 @@ from rangecast.notify.servers.wire import (
 from rangecast.notify.servers.zone import Zone
 
 _FULL, _RELIEVED = 1.5, 1.25
-"""Shares that a server has at most, and that it keeps if it has more."""
+"""Maximum load factor of a server, and the one it returns to."""
 _DRIFT = 0.25
-"""The share of a change in numbers that is reported to neighbours."""
+"""Relative change of counts that is reported to neighbours."""
 
 
 class Output(NamedTuple):
@@ -78,21 +78,23 @@ class Server:
         self._place, self._servers = place, servers
         self._seq, self._objects = -1, objects
         self._reported = len(zone), objects
-        """Own and all objects, as last reported to neighbours."""
+        """Own and total object counts, as last reported to neighbours."""
         self._loads = {WEST: 0, EAST: 0}
         self._has_turn = {WEST: False, EAST: True}
-        """Whether it may move the border to a neighbour: never both, else runs would cross."""
+        """Whether it may move the border to a neighbour: never both at once, or handovers would
+        cross.
+        """
         self._has_asked = {WEST: False, EAST: False}
         self._painting: Painting | None = None
         self._change: Alter | Enter | None = None
         self._is_held = False
         self._onwards = HOME
-        """The direction of a run that came in, until there is no more to pass on."""
+        """Direction of an incoming handover, until nothing more is passed on."""
         self._todo: deque[ServerMessage] = deque()
         self._outputs: list[Output] = []
 
     def handle(self, message: ServerMessage) -> list[Output]:
-        """Process a message from a neighbour, a change or an edit; return what to send."""
+        """Process a message from a neighbour, a change or an edit; return the messages to send."""
         self._todo.append(message)
         while self._todo:
             self._take(self._todo.popleft())
@@ -186,7 +188,7 @@ class Server:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send what has been painted and asked; finish if there is nothing to wait for."""
+        """Send pending messages and queries; finish if nothing is outstanding."""
         painting = self._painting
         assert painting is not None
         for message in painting.messages:
@@ -236,7 +238,7 @@ class Server:
     # ---- zones
 
     def _learn(self, seq: int, objects: int) -> None:
-        """Hear how many objects there are in all, as of a change."""
+        """Update the total number of objects, as of a change."""
         if seq >= self._seq:
             self._seq, self._objects = seq, objects
 
@@ -259,7 +261,7 @@ class Server:
                 self._send(side, Load(side, len(self.zone), self._seq, self._objects))
 
     def _rebalance(self) -> None:
-        """Hand over a run of objects if there are too many, or pass on what is too much."""
+        """Hand over some objects if there are too many, or pass on the excess."""
         most = math.ceil(_FULL * self._share)
         if self._painting is not None or self._is_held:
             return

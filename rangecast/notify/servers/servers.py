@@ -1,4 +1,4 @@
-"""Many servers in one process: what a network of them does, and how far their questions walk.
+"""Many servers in one process: a simulated network, with the hops of their queries.
 
     servers = Servers(3, 10, objects=objects, interests=interests)
     servers.set_value("a", 0.5)             # the messages that one board would send
@@ -44,11 +44,11 @@ from rangecast.notify.servers.zone import Zone
 from rangecast.notify.tables import MAX_K, Change
 
 Link = tuple[int, int]
-"""The servers at both ends, by their places in the row: from, to."""
+"""Servers at both ends of a link, by position in the row: from, to."""
 
 
 class Walks(NamedTuple):
-    """Number of questions of servers, and of further servers that they went to.
+    """Number of queries of servers, and of further servers that they visited.
 
     first_k counts each side, min_y both sides as one.
     """
@@ -60,11 +60,11 @@ class Walks(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """An object as the program that changes it knows it."""
+    """An object as known to the program that changes it."""
 
     x: float
     server: int
-    """Where it was put: from there, messages are passed on to where it is."""
+    """Server that the object was added to: messages are forwarded from there."""
 
 
 def _first(links: Sequence[Link]) -> Link:
@@ -72,7 +72,7 @@ def _first(links: Sequence[Link]) -> Link:
 
 
 class Servers:
-    """Objects over a row of servers, each of which has those of a range of places."""
+    """Objects over a row of servers, each owning a range of positions."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class Servers:
     ):
         """Spread objects evenly over this many servers; other options are those of `Board`.
 
-        pick   chooses the link that delivers its next message, out of those that have one; they
-               are in the order in which their messages were sent
+        pick   chooses the link that delivers its next message, among those with pending messages,
+               ordered by sending time
         """
         if algorithm not in ALGORITHMS:
             raise UsageError(
@@ -104,7 +104,7 @@ class Servers:
         came = np.arange(len(xs)) if arrivals is None else arrivals
         self.descending = flag("descending", descending)
         self.seq = 0
-        """The number of the next change."""
+        """Number of the next change."""
         self._pick = pick
         self._objects = Members.of(ids, "object")
         self._interests = Members("interest")
@@ -112,7 +112,7 @@ class Servers:
         ranked = np.sort(xs)
         firsts = [len(xs) * number_ // number for number_ in range(1, number)]
         self._bounds = [-math.inf, *(float(ranked[at]) if len(xs) else 0.0 for at in firsts)]
-        """Where zones began at first."""
+        """Initial starts of the zones."""
         things: list[list[Thing]] = [[] for _ in range(number)]
         self._known: dict[int, _Known] = {}
         self._slots = count(len(xs))
@@ -178,7 +178,7 @@ class Servers:
         return messages
 
     def _apply(self, step: Step) -> list[Message]:
-        """Send one change, and carry messages until it is done."""
+        """Send one change, and deliver messages until it is done."""
         change: Alter | Enter
         objects = len(self._objects) + {"add": 1, "remove": -1}.get(step.kind, 0)
         if step.kind == "add":
@@ -205,7 +205,7 @@ class Servers:
     # ---- interests
 
     def subscribe_many(self, interests: Any) -> int:
-        """Add interests as `Board.subscribe_many` takes them; return how many."""
+        """Add interests as `Board.subscribe_many` takes them; return their number."""
         added = self._tables.as_interests(interests, self.k, None)
         new = self._interests.new_many(added.ids)
         ranges = tuple(map(Range, new, *added.regions.points.T.tolist()))
@@ -214,7 +214,7 @@ class Servers:
         return len(new)
 
     def unsubscribe_many(self, interests: Iterable[Id]) -> int:
-        """Remove interests, each once, all of them or none; return how many."""
+        """Remove interests, all or none; return their number."""
         gone, _ = self._interests.known_many(interests)
         self._run(0, Edit(EAST, self.seq, tuple(gone), ()))
         self._interests.release_many(gone)
@@ -223,9 +223,9 @@ class Servers:
     # ---- what servers say
 
     def _run(self, server: int, message: ServerMessage) -> None:
-        """Send a change or an edit to a server, and carry what servers say until it is done.
+        """Send a change or an edit to a server, and deliver messages until it is done.
 
-        What is still under way then, such as a run that is handed over, waits for the next one.
+        Messages still in flight then, such as a handover, wait for the next call.
         """
         self._is_done = False
         self._hand(server, message)
@@ -233,7 +233,7 @@ class Servers:
             self._deliver()
 
     def settle(self) -> None:
-        """Deliver all that is still under way."""
+        """Deliver all messages in flight."""
         while self._links:
             self._deliver()
 
@@ -256,11 +256,11 @@ class Servers:
                 waiting.append((next(self._clock), what))
 
     def _signed(self, y: Any) -> Any:
-        """Return values as servers take them, the lowest first; and back."""
+        """Return values in the order of servers, the lowest first; also the inverse."""
         return 0.0 - y if self.descending else y
 
     def _server_at(self, position: float) -> int:
-        """Return the server that had a place at first."""
+        """Return the server that initially owned a position."""
         return bisect_right(self._bounds, position) - 1
 
     # ---- counts
@@ -277,7 +277,7 @@ class Servers:
 
     @property
     def walks(self) -> Walks:
-        """Number and hops of questions so far."""
+        """Number and hops of queries so far."""
         hops = [
             sum(server.tiler.hops[kind] for server in self.servers) for kind in (FIRST_K, MIN_Y)
         ]

@@ -17,11 +17,11 @@ from rangecast.model.sets.members import Id
 
 WEST, EAST = -1, 1
 HOME = 0
-"""Where a server sends what leaves the servers: messages to subscribers, and what is done."""
+"""Destination of messages that leave the servers: to subscribers, and `Done`."""
 
 
 class Thing(NamedTuple):
-    """An object in transit: y is such that the lowest ranks first."""
+    """An object in transit; the lowest y ranks first."""
 
     y: float
     arrival: int
@@ -38,7 +38,7 @@ class Range(NamedTuple):
 
 
 class Alter(NamedTuple):
-    """The object at a place gets the value y; inf: it leaves. `to`: it goes there first."""
+    """Set the value of the object at a position; inf removes it. `to`: move it there first."""
 
     at: float
     seq: int
@@ -50,7 +50,7 @@ class Alter(NamedTuple):
 
 
 class Enter(NamedTuple):
-    """An object comes to a place. Its messages begin with the position given."""
+    """Add an object at a position. Its messages start with the given ordinal."""
 
     at: float
     seq: int
@@ -60,28 +60,28 @@ class Enter(NamedTuple):
 
 
 class FirstK(NamedTuple):
-    """Algorithm 1: where do the nearest objects with a key below this one lie?"""
+    """Algorithm 1: query for the nearest objects with a key below this one."""
 
     at: float
     towards: int
     home: float
-    """The place of the object that is painted: the answer goes there."""
+    """Position of the painted object, to which the answer goes."""
     y: float
     arrival: int
     wanted: int
-    """Number of objects that are still missing."""
+    """Number of objects still missing."""
     found: tuple[float, ...]
     hops: int
 
 
 class MinY(NamedTuple):
-    """Algorithm 2: which object has the lowest key above this one and below the limit?"""
+    """Algorithm 2: query for the object with the lowest key above this one and below the limit."""
 
     at: float
     towards: int
     home: float
     end: float
-    """The last place to look at."""
+    """Last position to search."""
     y: float
     arrival: int
     limit_y: float
@@ -109,9 +109,9 @@ class Lowest(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """A run of objects for a neighbour, whose zone begins (or ends) at `border` from now on.
+    """Objects handed over to a neighbour, whose zone begins (or ends) at `border` from now on.
 
-    With all interests that meet the run.
+    Includes all interests that overlap them.
     """
 
     towards: int
@@ -121,19 +121,19 @@ class Handover(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A server wants to move the border to its neighbour, and it isn't its turn."""
+    """Request to move the border to a neighbour out of turn."""
 
     towards: int
 
 
 class Grant(NamedTuple):
-    """The neighbour may move the border; a handover says the same."""
+    """Permission to move the border; a handover implies it."""
 
     towards: int
 
 
 class Load(NamedTuple):
-    """Number of objects of a neighbour, and of all servers as of a change."""
+    """Number of objects of a neighbour, and of all servers, as of a change."""
 
     towards: int
     own: int
@@ -142,15 +142,15 @@ class Load(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Interests that go and come.
+    """Interests to remove and to add.
 
-    Eastwards it only says that zones must stay as they are; westwards, from the last server back,
-    it is applied, and zones may move again. So no run is handed over while an edit is under way.
+    Eastwards it only freezes the zones; on the way back, westwards from the last server, it is
+    applied, and zones may change again. So nothing is handed over during an edit.
     """
 
     towards: int
     seq: int
-    """Of the next change."""
+    """Number of the next change."""
     removed: tuple[Id, ...]
     added: tuple[Range, ...]
 
@@ -162,5 +162,5 @@ class Done(NamedTuple):
 
 
 Routed = Alter | Enter | FirstK | MinY | Nearest | Lowest
-"""Messages that go to a place."""
+"""Messages addressed to a position."""
 ServerMessage = Routed | Handover | Ask | Grant | Load | Edit

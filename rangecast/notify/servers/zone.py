@@ -1,7 +1,7 @@
-"""The zone of a server: a range of places, the objects there, and the interests that meet it.
+"""The zone of a server: a range of positions, its objects, and the interests that overlap it.
 
-An interest meets a zone if it holds a place of it. A message about an object goes to interests that
-hold its place, so a server needs no others to paint what lies in its zone.
+A message about an object goes to interests that contain its position, so a server needs only the
+interests that overlap its zone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rangecast.notify.servers.wire import EAST, Range, Thing
 
 
 class Zone:
-    """Places from `lo` up to but not `hi`; there may be none."""
+    """Positions from `lo` up to but excluding `hi`; may be empty."""
 
     def __init__(self, lo: float, hi: float, things: Sequence[Thing]):
         self.lo, self.hi = lo, hi
@@ -35,7 +35,7 @@ class Zone:
         return self._objects.count
 
     def holds(self, position: float) -> bool:
-        """Whether a place lies in the zone."""
+        """Return whether a position lies in the zone."""
         return self.lo <= position < self.hi
 
     # ---- objects
@@ -68,24 +68,24 @@ class Zone:
         return thing
 
     def nearest(self, x: float, y: float, arrival: int, k: int, *, east: bool) -> tuple[float, ...]:
-        """Return where the nearest k objects from x on lie whose keys are below this one."""
+        """Return the positions of the nearest k objects from x on with keys below this one."""
         return self._objects.nearest(x, y, arrival, k, east=east)
 
     def next_best(
         self, lo: float, hi: float, key: tuple[float, int], limit: tuple[float, int]
     ) -> Thing | None:
-        """Return the object of a range with the lowest key above one and below a limit."""
+        """Return the object of a range with the lowest key above a key and below a limit."""
         slot = self._objects.next_best(lo, hi, key, limit)
         return None if slot is None else self._thing(slot)
 
     # ---- interests
 
     def meets(self, interest: Range) -> bool:
-        """Whether an interest holds a place of the zone."""
+        """Return whether an interest overlaps the zone."""
         return self.lo < self.hi and interest.lo < self.hi and interest.hi >= self.lo
 
     def watch(self, ranges: Iterable[Range]) -> None:
-        """Add the interests that meet the zone and aren't known."""
+        """Add the interests that overlap the zone and aren't known."""
         new = [
             range_ for range_ in ranges if range_.interest not in self._rows and self.meets(range_)
         ]
@@ -95,7 +95,7 @@ class Zone:
             self._rows[range_.interest], self._ids[row] = row, range_.interest
 
     def ignore(self, interest: Id) -> None:
-        """Forget an interest, if it is known."""
+        """Remove an interest, if it is known."""
         row = self._rows.pop(interest, None)
         if row is not None:
             del self._ids[row]
@@ -107,10 +107,10 @@ class Zone:
     # ---- runs
 
     def cut(self, side: int, least: int) -> float | None:
-        """Return where to cut off at least this many objects on a side, if that leaves any.
+        """Return the border that cuts off at least this many objects on a side, if that leaves any.
 
-        Objects at one place stay together. If that would be all of them, fewer are cut off.
-        `None`: all objects are at one place.
+        Objects at one position stay together. If that would cut off all objects, fewer are cut off.
+        `None`: all objects are at one position.
         """
         xs = self._objects.columns()[1]
         last = xs[-least] if side == EAST else xs[least - 1]
@@ -121,7 +121,7 @@ class Zone:
         return float(xs[at]) if 0 < at < len(xs) else None
 
     def give(self, side: int, border: float) -> tuple[tuple[Thing, ...], tuple[Range, ...]]:
-        """Cut off what lies on one side of a border, and return it with the interests there."""
+        """Cut off everything on one side of a border, and return it with the interests there."""
         slots, xs, _, _ = self._objects.columns()
         lo, hi = (border, self.hi) if side == EAST else (self.lo, border)
         gone = slots[(xs >= lo) & (xs < hi)].tolist()
@@ -137,7 +137,7 @@ class Zone:
     def gain(
         self, towards: int, border: float, things: Iterable[Thing], ranges: Iterable[Range]
     ) -> None:
-        """Add a run that a neighbour hands over, and the interests that meet it."""
+        """Add objects handed over by a neighbour, and the interests that overlap them."""
         self.lo, self.hi = (border, self.hi) if towards == EAST else (self.lo, border)
         for thing in things:
             self.add(thing)

@@ -1,7 +1,7 @@
-"""The interests whose lists have an object, gathered in one walk through their tree.
+"""The interests whose lists contain an object, gathered in one walk through their tree.
 
 They are kept by blocks of the tree's leaves. Interests of a leaf mostly have the same better
-objects on either side: these are *even*, and counted as one.
+objects on either side: these are *even*, and are counted together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rangecast.notify.upper_bound.sweep import COUNT, Sweep, east_of, interval_o
 
 @edited
 class Held(NamedTuple):
-    """Interests whose lists have the object, by blocks of the tree's leaves.
+    """Interests whose lists contain the object, by blocks of the tree's leaves.
 
     block      (blocks,)       of the tree
     mask       (blocks,)       a bit for each of its interests that is left
@@ -42,7 +42,7 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, blocks: int) -> Held:
-        """Return an empty one."""
+        """Return empty arrays."""
         return cls(
             np.zeros(blocks, np.int32),
             np.zeros(blocks, np.int32),
@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
 @jit
 def _take_even(tree: KdTree, node: int, west: int, east: int, held: Held, room: int, n: int) -> int:
-    """Add all interests below a node, which have as many better objects; -1 if there is no room."""
+    """Add all interests below a node as even; return -1 if there is no room."""
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     stack[0] = node
     depth = 1
@@ -87,7 +87,7 @@ def _take_even(tree: KdTree, node: int, west: int, east: int, held: Held, room: 
 
 @jit
 def refresh(tree: KdTree, held: Held, b: int) -> None:
-    """Work out the hull of a block, and the most better objects that one has."""
+    """Recompute the hull of a block, and its maximum of better objects."""
     hull = 8 * b
     for j in range(4):
         held.hull[hull + j], held.hull[hull + 4 + j] = np.inf, -np.inf
@@ -106,7 +106,8 @@ def refresh(tree: KdTree, held: Held, b: int) -> None:
 def gather_interests(
     tree: KdTree, s: Sweep, axis: int, x: float, height: float, k: int, held: Held, room: int
 ) -> int:
-    """Write the interests of the region, block by block; return how many, -1 if there is no room.
+    """Write the interests of the region, block by block; return their number, -1 if there is no
+    room.
 
     A node is left out if even its smallest interest around the object would have k better ones. If
     the smallest and the largest one have the same ones, all have.

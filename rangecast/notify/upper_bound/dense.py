@@ -31,7 +31,7 @@ from rangecast.notify.upper_bound.sweep import (
 from rangecast.notify.upper_bound.tiles import gain_tiles, region_tiles
 
 NO_TILES, NO_INTERVALS = -1, -2
-"""Results for a lack of room."""
+"""Results if there is not enough room."""
 
 
 @jit
@@ -48,10 +48,10 @@ def _add_boxes(
     last: I32,
     lasts: int,
 ) -> tuple[int, int]:
-    """Add the tiles of interval z from a height on, or lengthen boxes of the interval below.
+    """Add the tiles of interval z from a height on, or extend boxes of the interval below.
 
     `last` has the boxes of the interval below, from east to west, and those of this one then.
-    Return how many boxes there are, and how many of this interval.
+    Return the number of boxes, and of those in this interval.
     """
     up, top = 1 - axis, end_of(s, z)
     low = max(height, s.start[s.order[z]])
@@ -97,7 +97,7 @@ def paint_dense(
     out_table: I64,
     work: I64,
 ) -> int:
-    """Write the tiles of a change of y, not yet made; return how many, or what needs more room.
+    """Write the tiles of a pending change of y; return their number, or which resource ran out.
 
     `domain` are the least and the largest lower bound of interests on the other attribute.
     """

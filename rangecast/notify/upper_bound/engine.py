@@ -1,6 +1,6 @@
 """The engine of a board over two attributes: a range on one, an upper bound on the other.
 
-Only how tiles are found differs from a board over any space: see `boxes/engine.py`.
+It differs from a board over any space only in how it finds tiles: see `boxes/engine.py`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ class UpperBoundWork(NamedTuple):
     """Calls of each kind, as paper 001 counts them in Appendix D."""
 
     first_k: int = 0
-    """Nearest better objects on one side, up to a height."""
+    """Queries for the nearest better objects on one side, up to a height."""
     min_height: int = 0
-    """Next better object upwards; the last one, which finds nothing more, counts too."""
+    """Queries for the next better object upwards, including the last, which finds nothing."""
     min_y: int = 0
-    """Next object of a rectangle; those that find nothing count too."""
+    """Queries for the next object of a rectangle, including those that find nothing."""
     snap: int = 0
-    """Boxes that might be sent: tiles, each through all intervals of heights where it is there."""
+    """Boxes that might be sent: one per tile, over all intervals of heights that it spans."""
     probe: int = 0
-    """Questions whether boxes may be merged."""
+    """Checks whether boxes may be merged."""
     lists: int = 0
-    """Lists that were worked out for batches."""
+    """Lists computed for batches."""
     too_many: int = 0
-    """Changes of Paint-Dense that needed too many boxes, and were given to Paint-Sparse."""
+    """Changes of Paint-Dense that needed too many boxes and fell back to Paint-Sparse."""
 
 
 class UpperBoundEngine(BoxEngine):
-    """The engine of a board over two attributes, one of which has upper bounds alone."""
+    """Engine of a board over two attributes, one of which has only upper bounds."""
 
     tables: UpperBoundTables
     _painter: UpperBoundPainter

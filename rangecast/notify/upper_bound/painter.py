@@ -1,4 +1,4 @@
-"""Calls the kernels that write the tiles of changes under an upper bound, and makes room."""
+"""Painter under an upper bound: calls the kernels that write tiles, and provides room."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from rangecast.notify.upper_bound.sparse import NO_INTERESTS, find_interests, pa
 from rangecast.notify.upper_bound.sweep import SNAP, Sweep
 
 MAX_BOXES = 1 << 18
-"""Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
+"""Maximum boxes of a change; beyond it Paint-Dense falls back to Paint-Sparse."""
 
 
 class UpperBoundPainter(BoxPainter):
-    """Writes tiles of interests with a range on `axis` and an upper bound on the other attribute.
+    """Painter of tiles for interests with a range on `axis` and an upper bound on the other
+    attribute.
 
     Their lower bounds there are at most `least`.
     """
@@ -37,10 +38,10 @@ class UpperBoundPainter(BoxPainter):
         self._held = Bundle(Held.of(1 << 6))
         self.work = np.zeros(SNAP + 1, np.int64)
         self.as_paper = False
-        """Whether to ask for objects as often as the paper's Paint-Sparse, to count its calls."""
+        """Whether to query objects as often as the paper's Paint-Sparse, to count its calls."""
 
     def _with_room(self, kernel: Callable[[], int]) -> int:
-        """Call a kernel until it has room; what it counted in vain doesn't count."""
+        """Call a kernel until it has enough room; failed attempts aren't counted."""
         counted = self.work.copy()
         while True:
             n = kernel()
@@ -112,7 +113,7 @@ class UpperBoundPainter(BoxPainter):
             self._room(4 * len(self._tiles.arrays.rival))
 
     def concerned(self, objects: Points, interests: Points, row: int, y: float) -> I32:
-        """Return the entries of all interests whose list an object is in at this y."""
+        """Return the entries of all interests whose lists contain an object with this y."""
         if y == math.inf:
             return np.zeros(0, np.int32)
         n = self._with_room(

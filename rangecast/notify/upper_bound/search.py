@@ -29,7 +29,8 @@ def first_k(
     places: F64,
     stack: I32,
 ) -> int:
-    """Write where the nearest k objects up to a height with a lower key lie, from near to far.
+    """Write the positions of the nearest k objects up to a height with a lower key, from near to
+    far.
 
     To the west they lie at or below x, to the east above it. Return how many there are.
     """
@@ -93,7 +94,7 @@ def next_upwards(
     arrival: int,
     stack: I32,
 ) -> int:
-    """Return the lowest entry with x from lo to hi that lies above a height, -1 if there is none.
+    """Return the lowest entry with x from lo to hi above a height, -1 if there is none.
 
     Its key is below the given one. At that very height it arrived after `last`.
     """
@@ -148,7 +149,7 @@ def next_best(
     limit_arrival: int,
     stack: I32,
 ) -> int:
-    """Return the entry of a rectangle with the lowest key above one and below a limit, or -1.
+    """Return the entry of a rectangle with the lowest key above a key and below a limit, or -1.
 
     The rectangle has x from lo to hi and heights from low to high.
     """

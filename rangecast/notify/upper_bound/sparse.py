@@ -1,4 +1,4 @@
-"""Paint-Sparse under an upper bound: only what reaches interests, each box as small as they are.
+"""Paint-Sparse under an upper bound: only boxes that reach interests, shrunk to fit them.
 
 The intervals of heights (see `sweep.py`) say whose lists have the object. Those interests are found
 in one walk through their tree and kept at hand, with their numbers of better objects in the west
@@ -46,7 +46,7 @@ from rangecast.notify.upper_bound.sweep import (
 from rangecast.notify.upper_bound.tiles import gain_tiles, region_tiles
 
 NO_INTERESTS = -3
-"""There was no room for the interests of a region."""
+"""Result if there is no room for the interests of a region."""
 
 
 class Last(NamedTuple):
@@ -60,7 +60,7 @@ class Last(NamedTuple):
 def _widen(
     number: I32, width: int, rival: int, bounds: F64, low: int, high: int, tiles: Tiles, n: int
 ) -> int:
-    """Widen the box that `number` has at a place, or begin one.
+    """Extend the box of `number`, or begin one.
 
     What it is widened to are the four bounds from `low` on and the four from `high` on.
     """
@@ -81,7 +81,9 @@ def _widen(
 def _box_region(
     tree: KdTree, s: Sweep, upper: int, held: Held, blocks: int, k: int, number: I32, tiles: Tiles
 ) -> int:
-    """Box all interests by the tiles of the region that they lie in; return how many boxes."""
+    """Group all interests by the tile of the region that they lie in; return the number
+    of boxes.
+    """
     n = ZERO
     for b in range(blocks):
         if held.is_even[b]:
@@ -100,7 +102,7 @@ def _box_region(
 
 @jit
 def _reach(s: Sweep, axis: int, held: Held, blocks: int) -> bool:
-    """Say where the next object is looked for: as far as interests reach, interval by interval.
+    """Write the range of the next search: as far as interests reach, interval by interval.
 
     What lies in an interval concerns the interests of that one and of those above it. Return
     whether there are any.
@@ -143,7 +145,7 @@ def _lose(
     tiles: Tiles,
     n: int,
 ) -> int:
-    """Count in a passed object for each interest of a block; box those that lose to it."""
+    """Count a passed object for each interest of a block; box those that lose to it."""
     more_west, more_east = held.more_west[b], held.more_east[b]
     for i in range(LEAF):
         if not held.mask[b] >> i & 1:
@@ -183,7 +185,7 @@ def _lose_all(
     tiles: Tiles,
     n: int,
 ) -> int:
-    """Do the same for all blocks; most of them lie outside, or all their interests agree."""
+    """Do the same for all blocks; most lie outside, or are even."""
     hull = held.hull
     for b in range(blocks):
         at = 8 * b
@@ -216,7 +218,7 @@ def _lose_all(
 def _number_tiles(
     s: Sweep, slot: int, k: int, tiles: int, last: Last, lasts: int, number: I32, ids: int
 ) -> int:
-    """Number the tiles of an interval, from `ids` on; return the next one.
+    """Number the tiles of an interval, starting with `ids`; return the next number.
 
     A tile that the interval below has too, one of `lasts`, has its number: they are one box.
     """
@@ -243,7 +245,7 @@ def _number_tiles(
 
 @jit
 def _ask_as_the_paper(s: Sweep, tree: KdTree, axis: int, k: int, is_first: bool, work: I64) -> None:
-    """Widen what `_reach` says to what the paper asks, to count its calls.
+    """Extend the range of `_reach` to what the paper queries, to count its calls.
 
     It asks each interval before it looks at interests there, and keeps what it found as long as it
     lies between the lists; then it asks as far as interests reach, once if there are none. Tiles of
@@ -276,7 +278,7 @@ def paint_sparse(
     tiles_table: I64,
     work: I64,
 ) -> int:
-    """Write the boxes of a change of y, not yet made; return how many, or what needs more room.
+    """Write the boxes of a pending change of y; return their number, or which resource ran out.
 
     `as_paper` asks for objects more often, and gives the same boxes.
     """
@@ -353,9 +355,9 @@ def find_interests(
     held_table: I64,
     work: I64,
 ) -> int:
-    """Write the interests that have an object in their list at this y; return how many blocks.
+    """Write the interests whose lists contain an object with this y; return the number of blocks.
 
-    Or what needs more room.
+    If room runs out, returns which resource did.
     """
     objects, tree = opened(objects_table, KdTree), pointers(opened(tree_table, KdTree))
     s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, Held))

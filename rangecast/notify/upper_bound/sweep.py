@@ -1,4 +1,4 @@
-"""The region of interests whose list holds an object, interval by interval of their upper bound.
+"""The region of interests whose lists contain an object, by intervals of their upper bound.
 
 An interest is a range from l to r on one attribute, x, and an upper bound c on another one, the
 height. Take the better objects up to a height c. Those nearest to an object at x, at most k on each
@@ -45,12 +45,12 @@ from rangecast.notify.upper_bound.search import first_k, next_best, next_upwards
 NOTHING, UNKNOWN, EMPTY = -1, -2, -3
 COUNT, FREE, ROOM = 0, 1, 2
 FIRST_K, MIN_HEIGHT, MIN_Y, SNAP = 7, 8, 9, 10
-"""Where kernels count their calls: see `board.HalfWork`."""
+"""Indexes of call counters: see `engine.UpperBoundWork`."""
 
 
 @edited
 class Sweep(NamedTuple):
-    """The arrays of the module's docstring."""
+    """Arrays of the sweep: see the module's docstring."""
 
     order: I32
     free: I32
@@ -70,7 +70,7 @@ class Sweep(NamedTuple):
 
     @classmethod
     def of(cls, k: int, intervals: int) -> Sweep:
-        """Return room for this many intervals."""
+        """Return arrays for this many intervals."""
         return cls(
             np.zeros(intervals, np.int32),
             np.zeros(intervals, np.int32),
@@ -157,7 +157,7 @@ def east_of(s: Sweep, slot: int, k: int, right: float) -> int:
 
 @jit
 def _insert(s: Sweep, z: int, k: int, start: float, source: int) -> int:
-    """Put an interval with the lists of another slot at place z; return its slot."""
+    """Insert an interval with the lists of another slot at position z; return its slot."""
     count = s.used[COUNT]
     s.used[FREE] -= 1
     slot = int(s.free[s.used[FREE]])
@@ -185,7 +185,7 @@ def _remove(s: Sweep, z: int) -> None:
 
 @jit
 def _cut_off(s: Sweep, z: int) -> None:
-    """End the intervals before z."""
+    """Drop the intervals from z on."""
     s.top[0] = np.nextafter(s.start[s.order[z]], -np.inf)
     while s.used[COUNT] > z:
         _remove(s, s.used[COUNT] - 1)
@@ -193,7 +193,7 @@ def _cut_off(s: Sweep, z: int) -> None:
 
 @jit
 def _pass_by(s: Sweep, slot: int, k: int, x: float, position: float) -> bool:
-    """Add a better object at `position` to the lists; False if no interest is left."""
+    """Add a better object at `position` to the lists; return False if no interest is left."""
     if position <= x:
         if s.west_n[slot] < k:
             s.west_n[slot] += 1
@@ -226,7 +226,9 @@ def sweep_upwards(
     stack: I32,
     work: I64,
 ) -> int:
-    """Fill in the intervals of an object with this key; return how many, -1 if there is no room."""
+    """Write the intervals of an object with this key; return their number, -1 if there is
+    no room.
+    """
     room, up = s.used[ROOM], 1 - axis
     for i in range(room):
         s.free[i] = room - 1 - i
@@ -274,7 +276,7 @@ def next_exposed(
 ) -> int:
     """Return the interval whose `found` is the next object to be passed, -1 if there is none.
 
-    It is looked for only where nothing is known, or what was found lies outside now.
+    Searches only intervals without a known object, or whose object now lies outside.
     """
     best = ZERO - 1
     for z in range(s.used[COUNT]):
@@ -311,7 +313,7 @@ def next_exposed(
 
 @jit
 def begin_passing(s: Sweep, z: int, k: int, height: float) -> int:
-    """Return the first interval that what was found in z belongs to: z, or a part of it."""
+    """Return the first interval that the object found in z belongs to: z, or a part of it."""
     slot = s.order[z]
     s.found[slot] = UNKNOWN
     if height <= s.start[slot]:
@@ -322,7 +324,7 @@ def begin_passing(s: Sweep, z: int, k: int, height: float) -> int:
 
 @jit
 def is_between(s: Sweep, z: int, k: int, position: float) -> bool:
-    """Whether there is an interval z, and a place lies between its lists."""
+    """Return whether interval z exists, and a position lies between its lists."""
     if z >= s.used[COUNT]:
         return False
     slot = s.order[z]
@@ -342,7 +344,7 @@ def _is_same(s: Sweep, slot: int, two: int, k: int) -> bool:
 
 @jit
 def _unite(s: Sweep, tree: KdTree, z: int, k: int) -> bool:
-    """Make one interval of z and the one below it if their lists agree; return whether they do."""
+    """Unite interval z with the one below it if their lists are equal; return whether they are."""
     if z == 0 or z >= s.used[COUNT] or not _is_same(s, s.order[z - 1], s.order[z], k):
         return False
     first, two = s.found[s.order[z - 1]], s.found[s.order[z]]

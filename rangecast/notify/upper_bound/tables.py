@@ -1,4 +1,4 @@
-"""Tables over a space of two attributes, where interests have no lower bound on one of them."""
+"""Tables over a space of two attributes, one of which has only upper bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rangecast.notify.boxes.tables import SpaceTables
 
 
 class UpperBoundTables(SpaceTables):
-    """Reads such tables; an interest with a lower bound on that attribute is rejected."""
+    """Reader of such tables; an interest with a lower bound on that attribute is rejected."""
 
     def __init__(self, space: Space, attribute: str):
         super().__init__(space)
@@ -39,18 +39,18 @@ class UpperBoundTables(SpaceTables):
             )
         self.attribute = attribute
         self.axis = 1 - space.axis(attribute)
-        """Of the other attribute."""
+        """Axis of the other attribute."""
         self.least = space[attribute].domain[0]
-        """The largest lower bound of an attribute that isn't bounded from below."""
+        """Largest lower bound that counts as unbounded."""
 
     def check(self, boxes: F64) -> None:
-        """Reject boxes with a lower bound; these are their first columns."""
+        """Reject boxes with a lower bound, given by their first columns."""
         if (boxes[:, 1 - self.axis] > self.least).any():
             raise FilterError(*self._words)
 
     @property
     def _words(self) -> tuple[str, str]:
-        """The error of a lower bound, and its hint."""
+        """Error message for a lower bound, with a hint."""
         return (
             f"interests have no lower bound on {self.attribute!r}, the upper_bound_attribute",
             f"write {self.attribute} <= ... alone, or leave out upper_bound_attribute",

@@ -1,4 +1,4 @@
-"""Tiles of one interval of heights: the ranges that have an object, or lose it to another one.
+"""Tiles of one interval of heights: ranges that contain an object, or lose it to another one.
 
 As on a line (`notify/line/staircase.py`), from east to west, with lists that have lengths.
 """
@@ -20,7 +20,9 @@ def _add_tile(s: Sweep, n: int, l0: float, l1: float, r0: float, r1: float) -> i
 
 @jit
 def _strip(s: Sweep, slot: int, k: int, a: int, x: float) -> tuple[float, float, bool]:
-    """Return least and largest l of ranges with a of the western list, and if there are any."""
+    """Return the least and the largest l of ranges with a of the western list, and whether there
+    are any.
+    """
     inner = s.west[slot * k + a - 1] if a else x
     if a == s.west_n[slot]:
         return -np.inf, inner, True
@@ -29,7 +31,9 @@ def _strip(s: Sweep, slot: int, k: int, a: int, x: float) -> tuple[float, float,
 
 @jit
 def region_tiles(s: Sweep, slot: int, k: int, x: float, groups: int) -> int:
-    """Tile the ranges that have the object in their list, from east to west; return how many."""
+    """Tile the ranges whose lists contain the object, from east to west; return the number of
+    tiles.
+    """
     n = 0
     for a in range(min(k - 1, s.west_n[slot]) + 1):
         l0, l1, some = _strip(s, slot, k, a, x)
@@ -74,7 +78,7 @@ def gain_tiles(s: Sweep, slot: int, k: int, x: float, position: float, groups: i
 
 @jit
 def _gather(s: Sweep, slot: int, k: int, n: int, groups: int) -> int:
-    """Join neighbouring tiles into at most this many equal groups, a bounding tile each.
+    """Join neighbouring tiles into at most this many equal groups, with one bounding tile each.
 
     As `staircase.gather` does: section IV-B.
     """
