@@ -1,4 +1,4 @@
-"""route: which brokers must get it? Networks of brokers, and the simulators that verify them.
+"""route: which brokers need an event? Networks of brokers, and the simulators that verify them.
 
 Names load when they are first used; `__init__.pyi` lists them.
 """

@@ -1,4 +1,4 @@
-"""A broker of a network by interest: a state machine without clock, chance and I/O.
+"""A broker of a network by interest: a state machine without clock, randomness and I/O.
 
     broker = Broker("east", space, incarnation=1, strategy="covering")
     for output in broker.handle(now, Subscribe({"cheap": "price < 10"})):
@@ -56,7 +56,7 @@ from rangecast.overlay.wire.frames import (
 
 
 class Broker(LinkHandlers, EventHandlers):
-    """One broker; `handle` is all that changes it."""
+    """One broker; only `handle` changes its state."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Broker(LinkHandlers, EventHandlers):
         identity: Identity | None = None,
         logs: Mapping[str, str] | None = None,
     ):
-        """Make a broker, or one that recovers from a crash.
+        """Create a broker, or one that recovers from a crash.
 
         incarnation     higher than that of any earlier broker of this name, and at least 1
         strategy        none, covering, subsumption, merging or both (`strategies`)
@@ -156,7 +156,7 @@ class Broker(LinkHandlers, EventHandlers):
         self._restore(log, delivered)
 
     def handle(self, now: float, input_: ports.Input) -> list[ports.Output]:
-        """Do what one input asks for; return what is to be done, in this order.
+        """Process one input; return the outputs to execute, in order.
 
         A frame never raises, whatever it holds. Wrong arguments of the other inputs raise a
         `RangecastError`, and change nothing.
@@ -184,13 +184,13 @@ class Broker(LinkHandlers, EventHandlers):
 
     @property
     def subscriptions(self) -> Container[Id]:
-        """The ids of what clients want."""
+        """Ids of the clients' subscriptions."""
         return self._members
 
     # ---- links
 
     def _close_over(self, now: float, link: Link, error: JournalError) -> None:
-        """Close the link that needs a part of the log which can't be read; others may not."""
+        """Close the link that needs an unreadable part of the log; other links may not need it."""
         self.counts["links closed as the log can't be read"] += 1
         self._alarm("log", f"link {link.name} is closed: {error}", link)
         self._out.append(ports.Close(link.name, "the log here can't be read"))
@@ -294,7 +294,7 @@ class Broker(LinkHandlers, EventHandlers):
         self._ask_on((self._propagation.open(alive), []))
 
     def _is_silent(self, now: float, link: Link) -> bool:
-        """Close a link over which nothing has come for too long."""
+        """Close a link without incoming frames for too long; return whether it was."""
         limit = self.settings.silence_timeout
         if limit is None or now - link.last_frame_at <= limit:
             return False

@@ -25,11 +25,11 @@ from rangecast.overlay.wire.frames import MAX_CONTENT, Events, text_size
 
 _POINTS = np.dtype("<f8")
 _EVENT = 32
-"""Bytes of an event in a frame beside its values, at most."""
+"""Maximum bytes of an event in a frame besides its values."""
 _MARKS = 10_000
-"""Checksums of blocks that are remembered."""
+"""Number of block checksums that are remembered."""
 _CUT = 64
-"""Blocks that are dropped at a time: to cut the front off a list moves all the rest."""
+"""Number of blocks dropped at a time, as cutting the front off a list moves all the rest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,26 +43,26 @@ class Block:
     numbers: list[int]
     ids: list[Id]
     points: F64
-    """Coordinates; of string attributes: see `points_in`."""
+    """Coordinates; for string attributes see `points_in`."""
     words: dict[str, list[str | None]]
-    """The values of string attributes."""
+    """Values of string attributes."""
     priorities: list[float]
     hops: int
     came_over: str
-    """The link that they came over; "": published here."""
+    """The incoming link; "": published here."""
     texts: list[bytes] = field(default_factory=list)
     form: str = ""
-    """The events as they were given, and what that is: see `Events`."""
+    """The original events, and their format: see `Events`."""
     mark: bytes = b""
-    """The checksum of the origin's log up to here."""
+    """Checksum of the origin's log up to here."""
     lost: bool = False
-    """Whether events before these are gone: see `Events`."""
+    """Whether events before these are lost: see `Events`."""
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def points_in(self, space: Space) -> F64:
-        """Return the points with the numbers that words have by now: subscriptions add words."""
+        """Return the points with the current numbers of words: subscriptions add words."""
         if not self.words:
             return self.points
         points = self.points.copy()
@@ -72,14 +72,14 @@ class Block:
         return points
 
     def fitting(self, rows: Sequence[int]) -> int:
-        """Return how many of the first of these rows fit into a frame, and at least one."""
+        """Return how many of the first rows fit into a frame; at least one."""
         sizes = self._sizes(rows)
         if sizes is None:
             return max(1, min(len(rows), MAX_CONTENT // self._plain))
         return max(1, int(np.searchsorted(np.cumsum(sizes), MAX_CONTENT, side="right")))
 
     def too_large(self) -> tuple[Id, int] | None:
-        """Return the first event that no frame can hold, and its bytes; `None`: there is none."""
+        """Return the first event that no frame can hold, and its bytes; `None` if there is none."""
         for id_, size in zip(self.ids, self._sizes(range(len(self))) or [], strict=False):
             if size > MAX_CONTENT:
                 return id_, size
@@ -87,11 +87,11 @@ class Block:
 
     @property
     def _plain(self) -> int:
-        """Bytes of an event without texts, at most."""
+        """Maximum bytes of an event without texts."""
         return _EVENT + 8 * int(self.points.shape[1])
 
     def _sizes(self, rows: Sequence[int]) -> list[int] | None:
-        """Return the bytes that events take in a frame, at most; `None`: they have no texts."""
+        """Return the maximum bytes that events take in a frame; `None` if they have no texts."""
         has_texts = bool(self.words or self.texts)
         if not has_texts and not any(isinstance(self.ids[row], str) for row in rows):
             return None
@@ -105,7 +105,7 @@ class Block:
         ]
 
     def take(self, rows: Sequence[int], after: int, *, lost: bool = False) -> Events:
-        """Return some of the events as a frame; `lost`: events before them are gone."""
+        """Return some of the events as a frame; `lost`: events before them are lost."""
         whole = len(rows) == len(self.numbers)
         points = self.points if whole else self.points[rows]
         words = self.words
@@ -133,7 +133,7 @@ class Block:
 
 
 def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
-    """Return the events of a frame that come after a number; reject what isn't of this space."""
+    """Return the events of a frame after a number; reject a frame of another space."""
     n, d = len(frame.numbers), len(space)
     rising = [frame.after, *frame.numbers, frame.upto + 1]
     if not n:
@@ -178,7 +178,7 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
 
 
 def _later(block: Block, after: int) -> Block:
-    """Return the events of a block that come after a number."""
+    """Return the events of a block after a number."""
     cut = bisect_right(block.numbers, after)
     if cut == len(block):
         raise FrameError("events after all that came before are said to be there, and aren't")
@@ -205,35 +205,35 @@ class JournalError(RangecastError):
 
 
 class Journal(Protocol):
-    """The log of a broker: its own in memory (`Log`), or one that its driver keeps and it reads."""
+    """The log of a broker: its own in memory (`Log`), or one that its driver writes."""
 
     durable: int
-    """All before this place is on disk."""
+    """Position up to which the log is on disk."""
     end: int
-    """The place after all that was added."""
+    """Position after the last block."""
 
     def append(self, block: Block) -> int:
-        """Add a block; return its place. A driver that keeps the log gives it one later."""
+        """Add a block; return its position. A driver that writes the log assigns it later."""
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
-        """Yield the blocks, with their places, that begin in this part of the log; raise a
-        `JournalError` at one that can't be read. `None`: all that was before this place is gone.
+        """Yield the blocks, with their positions, that begin in this part of the log; raise a
+        `JournalError` at an unreadable one. `None`: everything before this position was deleted.
         """
 
     def mark_of(self, number: int) -> bytes | None:
-        """Return the checksum of the log up to an event that was published here, by its number;
-        `None`: this log has given no such number. Empty: that is no longer known.
+        """Return the checksum of the log up to an event published here, by its number; `None`: this
+        log has never used the number. Empty: no longer known.
         """
 
     def drop(self, before: int) -> None:
-        """Record that events before a place are no longer needed."""
+        """Record that events before a position are no longer needed."""
 
     def before_last(self, count: int) -> int:
-        """Return a place of a block after which at most this many events on disk lie."""
+        """Return the position of a block followed by at most this many events on disk."""
 
 
 class Log:
-    """Blocks by place; what everybody has read is dropped from memory."""
+    """Blocks by position; blocks that all readers have read are dropped from memory."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
@@ -241,10 +241,10 @@ class Log:
         self.end = 0
         self.durable = 0
         self._marks: deque[tuple[int, int, bytes]] = deque(maxlen=_MARKS)
-        """Of the last blocks that were published here: their numbers and checksums."""
+        """Numbers and checksums of the last blocks published here."""
 
     def append(self, block: Block) -> int:
-        """Add a block; return its place."""
+        """Add a block; return its position."""
         position = self.end
         if not block.came_over:
             self._marks.append((block.after, block.upto, block.mark))
@@ -254,7 +254,7 @@ class Log:
         return position
 
     def mark_of(self, number: int) -> bytes | None:
-        """Return the checksum of the log up to an event that was published here."""
+        """Return the checksum of the log up to an event published here."""
         if self._marks and number <= self._marks[0][0]:
             return b""
         index = bisect_left(self._marks, number, key=lambda mark: mark[1])
@@ -263,19 +263,19 @@ class Log:
         return self._marks[index][2]
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
-        """Yield the blocks, with their places, that begin in this part of the log."""
+        """Yield the blocks, with their positions, that begin in this part of the log."""
         at = bisect_left(self._places, begin)
         while at < len(self._places) and self._places[at] < end:
             yield self._places[at], self._blocks[at]
             at += 1
 
     def drop(self, before: int) -> None:
-        """Drop what lies before a place from memory."""
+        """Drop everything before a position from memory."""
         cut = len(self._places) if before >= self.end else bisect_right(self._places, before) - 1
         if cut > _CUT or cut == len(self._places):
             del self._blocks[:cut], self._places[:cut]
 
     def before_last(self, count: int) -> int:
-        """Return a place of a block after which at most this many events on disk lie."""
+        """Return the position of a block followed by at most this many events on disk."""
         at = bisect_left(self._places, self.durable - count)
         return self._places[at] if at < len(self._places) else self.end

@@ -1,4 +1,4 @@
-"""Events of a broker: published here or come over a link, on disk, delivered, confirmed."""
+"""Events of a broker: published or received, written to disk, delivered, confirmed."""
 
 from __future__ import annotations
 

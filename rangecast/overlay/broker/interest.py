@@ -19,7 +19,7 @@ from rangecast.overlay.wire.frames import MAX_CONTENT, Interest, Resync, Snapsho
 
 
 class InterestHandlers(BrokerState):
-    """Handlers of changes of interest, of clients and of neighbours."""
+    """Handlers of changes of interest, by clients and by neighbours."""
 
     # ---- clients
 
@@ -68,7 +68,7 @@ class InterestHandlers(BrokerState):
     # ---- neighbours
 
     def _choose_form(self, now: float, link: Link, cells: str) -> None:
-        """Make the strategy of a link, again if the neighbour has other cells now."""
+        """Create the strategy of a link, again if the neighbour's cells have changed."""
         same = self._curve is not None and cells == self._curve.digest
         if link.out is not None:
             if same == link.same_cells:
@@ -121,7 +121,7 @@ class InterestHandlers(BrokerState):
         self._spread(now, link.name, (come, go))
 
     def _spread(self, now: float, source: str, change: tuple[list[Wanted], list[int]]) -> None:
-        """Advertise over all links but one the items that come and go at a source."""
+        """Advertise the changed items of a source over all links but one."""
         for name, (come, go) in self._sources.change(source, *change, self.links).items():
             link = self.links[name]
             if link.out is None or not (len(come) or len(go)):
@@ -151,7 +151,7 @@ class InterestHandlers(BrokerState):
     def _ask_for_all(
         self, now: float, link: Link, why: Why | Literal[""], *, at_once: bool = False
     ) -> None:
-        """Ask for a snapshot, if there is a reason and it wasn't asked for just now."""
+        """Request a snapshot, if there is a reason and no recent request."""
         if why and (at_once or now - link.asked_at >= self.settings.retry_timeout):
             link.asked_at = now
             self._send(link, Resync(version=link.received.version, why=why))

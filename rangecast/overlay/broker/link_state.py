@@ -1,6 +1,7 @@
-"""One side of a link between two brokers: interest advertised and received, events sent and taken.
+"""One side of a link between two brokers: interest advertised and received, events sent and
+received.
 
-Nothing here knows of other links; `broker` does.
+It is independent of other links; `broker` connects them.
 """
 
 from __future__ import annotations
@@ -35,100 +36,102 @@ from rangecast.overlay.wire.frames import (
 
 
 class Flight(NamedTuple):
-    """Events that were sent, and that the neighbour hasn't confirmed yet."""
+    """Events sent but not yet confirmed by the neighbour."""
 
     place: int
-    """In the log, of their block."""
+    """Log position of their block."""
     origin: str
     upto: int
     events: int
     bytes: int
-    """Of their texts."""
+    """Bytes of their texts."""
 
 
 class Ready(NamedTuple):
-    """Events of a block that the neighbour wants, to be sent as soon as there is room."""
+    """Events of a block that match at the neighbour, to be sent as soon as there is room."""
 
     place: int
     block: Block
     rows: list[int]
     lost: bool = False
-    """Events before these are gone; their place is that before the gone ones."""
+    """Whether events before these are lost; their position is before the lost ones."""
 
 
 class Link:
-    """A neighbour."""
+    """State of the link to one neighbour."""
 
     def __init__(self, name: str, table: Table, *, is_expected: bool):
         self.name = name
         self.is_expected = is_expected
         self.is_up = False
         self.is_greeted = False
-        """Whether the neighbour's Hello came since the link is up."""
+        """Whether the neighbour's Hello has arrived since the link came up."""
         self.peer = 0
-        """The neighbour's incarnation."""
+        """Incarnation of the neighbour."""
         self.log = self.epoch = ""
-        """The identity of its log, and its last epoch; empty: not known."""
+        """Identity of its log, and its last epoch; empty if unknown."""
         self.rejected = ""
-        """Why one of the two rejects the link, since it was last up."""
+        """Why either side rejects the link, since it was last up."""
         self.is_bypassed = False
-        """It is rejected as its neighbour is reached over another link: questions go there."""
+        """Whether it is rejected because its neighbour is reached over another link, which gets the
+        queries.
+        """
         self.last_frame_at = -np.inf
-        """When a frame came, or the link came up."""
+        """Time of the last frame, or when the link came up."""
         self.reach: list[str] = []
-        """Brokers behind the neighbour, as far as it reported them."""
+        """Brokers behind the neighbour, as it reported them."""
         self.reach_digest = 0
         # A neighbour that was there before this broker's start wants everything until its hello.
         self.received = ReceivedItems([EVERYTHING] if is_expected else [])
         self.table = table
-        """Interest of the neighbour, as a routing table."""
+        """Routing table with the neighbour's interest."""
         self.asked_at = -np.inf
-        """When a snapshot was asked for."""
+        """Time of the last snapshot request."""
         self.questions: dict[str, PropagationQuery] = {}
-        """Of the neighbour, by token: about versions that aren't known here yet."""
+        """Queries of the neighbour, by token, about versions that aren't known here yet."""
         self.out: Strategy | None = None
-        """Made when its first Hello says which cells it has."""
+        """Created when the first Hello reports the neighbour's cells."""
         self.same_cells = False
         self.wanted: dict[int, Item] = {}
         """Items that should be advertised."""
         self.is_full = False
-        """More than the maximum would be advertised: it is asked for all events."""
+        """Whether the maximum would be exceeded: then all events are requested."""
         self.advertised = ItemSet()
         self.new: dict[int, Item] = {}
-        """To be advertised, at the end of this call or after `Settings.batch_delay`."""
+        """Items to advertise, at the end of this call or after `Settings.batch_delay`."""
         self.tell_at = np.inf
-        """When that is advertised, though more may come."""
+        """Time to advertise them, even if more may come."""
         self.leaving: dict[int, float] = {}
-        """Advertised, not wanted any more, and when it is withdrawn, ascending."""
+        """Advertised items that aren't wanted any more, with their withdrawal times, ascending."""
         self.wanted_bytes = 0
         self.is_clogged = False
-        """Too much waits to be sent."""
+        """Whether too much is queued for sending."""
         self.parts: deque[Snapshot] = deque()
-        """Of a snapshot that is under way: nothing else is advertised before it is there."""
+        """Parts of the snapshot being sent: nothing else is advertised before it is complete."""
         self.scanned = 0
-        """Place in the log up to which events were looked at for this link."""
+        """Log position up to which events were scanned for this link."""
         self.ready: deque[Ready] = deque()
         self.flights: deque[Flight] = deque()
         self.in_flight = self.waiting = 0
-        """Events that were sent, and that are ready."""
+        """Events sent, and events ready to send."""
         self.bytes_in_flight = 0
         self.is_behind = False
-        """There is more of the log to look at."""
+        """Whether there is more of the log to scan."""
         self.has_lost = False
-        """Events are gone that this link needed: that is said with the next ones."""
+        """Whether events that this link needed are lost: reported with the next events."""
         self._lost_from = 0
-        """The place before these."""
+        """Log position before the lost events."""
         self.sent: dict[str, int] = {}
         self.taken: dict[str, int] = {}
-        """By origin: up to where events were sent, and were confirmed."""
+        """By origin: the last event sent, and the last one confirmed."""
         self.owed: dict[str, int] = {}
-        """By origin: up to where events came here a second time that will be on disk soon."""
+        """By origin: the last event that arrived a second time and will be on disk soon."""
         self.moved_at = -np.inf
-        """When something was confirmed, or sent again."""
+        """Time of the last confirmation or retransmission."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the neighbour ever said what it wants."""
+        """Whether the neighbour has ever advertised interest."""
         return self.received.incarnation > 0
 
     @property
@@ -138,18 +141,18 @@ class Link:
 
     @property
     def is_advertising(self) -> bool:
-        """Whether something waits to be advertised."""
+        """Whether items are waiting to be advertised."""
         return bool(self.new or self.parts)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was ever wanted or sent over it: it can be forgotten without loss."""
+        """Whether nothing was ever wanted or sent over it, so that it can be forgotten safely."""
         return not (self.received.items or self.taken or self.flights or self.ready)
 
     # ---- interest
 
     def want(self, change: Change, until: float) -> int:
-        """Record what the neighbour should know; return how many removals that cancels."""
+        """Record items that the neighbour should know; return how many withdrawals that cancels."""
         cancelled = 0
         for item in change.added:
             self.wanted[item.name] = item
@@ -177,7 +180,7 @@ class Link:
         return is_long or len(self.wanted) > settings.max_advertised
 
     def aim(self, until: float, settings: Settings) -> None:
-        """Compare what is advertised with what should be, as after a change of form."""
+        """Compare the advertised items with the wanted ones, as after a change of form."""
         self.wanted_bytes = sum(map(item_size, self.wanted.values()))
         self.is_full = self.wants_too_much(settings)
         target = {EVERYTHING.name: EVERYTHING} if self.is_full else self.wanted
@@ -190,15 +193,17 @@ class Link:
 
     @property
     def due(self) -> float:
-        """When something is advertised or withdrawn next; withdrawals come after what is new."""
+        """Return the time of the next advertisement or withdrawal; withdrawals come after new
+        items.
+        """
         return self.tell_at if self.is_advertising else next(iter(self.leaving.values()), np.inf)
 
     def changes(
         self, now: float, incarnation: int, max_items: int, max_bytes: int | None = None
     ) -> list[Interest]:
-        """Return the frames to send now: first all that is new, then the withdrawals that are due.
+        """Return the frames to send now: first all new items, then the withdrawals that are due.
 
-        New items beyond `max_bytes` stay for the next time.
+        New items beyond `max_bytes` wait for the next call.
         """
         items, self.new = self._next_new(max_bytes)
         if self.new:
@@ -231,7 +236,7 @@ class Link:
         return frames
 
     def _next_new(self, max_bytes: int | None) -> tuple[list[Item], dict[int, Item]]:
-        """Return what of all that is new can be advertised now, and the rest."""
+        """Return the new items that can be advertised now, and the rest."""
         items = [*self.new.values()]
         if max_bytes is None:
             return items, {}
@@ -241,7 +246,7 @@ class Link:
         return items, {}
 
     def snapshot(self, incarnation: int, max_items: int) -> Iterable[Snapshot]:
-        """Yield everything that was advertised, in parts."""
+        """Yield all advertised items, in parts."""
         parts = [*cut_items(self.advertised.items.values(), max_items)] or [[]]
         for part, items in enumerate(parts):
             yield Snapshot(
@@ -257,7 +262,7 @@ class Link:
 
     @property
     def floor(self) -> int:
-        """Place in the log before which nothing needs to be sent again."""
+        """Log position before which nothing needs to be sent again."""
         if self.flights:
             return self.flights[0].place
         if self.ready:
@@ -265,13 +270,13 @@ class Link:
         return min(self.scanned, self._lost_from) if self.has_lost else self.scanned
 
     def lose(self) -> None:
-        """Record that events after the last position read are gone, or may be."""
+        """Record that events after the last position read are lost, or may be."""
         if not self.has_lost:
             self.has_lost, self._lost_from = True, self.scanned
 
     def scan(self, log: Journal, space: Space, max_scanned: int, enough: int | None) -> None:
-        """Look which events on disk the neighbour wants, until `enough` of them wait; at most
-        `max_scanned` events (or a block more) at a time.
+        """Find events on disk that match at the neighbour, until `enough` of them are ready; at
+        most `max_scanned` events (or a block more) at a time.
         """
         self.is_behind = False
         for position, block in log.between(self.scanned, log.durable):
@@ -304,7 +309,7 @@ class Link:
         self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
 
     def drop(self, max_waiting: int) -> list[Dropped]:
-        """Keep the best events that wait, by priority, of equals the earliest; return the rest."""
+        """Keep the waiting events with the highest priority, then the earliest; return the rest."""
         if self.waiting <= max_waiting:
             return []
         rated = [
@@ -328,7 +333,7 @@ class Link:
         return dropped
 
     def give_up(self, log: Journal, before: int) -> list[Dropped]:
-        """Leave out what lies before a place of the log; return what of it may be wanted."""
+        """Skip everything before a log position; return the skipped events that may match."""
         self.rewind()
         dropped = []
         for _, block in log.between(self.scanned, before):
@@ -342,7 +347,7 @@ class Link:
         return dropped
 
     def next_events(self, window: int, window_bytes: int, max_events: int) -> Iterable[Events]:
-        """Yield events that can be sent, within the window of unconfirmed ones."""
+        """Yield events that can be sent within the window of unconfirmed ones."""
         while self.ready and self.in_flight < window and self.bytes_in_flight < window_bytes:
             position, block, rows, lost = self.ready.popleft()
             room = min(window - self.in_flight, max_events, len(rows))
@@ -360,9 +365,9 @@ class Link:
             yield frame
 
     def confirm(self, taken: dict[str, int], known: Container[str]) -> bool:
-        """Record what is on the neighbour's disk; return whether there is news, or more room now.
+        """Record what is on the neighbour's disk; return whether that is news, or makes room.
 
-        Only of origins that are known here: else any name that comes in would be kept indefinitely.
+        Only for origins known here: otherwise any incoming name would be stored indefinitely.
         """
         moved = False
         for origin, upto in taken.items():
@@ -377,7 +382,7 @@ class Link:
         return moved
 
     def rewind(self) -> None:
-        """Go back to what was confirmed, and send the rest again."""
+        """Go back to the last confirmed event, and send the rest again."""
         self.scanned = self.floor
         self.flights.clear()
         self.ready.clear()

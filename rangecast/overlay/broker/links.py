@@ -1,4 +1,4 @@
-"""Links of a broker: they come and go, greet, are accepted and rejected."""
+"""Links of a broker: up and down, greeting, accepted and rejected."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rangecast.overlay.interest.routing_table import Table
 from rangecast.overlay.wire.frames import PROTOCOL, Hello, Reject
 
 _EPOCHS = 100
-"""Of a log, sent to neighbours."""
+"""Number of epochs of a log sent to neighbours."""
 _HIGHEST = 1 << 60
-"""The highest number of an event, unless a neighbour sent a wrong one."""
+"""Highest plausible number of an event; a higher one is an error of the neighbour."""
 
 
 class LinkHandlers(InterestHandlers):
-    """Handlers of links that come, go or say hello."""
+    """Handlers of links: up, down and Hello."""
 
     def _add_link(self, name: str, *, is_expected: bool) -> Link:
         table = Table(self.space, self._curve)
@@ -64,7 +64,7 @@ class LinkHandlers(InterestHandlers):
             self._touched[input_.link] = None
 
     def _greet(self, link: Link, *, ask: bool = False) -> None:
-        """Send a Hello; `ask` for one, even if one was there."""
+        """Send a Hello; `ask` for one in return, even if one has arrived."""
         reach = {self.name: None}
         for other in self.links.values():
             if other is not link and other.is_up:
@@ -164,7 +164,7 @@ class LinkHandlers(InterestHandlers):
         return None
 
     def _give_up(self, now: float, link: Link, kind: str, text: str) -> None:
-        """Take down a link that one of the two sides rejects.
+        """Take down a link that either side rejects.
 
         One that was accepted before stays: what came over it may be wanted again. But if its
         neighbour is reached over other links, no question waits for it; and it is forgotten, if
@@ -180,7 +180,7 @@ class LinkHandlers(InterestHandlers):
         self._link_down(now, ports.LinkDown(link.name, forget=is_new or is_unused))
 
     def _review_bypassed(self) -> None:
-        """Make questions wait again for neighbours that no other link reaches."""
+        """Make queries wait again for neighbours that no other link reaches."""
         for link in self.links.values():
             others = (link_ for link_ in self.links.values() if not link_.is_bypassed)
             if link.is_bypassed and not any(
@@ -197,8 +197,8 @@ class LinkHandlers(InterestHandlers):
         self._give_up(now, link, frame.kind, text)
 
     def conflict(self, hello: Hello) -> str:
-        """Return why a second connection under a name can't replace the first; empty: it
-        is of the same server, or of one that continues its log.
+        """Return why a second connection under a name can't replace the first; empty: it belongs to
+        the same server, or to one that continues its log.
         """
         link = self.links.get(hello.broker)
         if link is None or not link.is_ready or (link.log, link.epoch) == (hello.log, ""):
@@ -213,13 +213,15 @@ class LinkHandlers(InterestHandlers):
         )
 
     def _compare_disks(self, link: Link, frame: Hello) -> None:
-        """See whether the neighbour has lost what it has confirmed: its disk is an older one."""
+        """Detect that the neighbour has lost events that it confirmed: its disk is an
+        older copy.
+        """
         if any(frame.kept.get(name, 0) < upto for name, upto in link.taken.items()):
             self.counts["neighbours that lost events"] += 1
             link.lose()
 
     def _compare_histories(self, link: Link, frame: Hello) -> None:
-        """See whether the neighbour means the same events by their numbers.
+        """Detect that the neighbour has other events under the same numbers.
 
         If not, this log was restored from an older copy, or has lost its end. Numbers of before
         aren't given again, so nothing that comes is taken for something else. What was accepted

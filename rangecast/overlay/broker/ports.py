@@ -15,13 +15,13 @@ from rangecast.overlay.wire.frames import Frame
 
 
 class LinkUp(Struct, frozen=True):
-    """A link to a neighbour can be used, for the first time or again."""
+    """A link to a neighbour is up, for the first time or again."""
 
     link: str
 
 
 class LinkDown(Struct, frozen=True):
-    """A link can no longer be used; `forget` it, and what came over it, if it won't come back."""
+    """A link is down; `forget` it and what came over it, if it won't come back."""
 
     link: str
     forget: bool = False
@@ -51,7 +51,7 @@ class Unsubscribe(Struct, frozen=True):
 
 
 class Replace(Struct, frozen=True):
-    """Subscriptions of clients get other filters, all at this very moment; see `Subscribe`."""
+    """Clients replace the filters of subscriptions atomically; see `Subscribe`."""
 
     subscriptions: Any
 
@@ -66,30 +66,30 @@ class Publish(Struct, frozen=True):
     events: Any
     ids: list[Id] | None = None
     words: dict[str, list[str | None]] | None = None
-    """With points: the values of string attributes, which points don't tell."""
+    """With points: the values of string attributes."""
     priorities: list[float] = field(default_factory=list)
 
 
 class Durable(Struct, frozen=True):
-    """All that was appended before this place of the log is on disk."""
+    """Everything appended before this log position is on disk."""
 
     upto: int
 
 
 class Clogged(Struct, frozen=True):
-    """More waits to be sent over a link than should: `Drained` comes when that is over."""
+    """Back-pressure: a link has too much queued, until `Drained`."""
 
     link: str
 
 
 class Drained(Struct, frozen=True):
-    """A link that was clogged can take more."""
+    """A clogged link has room again."""
 
     link: str
 
 
 class AskPropagated(Struct, frozen=True):
-    """Say `IsPropagated` once every broker knows what clients of this one want by now."""
+    """Report `IsPropagated` once every broker knows the current subscriptions of clients."""
 
     token: str
 
@@ -124,10 +124,10 @@ class Send(Struct, frozen=True):
 
 
 class Deliver(Struct, frozen=True):
-    """Hand events to clients: for each event of the block, the subscriptions that it matches.
+    """Deliver events to clients: for each event of the block, the subscriptions that match it.
 
-    `at` is the place of the block in the log. After a restart events may come again: a client
-    knows them by their place.
+    `at` is the log position of the block. After a restart events may be delivered again: a client
+    recognizes them by their position.
     """
 
     at: int
@@ -136,27 +136,27 @@ class Deliver(Struct, frozen=True):
 
 
 class Append(Struct, frozen=True):
-    """Append events to the log on disk, and say `Durable` when they are there."""
+    """Append events to the log on disk, and report `Durable` when they are there."""
 
     at: int
     block: Block
 
 
 class Timer(Struct, frozen=True):
-    """Say `Tick` at this time. It replaces a timer that was set before."""
+    """Report `Tick` at this time. Replaces an earlier timer."""
 
     at: float
 
 
 class Close(Struct, frozen=True):
-    """Close a link: its neighbour can't be talked to."""
+    """Close a link to an incompatible neighbour."""
 
     link: str
     why: str
 
 
 class Alarm(Struct, frozen=True):
-    """A fault that needs the attention of an operator."""
+    """A fault that needs an operator's attention."""
 
     kind: str
     text: str
@@ -164,31 +164,31 @@ class Alarm(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """A link is accepted for the first time, or with another log of its neighbour: write that down,
+    """A link is accepted for the first time, or with a new log of the neighbour: persist that
     before anything is sent over it.
     """
 
     link: str
     log: str
-    """The identity of the neighbour's log."""
+    """Identity of the neighbour's log."""
 
 
 class Renumber(Struct, frozen=True):
-    """A neighbour has events of this broker up to a number that wasn't given here: events that are
-    published from now on need higher ones. Without a journal the broker sees to that itself.
+    """A neighbour has events of this broker up to a number that was never used here: new events
+    need higher numbers. Without a journal the broker handles that itself.
     """
 
     above: int
 
 
 class IsPropagated(Struct, frozen=True):
-    """The answer to `AskPropagated`."""
+    """Answer to `AskPropagated`."""
 
     token: str
 
 
 class Dropped(Struct, frozen=True):
-    """Events, by their numbers, that a link couldn't take: no broker behind it gets them."""
+    """Numbers of events that a link couldn't take: no broker behind it gets them."""
 
     link: str
     origin: str

@@ -1,4 +1,4 @@
-"""Propagation: does every broker know of it?
+"""Propagation: does every broker know a subscription?
 
 A token follows the interest that it closes over every link, and comes back once all further links
 have confirmed. A broker answers only if it has the version that the question names, so a lost frame
@@ -16,43 +16,43 @@ from rangecast.overlay.broker.link_state import Link
 from rangecast.overlay.interest.sources import CLIENTS
 
 Question = tuple[str, tuple[str, int]]
-"""The link to ask; the token, and the version that it must know."""
+"""Link to query, token, and the version that its neighbour must know."""
 Answer = tuple[str, str]
-"""The asking link or client, and the token."""
+"""The asking link or client, and its token."""
 
 
 _LATER = -1
-"""The version that a neighbour must know, while not all of it is advertised."""
+"""Version that a neighbour must know while not everything is advertised."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A question that isn't answered yet."""
+    """A pending query."""
 
     asker: str
     """A link, or `CLIENTS`."""
     token: str
-    """As the asker calls it."""
+    """Token of the asker."""
     waits: dict[str, int]
     """By link: the version that its neighbour must know."""
 
 
 class Propagation:
-    """Pending questions, by their token on the links of this broker."""
+    """Pending queries, by their token on the links of this broker."""
 
     def __init__(self, prefix: str, max_questions: int):
         self._prefix = prefix
         self._max_questions = max_questions
-        """Questions of one asker that may wait."""
+        """Maximum pending queries per asker."""
         self._waiting: Counter[str] = Counter()
-        """By asker."""
+        """Number of pending queries by asker."""
         self._count = 0
         self._put_off = 0
-        """Lower bound of the questions that wait until everything is advertised."""
+        """Lower bound on the queries that wait until everything is advertised."""
         self._open: dict[str, _Open] = {}
 
     def ask(self, token: str, links: Iterable[Link]) -> tuple[list[Question], list[Answer]]:
-        """A client asks."""
+        """Register a query of a client."""
         if self._waiting[CLIENTS] >= self._max_questions:
             raise UsageError(
                 f"{self._max_questions:,} questions wait for an answer, as many as may\n"
@@ -64,7 +64,7 @@ class Propagation:
     def asked(
         self, token: str, asker: str, links: Iterable[Link]
     ) -> tuple[list[Question], list[Answer]] | None:
-        """A neighbour asks, for the first time or again; `None`: not now, too many wait."""
+        """Register a query of a neighbour, new or repeated; `None` if too many are pending."""
         if token in self._open:
             return [], []
         if self._waiting[asker] >= self._max_questions:
@@ -88,18 +88,18 @@ class Propagation:
         return asked, []
 
     def wait_for(self, link: Link) -> None:
-        """Make all questions wait for one more link; they are sent when it is up."""
+        """Make all queries wait for one more link; they are sent when it is up."""
         for propagation in self._open.values():
             if propagation.asker != link.name:
                 propagation.waits.setdefault(link.name, link.advertised.version)
 
     @property
     def has_put_off(self) -> bool:
-        """Whether questions wait until everything is advertised."""
+        """Whether queries wait until everything is advertised."""
         return self._put_off > 0
 
     def all_advertised(self, link: Link) -> list[Question]:
-        """Return the questions that have waited until everything was advertised over a link."""
+        """Return the queries that waited until everything was advertised over a link."""
         tokens = []
         for key, propagation in self._open.items():
             if propagation.waits.get(link.name) == _LATER:
@@ -111,7 +111,7 @@ class Propagation:
         return tokens
 
     def answered(self, token: str, link: str) -> list[Answer]:
-        """Record a neighbour's confirmation; return what follows."""
+        """Record a neighbour's confirmation; return the resulting answers."""
         propagation = self._open.get(token)
         if propagation is None:
             return []
@@ -119,7 +119,7 @@ class Propagation:
         return [] if propagation.waits else [self._close(token)]
 
     def forget(self, link: str) -> list[Answer]:
-        """Drop a link permanently: no question waits for it; return the answers that follow."""
+        """Drop a link permanently, so that no query waits for it; return the resulting answers."""
         self.restarted(link)
         for propagation in self._open.values():
             propagation.waits.pop(link, None)
@@ -132,14 +132,14 @@ class Propagation:
         return propagation.asker, propagation.token
 
     def restarted(self, link: str) -> None:
-        """Drop the questions of a neighbour that has forgotten them."""
+        """Drop the queries of a neighbour that has forgotten them."""
         self._open = {
             key: propagation for key, propagation in self._open.items() if propagation.asker != link
         }
         del self._waiting[link]
 
     def open(self, links: Mapping[str, Link]) -> list[Question]:
-        """Return all questions that wait, to be asked again."""
+        """Return all pending queries, to be sent again."""
         return [
             (name, (key, version))
             for key, propagation in self._open.items()

@@ -1,4 +1,4 @@
-"""Events that clients publish, as a block of the log."""
+"""Published events of clients, as a block of the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rangecast.overlay.wire.frames import MAX_CONTENT
 def published(
     input_: ports.Publish, origin: str, last: int, space: Space, mark: bytes = b""
 ) -> Block:
-    """Return events as a block; their numbers follow the last one, its checksum the last one's."""
+    """Return events as a block; numbers and checksum continue from the last event."""
     strings = [attribute.name for attribute in space if isinstance(attribute, String)]
     words: dict[str, list[str | None]] = {}
     ids: list[Id] | None = input_.ids

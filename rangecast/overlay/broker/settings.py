@@ -13,26 +13,29 @@ class Settings:
     """Delays, timeouts and limits of the links of a broker; times are in the unit of `now`."""
 
     withdraw_delay: float = 5.0
-    """Delay before interest that isn't wanted any more is withdrawn: it may be wanted again."""
+    """Delay before unwanted interest is withdrawn: it may be wanted again."""
     batch_delay: float = 0.0
-    """Delay before new interest is advertised, so that one frame has more of it. The question
-    whether it is known everywhere (`AskPropagated`) ends the delay."""
+    """Delay before new interest is advertised, so that one frame has more of it. A query whether it
+    has propagated (`AskPropagated`) ends the delay.
+    """
     heartbeat_interval: float | None = 1.0
-    """Time from one Heartbeat to the next; `None`: links lose nothing, so none is needed."""
+    """Interval of heartbeats; `None`: links lose nothing, so none are needed."""
     retry_timeout: float = 3.0
-    """Time to wait for an answer before asking or sending again."""
+    """Time to wait for an answer before retrying."""
     is_reliable: bool = False
-    """Whether no frame is lost while a link is up, as over TCP: nothing is sent again then, before
-    the link was down."""
+    """Whether no frame is lost while a link is up, as over TCP: then nothing is retransmitted until
+    the link was down.
+    """
     silence_timeout: float | None = None
-    """Time without a frame of the neighbour after which a link is closed; needs heartbeats."""
+    """Time without a frame after which a link is closed; needs heartbeats."""
     max_burst_bytes: int | None = None
-    """Bytes of interest that are sent at a time. More follows at the next `Tick`, unless the driver
-    reports `Clogged`; `None`: all at once."""
+    """Maximum bytes of interest sent at a time. More follows at the next `Tick`, unless the driver
+    reports `Clogged`; `None`: all at once.
+    """
     window: int = 10_000
     """Maximum unconfirmed events on a link."""
     window_bytes: int = 16 << 20
-    """Maximum bytes of their texts."""
+    """Maximum bytes of the texts of unconfirmed events."""
     max_scanned: int = 100_000
     """Maximum events of the log that are scanned for a link at a time."""
     max_events: int = 1_000
@@ -41,24 +44,29 @@ class Settings:
     """Maximum items of a frame."""
     max_advertised: int = 1_000_000
     max_advertised_bytes: int = 256 << 20
-    """Maximum items that are advertised to a neighbour, and their bytes; beyond it, the neighbour
-    is asked for all events."""
+    """Maximum items advertised to a neighbour, and their bytes; beyond it, the neighbour is asked
+    for all events.
+    """
     max_received: int = 2_000_000
     max_received_bytes: int = 512 << 20
     """Maximum items that a neighbour may advertise, and their bytes; a frame beyond it is
     rejected."""
     max_waiting: int | None = None
-    """Maximum events that wait for a link; the lowest of more are dropped, and counted."""
+    """Maximum events waiting for a link; beyond it, those with the lowest priority are dropped and
+    counted.
+    """
     max_held: int | None = None
-    """Maximum events on disk that are held in memory for links that are down or slow; the oldest of
-    more are dropped there, and counted. `None`: all are held until every neighbour has them."""
+    """Maximum events on disk that are held in memory for links that are down or slow; beyond it,
+    the oldest are dropped there and counted. `None`: all are held until every neighbour has them.
+    """
     max_hops: int = 1_000
     """Maximum links that an event passes."""
     max_origins: int = 1_000
-    """Maximum brokers whose events are taken, and brokers behind a link; one more is rejected. As
-    many fit into a frame, however long their names are."""
+    """Maximum brokers whose events are accepted, and brokers behind a link; a further one is
+    rejected. This many fit into a frame, however long their names are.
+    """
     max_questions: int = 10_000
-    """Maximum pending questions about propagation, of the clients and of each neighbour."""
+    """Maximum pending queries about propagation, of the clients and of each neighbour."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -38,17 +38,17 @@ class Identity(NamedTuple):
     """Distinguishes the log of a broker from another one under its name."""
 
     log: str = ""
-    """Of the log, since it was begun."""
+    """Identity of the log, since its creation."""
     epochs: tuple[str, ...] = ()
-    """Of the starts that have written to it, the newest first."""
+    """Epochs of the starts that have written to it, the newest first."""
 
 
 class BrokerState:
-    """All that a broker knows; what it says goes to `_out`, in this order."""
+    """State of a broker; its outputs are appended to `_out`, in order."""
 
     link_type = Link
     sources_type = Sources
-    """Parts that a broken broker replaces, to see that it is found."""
+    """Parts that faulty brokers of tests replace."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class BrokerState:
         self._curve = None
         if cells is not None and strategy != "subsumption":
             self._curve = Curve(self.space, cells, words)
-        """Of ranges that neighbours may send."""
+        """Cells of the ranges that neighbours may send."""
         self._options = Options(strategy, cells, self._curve, max_ranges, cover_index)
         bare = Space(self.space.attributes)  # without the comments of a space that was inferred
         self._space_digest = space_digest(bare.to_toml())
@@ -96,29 +96,29 @@ class BrokerState:
         self._sources = self.sources_type(self.space)
         self._propagation = Propagation(f"{name}/{incarnation}", self.settings.max_questions)
         self._got: dict[str, int] = dict(kept or {})
-        """By origin: the last event that came."""
+        """By origin: the last event received."""
         self._kept: dict[str, int] = dict(kept or {})
         """By origin: the last event on disk."""
         self._marks: dict[str, bytes] = dict(marks or {})
-        """By origin: the checksum that came with it."""
+        """By origin: the checksum of that event."""
         self._via: dict[str, str] = {}
-        """By origin: the link that its events come over."""
+        """By origin: the incoming link of its events."""
         self._origins = {self.name, *self._kept}
-        """All brokers whose events are in the log, or were."""
+        """All brokers whose events are or were in the log."""
         self._number = numbers_from
-        """No event published here has a higher one."""
+        """Highest number of an event published here."""
         self._mark = b""
-        """The checksum of the events published here, if there is no journal."""
+        """Checksum of the events published here, without a journal."""
         self._heartbeat_at = -np.inf
         self._timer = np.inf
         self._touched: dict[str, None] = {}
-        """Links that have something to say at the end of this call."""
+        """Links with pending output at the end of this call."""
         self._answerable: Link | None = None
-        """A neighbour that advertised, and has questions that may be answered by that."""
+        """Neighbour whose new advertisements may answer its queries."""
         self._out: list[ports.Output] = []
 
     def _say(self, now: float, link: Link) -> None:
-        """Advertise to a link what is new, and send the events that it waits for."""
+        """Advertise new items to a link, and send waiting events."""
         if link.is_clogged:
             return
         if link.parts or not link.new or now >= link.tell_at:
@@ -138,7 +138,7 @@ class BrokerState:
             self._send(link, events)
 
     def _tell(self, now: float, link: Link) -> None:
-        """Advertise to a link what is new, or the rest of a snapshot, in bounded steps."""
+        """Advertise new items to a link, or the rest of a snapshot, in bounded steps."""
         room = self.settings.max_burst_bytes if link.is_ready else None
         while link.parts:
             part = link.parts.popleft()
@@ -156,7 +156,7 @@ class BrokerState:
             self._ask_on((self._propagation.all_advertised(link), []))
 
     def _ask_on(self, asked: tuple[list[Question], list[Answer]]) -> None:
-        """Ask neighbours whether they know it; answer the questions that are decided."""
+        """Query neighbours about propagation; answer the queries that are decided."""
         questions, answers = asked
         for name, (token, version) in questions:
             question = PropagationQuery(token=token, incarnation=self.incarnation, version=version)
@@ -171,7 +171,7 @@ class BrokerState:
                 self._send(self.links[name], PropagationReply(token=token))
 
     def _tell_all(self, now: float) -> None:
-        """Advertise over every link what waits, so that a question can be asked about it."""
+        """Advertise waiting items over every link, so that a query about them can be sent."""
         for link in self.links.values():
             if link.new and not link.is_clogged:
                 self._tell(now, link)
@@ -212,7 +212,7 @@ class BrokerState:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a broker, or of the link to it."""
+    """Return the checked name of a broker, or of the link to it."""
     if not isinstance(name, str) or not 1 <= len(name) <= 200:
         raise UsageError(f"a broker is named by a text of 1 to 200 characters; given: {name!r}")
     return name

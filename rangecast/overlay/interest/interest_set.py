@@ -31,12 +31,12 @@ def digest_of_names(names: Iterable[str], *more: int) -> int:
 
 @cache
 def space_digest(definition: str) -> str:
-    """Return a short text that is the same only for the same space, given as TOML."""
+    """Return a hash of a space, given as TOML."""
     return hashlib.sha256(definition.encode()).hexdigest()[:16]
 
 
 def too_much(max_items: int, max_bytes: int) -> str:
-    """Return what is said to a neighbour that wants too much."""
+    """Return the message to a neighbour whose interest exceeds the maximum."""
     return f"a neighbour may say of {max_items:,} items and {max_bytes:,} bytes what it wants"
 
 
@@ -50,7 +50,7 @@ class ItemSet:
         self.version = version
 
     def change(self, added: Sequence[Item], removed: Sequence[int]) -> None:
-        """Add items that aren't there, remove others that are, and count a version."""
+        """Add items that don't exist, remove others that do, and increment the version."""
         self.digest = self.digest_after(added, removed)
         for item in added:
             self.items[item.name] = item
@@ -60,26 +60,26 @@ class ItemSet:
         self.version += 1
 
     def digest_after(self, added: Sequence[Item], removed: Sequence[int]) -> int:
-        """Return what the digest would be after a change."""
+        """Return the digest after a change."""
         return (self.digest + sum(item.name for item in added) - sum(removed)) & _TOP
 
 
 class Change(NamedTuple):
-    """The change of a set by a frame."""
+    """Change of a set by a frame."""
 
     added: list[Item]
     removed: list[int]
 
 
 class ReceivedItems(ItemSet):
-    """Items that a neighbour has advertised, as far as they are known here."""
+    """Items advertised by a neighbour, as received here."""
 
     def __init__(self, items: Iterable[Item] = ()):
         super().__init__(items)
         self.incarnation = 0
-        """Of the neighbour when it last reported it; 0: never."""
+        """Incarnation that the neighbour last reported; 0: never."""
         self._staged: Snapshot | None = None
-        """A part of the snapshot that is coming in; it stands for all."""
+        """Part of the incoming snapshot, which stands for all."""
         self._parts: dict[int, list[Item]] = {}
         self._staged_items = self._staged_bytes = 0
 
@@ -95,7 +95,7 @@ class ReceivedItems(ItemSet):
         self._staged_items = self._staged_bytes = 0
 
     def lacks(self, incarnation: int, version: int, digest: int) -> Why | Literal[""]:
-        """Return why a snapshot is needed to get to this version; "": it isn't."""
+        """Return why a snapshot is needed to reach this version; "" if it isn't."""
         if incarnation < self.incarnation:
             return ""  # from before the neighbour's last start
         if incarnation > self.incarnation:
@@ -105,7 +105,9 @@ class ReceivedItems(ItemSet):
         return "digest" if version == self.version and digest != self.digest else ""
 
     def change_of(self, frame: Interest, max_items: int, max_bytes: int) -> Change | Why | None:
-        """Return what an Interest changes, or why it can't be used; `None`: it came before."""
+        """Return the change by an Interest, or why it can't be applied; `None` if it is a
+        duplicate.
+        """
         if frame.incarnation != self.incarnation:
             return "incarnation" if frame.incarnation > self.incarnation else None
         if frame.before != self.version:
@@ -125,7 +127,7 @@ class ReceivedItems(ItemSet):
     def stage(
         self, frame: Snapshot, max_items: int, max_bytes: int
     ) -> tuple[dict[int, Item] | None, bool]:
-        """Keep a part; return all items by name once they are there, and whether others were
+        """Stage a part; return all items by name once complete, and whether another snapshot was
         interrupted.
 
         A part from before what is known or staged is nothing. All parts together have at most
@@ -162,7 +164,7 @@ class ReceivedItems(ItemSet):
         return items, interrupted
 
     def swap(self, frame: Snapshot, items: dict[int, Item]) -> list[int]:
-        """Apply a whole snapshot; return the names of what isn't in it."""
+        """Apply a complete snapshot; return the names of the items that it removes."""
         gone = sorted(self.items.keys() - items.keys())
         self.items, self.digest = items, frame.digest
         self.bytes = sum(map(item_size, items.values()))

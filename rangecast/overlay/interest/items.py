@@ -36,7 +36,7 @@ _FIRST_BYTES = msgspec.msgpack.Encoder()
 
 
 def name_of(content: object) -> int:
-    """Return a number of 63 bits that is the same only for the same content, in every process."""
+    """Return a 63-bit hash of the content, equal in every process."""
     data = content if isinstance(content, bytes) else _FIRST_BYTES.encode(content)
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") & _TOP
 
@@ -45,14 +45,14 @@ def name_of(content: object) -> int:
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """An item, and its boxes as this broker numbers words; `None`: it is a range."""
+    """An item, and its boxes with the word numbers of this broker; `None`: it is a range."""
 
     item: Item
     boxes: bytes | None
 
 
 class Batch:
-    """Items that come or go together, as structures take them."""
+    """Items that are added or removed together, in the form that structures take."""
 
     def __init__(self, space: Space, wanted: list[Wanted]):
         self.wanted = wanted
@@ -66,17 +66,17 @@ class Batch:
 
     @cached_property
     def names(self) -> list[int]:
-        """Of all items."""
+        """Names of all items."""
         return [item.item.name for item in self.wanted]
 
     @cached_property
     def ranges(self) -> list[RangeItem]:
-        """Those that are ranges."""
+        """The items that are ranges."""
         return [item.item for item in self.wanted if isinstance(item.item, RangeItem)]
 
     @cached_property
     def boxes(self) -> Boxes:
-        """Those that aren't ranges, by name."""
+        """The items that aren't ranges, by name."""
         names, packed = [], []
         for item in self.wanted:
             if item.boxes is not None:
@@ -88,7 +88,7 @@ class Batch:
 
     @cached_property
     def without_ranges(self) -> Batch:
-        """The same for brokers that don't understand ranges: these become everything."""
+        """The same for brokers that don't understand ranges: ranges become everything."""
         if not self.ranges:
             return self
         some = [Wanted(item.item, item.boxes or b"") for item in self.wanted]
@@ -96,7 +96,7 @@ class Batch:
 
 
 def everything(*, instead_of: int = 0) -> BoxItem:
-    """Return an item that wants every event; `instead_of` tells apart those of several items."""
+    """Return an item that matches every event; `instead_of` makes it distinct."""
     return BoxItem(name_of(("everything", instead_of)), b"")
 
 
@@ -109,7 +109,7 @@ def range_item(first: int, last: int) -> RangeItem:
 
 
 def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
-    """Return a filter as an item: of its shapes, the boxes that cover them."""
+    """Return a filter as an item: shapes become their covering boxes."""
     filter = _cover_of(filter)  # noqa: A001
     packed, strings = pack(filter.boxes), strings_of(filter.space)
     for box in filter.boxes:
@@ -121,7 +121,7 @@ def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
 
 
 def _cover_of(filter: Filter) -> Filter:  # noqa: A002
-    """Return a filter without words of places, which no event has: they are verified at home."""
+    """Return a filter without place words, which no event has: they are verified locally."""
     places = places_of(filter.space)
     if places is None:
         return filter
@@ -131,7 +131,7 @@ def _cover_of(filter: Filter) -> Filter:  # noqa: A002
 
 
 def wanted_of_boxes(boxes: Boxes, space: Space) -> list[Wanted]:
-    """Return subscriptions as items: of their shapes, the boxes that cover them."""
+    """Return subscriptions as items: shapes become their covering boxes."""
     boxes = without_places(boxes)
     is_text = boxes.mentions & ~(np.isfinite(boxes.lo) & np.isfinite(boxes.hi))
     for axis in strings_of(space):
@@ -154,7 +154,7 @@ def strings_of(space: Space) -> frozenset[int]:
 
 
 def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[Wanted]:
-    """Return items as this broker understands them; reject what can't be of this space."""
+    """Return items with the word numbers of this broker; reject items of another space."""
     if any(item_size(item) > MAX_CONTENT for item in items):
         raise FrameError(f"an item has at most {MAX_CONTENT:,} bytes")
     _check_boxes([item.boxes for item in items if isinstance(item, BoxItem)], space)
@@ -179,13 +179,13 @@ def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:
 
 
 def _check_name(item: Item, content: object) -> None:
-    """Reject a name that isn't made of the content: another item may have it by right."""
+    """Reject a name that isn't the hash of the content."""
     if item.name != name_of(content):
         raise FrameError(f"the name {item.name} is not that of its item")
 
 
 def _check_boxes(packed: list[bytes], space: Space) -> None:
-    """Reject boxes that aren't packed as `pack` does, with finite ranges of this space."""
+    """Reject boxes that aren't packed as by `pack`, with finite ranges of this space."""
     if not any(packed):  # none, or everything
         return
     if any(len(bounds) % TERM.itemsize for bounds in packed):

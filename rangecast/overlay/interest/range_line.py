@@ -1,4 +1,4 @@
-"""The line that ranges are parts of: one stretch for each word, and in it the cells of numbers.
+"""The line that ranges refer to: one stretch per word, which contains the cells of numbers.
 
 Neighbours tell one another ranges of a Hilbert curve through cells of some attributes (paper 004).
 Brokers number the words of a string attribute differently, so that such a curve can't speak of
@@ -25,11 +25,11 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 
 _BITS = 12
-"""Of the number of a stretch."""
+"""Bits of the number of a stretch."""
 _MISSING = (1 << _BITS) - 1
-"""The stretch of events without a word."""
+"""Stretch of events without a word."""
 _MAX_WORDS = 16
-"""Words that a box on the curve may list."""
+"""Maximum words that a box on the curve may list."""
 Words = Mapping[str, Sequence[str | None]]
 """The values of string attributes, event by event."""
 
@@ -44,7 +44,7 @@ def stretch_of(word: str | None) -> int:
 
 
 class Curve:
-    """Places of events, and ranges of subscriptions."""
+    """Indexes of events and ranges of subscriptions on the line."""
 
     def __init__(self, space: Space, cells: Cells, words: str | None = None):
         cells.check(space)
@@ -67,7 +67,7 @@ class Curve:
         self.digest = cells.digest if words is None else f"{cells.digest}/{words}"
 
     def places(self, points: F64, words: Words | None) -> U64:
-        """Return the places of events, (n, d), on the line."""
+        """Return the indexes of events, (n, d), on the line."""
         places = self.cells.places(points)
         if self._words is None:
             return places
@@ -76,7 +76,9 @@ class Curve:
         return (stretches << np.uint64(self.cells.width)) | places
 
     def bears(self, boxes: Boxes) -> Bool:
-        """Return which subscriptions bound all attributes of the curve: their ranges are small."""
+        """Return which subscriptions bound all attributes of the curve, so that their ranges are
+        small.
+        """
         good = boxes.mentions[:, list(self.cells.axes)].all(axis=1)
         if self._words is not None:
             lo, hi = boxes.lo[:, self._axis], boxes.hi[:, self._axis]
@@ -84,7 +86,7 @@ class Curve:
         return np.asarray(np.bincount(boxes.owner, ~good, boxes.rows) == 0)
 
     def ranges(self, boxes: Boxes, limit: int) -> RangeSets:
-        """Return the ranges of subscriptions that the curve bears, some sets for each."""
+        """Return the ranges of subscriptions that fit the curve, one or more sets each."""
         if self._words is None:
             return range_sets(self.cells, boxes.lo, boxes.hi, boxes.owner, limit)
         by_box = range_sets(self.cells, boxes.lo, boxes.hi, np.arange(len(boxes.lo)), limit)
@@ -99,7 +101,7 @@ class Curve:
 
 
 def _moved(sets: RangeSets, chosen: np.ndarray, stretches: U64, cells: Cells) -> RangeSets:
-    """Return the chosen sets, each in its stretch of the line."""
+    """Return the chosen sets, shifted to their stretches of the line."""
     sizes = np.diff(sets.offsets)[chosen]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)

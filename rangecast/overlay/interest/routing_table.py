@@ -1,4 +1,4 @@
-"""A routing table: the events that match behind a link, or at this broker.
+"""A routing table: the events needed behind a link, or at this broker.
 
 Small tables are compared in a plain loop, which for a few boxes and one event is quicker than any
 index; past that an `Engine` answers. Ranges are looked up on the curve.
@@ -23,9 +23,9 @@ from rangecast.overlay.wire.frames import RangeItem
 from rangecast.overlay.wire.packing import unpack, unpack_many
 
 _SMALL = 200
-"""Filters of a table that may be compared one by one."""
+"""Maximum filters of a table that is scanned."""
 _FEW = 2000
-"""Comparisons of a box with an event that are made one by one."""
+"""Maximum comparisons of boxes with events made one by one."""
 
 
 class Table:
@@ -35,18 +35,18 @@ class Table:
         self._space = space
         self._curve = curve
         self._small: dict[Id, tuple[Box, ...]] | None = {}
-        """All filters; `None`: there are too many, the engine alone knows them."""
+        """All filters; `None`: there are too many, and only the engine has them."""
         self._ranges: dict[Id, RangeItem] = {}
         self._union: Ranges | None = None
-        """Of all ranges; made when it is needed."""
+        """Union of all ranges; computed on demand."""
         self._engine = Engine(space)
         self._late: dict[Id, bytes] = {}
-        """Items that the engine doesn't have yet."""
+        """Items not yet added to the engine."""
         self._gone: dict[Id, None] = {}
-        """Items to remove from the engine before that; some may have come back since."""
+        """Items to remove from the engine first; some may have been added again since."""
 
     def change(self, come: Mapping[Id, bytes], go: Sequence[Id] = ()) -> None:
-        """Add packed filters by name, in place of what has the same name; remove others."""
+        """Add packed filters by name, replacing those of the same name; remove others."""
         self._late |= come
         small = self._small
         if small is not None:
@@ -62,7 +62,7 @@ class Table:
                 self._gone[name] = None
 
     def change_items(self, come: Batch, go: Sequence[int]) -> None:
-        """Add items that aren't there, remove others that are."""
+        """Add items that don't exist, remove others that do."""
         self.change(
             {wanted.item.name: wanted.boxes for wanted in come if wanted.boxes is not None},
             [name for name in go if name not in self._ranges] if self._ranges else go,
@@ -74,9 +74,9 @@ class Table:
             self._union = None
 
     def holds(self, points: F64, words: Words | None = None) -> Bool:
-        """Return whether each event, (n, d), is wanted.
+        """Return whether each event, (n, d), may match.
 
-        words    the values of string attributes, if the curve has a stretch for each
+        words    values of string attributes, if the curve has a stretch for each
         """
         small = self._looked_through(len(points))
         if small is not None:
@@ -104,7 +104,7 @@ class Table:
         return held if any(held) else []
 
     def _looked_through(self, events: int) -> dict[Id, tuple[Box, ...]] | None:
-        """Return all filters if they are few enough to be compared one by one."""
+        """Return all filters if they are few enough to be scanned."""
         small = self._small
         return None if small is None or len(small) * events > _FEW else small
 
@@ -116,7 +116,7 @@ class Table:
         return self._union
 
     def _indexed(self) -> Engine:
-        """Return an engine that knows all filters."""
+        """Return an engine with all filters."""
         engine, come, gone = self._engine, self._late, self._gone
         if gone:
             self._gone = {}

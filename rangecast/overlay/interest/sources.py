@@ -18,23 +18,23 @@ Changes = tuple[list[Wanted], list[int]]
 
 
 class Sources:
-    """Items by name, with the sources that want them."""
+    """Items by name, with their sources."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self.wanted: dict[int, Wanted] = {}
         self._by: dict[int, tuple[str, ...]] = {}
         self._equal: dict[tuple[str, ...], tuple[str, ...]] = {}
-        """Each tuple of sources that was ever used, once."""
+        """Interned tuples of sources."""
         self._item_of: dict[Id, int] = {}
-        """The item of each subscription of a client."""
+        """Item of each client subscription."""
         self._same: dict[int, int] = {}
-        """Number of subscriptions of clients that are one item."""
+        """Number of client subscriptions per item."""
 
     # ---- clients
 
     def subscribed(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
-        """Enter subscriptions of clients; return the items that are new among these."""
+        """Add client subscriptions; return the items that are new."""
         come = []
         for id_, what in zip(ids, wanted, strict=True):
             name = what.item.name
@@ -46,11 +46,11 @@ class Sources:
         return come, []
 
     def unsubscribed(self, ids: Iterable[Id]) -> Changes:
-        """Remove subscriptions of clients; return the items that none of them wants."""
+        """Remove client subscriptions; return the items without clients."""
         return [], self._left(self._item_of.pop(id_) for id_ in ids)
 
     def replaced(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
-        """Replace the filters of subscriptions of clients."""
+        """Replace the filters of client subscriptions."""
         come: dict[int, Wanted] = {}
         go: dict[int, None] = {}
         for id_, what in zip(ids, wanted, strict=True):
@@ -70,7 +70,7 @@ class Sources:
         return list(come.values()), list(go)
 
     def _left(self, names: Iterable[int]) -> list[int]:
-        """Remove a client from each of these items; return those without clients."""
+        """Remove a client from each of these items; return the items without clients."""
         go = []
         for name in names:
             self._same[name] -= 1
@@ -128,5 +128,5 @@ class Sources:
         return Batch(self._space, some)
 
     def _sources(self, by: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the one tuple that equals this one."""
+        """Return the interned tuple that equals this one."""
         return self._equal.setdefault(by, by)

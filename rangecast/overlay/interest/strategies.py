@@ -39,14 +39,14 @@ from rangecast.overlay.wire.packing import unpack
 
 STRATEGIES = ("none", "covering", "subsumption", "merging", "both")
 _STALE = 8
-"""Ranges are cut once one in this many items has gone."""
+"""Ranges are recomputed once one in this many items was removed."""
 _FEW = 16
-"""Subscriptions below which one call each is quicker than a batch."""
+"""Number of subscriptions below which single calls are faster than a batch."""
 _LIMIT = 64
-"""Ranges of a subscription."""
+"""Maximum ranges of a subscription."""
 NO_CHANGE = Change([], [])
 Catalog = Mapping[int, Wanted]
-"""All items that are wanted, by name."""
+"""All wanted items, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Options:
 
     strategy: str
     cells: Cells | None
-    """Of the index of subsumption, and of the curve."""
+    """Cells of the index of subsumption, and of the curve."""
     curve: Curve | None
-    """Of ranges."""
+    """Curve of ranges."""
     max_ranges: int
     """Maximum ranges that are advertised to a neighbour; with `both`, also boxes."""
     cover_index: str = "auto"
@@ -88,8 +88,8 @@ class Plain:
         """Whether the neighbour has the same cells, so that it understands ranges."""
 
     def change(self, come: Batch, go: Batch) -> Change:
-        """Add and remove items; return which are advertised, and which are withdrawn.
-        Added items are new; removed ones exist.
+        """Add and remove items; return those to advertise and those to withdraw. Added items are
+        new; removed ones exist.
         """
         advertised: list[Item] = []
         withdrawn: list[int] = []
@@ -172,7 +172,7 @@ class Subsumption(Covering):
 
 
 class Merging:
-    """The union of items as few ranges; what the curve doesn't bear stays a box, if not covered.
+    """The union of items as few ranges; items that don't fit the curve stay boxes, unless covered.
 
     Ranges that were advertised stay, and what they lack is advertised beside them, as every other
     range costs a message. Past the maximum the union is cut again, with the shortest gaps closed,
@@ -192,7 +192,7 @@ class Merging:
         self._advertised = NOTHING
         self._items: dict[int, RangeItem] = {}
         self._there = self._left = 0
-        """Items that are there as ranges, and that went since the ranges were cut."""
+        """Items represented as ranges, and those removed since the ranges were computed."""
 
     def change(self, come: Batch, go: Batch) -> Change:
         """Add and remove items; see `Plain.change`."""
@@ -203,7 +203,7 @@ class Merging:
         return Change(boxes.added + ranges.added, boxes.removed + ranges.removed)
 
     def _borne(self, items: Batch) -> tuple[Batch, Batch]:
-        """Return the items that the curve bears, and the others."""
+        """Return the items that fit the curve, and the others."""
         if len(items) == len(items.ranges):
             return items, Batch(self._space, [])
         borne = self._curve.bears(items.boxes)
@@ -243,7 +243,7 @@ class Merging:
         return within_budget(ranges, max(1, self._max_ranges // 2))[0]
 
     def _edit(self, items: Batch, by: int) -> Ranges:
-        """Add items, or take them off (`by` = -1); return what the union gains or loses."""
+        """Add items, or remove them (`by` = -1); return the change of the union."""
         parts = []
         if len(items) > len(items.ranges):
             parts.append(self._curve.ranges(items.boxes, _LIMIT))
@@ -264,7 +264,7 @@ def _items_of(ranges: Ranges) -> dict[int, RangeItem]:
 
 
 class Both:
-    """Covering; if that leaves more than the max_ranges, ranges of what it leaves."""
+    """Covering; if that leaves more than max_ranges items, their ranges."""
 
     def __init__(self, space: Space, options: Options, catalog: Catalog):
         self._covering = Covering(space, options, catalog, same_cells=True)
@@ -273,9 +273,9 @@ class Both:
         self._catalog = catalog
         self._max_ranges = options.max_ranges
         self._left: dict[int, Item] = {}
-        """Items that covering leaves."""
+        """Items left by covering."""
         self._merged: dict[int, Item] = {}
-        """Items that merging makes of those."""
+        """Items that merging makes of them."""
         self._came_as_ranges = 0
         self.form = "boxes"
 
@@ -318,9 +318,9 @@ _BOXES = {"none": Plain, "covering": Covering, "subsumption": Subsumption}
 
 
 def strategy_of(space: Space, options: Options, catalog: Catalog, *, same_cells: bool) -> Strategy:
-    """Return a new strategy for a link; without the same cells at both ends, there are no ranges.
+    """Return a new strategy for a link; if the cells at both ends differ, it has no ranges.
 
-    Then boxes that nothing covers take their place.
+    Uncovered boxes are advertised instead.
     """
     if same_cells and options.strategy == "merging":
         return Merging(space, options, catalog)

@@ -1,4 +1,4 @@
-"""An internet to measure on: nodes with power-law degrees, connected, and how far they are apart.
+"""A generated internet for measurements: connected nodes with power-law degrees, and distances.
 
 Made in the way of INET 3.0, which paper 001 uses: a share of the nodes has degree one, the degrees
 of the others follow a power law; a tree connects those, each to a node drawn by its free degree,
@@ -20,12 +20,12 @@ from rangecast.model.validation.arguments import check_integer
 
 NODES, DEGREE_EXPONENT, LEAF_SHARE = 20_000, 2.2, 0.3
 FAR = 255
-"""Hops to a node that can't be reached; an internet with ways as long is rejected."""
+"""Hops to an unreachable node; an internet with paths this long is rejected."""
 
 
 @jit
 def _tree(degree: I64, draws: F64, ends: I64, open_ends: I64) -> int:
-    """Connect nodes in order, each to one drawn by its free degree; return how many ends are left.
+    """Connect nodes in order, each to one drawn by its free degree; return the number of free ends.
 
     `ends` gets the other node of each; `open_ends` has a node once for each link that it may have.
     """
@@ -46,7 +46,9 @@ def _tree(degree: I64, draws: F64, ends: I64, open_ends: I64) -> int:
 
 @jit
 def _hops(first: I64, other: I32, sources: I64, hops: U8) -> bool:
-    """Fill how many links each node is away from each source, by breadth; whether all fit."""
+    """Write the distance of each node from each source by breadth-first search; return whether all
+    fit.
+    """
     queue = np.empty(len(first) - 1, np.int64)
     for row in range(len(sources)):
         far = hops[row]
@@ -78,7 +80,7 @@ class Internet:
         leaf_share: float = LEAF_SHARE,
         seed: int = 0,
     ):
-        """Make one.
+        """Generate an internet.
 
         degree_exponent   of the power law: a node has degree d with probability d ** -exponent
         leaf_share        the share of nodes with degree one

@@ -1,4 +1,4 @@
-"""A network of brokers in one process, where links lose nothing: what a strategy saves, counted.
+"""A network of brokers in one process with lossless links: counts the savings of a strategy.
 
     network = Network(space, tree_of("random", 50), 50, strategy="covering")
     network.do(3, Subscribe({"cheap": "price < 10"}))
@@ -38,23 +38,23 @@ class Traffic:
     """Traffic over links."""
 
     control_messages: int = 0
-    """Items that were advertised or withdrawn over a link."""
+    """Items advertised or withdrawn over links."""
     control_bytes: int = 0
     event_messages: int = 0
-    """Events times links that they went over."""
+    """Number of link crossings of events."""
     needed_messages: int = 0
-    """Those without which a client would have missed something."""
+    """Crossings without which a client would have missed an event."""
     deliveries: int = 0
     hops: int = 0
-    """Links that the delivered events went over, summed up over deliveries."""
+    """Links crossed by delivered events, summed over deliveries."""
     longest: int = 0
-    """The most links that a delivered event went over."""
+    """Maximum links crossed by a delivered event."""
     by_link: dict[tuple[int, int], int] = field(default_factory=dict)
     """Events by link, both directions together; the lower broker first."""
 
     @property
     def false_forwards(self) -> int:
-        """Events that went over a link behind which no subscription matched them."""
+        """Crossings to where no subscription matched."""
         return self.event_messages - self.needed_messages
 
     @property
@@ -77,7 +77,7 @@ _FINE = 16
 def chosen_for(
     strategy: str, space: Space, boxes: Boxes, points: F64, max_attributes: int = 3, bits: int = 8
 ) -> Chosen:
-    """Return the cells that a strategy needs, by subscriptions and events like those to come.
+    """Return the cells for a strategy, from typical subscriptions and events.
 
     For ranges, words of the string that most subscriptions mention, if half of them do, and cells
     of attributes that at least half of the subscriptions bound together, the best first.
@@ -167,7 +167,7 @@ class Network:
         ]
         self._above = parents(tree, brokers)
         self._found: dict[Id, set[int]] = {}
-        """The brokers that deliver each event of the current batch."""
+        """Brokers that deliver each event of the current batch."""
         for node, other in tree:
             self.do(node, ports.LinkUp(str(other)))
             self.do(other, ports.LinkUp(str(node)))
@@ -175,11 +175,11 @@ class Network:
         self.traffic = Traffic()
 
     def do(self, broker: int, input_: ports.Input) -> None:
-        """Make a broker handle an input, and deliver what follows to all others."""
+        """Make a broker handle an input, and pass its outputs to the others."""
         self.do_all([(broker, input_)])
 
     def do_all(self, inputs: Iterable[tuple[int, ports.Input]]) -> None:
-        """Let brokers handle inputs at one time, and everybody what comes of them.
+        """Make brokers handle inputs at one time, and then all resulting frames.
 
         A broker handles all inputs of one time before it advertises.
         """
@@ -209,7 +209,9 @@ class Network:
             self.traffic.needed_messages += self._links_between(broker, wanting)
 
     def _words(self, points: F64) -> dict[str, list[str | None]]:
-        """Return the values of string attributes; one that no filter mentions is any such text."""
+        """Return the values of string attributes; one that no filter mentions becomes any such
+        text.
+        """
         words: dict[str, list[str | None]] = {}
         for axis, attribute in enumerate(self._space):
             if isinstance(attribute, String):
@@ -224,7 +226,7 @@ class Network:
 
     @property
     def table_sizes(self) -> I64:
-        """By broker: the items that its neighbours have advertised."""
+        """By broker: the number of items that its neighbours have advertised."""
         sizes = [
             sum(len(link.received.items) for link in broker.links.values())
             for broker in self.brokers
@@ -252,10 +254,10 @@ class Network:
         traffic.longest = max(traffic.longest, block.hops)
 
     def _links_between(self, origin: int, wanting: set[int]) -> int:
-        """Return how many links the smallest part of the tree has that joins some brokers."""
+        """Return the number of links of the smallest subtree that joins some brokers."""
         ends = {origin, *wanting}
         seen: dict[int, list[int]] = {}
-        """Brokers on the ways from these to broker 0, with those that come just before them."""
+        """Brokers on the paths from these to broker 0, with their predecessors."""
         for end in ends:
             node, before = end, -1
             while node >= 0:

@@ -1,6 +1,6 @@
 """A scenario: subscriptions, events and edits, each at a broker, sent through a network.
 
-Brokers are drawn by a seed. Edits come between events: each says before which event it is done.
+Brokers are drawn by a seed. Edits happen between events: each names the event that it precedes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rangecast.overlay.networks.network import Chosen, Network, chosen_for, filt
 from rangecast.overlay.networks.tree import Tree
 
 _MAX_BATCH = 1000
-"""Events that are published together."""
+"""Maximum events that are published together."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """The data of a scenario."""
+    """Data of a scenario."""
 
     space: Space
     boxes: Boxes
@@ -42,14 +42,14 @@ class Edit(NamedTuple):
     """A command among events."""
 
     before: int
-    """The row of the event that it comes before."""
+    """Row of the event that it precedes."""
     command: str
     id: Id
     filter: Filter | None
 
 
 def read_commands(path: str | Path, table: Given) -> list[Edit]:
-    """Read edits from a file: before, command, id, and what subscriptions have."""
+    """Read edits from a file: before, command, id, and the columns of subscriptions."""
     kind = int if pa.types.is_integer(table.boxes.ids.type) else str
     todo = as_commands(path, table.space, kind)
     if todo.before is None:
@@ -80,7 +80,7 @@ def _whole(path: str | Path, values: list[Any], events: int) -> list[int]:
 
 
 class Scenario:
-    """Where everything is, drawn by a seed."""
+    """Brokers of subscriptions and events, drawn by a seed."""
 
     def __init__(self, table: Given, tree: Tree, brokers: int, seed: int):
         rng = np.random.default_rng(seed)
@@ -88,7 +88,7 @@ class Scenario:
         self.tree = tree
         self.brokers = brokers
         self.broker_of: dict[Id, int] = {}
-        """Of each subscription."""
+        """Broker of each subscription."""
         drawn = rng.integers(0, brokers, table.boxes.rows).tolist()
         self.broker_of.update(zip(table.boxes.ids.to_pylist(), drawn, strict=True))
         self.origins: I64 = rng.integers(0, brokers, len(table.points))
@@ -111,7 +111,7 @@ class Scenario:
         chosen: Chosen | None = None,
         batch_size: int = 100,
     ) -> Network:
-        """Run everything; return the network that did it."""
+        """Run the scenario; return its network."""
         table = self.given
         if chosen is None:
             chosen = chosen_for(strategy, table.space, table.boxes, table.points)

@@ -9,7 +9,7 @@ from rangecast.errors import UsageError, choices_hint
 Tree = list[tuple[int, int]]
 
 ELEVEN: Tree = [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5), (2, 6), (2, 7), (3, 8), (3, 9), (9, 10)]
-"""A tree of 11 brokers, as in Figure 1 of paper 004; which brokers its links join is lost."""
+"""A tree of 11 brokers, as in Figure 1 of paper 004; its exact links are unknown."""
 SHAPES = ("random", "chain", "star", "balanced")
 
 
@@ -42,7 +42,7 @@ def neighbours(tree: Tree, brokers: int) -> list[list[int]]:
 
 
 def parents(tree: Tree, brokers: int) -> list[int]:
-    """Return the neighbour of each broker towards broker 0; of that: -1."""
+    """Return the neighbour of each broker towards broker 0; -1 for broker 0."""
     near = neighbours(tree, brokers)
     above = [-2] * brokers
     above[0] = -1

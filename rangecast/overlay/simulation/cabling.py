@@ -1,4 +1,4 @@
-"""Links of a simulated network: what is sent over them arrives, or is lost, doubled, late, torn."""
+"""Links of a simulated network: frames arrive, or are lost, duplicated, delayed or corrupted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rangecast.overlay.simulation.parameters import Parameters
 from rangecast.overlay.wire.frames import Events, Frame, Interest, encode
 
 _MAX_UNREAD = 4
-"""Times that an event may be sent to a broker that stands still, over one connection: frames that
-it sent before may still arrive, and let it seem alive.
+"""Maximum times that an event may be sent to a paused broker over one connection: frames that it
+sent before may still arrive, and make it seem alive.
 """
 
 
@@ -36,11 +36,11 @@ class Cabling:
     edges: dict[tuple[str, str], Edge]
     extra: Edge | None
     guests: dict[str, Broker]
-    """Second brokers under a name that is taken."""
+    """Second brokers under a name in use."""
     stopped: dict[str, list[tuple[Callable[..., None], tuple[Any, ...]]]]
-    """Paused brokers, and what happens to each when it resumes."""
+    """Paused brokers, with the inputs that each gets when it resumes."""
     unread: Counter[tuple[int, str, str, int]]
-    """Number of times that an event was sent to a broker that stands still, by connection."""
+    """Number of times that an event was sent to a paused broker, by connection."""
 
     def later(self, delay: float, act: Callable[..., None], *arguments: Any) -> None:
         """Schedule a call after a delay."""
@@ -59,7 +59,7 @@ class Cabling:
         raise NotImplementedError
 
     def waits(self, name: str, act: Callable[..., None], *arguments: Any) -> bool:
-        """Whether something has to wait as a broker stands still."""
+        """Return whether an input must wait because a broker is paused."""
         if name in self.stopped:
             self.stopped[name].append((act, arguments))
         return name in self.stopped
@@ -91,7 +91,7 @@ class Cabling:
             self.give(end, ports.LinkDown(edge.other(end), forget=forget))
 
     def send_away(self, edge: Edge) -> None:
-        """End the connection of a broker that has another one's place; that comes back."""
+        """End the connection of a broker that took the name of another, which comes back."""
         if edge.guest:
             self.guests.pop(edge.guest, None)
             edge.guest = ""
@@ -124,9 +124,9 @@ class Cabling:
         self._watch(name, other)
 
     def _watch(self, end: str, other: str) -> None:
-        """Wait until both ends have accepted a link, as a person would; then clients ask again.
+        """Wait until both ends have accepted a link, as an operator would; then clients ask again.
 
-        It may be rejected for a while, as long as some brokers still think that there is a cycle.
+        It may be rejected while some brokers still see a cycle.
         """
         for here, there in ((end, other), (other, end)):
             broker = self.brokers[here]
@@ -138,7 +138,7 @@ class Cabling:
             self.ask_again(subscription, name)
 
     def drop_extra(self) -> None:
-        """A person removes the link that closed a cycle."""
+        """Remove the link that closed a cycle, as an operator would."""
         if self.extra is not None:
             del self.edges[self.extra.ends]
             edge, self.extra = self.extra, None
@@ -172,7 +172,7 @@ class Cabling:
             self.later(at - self.now, self._arrive, edge, edge.session, receiver, sender, data)
 
     def _note_unread(self, edge: Edge, receiver: str, frame: Events) -> None:
-        """See that nothing is sent again and again to a broker that doesn't read it."""
+        """Verify that nothing is sent repeatedly to a broker that doesn't read."""
         for number in frame.numbers:
             key = edge.session, receiver, frame.origin, number
             self.unread[key] += 1
@@ -183,7 +183,7 @@ class Cabling:
                 )
 
     def _spoiled(self, frame: Frame, data: bytes) -> bytes:
-        """Return a frame that lost something in transit."""
+        """Return a frame corrupted in transit."""
         if isinstance(frame, Interest) and frame.added:
             return encode(msgspec.structs.replace(frame, added=frame.added[1:]))
         return data[: self.rng.randrange(len(data))]
@@ -210,7 +210,7 @@ class Cabling:
                 self.give(other, ports.Received(guest.name, encode(output.frame)))
 
     def behind(self, start: str, besides: str) -> list[str]:
-        """Return the brokers of the tree that are reached over the link from one to `start`."""
+        """Return the brokers reached over the link from one to `start`."""
         reached = [start]
         for name in reached:
             for number in self.near[int(name[1:])]:

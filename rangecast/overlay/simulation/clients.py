@@ -14,7 +14,7 @@ from rangecast.overlay.simulation.world import World
 
 
 class Clients:
-    """They subscribe, leave, change their minds and publish."""
+    """Clients that subscribe, unsubscribe, replace filters and publish."""
 
     def __init__(self, world: World):
         self._world = world
@@ -22,7 +22,7 @@ class Clients:
         self._filters = self._pool()
 
     def _pool(self) -> list[Any]:
-        """Return filters: few, of all sizes, so that many are equal or cover others."""
+        """Return a small pool of filters of all sizes, so that many are equal or cover others."""
         texts = []
         for _ in range(10):
             terms = []
@@ -67,7 +67,7 @@ class Clients:
                 self._world.client(name, ports.Replace({id_: rng.choice(self._filters)}))
 
     def _size(self, live: tuple[int, str]) -> float:
-        """Return how much a subscription holds, roughly."""
+        """Return the approximate size of a subscription."""
         text = self._world.disks[live[1]].subscriptions[live[0]]
         if not isinstance(text, Filter):
             return 0.0
@@ -92,7 +92,7 @@ class Clients:
         self._world.client(name, ports.Publish(events, ids))
 
     def _point(self) -> list[int]:
-        """Return a point, mostly one that a subscription matches."""
+        """Return a point, mostly one that matches a subscription."""
         rng, live = self._world.rng, self._world.oracle.live()
         point = [rng.randrange(SIDE), rng.randrange(SIDE)]
         if live and rng.random() < 0.7:

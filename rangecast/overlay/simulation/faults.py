@@ -6,7 +6,7 @@ from rangecast.overlay.simulation.strangers import bring_stranger, bring_twin, s
 from rangecast.overlay.simulation.world import World
 
 _TRUST_AFTER = 30.0
-"""Time after the last fault by which sets that differ have been found."""
+"""Time after the last fault by which differing sets must be detected."""
 
 
 def break_something(world: World) -> None:
@@ -28,7 +28,7 @@ def break_something(world: World) -> None:
 
 
 def close_cycle(world: World) -> None:
-    """Join two brokers that are joined already, at random."""
+    """Connect two random brokers that are already connected."""
     if world.parameters.extra is not None and world.is_faulty:
         first, other = (f"b{end}" for end in world.parameters.extra)
         world.extra = world.new_edge(first, other)
@@ -45,7 +45,7 @@ def move_link(world: World) -> None:
 
 
 def draw_histories(world: World, until: float) -> None:
-    """Draw when disks go back, names are taken, sets change, brokers stand still."""
+    """Draw when disks are restored, names are taken, sets are corrupted, and brokers pause."""
     rng, parameters = world.rng, world.parameters
     names = [*world.brokers]
     for count, act, begin in (
@@ -62,14 +62,14 @@ def draw_histories(world: World, until: float) -> None:
 
 
 def _restore_one(world: World) -> None:
-    """Make a backup of a disk now; go back to it later."""
+    """Back up a disk now; restore it later."""
     name = world.rng.choice([*world.brokers])
     world.disks[name].keep_copy()
     world.later(world.rng.uniform(1, 15), world.restore, name)
 
 
 def flip_item(world: World) -> None:
-    """Make a broker forget an item that its neighbour wants, as a memory fault would."""
+    """Make a broker forget an item of its neighbour, as a memory fault would."""
     rng = world.rng
     known = [
         (broker, link)

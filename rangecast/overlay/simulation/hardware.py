@@ -11,25 +11,25 @@ from rangecast.overlay.broker.event_log import Block
 
 @dataclass(slots=True)
 class Disk:
-    """A disk: what wasn't synced is lost in a crash."""
+    """A disk: unsynced writes are lost in a crash."""
 
     blocks: list[Block] = field(default_factory=list)
     synced: int = 0
-    """Of the blocks."""
+    """Number of synced blocks."""
     delivered: int = 0
     """Log position up to which clients have events."""
     subscriptions: dict[Id, Any] = field(default_factory=dict)
     incarnation: int = 0
-    """Of the last start."""
+    """Incarnation of the last start."""
     log: str = ""
-    """The identity of the log."""
+    """Identity of the log."""
     epochs: tuple[str, ...] = ()
-    """Of the starts that have written to it, the newest first."""
+    """Epochs of the starts that have written to it, the newest first."""
     copy: Disk | None = None
-    """As it was some time ago."""
+    """Backup of the disk."""
 
     def events(self, blocks: int) -> int:
-        """Return the place in the log after this many blocks."""
+        """Return the log position after this many blocks."""
         return sum(len(block) for block in self.blocks[:blocks])
 
     def keep_copy(self) -> None:
@@ -37,7 +37,7 @@ class Disk:
         self.copy = replace(self, blocks=self.blocks[: self.synced], copy=None)
 
     def restored(self) -> list[Block]:
-        """Go back to the backup, but for subscriptions; return what is lost."""
+        """Restore the backup, except for subscriptions; return what is lost."""
         copy = self.copy
         assert copy is not None
         lost = self.blocks[len(copy.blocks) :]
@@ -55,13 +55,13 @@ class Edge:
     is_up: bool = False
     session: int = 0
     deaf: float = 0.0
-    """Until then frames from the first end are lost."""
+    """Time until which frames from the first end are lost."""
     clogged: float = 0.0
-    """Until then frames are held."""
+    """Time until which frames are held."""
     last: dict[str, float] = field(default_factory=dict)
-    """By sender: when its last frame arrives."""
+    """By sender: the arrival time of its last frame."""
     guest: str = ""
-    """The end whose place another broker of its name has taken."""
+    """The end whose name another broker has taken."""
 
     def other(self, end: str) -> str:
         """Return the other end."""

@@ -1,4 +1,4 @@
-"""Whether a simulated network has come to rest, and whether its state is then as it should be."""
+"""Whether a simulated network is quiescent, and whether its state is then correct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rangecast.overlay.wire.packing import unpack
 
 
 def unrest(world: World) -> str:
-    """Return what isn't quiet yet."""
+    """Return what isn't quiescent yet."""
     for id_, at in world.oracle.live():
         if not world.oracle.is_propagated(id_):
             return f"subscription {id_} of {at} hasn't propagated"
@@ -39,7 +39,7 @@ def unrest(world: World) -> str:
 
 
 def report_losses(world: World) -> None:
-    """Report losses to the oracle that brokers report with the next event."""
+    """Report to the oracle the losses that brokers report with the next event."""
     for name, broker in world.brokers.items():
         for link in () if broker is None else broker.links.values():
             is_neighbour = link.name in world.disks
@@ -49,10 +49,10 @@ def report_losses(world: World) -> None:
 
 
 def wrong_tables(world: World) -> list[str]:
-    """Return what routing tables lack, or hold in vain, when all is quiet.
+    """Return missing and superfluous entries of routing tables in a quiescent network.
 
-    Behind each link everything that is wanted there must pass. Without a strategy, tables hold just
-    that; with boxes, nothing but live subscriptions.
+    Every event that matches behind a link must pass. Without a strategy, tables contain exactly
+    that; with boxes, only live subscriptions.
     """
     wrong = []
     for edge in world.edges.values():

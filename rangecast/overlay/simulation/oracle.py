@@ -19,27 +19,27 @@ from rangecast.model.space import Space
 
 
 class Event(NamedTuple):
-    """An event, by an id of its own: numbers could be given twice."""
+    """An event, by a unique id: numbers could be used twice."""
 
     origin: str
     id: int
 
 
 class Oracle:
-    """Judges every delivery as it happens, and at the end what is missing."""
+    """Verifies every delivery as it happens, and at the end that none is missing."""
 
     def __init__(self, space: Space):
         self.space = space
         self._engine = Engine(space)
         self._broker: dict[int, str] = {}
-        """Of each live subscription."""
+        """Broker of each live subscription."""
         self._propagated: dict[int, None] = {}
         self._parts: list[list[str]] = []
-        """The brokers of either network while there are two."""
+        """Brokers of each part while the network is partitioned."""
         self._within: dict[int, list[str]] = {}
-        """Of a subscription that only these brokers know of for sure: they."""
+        """Brokers that surely know a subscription, if not all do."""
         self._doubted: dict[str, None] = {}
-        """Brokers whose clients are answered that interest has propagated, which may not be so."""
+        """Brokers whose answers about propagation may be wrong."""
         self._points: dict[Event, tuple[F64, dict[str, str | None]]] = {}
         self._missing: dict[tuple[Event, int], None] = {}
         self._last: dict[tuple[int, str], int] = {}
@@ -49,23 +49,27 @@ class Oracle:
         self.delivered = 0
 
     def subscribed(self, subscription: int, broker: str, filter: Any) -> None:  # noqa: A002
-        """A client subscribes."""
+        """Record that a client subscribes."""
         self._engine.subscribe(subscription, filter)
         self._broker[subscription] = broker
 
     def replaced(self, subscription: int, filter: Any) -> None:  # noqa: A002
-        """A client gets another filter: what was due by the old one is due no longer."""
+        """Record that a client replaces its filter: deliveries due by the old one are not required
+        any more.
+        """
         self._engine.replace(subscription, filter)
         self._forget(subscription)
 
     def unsubscribed(self, subscription: int) -> None:
-        """A client leaves."""
+        """Record that a client unsubscribes."""
         self._engine.unsubscribe(subscription)
         del self._broker[subscription]
         self._forget(subscription)
 
     def propagated(self, subscription: int) -> None:
-        """Every broker knows of a subscription; while there are two networks, every one of its."""
+        """Record that every broker knows a subscription; in a partition, every broker of
+        its part.
+        """
         if self._broker[subscription] in self._doubted:
             return
         self._propagated[subscription] = None
@@ -75,11 +79,11 @@ class Oracle:
                 self._within[subscription] = part
 
     def is_propagated(self, subscription: int) -> bool:
-        """Whether every broker knows of a subscription."""
+        """Return whether every broker knows a subscription."""
         return subscription in self._propagated and subscription not in self._within
 
     def parted(self, parts: list[list[str]]) -> None:
-        """The network is partitioned: what is in transit between the parts may be lost."""
+        """Record a partition: events in transit between the parts may be lost."""
         self._parts = parts
         for key in self._propagated:
             self.propagated(key)
@@ -90,11 +94,11 @@ class Oracle:
         }
 
     def joined(self) -> None:
-        """The two networks are one again; what propagated in a part must propagate again."""
+        """Record that a partition has ended; what propagated in one part must propagate again."""
         self._parts = []
 
     def accepted(self, origin: str, name: int, point: F64, words: dict[str, str | None]) -> None:
-        """An event is on the disk of its origin."""
+        """Record that an event is on the disk of its origin."""
         event = Event(origin, name)
         if event in self._points:
             return  # said again after a crash
@@ -104,7 +108,7 @@ class Oracle:
                 self._missing[event, int(match)] = None
 
     def take(self, broker: str, event: Event, number: int, subscription: int) -> None:
-        """Judge one delivery to a client of a broker; the event has this number at its origin."""
+        """Verify one delivery to a client of a broker; the event has this number at its origin."""
         self.delivered += 1
         origin = event.origin
         what = f"{origin}#{number} to {subscription} at {broker}"
@@ -122,19 +126,21 @@ class Oracle:
         self._missing.pop((event, subscription), None)
 
     def drop(self, events: Collection[Event], brokers: Collection[str]) -> None:
-        """Clients of some brokers may not get these events: a link drops them, or they are lost
-        with a disk.
+        """Record that clients of some brokers may miss these events: a link drops them, or a disk
+        loses them.
         """
         for pair in [*self._missing]:
             if pair[0] in events and self._broker[pair[1]] in brokers:
                 del self._missing[pair]
 
     def report_loss(self, broker: str) -> None:
-        """Record that a broker and its clients know of events lost in transit."""
+        """Record that a broker and its clients know about events lost in transit."""
         self._missing = {pair: None for pair in self._missing if self._broker[pair[1]] != broker}
 
     def restored(self, broker: str) -> None:
-        """A broker continues with an older disk: its clients may get events again."""
+        """Record that a broker was restored from an older disk: its clients may get
+        events again.
+        """
         self._last = {
             (id_, by): at for (id_, by), at in self._last.items() if self._broker.get(id_) != broker
         }
@@ -151,7 +157,7 @@ class Oracle:
         self._doubted.clear()
 
     def lost(self) -> list[str]:
-        """Return what must have been delivered and wasn't."""
+        """Return the required deliveries that are missing."""
         return [f"S1: {event.origin}#{event.id} to {id_}" for event, id_ in self._missing]
 
     def live(self) -> list[tuple[int, str]]:
@@ -159,7 +165,7 @@ class Oracle:
         return list(self._broker.items())
 
     def _matches(self, event: Event) -> list[Id]:
-        """Return the live subscriptions that want an event, by what words mean by now."""
+        """Return the live subscriptions that match an event, by the current meaning of words."""
         point, words = self._points[event]
         for name, text in words.items():
             point = point.copy()

@@ -31,21 +31,21 @@ class Parameters(NamedTuple):
     same_cells: bool
     cover_index: str
     delay: float
-    """Of a frame, at most."""
+    """Maximum delay of a frame."""
     drop: float
     double: float
     late: float
     spoil: float
     crash: float
-    """Per output."""
+    """Probability of a crash per output."""
     extra: tuple[int, int] | None
     """A link that closes a cycle."""
     until: float
-    """When faults end."""
+    """Time when faults end."""
     moves: bool = False
     """Whether a link of the tree is removed permanently, and another one joins the parts."""
     words: str | None = None
-    """The string attribute whose words have ranges of their own."""
+    """String attribute whose words have their own ranges."""
     restores: int = 0
     """Number of restores of a disk from an older copy."""
     clock_skew: float = 0.0
@@ -55,9 +55,9 @@ class Parameters(NamedTuple):
     flips: int = 0
     """Number of changes of a set without its version."""
     stops: int = 0
-    """Number of times that a broker stands still, and neither reads nor writes."""
+    """Number of times that a broker pauses, and neither reads nor writes."""
     hostile: int = 0
-    """Number of links of a stranger that sends frames of all kinds."""
+    """Number of links of a stranger that sends random frames."""
 
 
 @cache
@@ -73,12 +73,12 @@ def cells_of(bits: int) -> Cells:
 
 
 def space_of(strings: bool) -> Space:
-    """Return a space; with strings, each broker has one of its own that numbers words its way."""
+    """Return a space; with strings, each broker has its own, with its own word numbers."""
     return Space([*plain_space(), String("word")]) if strings else plain_space()
 
 
 def drawn(seed: int) -> Parameters:
-    """Return what a seed comes to."""
+    """Return the parameters of a seed."""
     rng = Random(seed)
     brokers = rng.choice([2, 3, 3, 4, 4, 5, 6, 7])
     tree = tree_of(rng.choice(["random", "random", "chain", "star", "balanced"]), brokers, seed)

@@ -35,7 +35,9 @@ from rangecast.overlay.simulation.world import World
 
 _ROUND = 5.0
 _ROUNDS = 120
-"""After faults end, all must be quiet within this many rounds of this length."""
+"""Number and length of the rounds within which the network must become quiescent after
+faults end.
+"""
 
 
 class Outcome(NamedTuple):
@@ -43,18 +45,18 @@ class Outcome(NamedTuple):
 
     seed: int
     wrong: list[str]
-    """Promises that were broken."""
+    """Violations of guarantees."""
     counts: Counter[str]
     """Counts of occurrences, by kind."""
     trace: list[str]
 
 
 def _run(world: World) -> Outcome:
-    """Run both phases; return what came of it."""
+    """Run both phases; return the outcome."""
     rng, until, clients = world.rng, world.parameters.until, Clients(world)
 
     def restarted(name: str) -> None:
-        """Make clients publish before a broker has received its neighbours' interest again."""
+        """Make clients publish before a restarted broker has received its neighbours' interest."""
         for delay in (0.0, 0.1, 1.0):
             world.later(delay, clients.publish, name)
 
@@ -98,7 +100,7 @@ def _run(world: World) -> Outcome:
 
 
 def _rest(world: World) -> None:
-    """Wait until nothing is left to be said, within a bounded time."""
+    """Wait until the network is quiescent, within a bounded time."""
     for _ in range(_ROUNDS):
         world.run(world.now + _ROUND)
         if not unrest(world):
@@ -107,7 +109,7 @@ def _rest(world: World) -> None:
 
 
 def simulate(seed: int, broker: type[Broker] = Broker, *, trace: bool = False) -> Outcome:
-    """Run one seed; `broker` may be a broken one, to see that it is found."""
+    """Run one seed; `broker` may be a faulty class, to test that faults are found."""
     world = World(seed, broker, trace=trace)
     try:
         return _run(world)

@@ -1,6 +1,4 @@
-"""Brokers that shouldn't be there: a second one under a name, and one that sends frames of all
-kinds.
-"""
+"""Illegitimate brokers: a second one under a name, and one that sends random frames."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ EVIL = "evil"
 
 
 def bring_twin(world: World) -> None:
-    """Connect a broker under the name of another, with a log of its own; it wants all events."""
+    """Connect a broker under the name of another, with its own log; it subscribes to all events."""
     rng = world.rng
     edges = [item for item in world.edges.values() if not item.guest and item is not world.extra]
     if not edges or not world.is_faulty:
@@ -67,7 +65,7 @@ def bring_twin(world: World) -> None:
 
 
 def bring_stranger(world: World) -> None:
-    """Link a stranger to a broker, which sends what it likes for a while."""
+    """Link a stranger to a broker, which sends random frames for a while."""
     rng = world.rng
     name = rng.choice([*world.brokers])
     broker = world.brokers[name]
@@ -89,7 +87,7 @@ def bring_stranger(world: World) -> None:
 
 
 def _look_at(world: World, name: str) -> None:
-    """See that what a stranger says is held within bounds."""
+    """Verify that the state held for a stranger is bounded."""
     broker = world.brokers[name]
     link = None if broker is None else broker.links.get(EVIL)
     if link is None:
@@ -100,7 +98,7 @@ def _look_at(world: World, name: str) -> None:
 
 
 def send_strangers_away(world: World) -> None:
-    """Disconnect brokers that shouldn't be there."""
+    """Disconnect illegitimate brokers."""
     for edge in [*world.edges.values()]:
         world.send_away(edge)
     for name in world.brokers:
@@ -108,7 +106,7 @@ def send_strangers_away(world: World) -> None:
 
 
 def hostile_frame(rng: Random, space: str, names: list[str]) -> Frame:
-    """Return a frame that can be read, and may say anything, but nothing of other origins."""
+    """Return a decodable frame with random content, but without events of other origins."""
     large = rng.choice([0, 1, 2, 7, 1 << 40, (1 << 63) - 1])
     small = rng.randrange(4)
     wrong = msgspec.structs.replace(EVERYTHING, name=5)

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from rangecast.overlay.simulation.run import Outcome, simulate
 
 _AT_ONCE = 20
-"""Seeds that a process gets at a time."""
+"""Number of seeds per task of a process."""
 
 
 def outcomes(
@@ -36,7 +36,7 @@ def _simulated(seed: int, progress: Callable[[int], None]) -> Outcome:
 
 
 def total(outcomes: Iterable[Outcome]) -> Counter[str]:
-    """Return how often what happened in all of them."""
+    """Return the summed counts of all outcomes."""
     counts: Counter[str] = Counter()
     for outcome in outcomes:
         counts.update(outcome.counts)

@@ -1,6 +1,6 @@
 """A simulated world: time, brokers and their disks, the links between them, and their clients.
 
-What happens in it is drawn elsewhere (`clients`, `faults`); the oracle gets all that counts.
+Its events are drawn elsewhere (`clients`, `faults`); the oracle observes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rangecast.overlay.simulation.oracle import Event, Oracle
 from rangecast.overlay.simulation.parameters import cells_of, drawn, space_of
 
 _TICKS = 1000
-"""Of a broker's clock, per unit of time: no broker publishes more events."""
+"""Ticks of a broker's clock per unit of time: no broker publishes more events."""
 
 
 class World(Cabling):
@@ -50,7 +50,7 @@ class World(Cabling):
         """Called with the name of a broker that starts again."""
         self.guests = {}
         self._waiting: dict[str, list[ports.Input]] = {name: [] for name in names}
-        """Inputs of clients of a broker that is down, for when it is back."""
+        """Client inputs of a broker that is down, for when it is back."""
         self.oracle = Oracle(space_of(parameters.strings))
         self.edges: dict[tuple[str, str], Edge] = {}
         for node, other in parameters.tree:
@@ -62,7 +62,7 @@ class World(Cabling):
         if parameters.restores or parameters.hostile:
             self._expected |= {"history", "name", "space", "protocol", "hops"}
         self._version: dict[int, int] = {}
-        """Of the filter of each subscription."""
+        """Version of the filter of each subscription."""
 
     # ---- time
 
@@ -86,7 +86,7 @@ class World(Cabling):
     # ---- brokers
 
     def start(self, name: str) -> None:
-        """Start a broker, for the first time or with what is on its disk."""
+        """Start a broker, for the first time or from its disk."""
         if self.brokers[name] is not None:
             return
         disk = self.disks[name]
@@ -126,7 +126,7 @@ class World(Cabling):
                     self.give(name, ports.AskPropagated(self.token(node)))
 
     def new_broker(self, name: str, incarnation: int, identity: Identity, **options: Any) -> Broker:
-        """Return a broker as the seed draws it."""
+        """Return a broker with the parameters of the seed."""
         parameters = self.parameters
         bits = 3 if parameters.same_cells or int(name[1:]) % 2 else 2
         return self._make(
@@ -217,7 +217,7 @@ class World(Cabling):
                 self._durable(name, broker)
 
     def _durable(self, name: str, broker: Broker) -> None:
-        """Say that all blocks are on disk; events published here are accepted by that."""
+        """Report that all blocks are on disk, which accepts the events published here."""
         upto = self.disks[name].events(self.disks[name].synced)
         for position, block in broker.log.between(broker.log.durable, upto):
             assert block is not None
@@ -246,7 +246,7 @@ class World(Cabling):
                 self.oracle.take(name, event, number, int(id_))
 
     def _events(self, origin: str, numbers: Sequence[int]) -> set[Event]:
-        """Return the events that an origin has given these numbers."""
+        """Return the events of an origin with these numbers."""
         if origin not in self.disks:
             return set()
         return {
@@ -288,7 +288,7 @@ class World(Cabling):
     # ---- clients
 
     def trust(self) -> None:
-        """Make clients subscribe again to what was forgotten, and trust the answer."""
+        """Make clients subscribe again to forgotten items, and trust the answer."""
         self.oracle.trust()
         for id_, name in self.oracle.live():
             if not self.oracle.is_propagated(id_):
@@ -337,7 +337,9 @@ class World(Cabling):
                 self.give(name, ports.AskPropagated(self.token(int(id_))))
 
     def token(self, subscription: int) -> str:
-        """Return the name of the question whether a subscription, as it is now, has propagated."""
+        """Return the token of the query whether the current version of a subscription has
+        propagated.
+        """
         return f"{subscription}/{self._version[subscription]}"
 
     def _is_propagated(self, token: str) -> None:

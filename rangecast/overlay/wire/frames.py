@@ -1,4 +1,4 @@
-"""The frames that brokers send one another, in a compact binary form and in JSON.
+"""Frames between brokers, in a compact binary form and in JSON.
 
     encode(Heartbeat(incarnation=1, version=7, digest=0))     # bytes, MessagePack
     decode(data)                                         # a frame, or a FrameError
@@ -24,22 +24,23 @@ from rangecast.overlay.wire.packing import TERM, unpack
 PROTOCOL = 2
 """The version of all frames; a broker rejects a link whose Hello has another one."""
 MAX_BYTES = 16 << 20
-"""Of a frame; a longer one is rejected before it is read."""
+"""Maximum bytes of a frame; a longer one is rejected before it is decoded."""
 MAX_CONTENT = 8 << 20
-"""Bytes of the items or events of a frame, so that the frame stays below `MAX_BYTES`. A single
-one that is larger is rejected where it comes in."""
+"""Maximum bytes of the items or events of a frame, so that the frame stays below `MAX_BYTES`. A
+single larger item is rejected on arrival.
+"""
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
-"""Of a broker: it is put into logs and shown to people."""
+"""Name of a broker, as used in logs and displays."""
 Text = Annotated[str, Meta(max_length=2_000)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Place = Annotated[int, Meta(ge=0)]
-"""On the curve of a summary."""
+"""Index on the curve of a summary."""
 Token = Annotated[str, Meta(min_length=1, max_length=500)]
 Why = Literal["gap", "digest", "incarnation"]
-"""The part of a version or digest that doesn't fit."""
+"""Part of a version or digest that doesn't match."""
 Cursors = dict[Name, Count]
-"""By origin: a number of an event of that broker."""
+"""By origin: the number of an event of that broker."""
 
 
 # ---- items of an interest
@@ -73,23 +74,23 @@ class RangeItem(Struct, frozen=True, array_like=True, gc=False, tag="r"):
 
 Item = BoxItem | TextItem | RangeItem
 _HEAD = 32
-"""Bytes of an item beside its boxes or text, at most; and of an event beside its values."""
+"""Maximum bytes of an item besides its boxes or text; and of an event besides its values."""
 
 
 def text_size(text: str | None) -> int:
-    """Return how many bytes a text takes in a frame, at most."""
+    """Return the maximum bytes of a text in a frame."""
     return 5 if text is None else 5 + (len(text) if text.isascii() else 4 * len(text))
 
 
 def item_size(item: Item) -> int:
-    """Return how many bytes an item takes in a frame, at most."""
+    """Return the maximum bytes of an item in a frame."""
     if isinstance(item, BoxItem):
         return _HEAD + len(item.boxes)
     return _HEAD + text_size(item.text) if isinstance(item, TextItem) else _HEAD
 
 
 def cut_items(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:
-    """Yield items in lists that fit into frames: at most this many, and not too many bytes."""
+    """Yield lists of items that fit into frames: at most this many, and within the bytes."""
     part: list[Item] = []
     size = 0
     for item in items:
@@ -106,7 +107,7 @@ def cut_items(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:
 
 
 class Hello(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="hello"):
-    """The first frame of a link, in both directions; it comes again until it is answered."""
+    """The first frame of a link, in both directions; repeated until it is answered."""
 
     broker: Name
     incarnation: Count
@@ -114,39 +115,40 @@ class Hello(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="hello"):
     """Digest of the space."""
     protocol: int = PROTOCOL
     cells: str = ""
-    """Digest of the cells of ranges; none: only boxes are understood."""
+    """Digest of the cells of ranges; empty: only boxes are understood."""
     version: Count = 0
-    """Version and digest of what was advertised over this link so far."""
+    """Version and digest of the items advertised over this link so far."""
     digest: Count = 0
     kept: Cursors = {}
-    """By origin: the last event that is on disk here."""
+    """By origin: the last event on disk here."""
     reach: list[Name] = []
     """The brokers behind this one, as far as known."""
     seen: Count = 0
-    """The incarnation of the other side, if its Hello was seen."""
+    """Incarnation of the other side, if its Hello has arrived."""
     log: Annotated[str, Meta(max_length=64)] = ""
     """Distinguishes the log of this broker from any other; empty: not given."""
     epochs: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=100)] = []
     """The last starts that have written to it, the newest first."""
     mark: Annotated[bytes, Meta(max_length=64)] = b""
-    """The checksum that came with the last event of the other side that is on disk here: both
-    sides mean the same event, and all before it, if they have the same."""
+    """Checksum of the last event of the other side that is on disk here: if it is equal on both
+    sides, so is the event and all before it.
+    """
 
 
 class Interest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="interest"):
-    """A change of what its sender wants: it leads from one version to the next."""
+    """A change of the sender's interest, from one version to the next."""
 
     incarnation: Count
     before: Count
     version: Count
     digest: Count
-    """Of all items, after the change."""
+    """Digest of all items after the change."""
     added: list[Item] = []
     removed: list[Count] = []
 
 
 class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot"):
-    """A part of everything that its sender wants."""
+    """A part of the sender's whole interest."""
 
     incarnation: Count
     version: Count
@@ -160,12 +162,12 @@ class Resync(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="resync"
     """A request for a snapshot."""
 
     version: Count
-    """The version that is there."""
+    """The version that the sender has."""
     why: Why
 
 
 class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"):
-    """Of the events of one origin, numbered after `after` up to `upto`: those that are wanted."""
+    """The matching events of one origin, among those numbered after `after` up to `upto`."""
 
     origin: Name
     after: Count
@@ -175,22 +177,22 @@ class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"
     points: bytes
     """Coordinates, float64, little-endian, event by event."""
     words: dict[str, list[str | None]] = {}
-    """The values of string attributes, which brokers number differently."""
+    """Values of string attributes, which brokers number differently."""
     priorities: list[float] = []
     """One per event, or none: all 0."""
     hops: Count = 1
     texts: list[bytes] = []
-    """One per event, or none: the event as it was given. Brokers don't read it."""
+    """The original events, one each, or none. Brokers don't read them."""
     form: Annotated[str, Meta(max_length=50)] = ""
     """The format of these texts."""
     mark: Annotated[bytes, Meta(max_length=64)] = b""
-    """The checksum of the origin's log up to the last of these: see `Hello`."""
+    """Checksum of the origin's log up to the last of these: see `Hello`."""
     lost: bool = False
-    """Events before these are gone; whether they matched is unknown."""
+    """Whether events before these are lost; whether they matched is unknown."""
 
 
 class Taken(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
-    """By origin: all events up to this one are on disk, or weren't wanted."""
+    """By origin: all events up to this one are on disk, or didn't match."""
 
     kept: Cursors
 
@@ -198,7 +200,7 @@ class Taken(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
 class PropagationQuery(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag="propagation-query"
 ):
-    """A question: is everything up to this version known all the way behind you?"""
+    """Query: is everything up to this version known to all brokers behind you?"""
 
     token: Token
     incarnation: Count
@@ -208,16 +210,16 @@ class PropagationQuery(
 class PropagationReply(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag="propagation-reply"
 ):
-    """The answer: yes."""
+    """Positive answer to a query."""
 
     token: Token
 
 
 class Reject(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reject"):
-    """The last frame of a link: its sender can't have it."""
+    """The last frame of a link: its sender rejects the link."""
 
     kind: Annotated[str, Meta(max_length=50)]
-    """The kind of fault, in a word: see `Broker`."""
+    """Kind of fault, in one word: see `Broker`."""
     why: Text
 
 
@@ -259,7 +261,7 @@ _KINDS: tuple[type[Frame], ...] = (
 
 
 def _without_names(kind: type[Frame], tag: int) -> type[Struct]:
-    """Return the same frame as a plain list of its fields, after a small number."""
+    """Return a frame as a list of its kind number and its fields."""
     fields: list[Any] = []
     for field in msgspec.structs.fields(kind):
         if field.default is not msgspec.NODEFAULT:
@@ -293,7 +295,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes, *, max_bytes: int = MAX_BYTES) -> Frame:
-    """Return the frame of these bytes; anything else is a `FrameError`."""
+    """Decode a frame; raise a `FrameError` for anything else."""
     compact = _decoded(_unpack, data, max_bytes)
     kind = _NAMED[type(compact)]
     return kind(**{name: getattr(compact, name) for name in _FIELDS[kind]})
@@ -305,7 +307,7 @@ def encode_json(frame: Frame) -> bytes:
 
 
 def decode_json(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> Frame:
-    """Return the frame of a JSON text; anything else is a `FrameError`."""
+    """Decode a frame from JSON; raise a `FrameError` for anything else."""
     frame: Frame = _decoded(_of_json, data, max_bytes)
     return frame
 

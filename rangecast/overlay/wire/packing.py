@@ -41,7 +41,7 @@ def pack_many(boxes: Boxes) -> list[bytes]:
 
 
 def unpack(packed: bytes) -> tuple[Box, ...]:
-    """Return boxes as a filter has them."""
+    """Return boxes in the form of a filter."""
     boxes: list[list[tuple[int, float, float]]] = [[]]
     for box, axis, lo, hi in _TERM.iter_unpack(packed):
         if box == len(boxes):
@@ -64,7 +64,7 @@ def unpack_many(packed: Sequence[bytes], dimensions: int) -> tuple[F64, F64, I32
 
 
 def terms_of(packed: Sequence[bytes]) -> tuple[AnyArray, I64]:
-    """Return the terms of all items, and the place of the item that each belongs to."""
+    """Return the terms of all items, and the index of the item of each."""
     sizes = np.fromiter(map(len, packed), np.int64, len(packed))
     terms = np.frombuffer(b"".join(packed), TERM)
     return terms, np.repeat(np.arange(len(packed)), sizes // TERM.itemsize)

@@ -1,1 +1,1 @@
-"""The network by zones: the space of interests, cut into zones with a broker each."""
+"""The network by zones: the space of interests, split into zones with one broker each."""

@@ -53,7 +53,7 @@ from rangecast.overlay.zones.geometry import Box, Point, left_of
 from rangecast.overlay.zones.territory import PATIENCE, Territory
 
 HOPS = 4_096
-"""Hops after which a frame is dropped; its sender tries again."""
+"""Hops after which a frame is dropped; its sender retries."""
 
 
 class ZoneBroker(Territory):
@@ -184,7 +184,7 @@ class ZoneBroker(Territory):
     # ---- interests
 
     def _take(self, zone: Held, message: Numbered) -> None:
-        """Hand a message to the interests of a zone, and tell the server so."""
+        """Deliver a message to the interests of a zone, and acknowledge it to the server."""
         self._acknowledge(message.acknowledged)
         zone = self._zone_at(zone.box.lo) or zone
         part = zone.box.common(message.box)
@@ -204,7 +204,7 @@ class ZoneBroker(Territory):
         self._to_server(Taken(number, part, self.id), message.server)
 
     def _change(self, zone: Held, number: int, what: Any) -> None:
-        """Install an interest or let it go; a late copy of a message changes nothing."""
+        """Install or remove an interest; a late copy of a message has no effect."""
         interest = what.interest
         kept = self.interests.get(interest)
         if not isinstance(what, Install):

@@ -14,12 +14,12 @@ from rangecast.overlay.zones.geometry import Box, Point
 
 
 class Held(Struct, frozen=True):
-    """A zone that a broker holds. Of two claims to a place, that of the higher epoch is right."""
+    """A zone that a broker holds. Of two claims to a position, the higher epoch wins."""
 
     box: Box
     epoch: int = 0
     is_ready: bool = True
-    """Whether all its interests are here; one that was taken over asks the server for them."""
+    """Whether all its interests are here; after a takeover they are requested from the server."""
     known: int = 0
     """The server's messages below this number are acknowledged, or counted in what it last sent."""
 
@@ -29,9 +29,9 @@ class Kept(Struct, frozen=True):
 
     point: Point
     number: int
-    """Of the message that put it here."""
+    """Number of the message that installed it."""
     last: int
-    """The number of the last message that it was handed."""
+    """Number of the last message that it received."""
 
 
 # ---- from the server
@@ -44,7 +44,7 @@ class Paint(Struct, frozen=True):
 
 
 class Install(Struct, frozen=True):
-    """An interest and its list, for the gateway and the subscriber."""
+    """An interest and its list, for its gateway and its subscriber."""
 
     interest: Id
     point: Point
@@ -52,14 +52,14 @@ class Install(Struct, frozen=True):
 
 
 class Uninstall(Struct, frozen=True):
-    """An interest that has gone."""
+    """A removed interest."""
 
     interest: Id
     point: Point
 
 
 class Probe(Struct, frozen=True):
-    """A question to all zones; those without their interests answer too."""
+    """A query to all zones; those without their interests answer, too."""
 
 
 class Numbered(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Numbered(Struct, frozen=True):
 
     number: int
     acknowledged: int
-    """All messages below this number have arrived wherever they had to."""
+    """All messages below this number have arrived everywhere."""
     box: Box
     what: Paint | Install | Uninstall | Probe
     server: Point | None = None
@@ -83,7 +83,7 @@ class Filled(Struct, frozen=True):
 
 
 class Adopt(Struct, frozen=True):
-    """No broker owns a box: the one that gets stuck next to it takes over what is free."""
+    """Request to take over a box without an owner: by the broker that is stuck next to it."""
 
     box: Box
     around: tuple[int, ...]
@@ -94,7 +94,7 @@ class Adopt(Struct, frozen=True):
 
 
 class Subscribe(Struct, frozen=True):
-    """A subscriber wants an interest; `where` and `k` are as a board takes them."""
+    """Request of a subscriber for an interest; `where` and `k` as in `Board.subscribe`."""
 
     interest: Id
     where: tuple[Any, ...]
@@ -108,7 +108,9 @@ class Unsubscribe(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """A zone has handed a message to all its interests; the box is its part of the rectangle."""
+    """Acknowledgement: a zone has delivered a message to all its interests; the box is its part of
+    the rectangle.
+    """
 
     number: int
     box: Box
@@ -116,7 +118,7 @@ class Taken(Struct, frozen=True):
 
 
 class Fill(Struct, frozen=True):
-    """A zone was taken over without its interests and asks for them."""
+    """Request for the interests of a zone that was taken over."""
 
     box: Box
 
@@ -125,17 +127,17 @@ class Fill(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """On the way to the zone that holds a point."""
+    """Envelope of a frame on its way to the zone of a point."""
 
     target: Point
     at: Point
-    """A point of the zone that this frame is for."""
+    """A point of the zone that this frame is addressed to."""
     what: Any
     hops: int = 0
 
 
 class Spread(Struct, frozen=True):
-    """On the way over the zones that meet a rectangle."""
+    """Envelope of a message on its way over the zones that overlap a rectangle."""
 
     entry: Point
     at: Point
@@ -144,7 +146,7 @@ class Spread(Struct, frozen=True):
 
 
 class Announce(Struct, frozen=True):
-    """The zones that a broker holds, how many interests, and what it knows of those around it."""
+    """The zones of a broker, the number of its interests, and its knowledge of adjacent zones."""
 
     owner: int
     version: int
@@ -155,15 +157,15 @@ class Announce(Struct, frozen=True):
 
 
 class Join(Struct, frozen=True):
-    """A broker wants a zone: from the one that gets this."""
+    """Request for a zone, to its receiver."""
 
     broker: int
     passed: int = 0
-    """Number of times that it was passed on to a neighbour with more interests."""
+    """Number of times it was forwarded to a neighbour with more interests."""
 
 
 class Handover(Struct, frozen=True):
-    """Zones and their interests, for another broker; it answers `Took`."""
+    """Zones and their interests, for another broker; answered by `Took`."""
 
     zones: tuple[Held, ...]
     interests: tuple[tuple[Id, Kept], ...]
@@ -172,7 +174,7 @@ class Handover(Struct, frozen=True):
 
 
 class Took(Struct, frozen=True):
-    """The zones of a hand-over are held by the sender now."""
+    """Confirmation: the sender now holds the zones of a handover."""
 
     zones: tuple[Held, ...]
 
@@ -190,18 +192,18 @@ class Yielded(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """Hold the whole space: for the first broker."""
+    """Take the whole space, as the first broker."""
 
 
 class JoinBy(Struct, frozen=True):
-    """Ask for a zone: by way of a broker, at a point."""
+    """Join the network through a broker, at a point."""
 
     broker: int
     point: Point
 
 
 class Leave(Struct, frozen=True):
-    """Hand all zones to a neighbour and go."""
+    """Hand all zones to a neighbour and leave."""
 
 
 class Frame(Struct, frozen=True):
