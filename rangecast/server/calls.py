@@ -40,7 +40,7 @@ class Caller:
         self._has_thread = False
 
     async def call(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a call brings, within some seconds."""
+        """Return the result of a call, within some seconds."""
         answer = self._put(function, arguments)
         try:
             async with asyncio.timeout(seconds):
@@ -49,7 +49,7 @@ class Caller:
             raise self._stuck(seconds) from None
 
     def wait(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a call brings, within some seconds; no event loop is needed."""
+        """Return the result of a call, within some seconds; needs no event loop."""
         answer = self._put(function, arguments)
         try:
             return answer.result(seconds)
@@ -59,7 +59,7 @@ class Caller:
             raise self._stuck(seconds) from None
 
     def end(self) -> None:
-        """End the thread after what is under way."""
+        """End the thread after the pending calls."""
         self._calls.put(None)
         self._calls, self._has_thread = queue.SimpleQueue(), False
 

@@ -77,7 +77,8 @@ class Core:
         hosts: Hosts | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
-        """Recover the state of a folder; `None`: all is in memory, and gone with the process.
+        """Recover the state of a folder; `None`: everything is in memory, and lost with the
+        process.
 
         log               where the log is, if not in the folder: kafka://HOST:PORT/PREFIX; the
                           folder then has snapshots alone
@@ -154,7 +155,7 @@ class Core:
         self.close()
 
     def close(self) -> None:
-        """Release the folder at once."""
+        """Release the folder immediately."""
         with self._copying:
             self._is_closed = True
         self._reading.shutdown(wait=False)
@@ -217,7 +218,7 @@ class Core:
         }
 
     def _chain_at(self, seq: int) -> bytes | None:
-        """Return the checksum of the log at a seq; `None` if the log doesn't say."""
+        """Return the checksum of the log at a seq; `None` if it is unknown."""
         if not self.log.first <= seq <= self.log.last:
             return None
         try:
@@ -265,7 +266,7 @@ class Core:
 
     @property
     def epoch(self) -> str:
-        """The name under which positions are given now: see `lineage`."""
+        """Current epoch, the prefix of new positions: see `lineage`."""
         return self.lineage.epoch
 
     def begin_epoch(self, above: int = 0) -> None:
@@ -276,7 +277,7 @@ class Core:
         self.pipeline.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
 
     def seq_of(self, text: str) -> int:
-        """Return the seq of a position; reject one that isn't of this log's history."""
+        """Return the seq of a position; reject one outside this log's history."""
         return self.lineage.seq_of(text, self.pipeline.durable, self.log.first)
 
     def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
@@ -305,7 +306,7 @@ class Core:
             return state.seq
 
     def drop(self, upto: int) -> None:
-        """Drop what the log has up to a seq, and what is known of it alone."""
+        """Drop the log up to a seq, and the state that only concerns it."""
         self.log.drop(upto)
         with self._copying:
             self.pipeline.quiesced(lambda: self.registry.forget(self.log.first))
@@ -391,7 +392,7 @@ class Core:
         source: str = "",
         upto: int = 0,
     ) -> Future[Accepted]:
-        """Publish events, each a JSON text; those that can't be used are rejected one by one."""
+        """Publish events, each a JSON text; invalid ones are rejected one by one."""
         taken, rejected = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
         arguments = entry.tenant, entry.name, key, digest, form, dedup, source, upto
         head = EventsHead(*arguments, rejected)
@@ -405,7 +406,7 @@ class Core:
     def encode(
         self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
     ) -> tuple[Encoded, list[tuple[int, str]]]:
-        """Return the events that can be used, and the places and reasons of the others."""
+        """Return the valid events, and the rows and reasons of the others."""
         encoded_ = encoded(
             lines,
             entry.space,

@@ -1,4 +1,4 @@
-"""Events as they come over the network: texts of JSON to points, row by row where it must be."""
+"""Encoding of events from the network: JSON texts to points, row by row only if necessary."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Encoded:
     """Events that a space takes."""
 
     lines: list[bytes]
-    """Each as it came, on one line."""
+    """Original events, one line each."""
     rows: list[dict[str, Any]]
     points: F64
     space: Space
@@ -68,8 +68,8 @@ class Encoded:
         )
 
     def points_in(self, space: Space) -> F64:
-        """Return the points by what a space knows by now: an edit before these events may have
-        added words or attributes after they were encoded.
+        """Return the points with the current words of a space: edits may have added words or
+        attributes after the events were encoded.
         """
         if space is not self.space:
             self.points, self.space = points_of(self.rows, space), space
@@ -90,7 +90,7 @@ class TrackColumns(NamedTuple):
 
     key: str
     accuracy: str
-    """Empty: places are exact."""
+    """Attribute of the accuracy; empty: positions are exact."""
 
     def check(self, event: dict[str, Any]) -> None:
         """Reject an event whose key names no object, or whose accuracy is no length; either may be
@@ -116,7 +116,7 @@ class TrackColumns(NamedTuple):
 
 
 def accuracy_of(value: object) -> float | None:
-    """Return an accuracy; `None` for what isn't one."""
+    """Return a valid accuracy, else `None`."""
     if type(value) not in (int, float):
         return None
     return float(value) if 0 <= value < np.inf else None  # type: ignore[arg-type, operator]
@@ -130,7 +130,7 @@ def encoded(
     form: str = "",
     tracked: TrackColumns | None = None,
 ) -> tuple[Encoded, list[tuple[int, str]]]:
-    """Return the events that a space takes, and the place and the fault of each other one.
+    """Return the valid events of a space, and the row and error of each other one.
 
     tracked   columns that tracks need; they needn't be attributes
     """
@@ -183,7 +183,7 @@ def encoded(
 
 
 def is_key(value: object) -> bool:
-    """Whether a value names an object."""
+    """Return whether a value is a valid key of an object."""
     if type(value) is str:
         return len(value) <= MAX_KEY
     return type(value) is int and INT64_MIN <= value <= INT64_MAX
@@ -266,7 +266,7 @@ def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | 
 
 
 def _columns(rows: Sequence[dict[str, Any]], space: Space) -> Iterable[Sequence[Any]]:
-    """Return what events have for each attribute."""
+    """Return the values of events by attribute."""
     if len(space) > 1 and all(attribute.path is None for attribute in space):
         with suppress(KeyError):  # if each event has all of them, a column takes half the time
             return list(zip(*map(itemgetter(*space.names), rows), strict=True))
@@ -274,7 +274,7 @@ def _columns(rows: Sequence[dict[str, Any]], space: Space) -> Iterable[Sequence[
 
 
 def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
-    """Return what events have for an attribute."""
+    """Return the values of events for an attribute."""
     if attribute.path is None:
         return [row.get(attribute.name) for row in rows]
     return [value_at(row, attribute.path) for row in rows]
@@ -283,7 +283,7 @@ def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
 def _numbers(
     attribute: Number | Integer, values: Sequence[Any], *, are_all_given: bool
 ) -> F64 | None:
-    """Return a column of numbers; `None` if one of them can't be taken as it is."""
+    """Return a column of numbers; `None` if one of them needs conversion."""
     present = values if are_all_given else [value for value in values if value is not None]
     some = np.array(present, np.float64) + 0.0
     lo, hi = attribute.domain
@@ -302,7 +302,7 @@ def _numbers(
 
 
 def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
-    """Return a column of moments as texts; `None` if one of them can't be taken as it is."""
+    """Return a column of timestamps as texts; `None` if one of them needs conversion."""
     texts = [value for value in values if value is not None]
     if FINER_THAN_MICROSECONDS.search(" ".join(texts)) or any(map(str.isdecimal, texts)):
         return None
@@ -321,7 +321,7 @@ def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
 
 
 def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
-    """Return a column, with every distinct value looked at once."""
+    """Return a column, converting each distinct value once."""
     # True equals 1 and 1.0, so values of several types would share a place.
     if len({type(value) for value in values} - {type(None)}) > 1:
         raise TypeError("mixed")
@@ -359,7 +359,7 @@ def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
 
 @lru_cache(maxsize=64)
 def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
-    """Return what reads nothing but these fields of events, if they can be those of a class."""
+    """Return a decoder of only these fields, if they can be fields of a class."""
     fields = [(name, Any, None) for name in names if name and name.isascii() and name[0] != "_"]
     if len(fields) < len(names) or any(iskeyword(field) for field, *_ in fields):
         return None
@@ -378,7 +378,7 @@ def row_of(envelope: dict[str, Any]) -> dict[str, Any]:
 
 
 def count_words(space: Space) -> int:
-    """Return how many words a space knows; it only grows."""
+    """Return the number of words of a space; it only grows."""
     return sum(len(attribute.vocabulary) for attribute in space if isinstance(attribute, String))
 
 

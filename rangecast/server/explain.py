@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     event: Mapping[str, Any]
     ignore_unknown: bool = False
     has_boxes: bool = False
-    """Whether all alternatives of a filter are shown, not only the nearest one."""
+    """Whether all alternatives of a filter are shown, instead of the nearest one."""
 
     def point(self, space: Space) -> F64:
         """Return its coordinates."""
@@ -107,7 +107,7 @@ def _lasting(boxes: Boxes, passing: Collection[int]) -> Boxes:
 def find_covering(
     index: SpaceIndex, filter_: Filter, number: int | None = None, passing: Collection[int] = ()
 ) -> dict[str, Any]:
-    """Return the earliest subscription that covers a filter: whatever it wants, that one gets.
+    """Return the earliest subscription that covers a filter.
 
     It is as `cover` has it: each box lies inside a single box of the other; of two that cover each
     other, the earlier counts. `number` is the filter's own, if it is saved; `passing` are those
@@ -152,7 +152,7 @@ def _covers(lo: F64, hi: F64, other: Boxes) -> bool:
 def boxes_on_axes(
     index: SpaceIndex, x: str = "", y: str = "", passing: Collection[int] = (), limit: int = 400
 ) -> dict[str, Any]:
-    """Return two attributes and the boxes on them, those first that bound both.
+    """Return two attributes and the boxes on them, those that bound both first.
 
     Numbers are values; of moments, milliseconds; of texts, places in the axis' `labels`. A bound
     that isn't there is null.
@@ -185,7 +185,7 @@ def boxes_on_axes(
 
 
 def _axes(space: Space, boxes: Boxes, wanted: Sequence[int | None]) -> list[int]:
-    """Return two attributes to draw: those that are given, else those that most boxes bound.
+    """Return the two attributes to draw: the given ones, else those that most boxes bound.
 
     Free text has no ranges to draw, so it comes after all others that are bounded. The earlier
     one in the space goes across, unless its name says that it goes up, as latitude does.

@@ -24,7 +24,7 @@ _SHORT = 2 * MAX_DEPTH
 """Bytes that `MAX_DEPTH` levels take at least, so that shorter texts need no look."""
 _FEW = 8
 _TOGETHER = MAX_DEPTH // 2
-"""Texts that are looked at together: up to two brackets each are too few for one that is deep."""
+"""Number of texts checked together: with at most two brackets each, none is too deep."""
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
@@ -35,7 +35,7 @@ class DepthError(msgspec.DecodeError):
 def decode(
     text: bytes, decoder: msgspec.json.Decoder[Any] = _anything, *, max_depth: int = MAX_DEPTH
 ) -> Any:
-    """Return what a JSON text means; raise `DepthError` if it is nested too deep, and another
+    """Decode a JSON text; raise `DepthError` if it is nested too deep, and another
     `msgspec.DecodeError` or a `UnicodeDecodeError` if it isn't JSON.
     """
     if len(text) > _SHORT:
@@ -54,7 +54,7 @@ def check_depth(text: bytes, max_depth: int = MAX_DEPTH) -> None:
 
 
 def decoder_for(texts: Sequence[bytes]) -> Callable[[bytes], Any]:
-    """Return what decodes each of some texts: `decode`, or its decoder if none of them is deep.
+    """Return a decoder for some texts: `decode`, or the plain one if none of them is deep.
 
     To look at several together takes a small part of the time of looking at each.
     """
@@ -69,7 +69,7 @@ def decoder_for(texts: Sequence[bytes]) -> Callable[[bytes], Any]:
 
 
 def _depth(text: bytes) -> int:
-    """Return how deep a text is nested; of one that isn't JSON, how deep its brackets are."""
+    """Return the nesting depth of a text; if it isn't JSON, that of its brackets."""
     brackets = np.frombuffer(_STRING.sub(b"", text).translate(None, _NO_BRACKETS), np.uint8)
     if not len(brackets):
         return 0
@@ -99,7 +99,7 @@ def shallow(text: bytes, max_depth: int = MAX_DEPTH) -> bytes:
 
 
 def within_depth(text: bytes) -> bytes:
-    """Return a JSON text as it is, or `shallow` if it is nested too deep."""
+    """Return a JSON text unchanged, or `shallow` if it is nested too deep."""
     try:
         check_depth(text)
     except DepthError:

@@ -35,7 +35,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Return a text with all that isn't printable escaped: what a client sends makes no lines."""
+    """Return a text with unprintable characters escaped, so that clients can't forge log lines."""
     if text.isprintable():
         return text
     return "".join(

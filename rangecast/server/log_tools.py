@@ -50,7 +50,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def checked(folder: Path) -> str:
-    """Read everything; return what there is, or raise an error that names the place."""
+    """Read the whole log; return its summary, or raise an error with the position of the damage."""
     _need_folder(folder)
     units = events = edits = updates = 0
     first = last = 0
@@ -172,7 +172,7 @@ def _text(value: Any) -> str | None:
 
 
 def repaired(folder: Path, *, force: bool) -> str:
-    """Cut a log after its last whole unit; move what comes after, with its snapshots, aside."""
+    """Truncate a log after its last intact unit; move the rest and its snapshots aside."""
     _need_folder(folder)
     with _locked(folder):
         last, damage = 0, None

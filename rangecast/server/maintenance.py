@@ -46,7 +46,7 @@ class Maintenance:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, after what is under way."""
+        """Stop after the current work."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -70,14 +70,14 @@ class Maintenance:
                 logger.exception("maintenance failed; retrying")
 
     def _look_for_space(self) -> None:
-        """Detect that a full disk has space again, as no request may come that would."""
+        """Detect that a full disk has space again, even without requests."""
         core, log = self._core, self._core.log
         if core.pipeline.is_full and isinstance(log, SqliteLog) and log.has_space:
             core.pipeline.is_full = False
             log.reserve()
 
     def _expire(self) -> None:
-        """End subscriptions whose time is over."""
+        """Remove expired subscriptions."""
         if self._core.pipeline.is_copy or self._core.pipeline.is_full:
             return  # the leader does; or later, when there is space to write it
         now = self._core.clock.now()
@@ -91,7 +91,7 @@ class Maintenance:
                 self._core.pipeline.submit(Edits(over))
 
     def _pass_time(self) -> None:
-        """Let time pass by the clock where tracks ask for it, and something may happen by that."""
+        """Advance time by the clock for tracks that need it, if anything is due."""
         core = self._core
         if core.pipeline.is_copy or core.pipeline.is_full:
             return
@@ -102,7 +102,7 @@ class Maintenance:
                 core.pipeline.submit(Edits([AdvanceTracks(entry.tenant, entry.name, moment)]))
 
     def run_once(self) -> None:
-        """Write a snapshot when it is due, and drop what retention doesn't keep."""
+        """Write a snapshot when it is due, and apply retention."""
         core = self._core
         if core.folder is None:
             return

@@ -1,4 +1,4 @@
-"""The process: sockets, signals, and what is done before the first request and after the last."""
+"""The process: sockets, signals, start-up and shutdown."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ logger = logging.getLogger("rangecast.server")
 SHUTDOWN = 10.0
 """Seconds that connections have to end when the server stops."""
 PING = 20.0
-"""Seconds after which a WebSocket is asked whether it is there; as many later it is closed."""
+"""Seconds after which a WebSocket is pinged; after as many again it is closed."""
 _STEP = 0.1
-"""Seconds after which connections that are closed are looked at again."""
+"""Seconds between checks of closing connections."""
 _SWITCH = 0.0005
 """Seconds that a busy thread may keep the others of the process waiting: the committer comes back
 from the disk to a busy event loop several times for each group.
@@ -61,9 +61,9 @@ _YOUNG = 20_000
 go without it.
 """
 _LOOK = 5
-"""Tenths of a second after which connections are looked at that wait for something."""
+"""Tenths of a second between checks of waiting connections."""
 _RETRY = 1.0
-"""Seconds after which what a full disk has put off is tried again."""
+"""Seconds before retrying what a full disk has postponed."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -88,11 +88,11 @@ class Settings:
     nats: str | None = None
     kafka: str | None = None
     broker: str | None = None
-    """The name of this server among those that it is linked to."""
+    """Name of this server in the network of linked servers."""
     links: tuple[str, ...] = ()
     """Servers to connect to."""
     log: str | None = None
-    """Where the log is, if not in the data folder."""
+    """Location of the log, if not in the data folder."""
     allowed_hosts: tuple[str, ...] = ()
     """Names that it may be called by without tokens, beside loopback and `host`."""
     shutdown_seconds: float = SHUTDOWN
@@ -148,7 +148,7 @@ class Settings:
         return [checked_url(link, self.token, insecure=self.insecure) for link in self.links]
 
     def linked(self) -> LinkOptions | None:
-        """Return how it is linked to others, if it is."""
+        """Return the link settings, if the server is linked."""
         if self.broker is None:
             return None
         return LinkOptions(self.broker, next(iter(self.spaces)), tuple(self._urls()), self.token)
@@ -202,7 +202,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End all connections at once; cut those that haven't ended after some seconds."""
+        """Close all connections; abort those still open after some seconds."""
         seconds = self.settings.shutdown_seconds
         for server in self.servers:
             server.close()
@@ -217,7 +217,7 @@ class Server(uvicorn.Server):
         await deliveries
 
     async def _end_connections(self, deadline: float) -> None:
-        """Cut connections that their peers hold: those that have got everything, then all."""
+        """Abort connections held by their peers: first those with nothing pending, then all."""
         told = set(self.server_state.connections)  # uvicorn does that
         while (now := time.monotonic()) < deadline:
             await asyncio.sleep(min(_STEP, deadline - now))
@@ -254,7 +254,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def reload_certificate(self) -> None:
-        """Read the certificate again: connections from now on get it, those that are open stay.
+        """Reload the certificate for new connections; open ones keep theirs.
 
         If the files can't be used, the server keeps what it has, and logs a warning.
         """
@@ -272,11 +272,11 @@ class Server(uvicorn.Server):
             logger.warning("the certificate is reloaded")
 
     def stop(self) -> None:
-        """End what is under way, then the server."""
+        """Finish the current work, then stop the server."""
         self.should_exit = True
 
     def _signalled(self, number: int) -> None:
-        """Stop, within a bounded time; at the second signal end at once."""
+        """Stop within a bounded time; on the second signal exit immediately."""
         if self.should_exit:
             logger.warning("the server ends at once: a second signal came")
             os._exit(128 + number)
@@ -289,8 +289,8 @@ def serve(
     ready: Callable[[str, Server], None] = lambda _url, _server: None,
     beside: Sequence[Callable[[Core], Awaitable[None]]] = (),
 ) -> None:
-    """Serve until a signal comes; `ready` is called with the address, `beside` runs in the
-    meantime.
+    """Serve until a signal arrives; `ready` is called with the address, `beside` runs
+    concurrently.
     """
     settings.check()
     listener = _listener(settings)
@@ -368,7 +368,7 @@ def serve(
 
 
 def spare_the_collector() -> None:
-    """Keep the garbage collector of this process from what stays: call it once all is loaded.
+    """Exclude long-lived objects from garbage collection; call it once everything is loaded.
 
     Modules and what was loaded are some 200,000 objects. To go through them takes the collector
     0.1 s and more, during which no request is answered.
@@ -382,7 +382,7 @@ def spare_the_collector() -> None:
 
 
 async def _prepare(service: Service, settings: Settings) -> None:
-    """Make the spaces that were given, and end what belonged to connections that are gone."""
+    """Create the given spaces, and remove the subscriptions of past connections."""
     if settings.follow is not None:
         return
     try:
@@ -413,7 +413,7 @@ async def _prepare_later(service: Service, settings: Settings) -> None:
 
 
 async def _make_spaces(core: Core, settings: Settings) -> None:
-    """Make the spaces that aren't as they were given: an unchanged one needs no place on a disk."""
+    """Create or change the given spaces; an unchanged one needs no disk space."""
     for name, space in settings.spaces.items():
         old, track = core.registry.spaces.get((DEFAULT, name)), settings.tracks.get(name)
         is_known = old is not None and (track is None or old.track == track)

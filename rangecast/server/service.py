@@ -46,7 +46,8 @@ class Service:
         log: str | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
-        """Recover the state of a folder; `None`: all is in memory, and gone with the process.
+        """Recover the state of a folder; `None`: everything is in memory, and lost with the
+        process.
 
         is_open         callers on other machines need no token either, while there is none
         allowed_hosts   names that they may call it by, beside loopback
@@ -114,7 +115,7 @@ class Service:
             self._leader.close()
 
     def close(self) -> None:
-        """Release the folder at once."""
+        """Release the folder immediately."""
         self.core.close()
         if self._leader is not None:
             self._leader.close()

@@ -1,4 +1,4 @@
-"""The end of the process, within a bounded time: what doesn't end is left behind.
+"""Shutdown of the process within a bounded time; what doesn't finish is abandoned.
 
 All that was acknowledged is in the log by then, and the next start finds what a `kill -9` would
 leave: so to leave something behind costs time at the next start, and loses nothing.
@@ -20,7 +20,7 @@ LAST = 5.0
 
 
 def exit_after(seconds: float, what: str = "the server") -> None:
-    """End this process after some seconds, whatever still runs."""
+    """Exit this process after some seconds, whatever still runs."""
 
     def end() -> None:
         time.sleep(seconds)

@@ -16,14 +16,14 @@ from rangecast.server.state.edits import NEVER
 
 
 def listeners(core: Core, tenant: str | None) -> int:
-    """Return how many listeners are open, of a tenant or of all."""
+    """Return the number of open listeners, of a tenant or of all."""
     listeners = (session for some in list(core.hub.listeners.values()) for session in some)
     return sum(tenant in (None, listener.consumer.tenant) for listener in listeners)
 
 
 def subscriptions(core: Core, tenant: str | None) -> int:
-    """Return how many subscriptions are live, of a tenant or of all; those of live tails, which
-    end with their connection, don't count.
+    """Return the number of live subscriptions, of a tenant or of all, without the session
+    subscriptions of live tails.
     """
     registry = core.registry
     spaces = [space for space in list(registry.spaces.values()) if tenant in (None, space.tenant)]
@@ -37,13 +37,13 @@ def subscriptions(core: Core, tenant: str | None) -> int:
 
 
 def interests(core: Core, tenant: str | None) -> int:
-    """Return how many interests the boards have, of a tenant or of all."""
+    """Return the number of interests of the boards, of a tenant or of all."""
     boards = list(core.registry.boards.values())
     return sum(len(board.live) for board in boards if tenant in (None, board.tenant))
 
 
 def log_bytes(core: Core, tenant: str | None) -> int:
-    """Return the bytes of the log on the disk, or those that the events of a tenant take."""
+    """Return the bytes of the log on disk, or those of a tenant's events."""
     return core.log_bytes if tenant is None else core.registry.retained.of(tenant)
 
 

@@ -294,7 +294,7 @@ class Broker(LinkHandlers, EventHandlers):
         self._ask_on((self._propagation.open(alive), []))
 
     def _is_silent(self, now: float, link: Link) -> bool:
-        """Close a link without incoming frames for too long; return whether it was."""
+        """Close a link without a frame for too long; return whether it was closed."""
         limit = self.settings.silence_timeout
         if limit is None or now - link.last_frame_at <= limit:
             return False

@@ -19,7 +19,7 @@ def sources(
     *,
     skips: bool = False,
 ) -> list[Callable[[Core], Awaitable[None]]]:
-    """Return what reads the sources that were asked for, each NAME:SPACE.
+    """Return the readers of the requested sources, each NAME:SPACE.
 
     skips   skip messages that fail again and again
     """

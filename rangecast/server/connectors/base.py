@@ -30,13 +30,13 @@ class BusError(RangecastError):
 
 @dataclass(frozen=True)
 class Source:
-    """Where events come from, and which space they are of."""
+    """Origin of events, and their space."""
 
     name: str
     """A subject of NATS, or a topic of Kafka."""
     space: str
     skips: bool = False
-    """Whether messages that fail again and again are skipped."""
+    """Whether messages that fail repeatedly are skipped."""
 
     @classmethod
     def parse(cls, text: str, *, skips: bool = False) -> Source:
@@ -48,7 +48,7 @@ class Source:
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says; its name, if it says nothing."""
+    """Return the message of an error, or its class name if it has none."""
     return str(error) or type(error).__name__
 
 
@@ -62,7 +62,7 @@ def need(bus: str) -> None:
 
 
 async def entry_of(core: Core, space: str) -> SpaceEntry:
-    """Return a space; wait until there is one of this name."""
+    """Return a space; wait until one of this name exists."""
     while (TENANT, space) not in core.registry.spaces:
         await asyncio.sleep(AGAIN)
     return core.registry.spaces[TENANT, space]
@@ -78,7 +78,7 @@ async def published(
     *,
     numbers: Sequence[int] = (),
 ) -> None:
-    """Publish what a source brought, and with it how far it was read: both are in one unit.
+    """Publish the messages of a source, together with its read position, in one unit.
 
     While the server can't take more, wait.
 
@@ -115,8 +115,8 @@ def _usable(
     numbers: Sequence[int],
     state: SourceState,
 ) -> list[bytes]:
-    """Return messages with nothing in the place of those that fail: that is rejected, as all that
-    is no event.
+    """Return messages with empty ones in place of those that fail: they are rejected as invalid
+    events.
     """
     usable = []
     for at, line in enumerate(lines):
@@ -130,10 +130,12 @@ def _usable(
 
 
 def known(core: Core, source: str, space: str) -> int | None:
-    """Return how far a source has been read, by the log."""
+    """Return the read position of a source, from the log."""
     return core.deduplicator.offsets.get(f"{TENANT}/{space}/{source}")
 
 
 def places(core: Core, prefix: str, space: str) -> dict[str, int]:
-    """Return how far all sources have been read whose names begin with this, by the rest of it."""
+    """Return the read positions of all sources whose names begin with this prefix, by the rest of
+    the name.
+    """
     return core.deduplicator.read_from(TENANT, space, prefix)

@@ -28,9 +28,9 @@ from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
 LIMIT = 20.0
-"""Seconds that the broker has for an answer."""
+"""Timeout in seconds for an answer of the broker."""
 STUCK = 2 * LIMIT + 5
-"""Seconds after which calls are given up that don't return by their own limits."""
+"""Seconds after which calls that ignore their own timeouts are abandoned."""
 LOOK = 30.0
 """Seconds after which a source that gets nothing looks for new partitions."""
 _NO_ID = "A" * 22
@@ -174,7 +174,7 @@ async def _read(core: Core, servers: str, source: Source, state: SourceState) ->
 
 
 class _Topic:
-    """Reads all partitions of a topic, each from the place that the log has.
+    """Reader of all partitions of a topic, each from its position in the log.
 
     A topic that was deleted and made again has another id, and that is part of the places' names.
     """
@@ -197,7 +197,7 @@ class _Topic:
         self._id: str | None = None
         self._looked = 0.0
         self._next: dict[int, int] = {}
-        """Of each partition: the offset that comes next; negative: its beginning."""
+        """Next offset of each partition; negative: its beginning."""
 
     async def look(self) -> bool:
         """Look which topic it is and which partitions it has; False if it was made again."""
@@ -222,7 +222,7 @@ class _Topic:
         return True
 
     async def step(self) -> bool:
-        """Publish what comes next; False if the topic was made again."""
+        """Publish the next messages; return False if the topic was recreated."""
         from confluent_kafka import KafkaError
 
         messages = await self._call(self._consumer.consume, TAKEN, 0.5)
@@ -266,7 +266,7 @@ class _Topic:
         self._caller.end()
 
     async def _go_on(self, number: int) -> None:
-        """Report what is missing of a partition, and begin with what there is."""
+        """Report the missing part of a partition, and continue with the rest."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         partition, at = TopicPartition(self._source.name, number), self._next[number]
@@ -304,7 +304,7 @@ class _Topic:
         return f"kafka:{self._source.name}:{self._id}:{number}".replace("::", ":")
 
     def _known(self) -> dict[str, dict[int, int]]:
-        """Return the offsets that the log has, by the topic's id (or "") and partition."""
+        """Return the offsets in the log, by the topic's id (or "") and partition."""
         offsets: dict[str, dict[int, int]] = {}
         prefix = f"kafka:{self._source.name}:"
         for rest, at in places(self._core, prefix, self._source.space).items():

@@ -20,7 +20,7 @@ from rangecast.server.state.sources import SourceState
 
 logger = logging.getLogger("rangecast.server")
 PING = 10
-"""Seconds after which a silent server is asked whether it is there; two more, and it isn't."""
+"""Seconds after which a silent server is pinged; after two more it counts as lost."""
 
 
 async def _connected(url: str) -> Any:
@@ -44,7 +44,7 @@ async def _connected(url: str) -> Any:
 
 
 async def _close(connection: Any) -> None:
-    """Close a connection, within a bounded time; one whose other end is gone can't say goodbye."""
+    """Close a connection, within a bounded time, even if the other end is gone."""
     import nats
 
     with suppress(TimeoutError, OSError, nats.errors.Error):
@@ -196,7 +196,7 @@ async def _read(core: Core, url: str, source: Source, state: SourceState) -> Non
 
 
 def _beginning(state: SourceState, key: str, begin: int, stream: Any) -> int:
-    """Return where to read on; report messages that are gone, or that a stream has lost."""
+    """Return where to continue reading; report messages that were deleted or lost."""
     if begin > 1 and begin > stream.last_seq + 1:
         state.truncated(key, begin - 1, stream.last_seq)
         begin = 1

@@ -35,9 +35,7 @@ class BoardReader:
         self._one = threading.Lock()
 
     def read(self, after: int, durable: int, limit: int) -> Batch:
-        """Return the next messages after a seq, at most this many; what isn't durable yet is not
-        there.
-        """
+        """Return the next messages after a seq, at most this many; only durable ones."""
         with self._one:
             return self._read(after, durable, limit)
 

@@ -1,4 +1,4 @@
-"""Messages as CloudEvents: what webhooks, NATS and Kafka carry."""
+"""Messages as CloudEvents, the format of webhooks, NATS and Kafka deliveries."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def listed(events: Sequence[bytes]) -> bytes:
 
 
 def name_of(consumer: Consumer, epoch: str, first: int, last: int) -> str:
-    """Return what recognises a delivery: the same whenever the same is sent again."""
+    """Return the id of a delivery, which stays the same when it is repeated."""
     many = "" if first == last else f"_{last}"
     return f"msg_{epoch}_{consumer.number}_{first}{many}"

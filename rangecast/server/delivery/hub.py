@@ -53,9 +53,9 @@ class Hub:
         self.overflows: Counter[str] = Counter()
         """Times that a listener fell behind, by tenant."""
         self.is_ended = False
-        """Whether the server stops: there are no more listeners."""
+        """Whether the server is stopping, so that no listener may open."""
         self.batch = 0
-        """The number of the last batch that was handed out."""
+        """Number of the last dispatched batch."""
         self.pipeline: CommitPipeline
         self._loop: asyncio.AbstractEventLoop | None = None
         self._readers: OrderedDict[int, Reader | BoardReader] = OrderedDict()
@@ -67,7 +67,7 @@ class Hub:
         pipeline.reread = self._reread_soon
 
     def dispatch(self, batch: int, messages: Mailboxes, matched: int) -> None:
-        """Receive what the matcher found; called by its thread."""
+        """Receive the matches of a batch; called by the matcher's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._dispatch, batch, messages, matched)
 
@@ -108,7 +108,7 @@ class Hub:
         return listener
 
     def reader(self, consumer: Consumer) -> Reader | BoardReader:
-        """Return the log reader of a consumer; those used last are kept, with their caches."""
+        """Return the log reader of a consumer; recently used ones are kept, with their caches."""
         reader_ = self._readers.pop(consumer.number, None)
         if reader_ is None or isinstance(reader_, RateLimitReader) != (consumer.max_per_second > 0):
             log, source = self.pipeline.log, consumer.source
@@ -139,12 +139,12 @@ class Hub:
         listener.wake()
 
     def move(self, consumer: Consumer) -> None:
-        """Close the listeners of a consumer that was moved: they open again where it is now."""
+        """Close the listeners of a consumer that was moved; they reopen at the new position."""
         for listener in list(self.listeners.get(consumer.number, ())):
             self.close(listener)
 
     def end(self) -> None:
-        """Close all listeners, and those that are opened from now on."""
+        """Close all listeners, and any that open later."""
         self.is_ended = True
         for listeners in list(self.listeners.values()):
             for listener in list(listeners):
@@ -178,7 +178,7 @@ class Listener:
         self._joined = hub.pipeline.batches
         """Batches after this one are certain to have seen the listener."""
         self._whole_after: int | None = None
-        """The window has all messages after this seq; not known before that batch came."""
+        """The window has all messages after this seq; `None` until the first batch."""
         self._look_at_batch()
         self._wakeup = asyncio.Event()
 
@@ -285,7 +285,7 @@ class Pulls:
         self._idle: dict[int, tuple[Listener, asyncio.TimerHandle]] = {}
 
     def listener(self, consumer: Consumer) -> Listener:
-        """Return a listener that stands at what the consumer has acknowledged."""
+        """Return a listener at the acknowledged position of the consumer."""
         if consumer.number in self._idle:
             listener, timer = self._idle.pop(consumer.number)
             timer.cancel()

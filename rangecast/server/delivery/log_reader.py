@@ -25,12 +25,12 @@ CHUNK = 4 << 20
 TOGETHER = 2_000
 """Events that are matched at a time, if the units are smaller."""
 MAX_BATCH_BYTES = 1 << 20
-"""Bytes of messages that are returned at a time: a slow listener holds no more."""
+"""Maximum bytes of messages returned at a time, which bounds the memory of a slow listener."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Units of the log that are matched together: their events, and how far they reach."""
+    """Units of the log that are matched together: their events, and their seqs."""
 
     upto: int
     lines: list[bytes] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Group:
     """Forms of the lines, each with the number of lines that follow one another."""
     seqs: list[I64] = field(default_factory=list)
     transitions: list[tuple[Message, float]] = field(default_factory=list)
-    """Those of the consumer, each with its score."""
+    """Transitions of the consumer, each with its score."""
 
     def add(self, lines: list[bytes], form: str, first: int) -> None:
         """Add events of one form, from a seq on."""
@@ -71,7 +71,7 @@ class Reader:
         self._one = threading.Lock()
 
     def read(self, after: int, durable: int, limit: int) -> Batch:
-        """Return the next messages after a seq; what isn't durable yet is not there.
+        """Return the next messages after a seq; only durable ones.
 
         They are `limit` at most, and about `MAX_BATCH_BYTES`.
         """
@@ -118,14 +118,14 @@ class Reader:
         return Batch(messages, upto, gap)
 
     def _is_after_loss(self, unit: Unit, after: int) -> bool:
-        """Whether events that should have come before these were lost in transit."""
+        """Return whether events before these were lost in transit."""
         if unit.first <= after or not is_after_loss(unit):
             return False
         head = head_of(unit)
         return (head.tenant, head.space) == (self._source.tenant, self._source.name)
 
     def _matched(self, group: Group) -> Iterator[tuple[Message, float]]:
-        """Yield what a group has for this consumer, each with the highest score."""
+        """Yield the messages of a group for this consumer, each with the highest score."""
         if group.transitions:
             matches = self._matches(group)
             yield from heapq.merge(matches, group.transitions, key=lambda pair: pair[0].seq)

@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
     seq: int
     event: bytes
-    """As it was published: JSON."""
+    """The published JSON text."""
     subscriptions: bytes
     """Their ids as JSON, with commas between them."""
     dropped: int = 0
@@ -153,5 +153,5 @@ class PositionError(RangecastError):
 
 
 def position(epoch: str, seq: int) -> str:
-    """Return a place in the log as a text."""
+    """Return a log position as text."""
     return f"{epoch}:{seq}"

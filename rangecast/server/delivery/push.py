@@ -30,7 +30,7 @@ FAR = 1_000
 AGAIN = 5.0
 """Seconds before a delivery that raised an error is retried."""
 ENDING = 2.0
-"""Seconds that deliveries under way have to end; those that don't are repeated later."""
+"""Seconds that running deliveries have to finish; unfinished ones are repeated later."""
 
 
 @dataclass
@@ -112,12 +112,12 @@ class PushDelivery:
         raise NotImplementedError
 
     async def tell_gap(self, gap: Gap) -> None:
-        """Report that events are gone from the log before this consumer got them."""
+        """Report that events were deleted from the log before this consumer received them."""
         text = "missed seqs %s to %s"
         logger.warning(text, gap.after + 1, gap.upto, extra=about(self.consumer))
 
     async def end(self) -> None:
-        """Close what `begin` opened."""
+        """Close the resources of `begin`."""
 
     async def stop(self, reason: str) -> None:
         """Deliver no more, until the consumer is put again; this doesn't return."""
@@ -161,7 +161,7 @@ class Deliveries:
         answer.add_done_callback(done)
 
     def refresh(self, name: Name) -> None:
-        """Start, restart or stop the delivery of a consumer, as its options say."""
+        """Start, restart or stop the delivery of a consumer, according to its options."""
         if self._loop is None:
             return
         consumer = self._core.registry.consumers.get(name)

@@ -20,7 +20,7 @@ from rangecast.server.state.registry import Consumer
 SECOND = 1_000_000
 """Microseconds, as units of the log have them."""
 _SPARE = 1_000
-"""Messages that wait beyond what can stay, before they are compared."""
+"""Number of messages buffered beyond the limit before they are compared."""
 
 
 class Second:
@@ -38,7 +38,7 @@ class Second:
             self._compare()
 
     def best(self) -> list[Message]:
-        """Return those that stay, by seq; the last one says how many don't."""
+        """Return the messages that stay, by seq; the last one has the number of dropped ones."""
         self._compare()
         messages = [message for message, _ in self._found]
         if self.dropped:
@@ -64,7 +64,7 @@ class RateLimitReader(Reader):
     ):
         super().__init__(log, consumer)
         self._min_next_time = min_next_time
-        """No unit to come is of an earlier time."""
+        """Lower bound on the time of all later units."""
         self._durable = durable
         """The last seq that is durable now."""
         self._over_before = 0
@@ -117,7 +117,7 @@ class RateLimitReader(Reader):
         return Batch(messages, max(after, upto), gap)
 
     def _start_of_second(self, after: int) -> int:
-        """Return the seq before the second that a place of the log lies in."""
+        """Return the seq before the second of a log position."""
         following = self._log.read(after, 1)
         if not following:
             return after

@@ -1,4 +1,4 @@
-"""Names to addresses, for webhooks: a name that hangs holds up its own tenant at most.
+"""Name resolution for webhooks: a name that hangs delays only its own tenant.
 
 The system's resolver can't be interrupted, and a lookup may take half a minute. So each runs in a
 thread of its own, a tenant has `MAX_LOOKUPS` of them at a time, and a request waits `TIMEOUT`
@@ -25,11 +25,11 @@ MAX_WAITING = 1_000
 TIMEOUT = 5.0
 """Seconds that an attempt waits for an address."""
 TTL, NEGATIVE_TTL = 30.0, 5.0
-"""Seconds for which an answer is kept: addresses, and that there is none."""
+"""Seconds for which a result is cached: addresses, and failures."""
 MAX_KEPT = 256
 """Answers of a tenant that are kept."""
 Lookup = Callable[[str], list[str]]
-"""A name to its addresses; an `OSError` says that there is none."""
+"""Resolves a name to its addresses; raises an `OSError` if there are none."""
 
 
 def system_lookup(host: str) -> list[str]:
@@ -57,7 +57,7 @@ class _Tenant:
     running: int = 0
     waiting: deque[tuple[str, _Answer]] = field(default_factory=deque)
     answers: OrderedDict[str, _Answer] = field(default_factory=OrderedDict)
-    """Those that came, and those that are awaited, by name."""
+    """Results and pending lookups, by name."""
 
 
 class Resolver:
@@ -87,7 +87,7 @@ class Resolver:
         return answer.addresses
 
     def _asked(self, tenant: _Tenant, host: str) -> _Answer:
-        """Return the answer that there is or that is awaited; begin a lookup if there is none."""
+        """Return the cached or pending result; start a lookup if there is none."""
         answer = tenant.answers.get(host)
         if answer is not None and (answer.addresses is None or time.monotonic() < answer.until):
             tenant.answers.move_to_end(host)

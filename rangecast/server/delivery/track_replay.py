@@ -1,4 +1,4 @@
-"""Transitions of the past for a consumer that was moved back with its subscriptions of now.
+"""Past transitions for a consumer that was moved back with its current subscriptions.
 
 They are derived once more from the log, as if its tracked subscriptions had been there from the
 first event that the log has. All that a unit causes has the seq of its last event.
@@ -38,7 +38,7 @@ class TrackReplay:
         self._upto = log.first - 1
 
     def is_before(self, unit: Unit) -> bool:
-        """Whether a unit comes after all that was read."""
+        """Return whether the replay has not reached the end of a unit."""
         return self._upto < unit.last
 
     def messages(self, unit: Unit) -> list[tuple[Message, float]]:

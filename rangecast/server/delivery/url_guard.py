@@ -1,4 +1,4 @@
-"""Addresses that a server may be asked to call: those that everybody could call, and no others.
+"""Addresses that webhooks may call: only those of the public internet.
 
 The creator of a webhook chooses an address that the server connects to. So a name is resolved once
 per attempt, every address that it has must be global, and the connection goes to the very address
@@ -52,19 +52,19 @@ class Target(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what the Host header says."""
+        """Return the value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"http": 80, "https": 443}[self.scheme]
         return host if self.port == usual else f"{host}:{self.port}"
 
     def at(self, address: str) -> str:
-        """Return the URL with an address in the place of the name."""
+        """Return the URL with the name replaced by an address."""
         host = f"[{address}]" if ":" in address else address
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
 def target_of(url: str) -> Target:
-    """Return the parts of a URL; reject what isn't one of http or https."""
+    """Return the parts of a URL; reject anything but http and https."""
     wrong = ""
     if len(url) > LONGEST:
         wrong = f"has at most {LONGEST:,} characters"
@@ -89,7 +89,7 @@ def target_of(url: str) -> Target:
 
 
 def is_global(address: str) -> bool:
-    """Whether an address is one of the open internet, also inside of those that wrap another."""
+    """Return whether an address is public, including one wrapped in another."""
     try:
         ip: IPv4Address | IPv6Address = ip_address(address)
     except ValueError:
@@ -106,7 +106,7 @@ def is_global(address: str) -> bool:
 
 
 def is_private_literal(host: str) -> bool:
-    """Whether a host is given as an address, and as none of the open internet."""
+    """Return whether a host is a literal address that isn't public."""
     try:
         ip_address(host)
     except ValueError:
@@ -121,7 +121,7 @@ def check_port(target: Target) -> None:
 
 
 async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -> str:
-    """Return the address to connect to; reject a name of which any address isn't global, and a
+    """Return the address to connect to; reject a name with any address that isn't public, and a
     port of another protocol.
     """
     if not allow_private:

@@ -56,13 +56,15 @@ DELAYS = (
 )
 """Seconds before each attempt, of Standard Webhooks: ten, over a little more than three days."""
 JITTER = 0.1
-"""A delay is longer by up to this part of it, so that not all come back at once."""
+"""Maximum fraction added to a delay at random, so that retries are spread out."""
 LONGEST_WAIT = 24 * HOUR
 """Seconds that `Retry-After` may ask for, at most."""
 LIMIT = 15.0
 """Seconds that one attempt may take, from the name's address to the answer."""
 ANSWER, DRAIN = 16 << 10, 0.5
-"""Bytes and seconds of an answer that are read, and thrown away: its connection is used again."""
+"""Maximum bytes and seconds of an answer that are read and discarded, so that its connection can be
+reused.
+"""
 MOST = 100
 """Messages of one request."""
 OLD_SECRET = 24 * HOUR
@@ -74,14 +76,14 @@ class Answer(NamedTuple):
     """Outcome of an attempt."""
 
     status: int | None
-    """The HTTP status; `None`: there was no answer."""
+    """HTTP status; `None`: no answer."""
     error: str = ""
     retry_after: float | None = None
     """Seconds, if the answer has them."""
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the receiver took it."""
+        """Whether the receiver accepted the message."""
         return self.status is not None and 200 <= self.status < 300
 
 
@@ -89,7 +91,7 @@ Verdict = Literal["done", "later", "dead", "stop"]
 
 
 class Delivery:
-    """A pending request: when it is due, and what an answer means."""
+    """Retry state of a pending request: when it is due, and how to handle an answer."""
 
     def __init__(self, now: float, delays: Sequence[float] = DELAYS):
         self.attempts = 0
@@ -111,22 +113,22 @@ class Delivery:
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A webhook as it is kept."""
+    """Stored options of a webhook."""
 
     kind: Literal["webhook"]
     url: str
     secret: str = ""
     allow_private: bool = False
-    """Addresses that aren't of the open internet may be called."""
+    """Whether addresses outside the public internet may be called."""
     batch: int = 1
-    """Messages of one request; more than one come as a CloudEvents batch."""
+    """Maximum messages per request; several are sent as a CloudEvents batch."""
     on_dead: Literal["skip", "stop"] = "skip"
     """After the last attempt: continue with the next message, or stop."""
     old_secret: str = ""
     old_until: float = 0.0
 
     def __repr__(self) -> str:
-        """Show it without its secrets: an error may show it anywhere."""
+        """Hide the secrets: an error may show it anywhere."""
         return f"Options({hidden(msgspec.structs.asdict(self))!r})"
 
 
@@ -203,7 +205,7 @@ class Webhook(PushDelivery):
             self._client = None
 
     async def test(self) -> Answer:
-        """Make one attempt to deliver something that is no match."""
+        """Make one attempt to deliver a test message."""
         name = f"test_{secrets.token_hex(8)}"
         return await self.attempt(name, ONE, cloud_event(TEST, name, self.consumer, b"{}"))
 
@@ -212,7 +214,7 @@ class Webhook(PushDelivery):
         return await self.attempt(*self._request([message]))
 
     async def _carry(self, name: str, kind: str, body: bytes) -> Verdict:
-        """Make attempts until one arrives, or none is left."""
+        """Retry until an attempt succeeds or none is left."""
         # By the monotonic clock: a step of the wall clock must not delay an attempt.
         self.delivery = delivery = Delivery(time.monotonic(), DELAYS)
         verdict: Verdict = "later"
@@ -247,7 +249,7 @@ class Webhook(PushDelivery):
         return name, BATCH, listed(events)
 
     async def attempt(self, name: str, kind: str, body: bytes) -> Answer:
-        """Make one request; all that can go wrong is in the answer."""
+        """Make one request; all failures are part of the answer."""
         try:
             async with asyncio.timeout(LIMIT):
                 response = await self._post(name, kind, body)
@@ -345,7 +347,7 @@ def signature(secret: str, name: str, timestamp: int, body: bytes) -> str:
 
 
 def seconds_of(retry_after: str, now: float) -> float | None:
-    """Return how long a `Retry-After` asks to wait: seconds, or a date."""
+    """Return the delay of a `Retry-After` header: seconds, or a date."""
     if retry_after.isdecimal() and len(retry_after) < 10:
         return float(retry_after)
     try:

@@ -111,7 +111,7 @@ class City:
         return made
 
     def advance(self, seconds: float) -> list[dict[str, Any]]:
-        """Let all vehicles drive; return an event for each."""
+        """Move all vehicles; return an event for each."""
         return [self._drive(vehicle, seconds) for vehicle in self._vehicles]
 
     def _drive(self, vehicle: Vehicle, seconds: float) -> dict[str, Any]:

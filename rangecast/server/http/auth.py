@@ -1,4 +1,4 @@
-"""Callers, and what they may do.
+"""Authentication: callers, tokens and scopes.
 
 As long as no token was ever made, whatever reaches the server on loopback may do everything, as the
 tenant `default`, unless a page of another site sent it (`hosts`). From the first token on, one is
@@ -38,13 +38,13 @@ _CURL = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A tenant, and what is allowed in its name."""
+    """A tenant, and the scopes of its token."""
 
     tenant: str
     scopes: tuple[str, ...]
 
     def require_scope(self, scope: str) -> None:
-        """Reject what isn't allowed."""
+        """Raise 403 if a scope is missing."""
         if scope not in self.scopes and "admin" not in self.scopes:
             raise RequestError(
                 403, f"this token has the scopes {', '.join(self.scopes)}; this needs {scope!r}"
@@ -140,7 +140,7 @@ class Grants:
             await asyncio.sleep(LOOK)
 
     def check(self) -> None:
-        """End what is open by tokens that have ended."""
+        """Close connections whose tokens have ended."""
         registry, now = self._core.registry, self._core.clock.now()
         if registry.token_version == self._version and not 0 < self._next <= now:
             return
@@ -162,7 +162,7 @@ def new_secret() -> str:
 
 
 def digest_of(secret: str) -> str:
-    """Return what is stored of a token.
+    """Return the digest of a token, which is stored instead of it.
 
     A token is found by its digest: what a comparison of digests takes tells nothing of the token.
     """
@@ -170,7 +170,7 @@ def digest_of(secret: str) -> str:
 
 
 def peer_of(connection: HTTPConnection) -> Peer:
-    """Return where a request comes from."""
+    """Return the address of the peer."""
     headers, client = connection.headers, connection.client
     return Peer(
         None if client is None else client.host,
@@ -181,7 +181,7 @@ def peer_of(connection: HTTPConnection) -> Peer:
 
 
 def grant_of(connection: HTTPConnection) -> Grant:
-    """Return what a request may do, by its header; reject unknown tokens."""
+    """Return the grant of a request by its header; reject unknown tokens."""
     secret = bearer_token(connection.headers.get("authorization"))
     core: Core = connection.app.state.core
     digest = None if secret is None else digest_of(secret)
@@ -216,14 +216,14 @@ def allowed(request: Request, scope: str) -> Caller:
 
 
 def granted(request: Request, scope: str) -> Grant:
-    """Return what a request may do that lasts, if it may do this."""
+    """Return the grant of a long-lived request, if it has this scope."""
     grant = grant_of(request)
     grant.caller().require_scope(scope)
     return grant
 
 
 def _check_type(request: Request) -> None:
-    """Reject types of bodies that pages of any site may send without being asked.
+    """Reject content types that pages of any site may send without a preflight.
 
     `curl -d` says that it sends a form. That is taken for JSON, unless a browser sends it.
     """

@@ -30,7 +30,7 @@ MIN_RATE = 1 << 10
 _LINGER = 2.0
 """Seconds that a rejected client has to read why."""
 _SLACK = 64
-"""Connections above the limit that are rejected with an answer; more are dropped."""
+"""Connections above the limit that get an error response; further ones are dropped."""
 _RESERVE = 256
 """Descriptors that are left for files and for connections to elsewhere."""
 # What a connection waits for:
@@ -44,12 +44,12 @@ class ConnectionLimits:
     header_seconds: float = 10.0
     """For a request's head to come, and for the first byte of a connection."""
     body_seconds: float = 30.0
-    """That a body may pause."""
+    """Maximum pause within a body."""
     max_connections: int = 10_000
     """Connections that are open, WebSockets included."""
 
     def with_room(self) -> ConnectionLimits:
-        """Return limits for which there are descriptors; raise the process's limit if necessary."""
+        """Return limits that fit the file descriptors; raise the process's limit if necessary."""
         limit, (soft, hard) = self.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < limit + _RESERVE:
             soft = (
@@ -78,12 +78,11 @@ class BoundedProtocol(BatchingProtocol):
         self._limits = limits or ConnectionLimits()
         self._phase = _IDLE
         self._since = self._began = 0.0
-        """When it began to wait for what it waits for, and when the body began; 0: after the last
-        check."""
+        """Start of the current wait, and of the body; 0: after the last check."""
         self._head = self._chunk = self._received = 0
-        """Bytes of the head before what is being read, of that, and of the body."""
+        """Bytes of the earlier head, of the part being read, and of the body."""
         self._is_fresh = False
-        """Whether what is being read began with a head: then all of it counts."""
+        """Whether the current data began with a head, so that all of it counts."""
         self._rejection: tuple[int, str] | None = None
 
     # ---- the connection
@@ -99,7 +98,7 @@ class BoundedProtocol(BatchingProtocol):
             self.reject(503, f"this server has {limit:,} connections open\n  hint: try again later")
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; reject a head that is too long before it is whole."""
+        """Parse incoming data; reject a head that is too long before it is complete."""
         if self._phase == _REJECTED:
             return
         self._chunk = len(data)
@@ -157,7 +156,7 @@ class BoundedProtocol(BatchingProtocol):
         self._since = 0.0
 
     def on_response_complete(self) -> None:
-        """Go on after an answer."""
+        """Continue after a response."""
         if self._phase == _ANSWER:
             self._wait_for(_IDLE)
         super().on_response_complete()
@@ -169,7 +168,7 @@ class BoundedProtocol(BatchingProtocol):
     # ---- rejections
 
     def send_400_response(self, msg: str) -> None:
-        """Reject what isn't HTTP, or was rejected on the way."""
+        """Reject a malformed request."""
         status, detail = self._rejection or (400, msg)
         self.reject(status, detail)
 
@@ -197,7 +196,7 @@ class BoundedProtocol(BatchingProtocol):
         self._wait_for(_REJECTED)
 
     def check_time(self, now: float) -> None:
-        """End the connection if it has waited too long for what it waits for."""
+        """Close the connection if it has waited too long."""
         self._since, self._began = self._since or now, self._began or now
         waited, limits, cycle = now - self._since, self._limits, self.cycle
         if self._phase <= _HEAD:
@@ -226,7 +225,7 @@ _LONG_HEAD = f"a request's line and headers have at most {MAX_HEAD:,} bytes"
 
 
 def check_times(connections: Iterable[Any], now: float) -> None:
-    """End the connections that have waited too long."""
+    """Close the connections that have waited too long."""
     for connection in list(connections):
         if isinstance(connection, BoundedProtocol):
             connection.check_time(now)

@@ -43,7 +43,7 @@ _MEANT = {
 }
 """Headers that have a meaning for the usual way alone."""
 _WHENCE = {b"x-forwarded-for", b"origin", b"sec-fetch-site"}
-"""Where a request came from, as proxies and browsers say: it matters without a token."""
+"""Origin headers of proxies and browsers, which matter without a token."""
 _LONGEST = 64 << 10
 """Bytes of a body."""
 _JSON, _LINES = b"application/json", b"application/x-ndjson"
@@ -51,7 +51,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Given(msgspec.Struct, forbid_unknown_fields=True):
-    """A subscription as it is put, in the types of JSON."""
+    """Body of a PUT subscription, in JSON types."""
 
     filter: str
     score: float = 0.0
@@ -62,11 +62,11 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
 
 _given = msgspec.json.Decoder(_Given)
 _Work = Callable[[bytes], bool]
-"""Takes a body, and says whether it was plain."""
+"""Processes a body; returns whether the fast path applied."""
 
 
 class _Held:
-    """A request that is answered here, as uvicorn sees it: what it calls a cycle."""
+    """A request answered on the fast path, in the role of uvicorn's cycle."""
 
     message_event: ClassVar[asyncio.Event] = asyncio.Event()
     """Unused: nothing waits for it."""
@@ -106,7 +106,7 @@ class FastPathProtocol(BoundedProtocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Go on with a request that is whole."""
+        """Continue with a complete request."""
         work, self._work = self._work, None
         cycle = self.cycle  # the usual way has made one for this request, the short way hasn't
         is_answered = work is None and cycle is not None and cycle.response_complete
@@ -119,7 +119,7 @@ class FastPathProtocol(BoundedProtocol):
         super().on_message_complete()
 
     def _short_way(self) -> _Work | None:
-        """Return what is to be done with a request's body; `None` if it isn't plain."""
+        """Return the fast-path handler of a request; `None` if it needs the normal path."""
         url, method = self.url, self.parser.get_method()
         if (
             method not in (b"POST", b"PUT")

@@ -14,7 +14,7 @@ from rangecast.server.core import Core
 
 MAX_BODY_BYTES = 8 << 20
 TENANT = "rangecast.tenant"
-"""Where a request's scope says whose it is, once that is known."""
+"""Key of the tenant in a request's scope, once it is known."""
 logger = logging.getLogger("rangecast.requests")
 _REQUEST = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 

@@ -29,7 +29,7 @@ _NO_SUCH_PATH = (HTTPStatus.NOT_FOUND.phrase, HTTPStatus.METHOD_NOT_ALLOWED.phra
 
 
 def status_of(error: RangecastError) -> int:
-    """Return the HTTP status that says what is wrong."""
+    """Return the HTTP status of an error."""
     if isinstance(error, RequestError):
         return error.status
     if isinstance(error, UnknownIdError):

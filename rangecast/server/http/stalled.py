@@ -1,4 +1,4 @@
-"""Connections whose peers don't read: what waits for them is given up after a while.
+"""Connections whose peers don't read: they are aborted after a while.
 
 A task that writes to a connection waits while its peer doesn't read, and so does the end of the
 connection, which comes after what was written. Neither has a limit of its own.
@@ -12,7 +12,7 @@ from typing import Any
 
 logger = logging.getLogger("rangecast.server")
 MAX_STALL = 30.0
-"""Seconds that a peer may read nothing of what waits for it."""
+"""Maximum seconds that a peer may read none of its pending data."""
 
 
 class Stalled:
@@ -20,10 +20,10 @@ class Stalled:
 
     def __init__(self) -> None:
         self._seen: dict[Any, tuple[int, float]] = {}
-        """Of connections where something waits: the bytes that were sent, and since when."""
+        """Connections with pending data: the bytes sent, and since when."""
 
     def sweep(self, connections: Iterable[Any], now: float, linger: float | None = None) -> None:
-        """Abort connections that have sent nothing of what waits for `MAX_STALL` seconds.
+        """Abort connections that have sent none of their pending data for `MAX_STALL` seconds.
 
         `linger`: seconds after which a closed connection that has sent everything is aborted: over
         TLS it stays until its peer has confirmed the end.

@@ -1,4 +1,4 @@
-"""Tickets: how a page opens a stream without a token in its address.
+"""Tickets: let a page open a stream without a token in its URL.
 
 A browser can't set headers of a WebSocket or an EventSource. It asks for a ticket with its token,
 and gives it as `?ticket=`. It works once, for some seconds, and may do what the token may.
@@ -42,7 +42,7 @@ class Tickets:
         return ticket
 
     def used(self, ticket: str) -> str | None:
-        """Return the digest of a ticket's token; the ticket is gone then."""
+        """Return the digest of a ticket's token, and invalidate the ticket."""
         token, until = self._waiting.pop(digest_of(ticket), (None, 0.0))
         if until < self._clock():
             raise RequestError(
@@ -60,7 +60,7 @@ async def make_ticket(request: Request) -> Any:
 
 
 def grant_by_ticket(connection: HTTPConnection) -> Grant:
-    """Return what a connection may do, by the ticket of its address or by its header.
+    """Return the grant of a connection, by the ticket in its URL or by its header.
 
     A ticket can't be used again. What it allows ends with its token.
     """

@@ -19,7 +19,7 @@ RESTARTS = "the server restarts"
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that ends within a bounded time, whatever its peer does."""
+    """A WebSocket that ends within a bounded time, regardless of its peer."""
 
     def __init__(self, *args: Any, **more: Any):
         super().__init__(*args, **more)
@@ -35,24 +35,24 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._pong = pong
 
     def resume_writing(self) -> None:
-        """Go on: the peer reads."""
+        """Resume writing, as the peer reads again."""
         super().resume_writing()
         if self._pong and not (self.close_sent or self.transport.is_closing()):
             self.transport.write(self._pong)
         self._pong = b""
 
     def keepalive_timeout(self) -> None:
-        """End a connection whose peer answers no ping, with what waits for it."""
+        """Abort a connection whose peer answers no ping, with its pending data."""
         super().keepalive_timeout()
         self._abort_later()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; of a connection whose frames are wrong, drop it."""
+        """Parse incoming data; drop it if the connection's frames are invalid."""
         if self.conn.parser_exc is None:
             super().data_received(data)
 
     def handle_parser_exception(self) -> None:
-        """End a connection whose frames are wrong: the close frame says why.
+        """Close a connection with invalid frames; the close frame has the reason.
 
         What comes is read and dropped for a while: a reset would take the close frame away.
         """
@@ -66,7 +66,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(DROPPING, self.transport.close)
 
     def shutdown(self) -> None:
-        """Tell the peer that the server stops, and give it a moment to confirm."""
+        """Announce the shutdown to the peer, and give it a moment to confirm."""
         self.stop_keepalive()
         if not self.handshake_complete or self.close_sent or self.transport.is_closing():
             super().shutdown()

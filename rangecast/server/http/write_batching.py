@@ -33,7 +33,7 @@ class BatchingTransport:
         self._parts: list[bytes] = []
         self._size = 0
         self.written = 0
-        """Bytes that were handed to the connection."""
+        """Bytes written to the connection."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -48,17 +48,17 @@ class BatchingTransport:
             self.flush()
 
     def write_eof(self) -> None:
-        """Flush what waits, and stop."""
+        """Flush pending data, and stop writing."""
         self.flush()
         self._transport.write_eof()
 
     def close(self) -> None:
-        """Send what waits, then close."""
+        """Flush pending data, then close."""
         self.flush()
         self._transport.close()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Flush pending data."""
         if self._parts:
             self.written += self._size
             parts, self._parts, self._size = self._parts, [], 0

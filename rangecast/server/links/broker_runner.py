@@ -1,4 +1,4 @@
-"""Runs the broker of a server: feeds it what happens here, and executes its outputs.
+"""Driver of a server's broker: feeds it inputs, and executes its outputs.
 
 It begins with what the log has, and ends when it can't continue: after a disk error, or when the
 space has changed. Then another one begins (`links`). All that must survive is in the log: a
@@ -37,15 +37,15 @@ from rangecast.server.state.edits import DeleteConsumer, EventsHead, PutConsumer
 from rangecast.server.state.registry import RequestError, SpaceEntry, Version
 
 TENANT = "default"
-"""Whose space is linked."""
+"""Tenant of the linked space."""
 REJECTIONS = ("links rejected", "links rejected there", "names that are taken")
 """Counts of a broker that are rejected links."""
 KIND = "link"
 """Delivery kind of a consumer that is a link."""
 SETTINGS = Settings(is_reliable=True, silence_timeout=30.0, max_burst_bytes=4 << 20)
-"""A neighbour that says nothing for half a minute doesn't read either."""
+"""Settings of the broker: a neighbour that is silent for half a minute doesn't read either."""
 MAX_EVENT_BYTES = 1 << 20
-"""Bytes of an event, or of a filter, that surely fit into a frame, whatever their texts are."""
+"""Maximum bytes of an event or a filter that fits into a frame with any texts."""
 
 
 def consumer_name(peer: str) -> str:
@@ -62,7 +62,7 @@ def _routed(version: Version) -> str:
 
 
 class BrokerRunner:
-    """A broker, its connections, and its place in the log; used by one thread."""
+    """A broker, its connections, and its log position; used by one thread."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class BrokerRunner:
         fail: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Make a broker of what the log has; nothing may be written in the meantime.
+        """Create a broker from the log; nothing may be written in the meantime.
 
         `alarm` is called with what a person should look at; `fail`, by any thread, with why this
         life has to end. `clock` returns seconds.
@@ -83,7 +83,7 @@ class BrokerRunner:
         self.name = name
         self._clock = clock
         self.tick_at = clock()
-        """When it wants to be called."""
+        """Time of the next `Tick`."""
         self.is_ending = False
         self.connections: dict[str, LinkConnection] = {}
         self.questions: dict[str, Future[bool]] = {}
@@ -131,7 +131,7 @@ class BrokerRunner:
     # ---- what happens here
 
     def advance(self, written: Sequence[Written], upto: int, *, is_whole: bool) -> None:
-        """Pass to the broker what is in the log by now."""
+        """Pass the new units of the log to the broker."""
         wanted: dict[str, str | None] = {}
         for unit in written:
             for change in unit.changes:
@@ -177,7 +177,7 @@ class BrokerRunner:
                         self._close(peer, "this link was deleted there")
 
     def ask(self, answer: Future[bool]) -> None:
-        """Ask all servers whether they know what is wanted here."""
+        """Ask whether all servers know the current subscriptions."""
         self._question += 1
         token = str(self._question)
         self.questions[token] = answer
@@ -252,7 +252,7 @@ class BrokerRunner:
         return why
 
     def _accepted(self, output: ports.Accepted) -> None:
-        """Write that there is a link, before anything is promised over it."""
+        """Persist that there is a link, before anything is sent over it."""
         peer = output.link
         delivery = {"kind": KIND, "broker": peer, "log": output.log}
         there = self._core.registry.consumers.get((TENANT, consumer_name(peer)))
@@ -267,13 +267,13 @@ class BrokerRunner:
             self._close(peer, "the link can't be written down")
 
     def down(self, connection: LinkConnection) -> None:
-        """A connection is gone."""
+        """Handle a closed connection."""
         if self.connections.get(connection.peer) is connection:
             del self.connections[connection.peer]
             self._handle(ports.LinkDown(connection.peer))
 
     def drained(self, connection: LinkConnection) -> None:
-        """A connection that was clogged can take more."""
+        """Handle that a clogged connection has room again."""
         if self.connections.get(connection.peer) is connection:
             self._handle(ports.Drained(connection.peer))
 
@@ -404,7 +404,7 @@ class BrokerRunner:
     # ---- how it is
 
     def shown(self) -> list[dict[str, Any]]:
-        """Return all links, and how they do."""
+        """Return the state of all links."""
         return [self._shown(link) for link in [*self.broker.links.values()]]
 
     def _shown(self, link: Link) -> dict[str, Any]:

@@ -18,13 +18,13 @@ REJECTED = 1008
 """The code that closes a rejected connection."""
 _ROOM = 16
 MAX_HELD_BYTES = 32 << 20
-"""Frames that may wait for the broker, and their bytes; then the connection isn't read."""
+"""Maximum frames waiting for the broker, and their bytes; beyond it the connection isn't read."""
 MAX_WAITING_BYTES = 64 << 20
 """Bytes that may wait to be sent; a neighbour that reads more slowly is cut off."""
 CLOGGED_BYTES = 8 << 20
 """Bytes that may wait to be sent before the broker tells its neighbour less at a time."""
 CLOSE_SECONDS = 5.0
-"""Seconds that what waits to be sent has when the connection ends."""
+"""Seconds for sending pending data when the connection ends."""
 
 
 class LinkHandler(Protocol):
@@ -46,7 +46,7 @@ class LinkHandler(Protocol):
         """Handle a frame."""
 
     def drained(self, connection: LinkConnection) -> None:
-        """Handle that a connection that was clogged can take more."""
+        """Handle that a clogged connection has room again."""
 
 
 class LinkConnection:
@@ -55,7 +55,7 @@ class LinkConnection:
     def __init__(self, handler: LinkHandler, peer: str, url: str = ""):
         self.peer = peer
         self.url = url
-        """Where it leads, if this server made it; "": the other one did."""
+        """URL of the other server, if this one connected; "" otherwise."""
         self.rejected = ""
         """Why this side ended it."""
         self.first = b""
@@ -63,7 +63,7 @@ class LinkConnection:
         self.is_clogged = False
         """More waits to be sent than should."""
         self._posted = self._gone = 0
-        """Bytes that were to be sent, and those that were."""
+        """Bytes queued for sending, and bytes sent."""
         self._handler = handler
         self._loop = asyncio.get_running_loop()
         self._going: asyncio.Queue[bytes | str | None] = asyncio.Queue()
@@ -75,13 +75,13 @@ class LinkConnection:
     # ---- for the broker's thread
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, when its turn comes."""
+        """Queue a frame for sending."""
         self._posted += len(frame)
         self.is_clogged = self.is_clogged or self._posted - self._gone > CLOGGED_BYTES
         self._call(self._put, frame)
 
     def end(self, why: str = "") -> None:
-        """Close the connection after what waits; tell the other side why, if that is given."""
+        """Close the connection after pending data; send the reason to the other side, if given."""
         if why:
             self.rejected = why
             self._call(self._put, why)
@@ -114,7 +114,7 @@ class LinkConnection:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """End the connection at once, whatever waits."""
+        """Close the connection immediately, dropping pending data."""
         self._is_over.set()
 
     def _let_in(self, size: int) -> None:
@@ -132,7 +132,7 @@ class LinkConnection:
             self._loop.call_later(CLOSE_SECONDS, self._is_over.set)
 
     async def _given_up(self) -> None:
-        """Return when what waits to be sent has had its time."""
+        """Return the deadline for sending pending data."""
         await self._is_over.wait()
 
     async def _write(self, send: Callable[[bytes | str], Awaitable[None]]) -> None:
@@ -162,7 +162,7 @@ class LinkConnection:
 
 
 def rejection(why: str) -> str:
-    """Return the text that says why a connection is rejected."""
+    """Return the message with the reason of a rejection."""
     return msgspec.json.encode({"type": "rejected", "detail": why}).decode()
 
 

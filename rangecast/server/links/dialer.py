@@ -26,7 +26,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def checked_url(url: str, token: str | None, *, insecure: bool) -> str:
-    """Return where a link leads; reject what can't be one, or would show a token to others."""
+    """Return the URL of a link; reject an invalid one, or one that would reveal a token."""
     parts = urlsplit(url)
     try:
         is_good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
@@ -53,9 +53,9 @@ class LinkDialer:
     def __init__(self, handler: LinkHandler, url: str, token: str | None):
         self.url = url
         self.peer = ""
-        """The broker there, once it said its name."""
+        """Name of the broker there, once known."""
         self.error = ""
-        """Why there is no connection."""
+        """Reason for having no connection."""
         self._handler = handler
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 

@@ -1,4 +1,4 @@
-"""The server's log as its broker reads it: there is no other copy.
+"""The server's log in the form that its broker reads.
 
 A place is a seq: that of the last unit before a block. Events that were published here have the
 numbers that the log's lineage gives their seqs.
@@ -35,7 +35,7 @@ _PIECE = 4 << 20
 
 @contextmanager
 def _named(seq: int) -> Iterator[None]:
-    """Say of whatever goes wrong where in the log it does."""
+    """Add the log position to any error."""
     try:
         yield
     except Exception as error:
@@ -49,9 +49,9 @@ class ServerJournal:
     def __init__(self, log: Log, lineage: Lineage, entry: SpaceEntry, name: str):
         self.durable = self.end = log.last
         self.last_event = 0
-        """The end of the last block that was noted or read."""
+        """End of the last block noted or read."""
         self.gaps = 0
-        """Times that a neighbour needed what retention had dropped."""
+        """Number of times that a neighbour needed events deleted by retention."""
         self._log = log
         self._entry = entry
         self._space = entry.space
@@ -63,10 +63,10 @@ class ServerJournal:
         self._recent: deque[tuple[int, int, Block]] = deque()
         self._recent_bytes = 0
         self._recent_from = log.last
-        """All blocks from this place on are in memory."""
+        """Position from which on all blocks are in memory."""
 
     def note(self, written: Iterable[Written], upto: int, *, is_whole: bool) -> None:
-        """Keep blocks that are in the log by now, to `upto`; `is_whole`: these are all."""
+        """Store new blocks of the log, up to `upto`; `is_whole`: these are all."""
         if not is_whole:
             self._recent.clear()
             self._recent_bytes, self._recent_from = 0, upto
@@ -89,7 +89,7 @@ class ServerJournal:
             self._recent_from = position + len(block)
 
     def append(self, block: Block) -> int:
-        """Do nothing: the runner writes it, and `note` comes when it is there."""
+        """Do nothing: the runner writes the log, and calls `note` afterwards."""
         return -1
 
     def drop(self, before: int) -> None:
@@ -100,7 +100,7 @@ class ServerJournal:
         return self.durable
 
     def mark_of(self, number: int) -> bytes | None:
-        """Return the checksum of the log up to an event that was published here."""
+        """Return the checksum of the log up to an event published here."""
         seq = self._lineage.seq_of_number(number)
         if seq is None or seq > self._log.last:
             return None
@@ -112,7 +112,7 @@ class ServerJournal:
             )
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
-        """Yield the blocks, with their places, that begin in this part of the log."""
+        """Yield the blocks, with their positions, that begin in this part of the log."""
         at = begin
         while at < min(end, self._recent_from):
             with _named(at + 1):

@@ -117,7 +117,7 @@ class Links:
     # ---- from other threads
 
     def _carried_out(self, batch: Sequence[Written]) -> None:
-        """Receive what is in the log, and matched here; called by the matcher."""
+        """Receive committed and matched units; called by the matcher."""
         with self._wakeup:
             for request in batch:
                 size = len(request.unit.body) if isinstance(request.request, Events) else 0
@@ -145,19 +145,17 @@ class Links:
         self._soon(lambda runner: runner.received(connection, frame))
 
     def down(self, connection: LinkConnection) -> None:
-        """A connection is gone."""
+        """Handle a closed connection."""
         with self._wakeup:
             self._open.discard(connection)
         self._soon(lambda runner: runner.down(connection))
 
     def drained(self, connection: LinkConnection) -> None:
-        """A connection that was clogged can take more."""
+        """Handle that a clogged connection has room again."""
         self._soon(lambda runner: runner.drained(connection))
 
     def propagated(self, seq: int) -> Future[bool]:
-        """Ask whether all servers know what subscriptions here wanted at a seq; the answer comes
-        when they do.
-        """
+        """Ask whether all servers know the subscriptions as of a seq; resolves when they do."""
         asked: Future[bool] = Future()
         with self._wakeup:
             self._asked.append((seq, asked))
@@ -165,7 +163,7 @@ class Links:
         return asked
 
     def wrong_with(self, connection: LinkConnection) -> str:
-        """Return why there can't be a link to this neighbour, as far as that is known by now."""
+        """Return why a link to this neighbour is impossible, if known."""
         return "" if self._runner is None else self._runner.wrong_with(connection)
 
     # ---- the thread
@@ -188,7 +186,7 @@ class Links:
             pause = min(2 * pause, _AGAIN_AT_MOST)
 
     def _give_up(self, why: str) -> None:
-        """End a broker that an error has met: what it knows may be wrong, the log isn't."""
+        """Stop a broker after an error: its state may be wrong, the log isn't."""
         self.failures += 1
         runner = self._runner
         with self._wakeup:
@@ -249,7 +247,7 @@ class Links:
                     self._wakeup.wait_for(lambda: self._ending, _AGAIN)
 
     def _make(self, incarnation: int) -> None:
-        """Nothing is written now: what waits here is in the log, and is known by that."""
+        """Create the broker while nothing is written: pending inputs are in the log already."""
         with self._wakeup:
             self._written, self._written_bytes, self._is_whole = [], 0, True
             self._upto = self._core.log.last
@@ -264,7 +262,7 @@ class Links:
         )
 
     def _fail(self, why: str) -> None:
-        """End this life of the broker, soon."""
+        """Schedule the end of this broker instance."""
         with self._wakeup:
             self._failed = self._failed or why
             self._wakeup.notify_all()
@@ -284,7 +282,7 @@ class Links:
             self.alarms.append(text)
 
     def status(self) -> dict[str, Any]:
-        """Return all links, and how they do."""
+        """Return the state of all links."""
         runner = self._runner
         return {
             "broker": self.name,

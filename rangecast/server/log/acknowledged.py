@@ -54,18 +54,18 @@ class Mark:
         self._turn ^= 1
 
     def begin(self, end: End) -> None:
-        """Record an end, whatever was recorded before."""
+        """Record an end, regardless of earlier records."""
         self.write(end)
         self.write(end)
         os.fsync(self._file)
 
     def reserve(self) -> None:
-        """Keep some space, if there is any."""
+        """Reserve some disk space, if there is any."""
         if os.fstat(self._file).st_size < _RESERVE:
             os.posix_fallocate(self._file, 0, _RESERVE)
 
     def close(self) -> None:
-        """Close the file; what was noted is on disk."""
+        """Close the file; recorded ends are on disk."""
         os.fsync(self._file)
         os.close(self._file)
 
@@ -78,7 +78,7 @@ def release_reserve(folder: Path) -> None:
 
 
 def marked_end(folder: Path) -> End | None:
-    """Return the newest end that is noted whole; `None`: there is no mark."""
+    """Return the newest intact end mark; `None` if there is none."""
     path = folder / NAME
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The log: everything that was accepted, in one order, each in its place.
+"""The log: everything that was accepted, in one order.
 
 A *unit* is what one request brought: some events, or some edits. Each event and each edit has a
 number of its own, its *seq*; a unit has those from `first` on. Every unit carries a checksum over
@@ -28,11 +28,11 @@ class LogError(RangecastError):
 
 
 class LogFullError(RangecastError):
-    """There is no space for more. Nothing was written; what is there stays."""
+    """The disk is full. Nothing was written; existing data stays."""
 
 
 class Draft(NamedTuple):
-    """A unit that has no place yet."""
+    """A unit without a position yet."""
 
     kind: str
     """Kind of the body; opaque to the log."""
@@ -44,7 +44,7 @@ class Draft(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A unit at its place in the log: the entries of one request."""
+    """A unit at its log position: the entries of one request."""
 
     first: int
     length: int
@@ -88,7 +88,7 @@ class Log(Protocol):
         """
 
     def drop(self, upto: int) -> None:
-        """Forget what lies wholly at or before a seq; a log may keep more."""
+        """Delete data entirely at or before a seq; a log may keep more."""
 
     def close(self) -> None:
         """Close the files."""
@@ -103,7 +103,7 @@ def chained(before: bytes, first: int, draft: Draft) -> Unit:
 
 
 def is_chained(before: bytes, unit: Unit) -> bool:
-    """Whether a unit is as it was written, and follows what had this checksum."""
+    """Return whether a unit is intact, and follows the unit with this checksum."""
     draft = Draft(unit.kind, unit.length, unit.at, unit.body)
     return chained(before, unit.first, draft).chain == unit.chain
 
@@ -114,7 +114,7 @@ def new_epoch() -> str:
 
 
 class MemoryLog:
-    """A log that is gone with its process."""
+    """A log in memory, lost with its process."""
 
     def __init__(self) -> None:
         self.epoch = new_epoch()

@@ -1,4 +1,4 @@
-"""The clock of a log: it never goes back, and never stands still.
+"""The clock of a log: strictly increasing.
 
 It is the system's clock as long as that is ahead of all that was written. Where the system's clock
 is behind, because it was wrong for a while and set right, or the log was written on a host whose
@@ -18,7 +18,7 @@ class Clock:
     """Any thread may read it."""
 
     def __init__(self, after: int = 0):
-        """`after`: the time of what was written last, in microseconds since 1970."""
+        """`after`: time of the last unit, in microseconds since 1970."""
         self._change = threading.Lock()
         self._now = after
         self._seen = time.monotonic_ns()
@@ -35,7 +35,7 @@ class Clock:
             return self._now
 
     def advance(self, after: int) -> None:
-        """Go on after a time: another server has written it."""
+        """Advance past a time that another server has written."""
         with self._change:
             if after > self._now:
                 self._now, self._seen = after, time.monotonic_ns()

@@ -26,7 +26,7 @@ from rangecast.server.calls import CLOSE_SECONDS, close_within
 from rangecast.server.log.base import START, Draft, LogError, Unit, chained, is_chained, new_epoch
 
 LIMIT = 30.0
-"""Seconds that the brokers have for an answer."""
+"""Timeout in seconds for an answer of the brokers."""
 LARGEST = 64 << 20
 """Bytes that a unit may have."""
 TAKEN = 500
@@ -47,7 +47,7 @@ _TOPIC = {
 }
 T = TypeVar("T")
 quiet = logging.getLogger("rangecast.server.kafka")
-"""For what the client logs unasked; errors that matter are raised by calls."""
+"""Discards the client's own log; relevant errors are raised by calls."""
 quiet.setLevel(logging.CRITICAL + 1)
 
 
@@ -60,7 +60,7 @@ class Placed(NamedTuple):
 
 
 class KafkaPlace(NamedTuple):
-    """Where a log is."""
+    """Location of a log on Kafka."""
 
     servers: str
     prefix: str
@@ -83,7 +83,7 @@ class KafkaPlace(NamedTuple):
 
     @contextmanager
     def said(self, what: str) -> Iterator[None]:
-        """Turn what Kafka says into a `LogError`."""
+        """Convert Kafka errors to `LogError`."""
         from confluent_kafka import KafkaException
 
         try:
@@ -99,7 +99,7 @@ class KafkaPlace(NamedTuple):
 
 
 def is_fence(error: Any) -> bool:
-    """Whether another producer has taken the transactional id."""
+    """Return whether another producer has taken the transactional id."""
     from confluent_kafka import KafkaError
 
     fences = KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH
@@ -112,7 +112,7 @@ def connecting(servers: str) -> dict[str, Any]:
 
 
 def reading(group: str) -> dict[str, Any]:
-    """Return the settings of a reader of units. It joins no group: offsets are given."""
+    """Return the settings of a reader of units. It joins no group: offsets are explicit."""
     return {
         "group.id": group,
         "enable.auto.commit": False,
@@ -127,7 +127,7 @@ def reading(group: str) -> dict[str, Any]:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Return what a call brings; try again while brokers start, or a partition changes hands."""
+    """Return the result of a call; retry while brokers start, or a partition moves."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + LIMIT
@@ -141,7 +141,7 @@ def patiently(call: Callable[[], T]) -> T:
 
 
 def arrived(reader: Any, limit: int, seconds: float) -> list[Any]:
-    """Return the next record and those that came with it; wait up to `seconds` for one."""
+    """Return the next record and those that arrived with it; wait up to `seconds`."""
     first = reader.poll(seconds)
     return [] if first is None else [first, *reader.consume(limit - 1, 0)]
 
@@ -149,7 +149,7 @@ def arrived(reader: Any, limit: int, seconds: float) -> list[Any]:
 def make_topic(
     settings: dict[str, Any], name: str, partitions: int, config: dict[str, str] | None = None
 ) -> int:
-    """Make a topic, if it isn't there; return how many partitions it has."""
+    """Create a topic, if it doesn't exist; return the number of its partitions."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -310,7 +310,7 @@ class KafkaLog:
         return records(self._reader, self._place.topic, begin)
 
     def _last_record(self, low: int, high: int) -> Placed | None:
-        """Return the last committed unit: the end of a topic has records that aren't data."""
+        """Return the last committed unit: a topic may end with control records."""
         step = 16
         while True:
             begin = max(low, high - step)
@@ -348,7 +348,7 @@ def records(reader: Any, topic: str, begin: int) -> Iterator[Placed]:
 
 
 def offset_after(place: KafkaPlace, seq: int) -> int:
-    """Return the offset of the first unit with a later seq; that of the end, if there is none."""
+    """Return the offset of the first unit with a later seq, or the end offset."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = connecting(place.servers) | reading(f"{place.prefix}-finder")

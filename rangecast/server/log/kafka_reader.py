@@ -39,7 +39,7 @@ class KafkaTail:
         self._reader = Consumer(settings | reads, logger=quiet)
         self._admin = AdminClient(settings, logger=quiet)
         self.epoch, self.first = "", 1
-        """Those of the log; of an empty one nothing is known."""
+        """Epoch and first seq of the log; unknown while it is empty."""
         self.at = 0
         """The offset up to which all has been read."""
         with place.said("can't be read"):
@@ -73,7 +73,7 @@ class KafkaTail:
             self._go_to(offset_after(self._place, after))
 
     def end(self) -> int:
-        """Return an offset before which everything lies that was acknowledged until now.
+        """Return an offset after everything acknowledged so far.
 
         It is the end of what was written, not of what is committed: a commit is acknowledged a
         moment before readers see it.

@@ -1,4 +1,4 @@
-"""Verification of the log after a start: a thread reads what the start itself didn't.
+"""Background verification of the log: a thread reads what the start itself didn't.
 
 A start reads the log after the newest snapshot. Damage before it would be met by the first
 consumer that reads there, perhaps weeks later. So everything is read once, at half speed, and

@@ -1,4 +1,4 @@
-"""A segment of a log: a SQLite file with a head and units, and how it is read and checked.
+"""A segment of a log: a SQLite file with a head and units; reading and verification.
 
 A unit is in two checksums: one of itself, by which it is verified whenever it is read, and that of
 the log, which includes the unit before it: a start and `rangecast log check` verify this one.
@@ -39,7 +39,7 @@ _REPAIR = "restore a backup, or cut the log there with `rangecast log repair {} 
 
 
 class Head:
-    """Head of a segment: its format, epoch and place in the log."""
+    """Head of a segment: its format, epoch and log position."""
 
     def __init__(self, path: Path, reader: sqlite3.Connection):
         row = reader.execute("SELECT epoch, version, first, chain, mark FROM head").fetchone()
@@ -101,7 +101,7 @@ def read_only(path: Path, *, at_rest: bool = False) -> str:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Read a segment; what can't be read is a `LogError`."""
+    """Open a segment for reading; convert failures to `LogError`."""
     reader: sqlite3.Connection | None = None
     try:
         reader = sqlite3.connect(read_only(path, at_rest=True), uri=True)
@@ -114,7 +114,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def unreadable(path: Path, error: BaseException) -> str:
-    """Return what to say of a segment that can't be read: whose fault it is."""
+    """Return the message for an unreadable segment, with the cause."""
     if not os.access(path, os.R_OK):
         return f"{path}: may not be read by this user\n  hint: look at its owner and its mode"
     if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
@@ -129,12 +129,12 @@ def unreadable(path: Path, error: BaseException) -> str:
 
 
 def insertion(count: int) -> str:
-    """Return the statement that writes units, by what `row_of` says of each."""
+    """Return the statement that inserts units, with the columns of `row_of`."""
     return f"INSERT INTO units VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?)'] * count)}"
 
 
 def row_of(unit: Unit) -> tuple[Any, ...]:
-    """Return a unit as a segment has it."""
+    """Return a unit as a row of a segment."""
     return (unit.last, *unit, _crc(unit))
 
 
@@ -146,7 +146,7 @@ def _crc(unit: Unit) -> int:
 def units_after(
     path: Path, head: Head, reader: sqlite3.Connection, after: int, *, is_all: bool = False
 ) -> Generator[Unit, None, None]:
-    """Yield the units after a seq; raise a `LogError` at the first that isn't as it was written.
+    """Yield the units after a seq; raise a `LogError` at the first damaged one.
 
     `is_all`: verify the checksum of the log as well.
     """
@@ -186,13 +186,13 @@ def is_typed(unit: Unit) -> bool:
 
 
 def damaged(path: Path, seq: int) -> LogError:
-    """Return the error for a unit that isn't as it was written."""
+    """Return the error for a damaged unit."""
     hint = _REPAIR.format(path.parent)
     return LogError(f"{path}: the unit at seq {seq} is damaged or missing\n  hint: {hint}")
 
 
 def looked_at(path: Path) -> tuple[Head, End]:
-    """Return the head of a segment, and its end: that of the one before, if it has no unit."""
+    """Return the head of a segment, and its end: the previous one's if it has no unit."""
     with reading(path) as reader:
         head = Head(path, reader)
         row = reader.execute("SELECT last, chain FROM units ORDER BY last DESC LIMIT 1").fetchone()
@@ -251,7 +251,7 @@ def _check_follows(path: Path, head: Head, before: End) -> None:
 
 
 def _check_mark(folder: Path, mark: End | None, head: Head, end: End) -> None:
-    """Reject a log that ends before its mark, or whose mark is gone."""
+    """Reject a log that ends before its end mark, or whose mark is missing."""
     path = folder / NAME
     begin_anew = f"or begin a new epoch with `rangecast log repair {folder} --force`"
     if mark is None:
@@ -275,7 +275,7 @@ def _check_mark(folder: Path, mark: End | None, head: Head, end: End) -> None:
 
 
 def checked_units(folder: Path) -> Iterator[Unit]:
-    """Yield all units of a log; raise a `LogError` that names the place of the first damage."""
+    """Yield all units of a log; raise a `LogError` with the position of the first damage."""
     mark, end = marked_end(folder), None
     for first in segments(folder):
         path = path_of(folder, first)

@@ -1,4 +1,4 @@
-"""A log in SQLite files, a file per segment: what `rangecast serve` writes.
+"""A log in SQLite files, one per segment, as written by `rangecast serve`.
 
     data/log-00000000000000000001.db    the units from that seq on; the last one is written to
 
@@ -48,7 +48,7 @@ logger = logging.getLogger("rangecast.server")
 SEGMENT = 256 << 20
 """Bytes of units after which a new segment begins."""
 DURABILITIES = {"fsync": "FULL", "interval": "NORMAL", "none": "OFF"}
-"""Durability of an answer: on disk; on disk within `INTERVAL`; with the operating system."""
+"""fsync policy of a write: on disk; on disk within `INTERVAL`; with the operating system."""
 INTERVAL = 0.05
 _ROWS = 100
 """Units that one statement writes."""
@@ -156,7 +156,7 @@ class SqliteLog:
         return writer
 
     def _made_room(self) -> bool:
-        """Whether the disk was full, and some space was given back to open files with."""
+        """Return whether the disk was full and some reserved space was released."""
         if self.has_space:
             return False
         with contextlib.suppress(OSError):
@@ -198,7 +198,7 @@ class SqliteLog:
         return added
 
     def _rejection(self, error: sqlite3.Error | OSError) -> LogError | LogFullError:
-        """Return what a failed write means: no space, or a log that takes nothing more."""
+        """Return the error for a failed write: no space, or a log that accepts nothing more."""
         if self._is_full(error):
             return LogFullError(
                 f"{self.folder}: the disk is full; nothing was accepted\n"
@@ -207,8 +207,8 @@ class SqliteLog:
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> LogError:
-        """Stop accepting writes: what a failed sync left on disk is unknown, and continuing
-        could lose what is acknowledged later.
+        """Stop accepting writes: the result of a failed sync is unknown, and continuing could lose
+        data acknowledged later.
         """
         self._broken = (
             f"{self.folder}: writing failed ({error}); nothing more is accepted\n"
@@ -228,7 +228,7 @@ class SqliteLog:
         return _has_space(self.folder)
 
     def reserve(self) -> None:
-        """Keep some space for the next start, if there is any."""
+        """Reserve some space for the next start, if there is any."""
         with contextlib.suppress(OSError):
             if self._mark is not None:
                 self._mark.reserve()
@@ -270,7 +270,7 @@ class SqliteLog:
             raise
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk: for the durability `interval`."""
+        """Wait until everything written is on disk, for the durability `interval`."""
         if self._broken is not None:
             raise LogError(self._broken)
         end, path = self._end, self._path(self._firsts[-1])
@@ -369,7 +369,7 @@ class SqliteLog:
         return error
 
     def _reader(self, first: int) -> tuple[sqlite3.Connection, Head]:
-        """Return this thread's connection to a segment, and what that is."""
+        """Return this thread's connection to a segment, and the segment."""
         held: dict[int, tuple[sqlite3.Connection, Head]]
         held = self._pool.__dict__.setdefault("held", {})
         for old in [connection for connection in held if connection != first]:
@@ -424,7 +424,7 @@ class SqliteLog:
             reader.close()
 
     def _close_writer(self) -> None:
-        """End a segment: its file has everything then, also while others still read it."""
+        """Close a segment: its file is then complete, even while others read it."""
         if self._writer is not None:
             with contextlib.suppress(sqlite3.Error):  # a full disk: it stays as it is
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -438,7 +438,7 @@ _insertion = cache(insertion)
 
 
 def _has_space(folder: Path) -> bool:
-    """Whether a file can be written; what else may be wrong with the disk isn't asked here."""
+    """Return whether a file can be written; other disk faults aren't checked here."""
     probe = folder / ".space.partial"
     try:
         handle = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

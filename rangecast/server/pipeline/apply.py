@@ -43,7 +43,7 @@ class Done:
     events: int = 0
     edits: int = 0
     pairs: int = 0
-    """Of an event and a subscription that matches it."""
+    """Number of pairs of an event and a matching subscription."""
     updates: int = 0
 
 
@@ -70,7 +70,7 @@ class Matching:
         self.edits = 0
 
     def done(self, tenant: str | None) -> Done:
-        """Return what was done, for a tenant or for all."""
+        """Return the counts of a tenant, or of all."""
         if tenant is not None:
             return self._done.get(tenant, Done())
         done_ = Done()
@@ -197,7 +197,7 @@ class Matching:
 
 
 class _Answer:
-    """The matches of a request, event by event, if they are asked for and aren't too many."""
+    """The matches of a request by event, if requested and not too many."""
 
     def __init__(self, is_wanted: bool, events: int):
         self.matches: list[list[Id]] | None = [] if is_wanted else None
@@ -244,7 +244,7 @@ def apply_changes(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) 
 def board_messages(
     changes: Sequence[AnyChange], indexes: dict[BoardEntry, BoardIndex], listened: Listened
 ) -> Iterator[Addressed]:
-    """Bring the lists of boards to where changes lead; yield those of new interests."""
+    """Update the lists of boards; yield those of new interests."""
     for change in changes:
         if not isinstance(change, InterestChange):
             continue

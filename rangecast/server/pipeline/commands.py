@@ -26,10 +26,10 @@ from rangecast.server.state.transitions import (
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """Outcome of edits, known with their answer."""
+    """Outcome of edits, part of their answer."""
 
     inserted: int = 0
-    """Subscriptions or interests that are new, of those that were put."""
+    """Number of new subscriptions or interests among those put."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class Edits:
 
     @property
     def tenant(self) -> str:
-        """Whose they are."""
+        """Tenant of the request."""
         return self.edits[0].tenant
 
 
@@ -63,13 +63,13 @@ class Accepted:
     count: int
     rejected: list[tuple[int, str]]
     repeated: bool = False
-    """The same request had come before; these are its seqs."""
+    """Whether the request is a repetition; the seqs are those of the first."""
     skipped: int = 0
-    """Events whose id had come before."""
+    """Events whose id is a duplicate."""
     codes: dict[int, str] = field(default_factory=dict)
-    """The codes of errors by row, as far as they are known: see `errors`."""
+    """Error codes by row, where known: see `errors`."""
     matches: list[list[Id]] | None = None
-    """The ids of the subscriptions that match each event, if that was asked for."""
+    """Ids of the subscriptions that match each event, if requested."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,13 +81,13 @@ class Events:
     head: EventsHead
     wants_matches: bool = False
     follows: int | None = None
-    """Up to where its source must have been read before, if that is to be checked."""
+    """Required read position of the source before this unit, if it is checked."""
     answer: Future[Accepted] = field(default_factory=Future)
     accepted: Accepted | None = None
 
     @property
     def tenant(self) -> str:
-        """Whose they are."""
+        """Tenant of the request."""
         return self.head.tenant
 
     @property
@@ -104,19 +104,19 @@ class Updates:
     changes: list[tuple[int, ObjectChange]]
     """Each with its row."""
     rejected: list[tuple[int, str]]
-    """Those that can't be read."""
+    """Changes that can't be decoded."""
     is_batch: bool = False
     all_or_none: bool = False
     only: str = ""
     """`new` or `existing`: all objects must be."""
     bytes: int = 0
-    """Of the texts that the changes were read from."""
+    """Bytes of the original texts."""
     answer: Future[Accepted] = field(default_factory=Future)
     accepted: Accepted | None = None
 
     @property
     def tenant(self) -> str:
-        """Whose they are."""
+        """Tenant of the request."""
         return self.entry.tenant
 
     @property
@@ -127,7 +127,7 @@ class Updates:
 
 @dataclass(slots=True, eq=False)
 class NewTransitions:
-    """Transitions that were derived, to write them; the server's own request."""
+    """Request of the server itself to write derived transitions."""
 
     tracks: SpaceTracks
     derived: Sequence[Derived]
@@ -137,7 +137,7 @@ class NewTransitions:
 
     @property
     def tenant(self) -> str:
-        """Whose they are."""
+        """Tenant of the request."""
         return self.tracks.entry.tenant
 
     def draft(self, at: int) -> Draft:
@@ -160,13 +160,13 @@ class Resolved(NamedTuple):
 
     answer: Accepted
     is_pending: bool
-    """Whether it rests on this group: it holds once the group is written."""
+    """Whether it depends on this group, and is valid once the group is written."""
 
 
 def transition_requests(
     log: Log, tracks: SpaceTracks, derived: Sequence[Derived], lines: dict[int, bytes]
 ) -> list[NewTransitions]:
-    """Return requests to write transitions; events that aren't in `lines` are read from the log."""
+    """Return requests to write transitions; events not in `lines` are read from the log."""
     missing = {transition.seq for transition in derived if transition.seq} - lines.keys()
     lines = {**lines, **event_lines(log, missing)}
     requests = []

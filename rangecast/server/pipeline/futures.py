@@ -81,7 +81,7 @@ def chained_future(pool: Executor, work: Callable[..., Future[T]], *result: Any)
 
 
 async def result_of(answer: Future[T]) -> T:
-    """Return what an answer brings.
+    """Return the result of an answer.
 
     Unlike with `asyncio.wrap_future`, a task that gives up waiting doesn't cancel its request:
     that may be in the log by then.

@@ -94,7 +94,7 @@ class CommitPipeline:
         self.links: Callable[[Sequence[Written]], None] | None = None
         """Callback for matched batches; feeds linked servers."""
         self.reread: Callable[[int], None] = lambda _: None
-        """Lets all listeners read the log up to a seq: it has something that isn't handed out."""
+        """Makes all listeners read the log up to a seq that wasn't dispatched."""
         self._dispatch = dispatch
         self._stopped = stopped
         self._waiting: deque[Request] = deque()
@@ -121,7 +121,7 @@ class CommitPipeline:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has stopped by an error."""
+        """Whether it has stopped because of an error."""
         return self._failure is not None
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class CommitPipeline:
             thread.start()
 
     def stop(self) -> None:
-        """Write and match all that was submitted, then end."""
+        """Write and match everything submitted, then stop."""
         with self._change:
             self._ending = True
             self._to_commit.notify()
@@ -143,7 +143,7 @@ class CommitPipeline:
         self.is_copy, self._rejection = True, why
 
     def check_open(self) -> None:
-        """Reject what would be written, if nothing is."""
+        """Reject a write if the pipeline is closed."""
         if self._rejection:
             raise RequestError(421, self._rejection)
 
@@ -156,7 +156,7 @@ class CommitPipeline:
         self._dispatch(self.batches, Mailboxes(), last)
 
     def submit(self, request: Request) -> None:
-        """Queue a request; its `answer` comes later."""
+        """Queue a request; its `answer` is resolved later."""
         size = request.size
         self.check_open()
         with self._change:
@@ -177,7 +177,7 @@ class CommitPipeline:
     def submit_derived(
         self, tracks: SpaceTracks, derived: Sequence[Derived], lines: dict[int, bytes]
     ) -> None:
-        """Queue transitions to be written, whatever waits: they follow from what was accepted.
+        """Queue transitions regardless of back-pressure: they follow from accepted events.
 
         lines   events that caused them, by seq; others are read from the log
         """
@@ -188,7 +188,7 @@ class CommitPipeline:
             self._to_commit.notify()
 
     def coalesce_wakeups(self, soon: Callable[[Callable[[], None]], object]) -> None:
-        """Batch what this thread submits in one turn of its event loop: it is written together.
+        """Batch the submissions of this thread in one turn of its event loop.
 
         `soon` calls a function at the end of a turn. To wake the committer for each request of it
         would take longer than all else that the loop does for them.
@@ -297,7 +297,7 @@ class CommitPipeline:
         return has_work and not self._paused and self._written_bytes < UNMATCHED
 
     def _tick(self) -> int:
-        """Return the time, which never goes back."""
+        """Return the time, which never decreases."""
         self._now = self.clock.now()
         return self._now
 
@@ -305,7 +305,7 @@ class CommitPipeline:
         admission = Admission(self.registry, self.log.last + 1)
         admitted: list[Request] = []
         held: list[tuple[Request, Accepted | RangecastError]] = []
-        """Answers that rest on what this group writes: known, and not given before it is there."""
+        """Answers that depend on this group's write, withheld until it is durable."""
         begins = self.begins
         begin = None if begins is None else begins()
         drafts: list[Draft] = [] if begin is None else [edits_draft([begin], now)]
@@ -374,7 +374,7 @@ class CommitPipeline:
     def _reject_full(
         self, error: LogFullError, rejected: Sequence[Request], acks: dict[str, int]
     ) -> None:
-        """Undo a group for which there is no space on the disk."""
+        """Undo a group that doesn't fit on the disk."""
         self.is_full = True
         self.deduplicator.undo()
         with self._change:
@@ -392,7 +392,7 @@ class CommitPipeline:
                 self._to_commit.wait_for(lambda: self._ending or len(self._waiting) > count, _PAUSE)
 
     def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Resolved:
-        """Return what is to be written for a request."""
+        """Return the unit to write for a request."""
         if isinstance(request, Edits):
             inserted = admission.check_all(request.edits, request.if_match)
             if request.outcome is not None:

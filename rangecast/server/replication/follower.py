@@ -28,7 +28,7 @@ from rangecast.server.security.trust import trusted
 
 logger = logging.getLogger("rangecast.server")
 WAIT = 2.0
-"""Seconds that the leader may take to answer when there is nothing new."""
+"""Maximum seconds that the leader may take to answer when there is nothing new."""
 FIRST_PAUSE, LAST_PAUSE = 0.5, 10.0
 """Seconds between two attempts that fail: they double from the first to the last."""
 MAX_AGE = 30.0
@@ -55,7 +55,7 @@ class Piece(msgspec.Struct, array_like=True):
     first: int
     last: int
     before: bytes
-    """The checksum of the unit before the first one here; empty: it is gone."""
+    """Checksum of the unit before the first one here; empty: deleted."""
     units: list[Unit]
 
 
@@ -90,7 +90,7 @@ class Leader:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Name the leader in whatever goes wrong with it."""
+        """Name the leader in any error about it."""
         try:
             yield
         except msgspec.DecodeError as error:
@@ -101,7 +101,7 @@ class Leader:
             raise LogError(f"{self.url}: {error}") from None
 
     def epoch(self) -> str:
-        """Return the name of its history; without an answer a copy can't begin."""
+        """Return the name of its history; a copy can't begin without it."""
         try:
             return self.piece(0).epoch
         except LogError as error:
@@ -130,7 +130,7 @@ def _read(answer: httpx.Response) -> bytes:
 
 
 class Follower:
-    """Keeps a service's log equal to that of a leader."""
+    """Replicates the log of a leader into a service."""
 
     def __init__(self, core: Core, leader: Leader):
         self._core = core
@@ -149,7 +149,7 @@ class Follower:
         """When this copy last had all that the leader had."""
         self._is_stopped = False
         self._is_beyond = False
-        """Whether the leader has dropped what comes next here."""
+        """Whether the leader has deleted the next units."""
         self._has_doubt = False
         """Whether the last answer was of another history."""
 
@@ -158,7 +158,7 @@ class Follower:
         self._thread.start()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End after the unit that is under way; an attempt that takes longer is abandoned."""
+        """Stop after the current unit; abandon an attempt that takes longer."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -166,7 +166,7 @@ class Follower:
 
     @property
     def lag(self) -> int:
-        """Seqs of the leader that aren't here, by its last answer."""
+        """Number of seqs of the leader that aren't here, by its last answer."""
         return max(0, self.leader_last - self._core.log.last)
 
     @property
@@ -184,7 +184,7 @@ class Follower:
         return "copying" if self.lag or self._current is None else "following"
 
     def status(self) -> dict[str, Any]:
-        """Return how far it is, and since when."""
+        """Return the replication state: its position, and since when."""
         age = self.contact_age
         return {
             "follows": self._leader.url,

@@ -1,4 +1,4 @@
-"""Names that a server is called by, as long as it asks for no token.
+"""Host names of a server that requires no token.
 
 A page of another site may get a browser on this machine to send requests here: by a name of its own
 that resolves to this address (DNS rebinding), or across sites. Both show in headers that a page
@@ -17,7 +17,7 @@ _MAX_KNOWN = 1000
 
 
 class Peer(NamedTuple):
-    """Where a request comes from."""
+    """Origin of a request."""
 
     address: str | None
     """The address of the other side."""
@@ -29,7 +29,7 @@ class Peer(NamedTuple):
 
 
 class Hosts:
-    """Tells requests for this server from those that a page of another site makes."""
+    """Distinguishes requests for this server from those made by pages of other sites."""
 
     def __init__(self, allowed: Iterable[str] = (), *, is_open: bool = False):
         """Accept loopback, the names in `allowed`, and (`is_open`) every address: only a name can
@@ -38,10 +38,10 @@ class Hosts:
         self._allowed = {host.lower().strip("[]") for host in allowed}
         self.is_open = is_open
         self._known: set[str] = set()
-        """Headers that were accepted: there are few, and parsing takes a while."""
+        """Accepted headers: there are few, and parsing is slow."""
 
     def wrong(self, peer: Peer) -> str:
-        """Return why a request isn't accepted without a token; nothing if it is."""
+        """Return why a request isn't accepted without a token; empty if it is."""
         for host in peer.hosts:
             if not self.accepts(host):
                 return (
@@ -59,7 +59,7 @@ class Hosts:
         return ""
 
     def accepts(self, host: str) -> bool:
-        """Whether a header `Host` names this server."""
+        """Return whether a `Host` header names this server."""
         if host in self._known:
             return True
         name = _name(host)
@@ -80,6 +80,6 @@ class Hosts:
 
 
 def _name(host: str) -> str | None:
-    """Return the name or the address of HOST or HOST:PORT; `None` if it isn't of this form."""
+    """Return the name or the address of HOST or HOST:PORT; `None` if malformed."""
     match = _FORM.fullmatch(host.strip())
     return None if match is None else match[1].lower().strip("[]").removesuffix(".")

@@ -20,7 +20,7 @@ _OURS = re.compile(r"lock|\.?(log|snapshot|damaged)[-.].*")
 
 
 def make_private(folder: Path) -> None:
-    """Create a data folder if there is none; make its files private to this user."""
+    """Create a data folder if it doesn't exist; make its files private to this user."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=FOLDER)

@@ -1,4 +1,4 @@
-"""Certificates, looked at as a client would."""
+"""Certificates, examined as a client would."""
 
 from __future__ import annotations
 

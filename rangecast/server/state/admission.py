@@ -57,18 +57,20 @@ class ConsumerExistsError(RequestError):
 
 
 class ChangedError(RequestError):
-    """A subscription isn't the one any more that an edit is about."""
+    """A precondition failed: the subscription has changed."""
 
 
 class Admission:
-    """Judges the edits of a group, each with those before it, before any of them is written."""
+    """Checks the edits of a group against the state and those before them, before any is
+    written.
+    """
 
     def __init__(self, registry: Registry, seq: int):
         self.seq = seq
         """The next edit's."""
         self._registry = registry
         self._subscriptions: dict[tuple[str, str, str], tuple[int, str] | None] = {}
-        """Those of this group: the seq of the edit, and the consumer; `None`: gone."""
+        """Subscriptions of this group: the seq of the edit, and the consumer; `None`: removed."""
         self._consumers: dict[Name, str | None] = {}
         self._webhooks: dict[Name, bool] = {}
         self._spaces: dict[Name, Space] = {}
@@ -179,14 +181,14 @@ class Admission:
                 )
 
     def _track(self, tenant: str, space: str) -> dict[str, Any] | None:
-        """Return how the objects of a space are tracked."""
+        """Return the track settings of a space."""
         entry = self._registry.spaces.get((tenant, space))
         return self._tracks.get((tenant, space), None if entry is None else entry.track)
 
     def _check_puts(
         self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: Conditions
     ) -> None:
-        """DeliveryOracle subscriptions or interests, each of another id, of what has this label."""
+        """Check puts of subscriptions or interests, each with another id, under this label."""
         tenant, noun = edits[0].tenant, "interest" if "/" in label else "subscription"
         for consumer in dict.fromkeys([put.consumer for put in edits]):
             other = self._need_consumer((tenant, consumer)) if consumer else label
@@ -238,13 +240,13 @@ class Admission:
             )
 
     def _version(self, tenant: str, label: str, name: str) -> int | None:
-        """Return the seq of the edit that made a subscription or an interest, if there is one."""
+        """Return the seq of the edit that put a subscription or an interest, if it exists."""
         return self._versions(tenant, label, [(tenant, label, name)])[0]
 
     def _versions(
         self, tenant: str, label: str, keys: Sequence[tuple[str, str, str]]
     ) -> list[int | None]:
-        """Return the seqs of the edits that made these, where there are any."""
+        """Return the seqs of the edits that put these, where they exist."""
         live, mine, versions = self._live(tenant, label), self._subscriptions, list[int | None]()
         for key in keys:
             if key in mine:
@@ -341,7 +343,7 @@ class Admission:
         return object_changes, rejected
 
     def _consumer_space(self, name: Name) -> str | None:
-        """Return the label of a consumer's space or board; `None`: there is no such consumer."""
+        """Return the label of a consumer's space or board; `None` if the consumer is unknown."""
         if name in self._consumers:
             return self._consumers[name]
         consumer = self._registry.consumers.get(name)
@@ -434,7 +436,7 @@ def _in_words(label: str) -> str:
 
 
 def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -> None:
-    """Reject what would be too many."""
+    """Reject an edit that exceeds a limit."""
     if name in limits and count + more > limits[name]:
         wanted = f"; this would be {more:,} more" if more > 1 else ""
         raise RequestError(
@@ -455,7 +457,7 @@ def check_name(noun: str, name: str) -> None:
 
 
 def check_growth(old: Space, new: Space) -> None:
-    """Reject a space that isn't the old one, with attributes or categories added at its end."""
+    """Reject a space that isn't the old one with attributes or categories appended."""
     wrong = None
     if new.names[: len(old)] != old.names:
         wrong = f"the attributes {', '.join(old.names)} come first, in this order"

@@ -1,4 +1,4 @@
-"""The lists of a board: whose list a change of objects changes, and what it is then.
+"""The lists of a board: which lists a change of objects affects, and their new contents.
 
 A consumer gets a message for each change after which the list of one of its interests differs, with
 the whole list: it needn't know what was before. `notify.Board` says which interests a change may
@@ -32,7 +32,7 @@ from rangecast.server.state.boards import (
 
 _encode = msgspec.json.Encoder().encode
 Addressed = tuple[int, BoardMessage]
-"""The number of a consumer, and what it gets."""
+"""Number of a consumer, and its message."""
 Listened = Callable[[int], bool]
 """Whether a consumer has a listener."""
 
@@ -55,20 +55,20 @@ class BoardIndex:
         return interest in self._interests
 
     def put(self, interest: Interest) -> None:
-        """Add an interest, or replace the one of this id."""
+        """Add an interest, or replace the one with this id."""
         with self._one:
             self.remove(interest.name)
             self._board.subscribe(interest.name, *interest.where, k=interest.k or None)
             self._interests[interest.name] = interest
 
     def remove(self, interest: str) -> None:
-        """Remove an interest, if there is one."""
+        """Remove an interest, if it exists."""
         with self._one:
             if self._interests.pop(interest, None) is not None:
                 self._board.unsubscribe(interest)
 
     def first_list(self, interest: Interest, seq: int) -> Addressed:
-        """Return what the consumer of a new interest gets."""
+        """Return the message for the consumer of a new interest."""
         with self._one:
             best = self._board.best(*interest.where, k=self._wants(interest))
         lists = {interest.id: self._shown(best)}
@@ -77,7 +77,7 @@ class BoardIndex:
     def update(
         self, changes: Sequence[ObjectChange], first: int, is_batch: bool, listened: Listened
     ) -> Iterator[Addressed]:
-        """Make changes, one after the other or at once; yield what consumers get."""
+        """Apply changes, one after the other or at once; yield the messages of consumers."""
         step = len(changes) if is_batch else 1
         for at in range(0, len(changes), step):
             some = changes[at : at + step]
@@ -94,7 +94,7 @@ class BoardIndex:
     def _updated(
         self, changes: Sequence[ObjectChange], first: int, is_batch: bool, listened: Listened
     ) -> dict[int, dict[Id, Any]]:
-        """Make changes; return the lists that they changed, by consumer."""
+        """Apply changes; return the changed lists, by consumer."""
         before: dict[str, Placed | None] = {}
         messages = []
         for at, change in enumerate(changes):
@@ -116,7 +116,7 @@ class BoardIndex:
         return lists
 
     def _changed_list(self, interest: Interest, before: Mapping[str, Placed | None]) -> Any:
-        """Return the list of an interest; `None` if it is what it was before some changes."""
+        """Return the list of an interest; `None` if some changes left it unchanged."""
         k = self._wants(interest)
         best = self._board.best(*interest.where, k=k + len(before))
         old = [(entry.object, self._objects[entry.object]) for entry in best]

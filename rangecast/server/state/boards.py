@@ -33,31 +33,33 @@ from rangecast.server.log.base import Draft, Unit
 from rangecast.server.state.edits import NEVER, UPDATES, PutBoard, PutInterest
 
 MAX_BATCH = 1_000
-"""Changes that may be made at once: the lists of before are worked out from those of after."""
+"""Maximum changes applied at once: the earlier lists are derived from the later ones."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Placed(NamedTuple):
-    """Where an object lies, and what it is worth."""
+    """Position and value of an object."""
 
     id: Id
-    """As it was given when the object was added."""
+    """Original id of the object."""
     arrival: int
     value: float
     place: tuple[float, ...]
 
 
 class ObjectChange(msgspec.Struct, omit_defaults=True):
-    """A change of an object, as a line of the log has it: what was given, and what was before."""
+    """A change of an object as a line of the log: the new and the old values."""
 
     id: Id
-    """As it was given when the object was added."""
+    """Original id of the object."""
     value: float | UnsetType | None = UNSET
     """Its new value; `None` removes it."""
     position: Any = UNSET
-    """Its new position: a number, or over a space those values that change."""
+    """New position: a number, or over a space the values that change."""
     was: tuple[int, float, list[float | None]] | None = None
-    """Arrival, value and place before; a missing value is null. Readers go back by it."""
+    """Arrival, value and position before the change; a missing value is null. Used to read
+    backwards.
+    """
 
     @property
     def name(self) -> str:
@@ -71,11 +73,11 @@ class UpdatesHead(msgspec.Struct, omit_defaults=True):
     tenant: str
     board: str
     is_batch: bool = False
-    """They are made at once: lists are compared before the first and after the last."""
+    """Whether they are applied at once: lists are compared before the first and after the last."""
 
 
 class Interest(msgspec.Struct, eq=False, array_like=True):
-    """An interest as it was from one edit to another."""
+    """An interest, from one edit to the next."""
 
     name: str
     consumer: int
@@ -88,28 +90,28 @@ class Interest(msgspec.Struct, eq=False, array_like=True):
     k: int
     """Length of its list; 0: that of the board."""
     is_integer: bool = False
-    """Its id was given as an integer."""
+    """Whether its id was given as an integer."""
 
     @property
     def id(self) -> Id:
-        """Its id as it was given."""
+        """Original id."""
         return int(self.name) if self.is_integer else self.name
 
     @property
     def where(self) -> tuple[Any, ...]:
-        """As `Board.subscribe` takes it."""
+        """Bounds or filter, in the format of `Board.subscribe`."""
         return (self.filter,) if self.filter else (self.position_lo, self.position_hi)
 
 
 @dataclass(slots=True, eq=False)
 class BoardEntry:
-    """A board: what was put, its objects and its interests."""
+    """A board: its settings, its objects and its interests."""
 
     made: PutBoard
     since: int
     """The seq of the edit that made it."""
     objects: dict[str, Placed] = field(default_factory=dict)
-    """Up to the last unit of the log; replaced one by one, never changed in place."""
+    """Objects as of the last unit of the log; replaced one by one, never mutated."""
     live: dict[str, Interest] = field(default_factory=dict)
     space: Space | None = field(init=False)
 
@@ -167,7 +169,7 @@ class InterestChange:
 
 
 def board_label(name: str) -> str:
-    """Return what tells a board from a space of the same name."""
+    """Return the label that distinguishes a board from a space of the same name."""
     return f"boards/{name}"
 
 
@@ -189,7 +191,7 @@ def check_board(made: PutBoard) -> None:
 
 
 def warm(made: PutBoard) -> None:
-    """Reject options that no board has; compile what the board needs before a change waits for it.
+    """Reject invalid options; compile the kernels of the board ahead.
 
     Without this, the first change after an installation would hold up the matcher.
     """
@@ -258,7 +260,7 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
 
 
 def check_object(name: Id, only: str, *, exists: bool) -> None:
-    """Reject an object that isn't `new` or `existing`, where all must be."""
+    """Reject an object that isn't `new` or `existing`, as required."""
     if only == "new" and exists:
         raise DuplicateIdError(f"object {name!r} already exists\n  hint: update it, or move it")
     if only == "existing" and not exists:
@@ -292,7 +294,7 @@ def judged(
 def carried_out(
     objects: dict[str, Placed], change: ObjectChange, seq: int, space: Space | None
 ) -> None:
-    """Apply a change that was checked."""
+    """Apply a checked change."""
     if change.value is None:
         del objects[change.name]
         return
@@ -307,7 +309,7 @@ def carried_out(
 
 
 def moved(space: Space | None, value: Any, old: Placed | None) -> tuple[float, ...]:
-    """Return where an object lies: over a space, values that aren't given stay."""
+    """Return the position of an object after a change; over a space, missing values stay."""
     if space is None:
         return (float(value),)
     here = (inf,) * len(space) if old is None else old.place
@@ -319,7 +321,7 @@ def moved(space: Space | None, value: Any, old: Placed | None) -> tuple[float, .
 
 
 def was_of(change: ObjectChange) -> Placed | None:
-    """Return what an object was before a change of the log."""
+    """Return an object before a change in the log."""
     if change.was is None:
         return None
     arrival, value, position = change.was
@@ -350,5 +352,5 @@ def updates_of(unit: Unit) -> tuple[UpdatesHead, list[ObjectChange]]:
 
 
 def lies_in(position: Sequence[float], lo: Sequence[float], hi: Sequence[float]) -> bool:
-    """Whether a place lies in a box."""
+    """Return whether a point lies in a box."""
     return all(low <= at <= high for low, at, high in zip(lo, position, hi, strict=True))

@@ -1,4 +1,4 @@
-"""Requests and events that come a second time: by `Idempotency-Key`, or by the event's id.
+"""Deduplication of requests by `Idempotency-Key`, and of events by id.
 
 A window of the newest is kept. It is rebuilt from a snapshot and the log after it, so that a
 restart forgets nothing.
@@ -67,7 +67,7 @@ class Deduplicator:
                 self.offsets[key] = old
 
     def request(self, head: EventsHead) -> PreviousRequest | None:
-        """Return what became of a request with the same key; reject one with another body."""
+        """Return the result of a request with the same key; reject one with another body."""
         request = self.requests.get(_key(head, head.key))
         if request is not None and request.digest != head.digest:
             raise RequestError(
@@ -78,7 +78,7 @@ class Deduplicator:
         return request
 
     def is_pending(self, head: EventsHead) -> bool:
-        """Whether the request with the same key is of this group, which isn't written yet."""
+        """Return whether the request with the same key is in the current, unwritten group."""
         return _key(head, head.key) in self._new_requests
 
     def note(self, head: EventsHead, first: int, count: int) -> None:
@@ -88,8 +88,8 @@ class Deduplicator:
         self._new_requests.add(key)
 
     def unseen(self, head: EventsHead, rows: Sequence[dict[str, Any]]) -> tuple[list[int], bool]:
-        """Return the places of the events whose ids are new, and remember them; and whether one
-        of the other ids is of this group, which isn't written yet.
+        """Return the rows of the events with new ids, and remember them; and whether another id is
+        in the current, unwritten group.
         """
         places, is_pending = [], False
         for index, row in enumerate(rows):
@@ -105,7 +105,9 @@ class Deduplicator:
         return places, is_pending
 
     def check_source(self, head: EventsHead, follows: int) -> None:
-        """Reject events of a source that aren't the next ones: each is written once, in order."""
+        """Reject events of a source that aren't the next ones, so that each is written once, in
+        order.
+        """
         before = self.offsets.get(_key(head, head.source), 0)
         if before != follows:
             raise RequestError(
@@ -113,7 +115,9 @@ class Deduplicator:
             )
 
     def read_from(self, tenant: str, space: str, prefix: str) -> dict[str, int]:
-        """Return how far the sources of a space were read whose names begin with this."""
+        """Return the read positions of the sources of a space whose names begin with this
+        prefix.
+        """
         begin = f"{tenant}/{space}/{prefix}"
         offsets = self.offsets.items()
         return {key.removeprefix(begin): at for key, at in offsets if key.startswith(begin)}
@@ -129,7 +133,7 @@ class Deduplicator:
         }
 
     def note_source(self, head: EventsHead) -> None:
-        """Remember how far a source was read."""
+        """Record the read position of a source."""
         key = _key(head, head.source)
         self._old_offsets.setdefault(key, (self.offsets.get(key), self.marks.get(key, "")))
         self.offsets[key] = head.upto
@@ -137,7 +141,7 @@ class Deduplicator:
             self.marks[key] = head.mark
 
     def replay(self, first: int, head: EventsHead, lines: Sequence[bytes]) -> None:
-        """Remember what the log has."""
+        """Restore the state from the log."""
         self.begin()
         if head.key:
             self.note(head, first, len(lines))

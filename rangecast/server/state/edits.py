@@ -21,7 +21,7 @@ from rangecast.server.log.base import Draft, LogError, Unit
 EVENTS, EDITS, ACKS, UPDATES, TRANSITIONS = "events", "edits", "acks", "updates", "transitions"
 KINDS = EVENTS, EDITS, ACKS, UPDATES, TRANSITIONS
 NEVER = 1 << 62
-"""When something ends whose end isn't known."""
+"""Expiry of something that doesn't expire."""
 
 
 class EventsHead(msgspec.Struct, omit_defaults=True):
@@ -32,17 +32,17 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     key: str = ""
     """The request's `Idempotency-Key`."""
     digest: str = ""
-    """Of the request's body: the same key with another body is an error."""
+    """Digest of the request's body: the same key with another body is an error."""
     form: str = ""
     """Form of a line: an event, or `cloudevents`: an envelope with the event as its data."""
     dedup: bool = False
-    """The events' ids were compared with those before."""
+    """Whether the events were deduplicated by id."""
     source: str = ""
-    """Where the events were read from, if the server reads them itself: see `buses`."""
+    """Source of the events, if the server reads them itself: see `connectors`."""
     upto: int = 0
     """Position up to which the source was read, these events included."""
     rejected: list[tuple[int, str]] = []
-    """The rows that were rejected, for an answer to the same key again."""
+    """Rejected rows, for the answer to a repetition."""
     numbers: list[int] = []
     """Of events that came over a link: their seqs in the log of the server where they were
     published, which `source` names."""
@@ -53,7 +53,7 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     mark: str = ""
     """The checksum of the other server's log up to the last of them, as hexadecimal digits."""
     lost: bool = False
-    """Events that should have come before these are gone from the log of another server."""
+    """Whether events before these were lost from the log of another server."""
 
 
 class Edit(msgspec.Struct, tag_field="op", omit_defaults=True, frozen=True):
@@ -72,7 +72,7 @@ class PutSpace(Edit, tag="put-space", frozen=True):
 
 
 class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
-    """A subscription is made, or replaced by another of its id."""
+    """Create a subscription, or replace the one with this id."""
 
     space: str
     filter: str
@@ -82,13 +82,13 @@ class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
     expires: int = 0
     """When it expires, in microseconds since 1970; 0: never."""
     is_integer: bool = False
-    """Its id was given as the integer that its name writes."""
+    """Whether its id was given as an integer."""
     track: dict[str, Any] | None = None
     """Rule of its transitions: see `tracks`; `None`: it gets matches."""
 
     @property
     def id(self) -> str | int:
-        """Its id as it was given."""
+        """Original id."""
         return int(self.name) if self.is_integer else self.name
 
 
@@ -112,18 +112,20 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     start: int = -1
     """The seq after which it reads; -1: after this edit, or from where it is."""
     current_subscriptions: bool = False
-    """Events before this edit are matched with the subscriptions of now, not with those of then."""
+    """Whether events before this edit are matched with the current subscriptions instead of the
+    historical ones.
+    """
     max_per_event: int = 0
     """Subscriptions per message at most, highest scores first; 0: all."""
     board: str = ""
-    """Whose messages it gets, instead of a space's."""
+    """Board whose messages it gets, instead of a space's matches."""
     max_per_second: int = 0
     """Messages per second at most, highest scores first; 0: all."""
     only_new: bool = False
-    """Rejected if there is a consumer of this name: it comes along with its first subscription."""
+    """Reject the edit if the consumer exists: it is created with its first subscription."""
 
     def __repr__(self) -> str:
-        """Show it without its secrets: an error may show it anywhere."""
+        """Hide the secrets: an error may show it anywhere."""
         delivery = hidden(self.delivery)
         return f"PutConsumer({self.tenant!r}, {self.name!r}, {self.space!r}, {delivery!r})"
 
@@ -152,7 +154,7 @@ class AddDeadLetters(Edit, tag="add-dead-letters", frozen=True):
 
 
 class DropDeadLetters(Edit, tag="drop-dead-letters", frozen=True):
-    """Dead letters have been delivered after all, or are given up."""
+    """Remove dead letters: redelivered, or discarded."""
 
     seqs: list[int]
 
@@ -162,7 +164,7 @@ class PutBoard(Edit, tag="put-board", frozen=True):
 
     k: int
     definition: dict[str, Any] | None = None
-    """The space that its objects lie in, as it was then; `None`: a number."""
+    """Definition of the space of its objects at that time; `None`: positions are numbers."""
     upper_bound_attribute: str = ""
     descending: bool = False
 
@@ -172,7 +174,7 @@ class DeleteBoard(Edit, tag="delete-board", frozen=True):
 
 
 class PutInterest(Edit, tag="put-interest", frozen=True):
-    """An interest of a board is made, or replaced by another of its id."""
+    """Create an interest of a board, or replace the one with this id."""
 
     board: str
     consumer: str = ""
@@ -181,11 +183,11 @@ class PutInterest(Edit, tag="put-interest", frozen=True):
     position_hi: float | None = None
     k: int = 0
     is_integer: bool = False
-    """Its id was given as the integer that its name writes."""
+    """Whether its id was given as an integer."""
 
     @property
     def id(self) -> str | int:
-        """Its id as it was given."""
+        """Original id."""
         return int(self.name) if self.is_integer else self.name
 
 
@@ -221,13 +223,13 @@ class BeginEpoch(Edit, tag="begin-epoch", frozen=True):
     before: str
     """The epoch that ends."""
     number: int
-    """By which other servers know this seq; those after it count from there."""
+    """Number of this seq for other servers; later ones count from there."""
     chain: str
     """The checksum of the unit before, as hexadecimal digits."""
 
 
 class AdvanceTracks(Edit, tag="advance-tracks", frozen=True):
-    """By the server's clock, no event of a space before a moment comes any more."""
+    """By the server's clock, no more events of a space before a time arrive."""
 
     moment: int
     """In microseconds since 1970."""
@@ -284,12 +286,12 @@ def events_of(unit: Unit) -> tuple[EventsHead, list[bytes]]:
 
 
 def head_of(unit: Unit) -> EventsHead:
-    """Return what is said of all events of a unit."""
+    """Return the common header of all events of a unit."""
     return _head.decode(unit.body[: unit.body.find(b"\n")])
 
 
 def is_after_loss(unit: Unit) -> bool:
-    """Whether events that should have come over a link before these are gone."""
+    """Return whether events of a link before these were lost."""
     return unit.kind == EVENTS and unit.body.find(b'"lost":true', 0, unit.body.find(b"\n")) > 0
 
 
@@ -299,7 +301,7 @@ def edits_draft(edits: Sequence[AnyEdit], at: int) -> Draft:
 
 
 def edits_of(unit: Unit) -> Sequence[AnyEdit]:
-    """Return the edits of a unit; reject those of a rangecast that knows more than this one."""
+    """Return the edits of a unit; reject those of a newer version of rangecast."""
     try:
         return as_run(_edits.decode(unit.body))
     except msgspec.ValidationError as error:
@@ -341,10 +343,10 @@ def as_run(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
 
 
 def acks_draft(acks: dict[str, int], at: int) -> Draft:
-    """Return how far consumers have got as a unit."""
+    """Return the acknowledged positions of consumers as a unit."""
     return Draft(ACKS, 1, at, _encoder.encode(acks))
 
 
 def acks_of(unit: Unit) -> dict[str, int]:
-    """Return how far consumers had got."""
+    """Return the acknowledged positions of consumers."""
     return _acks.decode(unit.body)

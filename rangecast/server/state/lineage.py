@@ -27,14 +27,14 @@ _TICK = 100
 
 
 class LostPositionError(PositionError):
-    """A position of a history that parted from this log's: what lies after is lost."""
+    """A position of a diverged history: what lies after the fork is lost."""
 
     def __init__(self, text: str, upto: str, resume: int | None):
         self.given = text
         self.upto = upto
-        """Where both histories part, or where this log begins if that isn't known."""
+        """Position of the fork, or the start of this log if that isn't known."""
         self.resume = resume
-        """The same as a seq; `None`: it isn't known."""
+        """The same as a seq; `None` if unknown."""
         where = f"they part after {upto}" if resume is not None else "where they part isn't known"
         super().__init__(
             f"the position {text[:80]!r} is of another history than this log's: {where}\n"
@@ -116,7 +116,7 @@ class Lineage:
         raise LostPositionError(text, position(name, end), end)
 
     def _end_of(self, name: str, last: int) -> int | None:
-        """Return the last seq of an epoch; `None`: it isn't one of this log's."""
+        """Return the last seq of an epoch; `None` if it isn't one of this log."""
         end = last
         for epoch in reversed(self._epochs):
             if epoch.name == name:
@@ -132,7 +132,7 @@ class Lineage:
         return lineage.number + seq - lineage.first
 
     def seq_of_number(self, number: int) -> int | None:
-        """Return the seq of a number; `None`: this log has given no such number."""
+        """Return the seq of a number; `None` if this log never used it."""
         end: int | None = None
         for epoch in reversed(self._epochs):
             if epoch.number <= number:

@@ -38,7 +38,9 @@ INLINE_LENGTH = 2 << 10
 
 
 class Quotas:
-    """Counts what tenants do; what they have is in the registry. Any thread may publish."""
+    """Request counters of tenants; their stored items are in the registry. Thread-safe for
+    publishing.
+    """
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic):
         self._registry = registry
@@ -49,7 +51,7 @@ class Quotas:
         self._sessions: Counter[str] = Counter()
 
     def limit(self, tenant: str, name: str) -> int | None:
-        """Return a tenant's limit, if there is one."""
+        """Return a tenant's limit, if it has one."""
         return self._registry.tenants.get(tenant, {}).get(name, DEFAULTS.get(name))
 
     def publish(self, tenant: str, events: int, size: int) -> None:
@@ -122,7 +124,7 @@ class Quotas:
     def read_many(
         self, tenant: str, texts: Sequence[str], space: TentativeSpace
     ) -> tuple[BoxesRead, dict[int, RangecastError]]:
-        """Return the filters of texts, without those that are rejected; why, by their places."""
+        """Parse filters; return the valid ones, and the errors of the others by row."""
         longest, limit = self._max_length(tenant), self._max_boxes(tenant)
         rejected: dict[int, RangecastError] = {}
         if max(map(len, texts), default=0) > longest:
@@ -164,7 +166,7 @@ class Quotas:
 
     @contextmanager
     def session(self, tenant: str) -> Iterator[None]:
-        """Count a connection as long as it is open."""
+        """Count a connection while it is open."""
         self._sessions[tenant] += 1
         try:
             yield

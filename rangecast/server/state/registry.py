@@ -64,7 +64,7 @@ class RequestError(RangecastError):
 
 
 class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
-    """A subscription as it was from one edit to another."""
+    """A subscription, from one edit to the next."""
 
     number: int
     name: str
@@ -78,13 +78,13 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
     weights: dict[str, float] = {}
     expires: int = 0
     is_integer: bool = False
-    """Its id was given as an integer."""
+    """Whether its id was given as an integer."""
     track: dict[str, Any] | None = None
     """Rule of its transitions, which it gets instead of matches."""
 
     @property
     def id(self) -> str | int:
-        """Its id as it was given."""
+        """Original id."""
         return int(self.name) if self.is_integer else self.name
 
 
@@ -119,7 +119,7 @@ class DeadLetter(msgspec.Struct, array_like=True):
     seq: int
     reason: str
     at: int
-    """When it was given up, in microseconds since 1970."""
+    """Time when it became a dead letter, in microseconds since 1970."""
 
 
 @dataclass(slots=True, eq=False)
@@ -155,11 +155,11 @@ class Consumer:
 
     @property
     def is_session(self) -> bool:
-        """Whether it ends with a connection, as the live tail of a page does."""
+        """Whether it ends with its connection, as the live tail of a page does."""
         return self.delivery.get("kind") == "session"
 
     def as_put(self) -> PutConsumer:
-        """Return the edit that leaves it as it is."""
+        """Return the edit that recreates it."""
         board = self.source.name if isinstance(self.source, BoardEntry) else ""
         return PutConsumer(
             self.tenant,
@@ -203,7 +203,7 @@ class Token:
 
 
 Read = Filter | BoxesRead | None
-"""Filters that were parsed already: of one subscription, or of several."""
+"""Parsed filters: of one subscription, or of several."""
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class Change:
 
     entry: SpaceEntry
     put: Sequence[Version] = ()
-    """New, or in place of an earlier one of the same number."""
+    """New, or replacing an earlier one with the same number."""
     gone: Version | None = None
     read: Read = None
     space: Space | None = None
@@ -242,11 +242,11 @@ class Registry:
         self.retained = Retained()
         self.space_count = 0
         self.broker: PutBroker | None = None
-        """As what this server last began to talk to its neighbours."""
+        """Identity under which this server last talked to its neighbours."""
         self.epochs: tuple[Epoch, ...] = ()
-        """Of the log, the oldest first; none: it has only had its first one."""
+        """Epochs of the log, the oldest first; empty while it has only had its first one."""
         self.had_token = False
-        """Whether a token was ever made: from then on one is needed."""
+        """Whether a token was ever created: from then on one is required."""
         self.token_version = 0
         """Changes whenever a token is made or ended."""
 
@@ -261,7 +261,7 @@ class Registry:
         return entry
 
     def subscription(self, tenant: str, space: str, name: str) -> Version:
-        """Return a subscription as it is."""
+        """Return the current version of a subscription."""
         subscription = self.space(tenant, space).live.get(name)
         if subscription is None:
             raise UnknownIdError(
@@ -277,7 +277,7 @@ class Registry:
         return entry
 
     def interest(self, tenant: str, board: str, name: str) -> Interest:
-        """Return an interest as it is."""
+        """Return the current version of an interest."""
         if (interest := self.board(tenant, board).live.get(name)) is None:
             raise UnknownIdError(f"no interest {abbreviate(name)} on the board {abbreviate(board)}")
         return interest
@@ -296,7 +296,7 @@ class Registry:
     # ---- carrying out
 
     def apply(self, edits: Sequence[AnyEdit], first: int, read: Read = None) -> Iterator[AnyChange]:
-        """Apply edits that are in the log from this seq on; yield what they mean for indexes.
+        """Apply edits of the log, starting at this seq; yield the changes of indexes.
 
         `read`: the filters, if they are a run and that was done already.
         """
@@ -487,7 +487,7 @@ class Registry:
         self.numbered.append(made)
 
     def forget(self, first: int) -> None:
-        """Drop what is about the log before this seq: versions that no event can match."""
+        """Drop versions that only concern the log before this seq."""
         self.retained.forget(first)
         self.epochs = self.epochs[sum(epoch.first < first for epoch in self.epochs[1:]) :]
         for consumer in list(self.consumers.values()):

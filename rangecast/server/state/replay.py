@@ -31,10 +31,10 @@ logger = logging.getLogger("rangecast.server")
 
 
 class Replay:
-    """All that there is at one place of a log. `indexes` are brought there by the caller."""
+    """The state at one log position. The caller updates `indexes`."""
 
     def __init__(self, where: object):
-        """`where`: what the log is called in errors."""
+        """`where`: name of the log in errors."""
         self._where = where
         self.registry, self.deduplicator = Registry(), Deduplicator()
         self.indexes: dict[int, SpaceIndex] = {}
@@ -77,7 +77,7 @@ class Replay:
             raise LogError(f"{self._where}: " + "\n".join(lines))
 
     def take(self, unit: Unit) -> list[AnyChange]:
-        """Apply the next unit; reject one that isn't as it was written, or isn't the next."""
+        """Apply the next unit; reject one that is damaged, or isn't the next."""
         if not is_chained(self.chain, unit):
             raise LogError(
                 f"{self._where}: the log is damaged at seq {unit.first}\n"
@@ -86,7 +86,7 @@ class Replay:
         return self.carried_out(unit)
 
     def carried_out(self, unit: Unit) -> list[AnyChange]:
-        """Apply a unit that is in the log; return what it means for indexes."""
+        """Apply a unit of the log; return the changes of indexes."""
         registry = self.registry
         changes: list[AnyChange] = []
         if unit.kind == EDITS:

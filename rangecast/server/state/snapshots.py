@@ -1,4 +1,4 @@
-"""Snapshots: what there is at one seq, so that a start needs only the log after it.
+"""Snapshots: the state at one seq, so that a start needs only the log after it.
 
     data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, repeats
     data/snapshot-<seq>/space-<n>/     the boxes of a space's subscriptions
@@ -64,7 +64,7 @@ class _Space(msgspec.Struct, array_like=True):
     live: list[Version]
     track: dict[str, Any] | None = None
     pending: list[Derived] = []
-    """Transitions that aren't in the log yet."""
+    """Transitions not yet in the log."""
     notices: dict[str, Any] | None = None
     """Policies, and transitions that wait by them: see `tracks.Notices`."""
 
@@ -73,7 +73,7 @@ class _Board(msgspec.Struct, array_like=True):
     made: PutBoard
     since: int
     objects: list[tuple[Id, int, float, list[float | None]]]
-    """Id, arrival, value and place of each; a missing value is null."""
+    """Id, arrival, value and position of each; a missing value is null."""
     live: list[Interest]
 
 
@@ -102,7 +102,7 @@ class _Version(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """All that there is at one seq, but for the boxes."""
+    """The state at one seq, without the boxes."""
 
     version: int
     epoch: str
@@ -258,7 +258,7 @@ Opened = tuple[State, Registry, dict[int, SpaceIndex], Deduplicator, Tracks]
 
 
 def opened(folder: Path, seq: int) -> Opened:
-    """Return what there was at the seq of a snapshot; reject one that isn't as it was written."""
+    """Return the state of a snapshot; reject a damaged one."""
     path = folder / f"snapshot-{seq:020}"
     try:
         text = (path / _STATE).read_bytes()
@@ -315,7 +315,7 @@ class _Loaded:
 
 
 def _built(path: Path, state: State, loaded: Mapping[str, _Loaded]) -> Opened:
-    """Return what a state says."""
+    """Build the registry, the indexes and the tracks from a state."""
     tracks = Tracks()
     registry, deduplicator = Registry(), Deduplicator()
     indexes: dict[int, SpaceIndex] = {}

@@ -22,13 +22,13 @@ class SourceState:
     def __init__(self, name: str):
         self.name = name
         self.skips = False
-        """Whether messages are skipped that it is stuck at."""
+        """Whether messages that it is stuck at are skipped."""
         self.events = self.rejected = self.failures = self.skipped = 0
         """Events that were taken and rejected, attempts that failed, and messages that were
         skipped, since the start.
         """
         self.dead_letters: deque[dict[str, Any]] = deque(maxlen=DEAD_LETTERS)
-        """The newest that were skipped: where they lie in the bus, and why."""
+        """Newest skipped messages: their positions in the source, and the reasons."""
         self.gaps = self.missed = self.recreations = 0
         """Times that messages were gone before they were read, at most how many, and times that
         the topic or stream was made again; since the start.
@@ -38,14 +38,14 @@ class SourceState:
         self.error = ""
         """Why the last attempt failed; empty once one succeeds."""
         self._identity = ""
-        """The topic or stream that was read last."""
+        """Identity of the topic or stream last read."""
         self._taking = ""
         """The messages that are being taken."""
         self._failed_at, self._repeats = "", 0
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it fails at the same messages again and again."""
+        """Whether it fails at the same messages repeatedly."""
         return self._repeats >= STUCK
 
     def begin(self, name: str) -> None:
@@ -60,9 +60,7 @@ class SourceState:
         self._repeats = 0
 
     def failed(self, error: BaseException) -> None:
-        """Record a failed attempt. A bus that can't be reached isn't stuck: it delivered
-        nothing.
-        """
+        """Record a failed attempt. An unreachable source isn't stuck: it delivered nothing."""
         self.failures += 1
         self.error = f"internal error: {type(error).__name__}"
         if isinstance(error, RangecastError):
@@ -85,7 +83,7 @@ class SourceState:
         self._report(name, f"messages {begin} to {end} were deleted before they were read")
 
     def truncated(self, name: str, at: int, end: int) -> None:
-        """Report that a bus has lost messages that were read."""
+        """Report that a source has lost messages that were read."""
         self.gaps += 1
         self._report(
             name, f"was read up to {at}, and ends at {end} now: it is read from its beginning"
@@ -106,7 +104,7 @@ class SourceState:
         logger.warning("%s", self.last_gap)
 
     def status(self) -> dict[str, Any]:
-        """Return how it does."""
+        """Return its state."""
         return {
             "source": self.name,
             "state": "stuck" if self.is_stuck else "failing" if self.error else "running",

@@ -1,4 +1,4 @@
-"""The subscriptions of a space as the matcher sees them: an `Engine` over their numbers."""
+"""The subscriptions of a space for matching: an `Engine` over their numbers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from rangecast.results import Matches
 from rangecast.server.state.registry import NO_CONSUMER, Change, SpaceEntry, Version
 
 Bounds = tuple[F64, F64, I64]
-"""Of subscriptions: the bounds of all their boxes, (boxes, d), and how many boxes each has."""
+"""Bounds of all boxes of subscriptions, (boxes, d), and the number of boxes of each."""
 MAX_PAIRS = 1 << 22
-"""Matches that are taken as arrays of events and numbers at a time, but for those of one event."""
+"""Maximum matches returned as arrays at a time, except those of one event."""
 _AT_ONCE, _FEWER = 1 << 28, 8
 """Matches that are in memory at a time if every subscription matches every event: fewer events are
 matched together then, and still fewer while they have many matches."""
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Found(NamedTuple):
-    """All matches of a batch, by event: its place, and the number of a subscription."""
+    """All matches of a batch: the row of an event, and the number of a subscription."""
 
     events: I64
     numbers: I64
@@ -64,7 +64,7 @@ class SpaceIndex:
         return Found.of(self.engine.match_points(points))
 
     def match_in_pieces(self, points: F64) -> Iterator[tuple[int, Found]]:
-        """Yield how many points come next, and the subscriptions that match each of them."""
+        """Yield the number of next points, and the subscriptions that match each of them."""
         for _, some in matched_in_pieces(self.engine, points):
             yield len(some), Found.of(some)
 
@@ -116,7 +116,7 @@ class SpaceIndex:
         self.engine.upsert(version.number, wanted, score=version.score, weights=version.weights)
 
     def _bounds(self, changes: Sequence[Change]) -> Bounds:
-        """Return the boxes of what changes put: as they were read, if that was in this space."""
+        """Return the boxes of put subscriptions; already parsed filters are reused."""
         space, bounds = self.engine.space, []
         for is_many, some in groupby(changes, lambda edit: isinstance(edit.read, BoxesRead)):
             if is_many:
@@ -171,7 +171,7 @@ def _settled(change: Change, space: Space) -> Filter | None:
 
 
 def bounds_of(texts: Sequence[str], space: Space, known: Sequence[Filter | None] = ()) -> Bounds:
-    """Return the boxes of texts that were accepted before; some may be known.
+    """Return the boxes of accepted filter texts; some may be cached.
 
     Words may have other numbers by now: what was one box may be many, and is taken all the same.
     """
@@ -195,7 +195,7 @@ def version_boxes(
     bounds: Bounds,
     numbers: Sequence[int] | None = None,
 ) -> Boxes:
-    """Return subscriptions, each under a number, its own if none is given, as boxes."""
+    """Return subscriptions as boxes, each under the given number, or its own."""
     lo, hi, sizes = bounds
     weights = None
     if any(version.weights for version in versions):
@@ -215,7 +215,7 @@ def version_boxes(
 
 
 class History:
-    """All versions that a consumer has had, to match events of the log with those of their time."""
+    """All versions of a consumer's subscriptions, to match past events with those of their time."""
 
     def __init__(self, space: Space):
         self.engine = Engine(space)
@@ -276,7 +276,7 @@ class History:
 
 
 def matched_in_pieces(engine: Engine, points: F64) -> Iterator[tuple[int, Matches]]:
-    """Yield the first of some events, and their matches; those of all needn't fit into memory."""
+    """Yield the matches of events in pieces, as all of them may not fit into memory."""
     usual = step = max(_MIN_EVENTS, _AT_ONCE // max(1, len(engine)))
     first = 0
     while first < len(points):

@@ -55,8 +55,7 @@ from rangecast.track.tracker import Tracker
 from rangecast.track.transitions import KINDS, Transition, Transitions, transition_id
 
 OPTIONS = ("key", "time", "after", "lateness", "inside", "accuracy", "clock")
-"""Options of a space's tracks: those of a `Tracker`, and how far behind the server's clock time
-passes without events."""
+"""Options of a space's tracks: those of a `Tracker`, and the lag behind the server's clock."""
 _RULE = tuple(field.name.rstrip("_") for field in fields(Rule) if field.init)
 """Fields of a rule, by their names over HTTP."""
 _POLICY = tuple(field.name for field in fields(Policy) if field.init)
@@ -64,7 +63,7 @@ _TEXT = pa.large_string()
 _AS_TEXT, _NOTHING = pa.scalar("t", _TEXT), pa.scalar("", _TEXT)
 """Before a key that is a text, and after it."""
 RECENT = 200
-"""Transitions of a space that are kept to be looked at."""
+"""Number of recent transitions kept per space, for display."""
 
 
 def check_track(track: Mapping[str, Any], space: Space) -> None:
@@ -83,7 +82,7 @@ def check_track(track: Mapping[str, Any], space: Space) -> None:
 
 
 def space_and_track(text: str) -> tuple[Space, dict[str, Any] | None]:
-    """Return a space written as TOML, and how its objects are tracked: its table `track`."""
+    """Parse a space in TOML, with its track settings from the table `track`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -97,7 +96,7 @@ def space_and_track(text: str) -> tuple[Space, dict[str, Any] | None]:
 
 
 def load_space(path: Path) -> tuple[Space, dict[str, Any] | None]:
-    """Return the space in a TOML file, and how its objects are tracked."""
+    """Return the space in a TOML file, and its track settings."""
     try:
         return space_and_track(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -122,13 +121,13 @@ def track_columns(track: Mapping[str, Any] | None) -> TrackColumns | None:
 
 
 def clock_of(track: Mapping[str, Any]) -> int | None:
-    """Return how far behind the server's clock time passes; `None`: only events let it pass."""
+    """Return the lag behind the server's clock; `None`: only events advance time."""
     clock: Length | None = track.get("clock")
     return length_of("clock", clock, min=0)
 
 
 def rule_of(track: Mapping[str, Any]) -> Rule:
-    """Return the rule of a subscription as it is given over HTTP."""
+    """Return the rule of a subscription from its HTTP form."""
     return Rule.of({name: value for name, value in track.items() if name in _RULE})
 
 
@@ -285,7 +284,7 @@ class SpaceTracks:
         return made
 
     def saved(self) -> SavedTracks:
-        """Return what `restored` takes."""
+        """Return the state for `restored`."""
         return SavedTracks(self.tracker.saved(), [*self.pending.values()], self.notices.saved())
 
     @property
@@ -342,7 +341,7 @@ class SpaceTracks:
         return transitions + self._noted(over)
 
     def events(self, rows: Sequence[Mapping[str, Any]], points: F64, seqs: I64) -> list[Derived]:
-        """Take events; return the transitions that are known by now."""
+        """Process events; return the transitions derived so far."""
         columns = track_columns(self.track)
         assert columns is not None
         keys = _as_texts([row.get(columns.key) for row in rows])
@@ -358,7 +357,7 @@ class SpaceTracks:
         return self._derived(self.tracker.update_points(keys, points, pa.array(seqs), accuracy))
 
     def _derived(self, transitions: Transitions) -> list[Derived]:
-        """Return the transitions that a consumer wants; they are pending."""
+        """Return the transitions that a consumer gets; they are pending."""
         derived, collected = list[Derived](), list[Transition]()
         for key, subscription, kind, at, since, event, reason, count in transitions.rows():
             number = int(subscription)
@@ -400,11 +399,11 @@ class SpaceTracks:
             self.recent.append((seq, transition))
 
     def is_due(self, moment: int) -> bool:
-        """Whether something may happen if time passes to a moment."""
+        """Return whether anything is due up to a time."""
         return self.tracker.is_due(moment_of(moment)) or self.notices.is_due(moment)
 
     def status(self) -> dict[str, int]:
-        """Return what there is, and what was left out."""
+        """Return the counts of tracks and of skipped events."""
         tracker = self.tracker
         return {
             "objects": len(tracker),

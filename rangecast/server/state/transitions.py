@@ -1,4 +1,4 @@
-"""Transitions in the log: what the tracks of a space found, each for one consumer.
+"""Transitions in the log: derived by the tracks of a space, each for one consumer.
 
     transitions   a head, a line of JSON; then one transition per line
 
@@ -48,7 +48,7 @@ class Derived(msgspec.Struct, omit_defaults=True):
     number: int
     score: float = 0.0
     seq: int = 0
-    """Of the event that caused it; 0: none did."""
+    """Seq of the event that caused it; 0: none did."""
     event: msgspec.Raw = _NOTHING
     """That event, in the first transition of a unit that it caused."""
     window: str = ""
@@ -57,7 +57,7 @@ class Derived(msgspec.Struct, omit_defaults=True):
     """Those of a digest, as messages have them."""
 
     def fields(self) -> dict[str, Any]:
-        """Return what a message says about it, beside its subscription and its event."""
+        """Return the fields of a message about it, besides its subscription and event."""
         whole: dict[str, Any] = {
             "transition": self.transition,
             "key": self.key,
@@ -141,7 +141,7 @@ def with_events(unit: Unit) -> Iterator[tuple[int, Derived, bytes]]:
 
 
 def event_lines(log: Log, seqs: Collection[int]) -> dict[int, bytes]:
-    """Return events by their seqs, as they were published; those that are gone aren't there."""
+    """Return published events by seq; deleted ones are missing."""
     by_seq: dict[int, bytes] = {}
     unit: Unit | None = None
     lines: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Proof of what a consumer of a board got: lists by sorting all objects, after every change."""
+"""Verification of the lists delivered to a board's consumer: recomputed after every change."""
 
 from __future__ import annotations
 

@@ -47,11 +47,11 @@ class _Delivered(msgspec.Struct):
     subscriptions: list[str | int] | None = None
     transition: str | None = None
     id: str = ""
-    """Of a transition."""
+    """Id of a transition."""
     lists: list[_List] | None = None
 
     def names(self) -> list[str]:
-        """Return what it is about: subscriptions, a transition, or lists in words."""
+        """Return its content in words: subscriptions, a transition, or lists."""
         if self.transition is not None:
             return [self.id]
         if self.subscriptions is not None:
@@ -77,11 +77,11 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether everything came, and nothing else."""
+        """Whether everything arrived, and nothing else."""
         return not (self.missing or self.extra or self.differing)
 
     def note(self, text: str) -> None:
-        """Keep the first few differences."""
+        """Record the first few differences."""
         if len(self.samples) < 5:
             self.samples.append(text)
 
@@ -170,7 +170,7 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
 
 
 class _Consumer:
-    """A consumer of a space, as the edits of a log make it: what it has to get, and when."""
+    """A consumer of a space, as the log defines it: its required messages, and when."""
 
     def __init__(self, tenant: str, name: str):
         self.space = ""
@@ -219,7 +219,7 @@ class _Consumer:
         self._waiting.append((-score, seq, names))
 
     def rest(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield what is due of the last second."""
+        """Yield the messages due in the last second."""
         _, limit = self._options
         kept = sorted(self._waiting)[:limit]
         self._waiting.clear()

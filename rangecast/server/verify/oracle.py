@@ -34,7 +34,7 @@ Wanted = dict[str, list[str]]
 
 
 class DeliveryOracle:
-    """The subscriptions of a tenant at one place of a log.
+    """The subscriptions of a tenant at one log position.
 
     only   a consumer: what the others get isn't asked for
     """
@@ -113,7 +113,7 @@ class _Known(NamedTuple):
 
 
 class _Set:
-    """The subscriptions of a space, and the boxes of those that were looked up."""
+    """The subscriptions of a space, and the cached boxes of some."""
 
     def __init__(self, space: Space):
         self.known: dict[str, _Known] = {}
@@ -126,7 +126,7 @@ class _Set:
         self._lo, self._hi = np.empty((2, 0, len(space)))
         self._is_used = np.zeros(0, bool)
         self._names: list[str] = []
-        """Whose each row is, or was."""
+        """Id of each row, current or past."""
 
     def put(self, subscription: _Known, *, is_asked_for: bool) -> None:
         """Add a new subscription."""
@@ -143,7 +143,7 @@ class _Set:
         self._free += rows
 
     def holding(self, events: Sequence[object]) -> Iterator[set[str] | None]:
-        """Yield the subscriptions that match each event; `None`: it can't be used."""
+        """Yield the subscriptions that match each event; `None`: it is invalid."""
         for put in self._unread.values():
             self._read(put)
         self._unread.clear()
@@ -162,7 +162,7 @@ class _Set:
                 begin += 1
 
     def _holds_shapes(self, row: int, point: F64) -> bool:
-        """Whether the shapes of a box hold a point."""
+        """Return whether the shapes of a box contain a point."""
         places = places_of(self._space)
         return places is None or all(
             self._lo[row, axis] == -np.inf

@@ -41,14 +41,14 @@ _Facts = tuple[Any, ...]
 
 
 class TracksOracle:
-    """The tracks of a tenant at one place of a log, and the transitions of one consumer."""
+    """The tracks of a tenant at one log position, and the transitions of one consumer."""
 
     def __init__(self, tenant: str, consumer: str):
         self._tenant = tenant
         self._consumer = consumer
         self._spaces: dict[str, _Space] = {}
         self._due: dict[str, tuple[int, _Facts]] = {}
-        """By id: the seq by which a transition was due, and what it says."""
+        """By id: the seq by which a transition was due, and its content."""
         self._seq = 0
         """Transitions of a seq before this one are in the log."""
 
@@ -170,14 +170,14 @@ class _Space:
         self.tracker = Tracker(Engine(space), **options)
         self.subscriptions: dict[str, PutSubscription] = {}
         self.known: dict[str, PutSubscription] = {}
-        """Those, and ended ones."""
+        """Current and ended subscriptions."""
         self.keys: dict[str, str | int] = {}
         self.notifier = Notifier()
         column = track.get("accuracy") or ""
         self._accuracy: str = column if isinstance(column, str) else next(iter(column.values()))
 
     def grow(self, space: Space) -> None:
-        """Take a space that has more attributes or categories."""
+        """Replace a space by one with more attributes or categories."""
         engine, saved = Engine(space), self.tracker.saved()
         for name, put in self.subscriptions.items():
             engine.subscribe(name, Filter.parse(put.filter, space, max_boxes=ANY_BOXES))
@@ -206,7 +206,7 @@ class _Space:
         return self.tracker.update_points(nothing[0], points, nothing[1])
 
     def event(self, row: Mapping[str, Any], seq: int) -> Transitions:
-        """Take an event."""
+        """Process an event."""
         space, key = self.tracker.engine.space, row.get(self.tracker.key)
         point = encode_event(dict(row), space, ignore_unknown=True)[None]
         name = None

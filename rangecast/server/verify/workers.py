@@ -1,4 +1,4 @@
-"""Proof of what workers wrote: each record, by the subscriptions of its place in the log.
+"""Verification of workers: each record, by the subscriptions at its log position.
 
 The topic of batches has the seq of the log with which each event was matched. The log is read once
 more with a `DeliveryOracle`, independent of the workers. Everything compared is held in memory.
@@ -46,12 +46,12 @@ class WorkerReport(Report):
 
     @property
     def holds(self) -> bool:
-        """Whether each match is there, once, and nothing else."""
+        """Whether each match exists exactly once, and nothing else."""
         return super().holds and not self.repeated
 
 
 def verify_workers(settings: WorkerSettings) -> WorkerReport:
-    """Compare the topic of matches with what events, batches and log say has to be there."""
+    """Compare the topic of matches with the matches implied by events, batches and log."""
     servers, report = KafkaPlace.parse(settings.log).servers, WorkerReport()
     # In this order: what is matched meanwhile has its event, and its place in the log.
     claims = _claims(servers, settings, report)
@@ -89,7 +89,7 @@ def _told(place: Place) -> str:
 def _claims(
     servers: str, settings: WorkerSettings, report: WorkerReport
 ) -> dict[Place, dict[str, tuple[str, _Data]]]:
-    """Return what was written for each event: by consumer, the place of the log and the rest."""
+    """Return the records of each event: by consumer, the log position and the rest."""
     claims: dict[Place, dict[str, tuple[str, _Data]]] = {}
     for record in _committed(servers, settings.matches):
         try:
@@ -124,7 +124,7 @@ def _batches(servers: str, settings: WorkerSettings) -> list[BatchRecord]:
 def _check_cover(
     batches: list[BatchRecord], events: dict[Place, bytes], report: WorkerReport
 ) -> None:
-    """Each event is in one batch, from the first that was matched to the last."""
+    """Verify that each event is in exactly one batch, from the first to the last."""
     reached: dict[int, int] = {}
     for batch in sorted(batches, key=lambda batch: (batch.partition, batch.first)):
         number, at = batch.partition, reached.get(batch.partition, batch.first)
@@ -146,7 +146,7 @@ def _compare(
     came: dict[str, tuple[str, _Data]],
     report: WorkerReport,
 ) -> None:
-    """Compare what came of one event with what had to come; `None`: it can't be used."""
+    """Compare the records of one event with the required ones; `None`: it is invalid."""
     report.events += 1
     is_rejected = place[1] in {offset for offset, _ in batch.rejected}
     report.rejected += is_rejected

@@ -26,7 +26,7 @@ OPEN = 10.0
 
 
 STUCK = 2 * LIMIT + 15
-"""Seconds after which a commit is given up that doesn't return by its own limits."""
+"""Seconds after which a commit that ignores its own timeouts is abandoned."""
 
 
 class FencedError(RangecastError):
@@ -47,18 +47,18 @@ class Record(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Events that were fetched together, and what is committed with them."""
+    """Events fetched together, and the offsets committed with them."""
 
     events: list[Event]
     begins: dict[int, int]
-    """Where each partition was before, by offset."""
+    """Offset of each partition before the batch."""
     ends: dict[int, int]
-    """Where it is after."""
+    """Offset of each partition after the batch."""
     generation: Any
 
 
 class Member:
-    """Fetches batches and commits what they come to."""
+    """Group member that fetches batches and commits their results."""
 
     def __init__(self, servers: str, topic: str, group: str, name: str):
         from confluent_kafka import Consumer, Producer
@@ -89,15 +89,15 @@ class Member:
         self._is_closing = False
         self._generation: Any = None
         self.times_given = 0
-        """Assignments of partitions by the group."""
+        """Number of partition assignments by the group."""
         self._next: dict[int, int] = {}
-        """Of each partition that it has: what comes next."""
+        """Next offset of each assigned partition."""
         self._seen_end: dict[int, int] = {}
 
     # ---- joining
 
     def join(self, *, from_start: bool) -> None:
-        """Become a member; a group that is new begins at the start or at the end of the topic."""
+        """Join the group; a new group begins at the start or at the end of the topic."""
         self._told(lambda: self._join(from_start=from_start))
 
     def _join(self, *, from_start: bool) -> None:
@@ -117,7 +117,7 @@ class Member:
         return all(partition.offset < 0 for partition in self._committed(places))
 
     def _begin_at(self, places: Sequence[Any]) -> None:
-        """Say where a group begins, unless another member was quicker: that counts."""
+        """Commit where a new group begins, unless another member was faster."""
         from confluent_kafka import KafkaException
 
         try:
@@ -127,7 +127,7 @@ class Member:
                 raise
 
     def _committed(self, places: Sequence[Any]) -> list[Any]:
-        """Return how far the group has committed; what others have begun ends first."""
+        """Return the committed offsets of the group; pending transactions finish first."""
         from confluent_kafka import KafkaException
 
         committed: list[Any] = patiently(lambda: self._consumer.committed([*places], LIMIT))
@@ -218,11 +218,11 @@ class Member:
 
     @property
     def has_joined(self) -> bool:
-        """Whether the group has given it its partitions, which may be none."""
+        """Whether the group has assigned partitions, possibly none."""
         return self._generation is not None
 
     def lags(self) -> dict[int, int]:
-        """Return how much of each partition that it has isn't fetched yet, as far as is known."""
+        """Return the lag of each assigned partition, as far as known."""
         from confluent_kafka import TopicPartition
 
         lags = {}
@@ -234,14 +234,14 @@ class Member:
         return lags
 
     def has_reached(self, ends: dict[int, int]) -> bool:
-        """Whether all partitions that it has are committed up to given ends."""
+        """Return whether all assigned partitions are committed up to given ends."""
         return self.has_joined and all(
             max(at, self._seen_end.get(number, 0)) >= ends.get(number, 0)
             for number, at in self._next.items()
         )
 
     def commit(self, batch: Batch, records: Iterable[Record]) -> None:
-        """Write records and how far the batch goes, both or neither.
+        """Write records and offsets of the batch, both or neither.
 
         `AbortedError`: neither; leave, and join again.
         """
@@ -300,7 +300,7 @@ class Member:
         close_within(self._consumer)
 
     def _told(self, call: Callable[[], Any]) -> Any:
-        """Call something of Kafka's; say what its errors mean."""
+        """Call a Kafka function; convert its errors."""
         from confluent_kafka import KafkaException
 
         try:

@@ -23,7 +23,7 @@ from rangecast.server.state.replay import Replay
 
 logger = logging.getLogger("rangecast.server")
 _FORGET = 10_000
-"""Changes after which what is dead is forgotten."""
+"""Number of changes after which dead subscriptions are dropped."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,14 +49,14 @@ class Answer:
     """Result of a batch."""
 
     edits: str
-    """The place of the log that it was matched with."""
+    """Log position that it was matched with."""
     matches: list[Match] = field(default_factory=list)
     rejected: list[tuple[Event, str]] = field(default_factory=list)
     """Events that can't be used, and why."""
 
 
 class Matcher:
-    """The subscriptions of one space at one place of a log."""
+    """The subscriptions of one space at one log position."""
 
     def __init__(self, where: object, tenant: str, space: str, topic: str):
         self._replay = Replay(where)
@@ -100,7 +100,7 @@ class Matcher:
 
     @property
     def position(self) -> str:
-        """The place of the log that has been reached."""
+        """Log position reached."""
         return position(self._epoch, self.seq)
 
     def match(self, events: Sequence[Event]) -> Answer:

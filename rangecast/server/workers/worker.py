@@ -31,9 +31,9 @@ AGAIN = 1.0
 """Seconds after which a worker that lost its partitions joins again."""
 _LOOK = 0.5
 _TELL = 30.0
-"""Seconds after which it is said what is waited for."""
+"""Seconds after which a worker logs what it waits for."""
 STILL = 60.0
-"""Seconds without a turn after which a worker isn't ready: it hangs, or its machine does."""
+"""Seconds without a loop iteration after which a worker isn't ready: it hangs."""
 STOP_SECONDS = 10.0
 """Seconds that a batch under way has to end after a signal; then it is left undone."""
 _encode = msgspec.json.Encoder().encode
@@ -53,19 +53,19 @@ class WorkerSettings:
     tenant: str = "default"
     group: str = ""
     name: str = ""
-    """Of this process; given again after a crash, what it had begun is undone at once."""
+    """Static name of this process; after a crash, its transaction is aborted at once."""
     from_start: bool = True
-    """Where a new group begins."""
+    """Whether a new group begins at the start."""
     data: Path | None = None
     """A folder with snapshots of the server."""
     max_events: int = 0
     """Events after which it ends; 0: never."""
     until_end: bool = False
-    """Whether it ends where the topic ended when it began."""
+    """Whether to stop at the initial end of the topic."""
 
     @property
     def batches(self) -> str:
-        """The topic that says what each batch was matched with."""
+        """Topic with the log position that each batch was matched with."""
         return f"{self.matches}-batches"
 
     @property
@@ -84,7 +84,7 @@ class BatchRecord(msgspec.Struct):
     upto: int
     """The offset where the next one begins."""
     edits: str
-    """The place of the log that it was matched with."""
+    """Log position that it was matched with."""
     worker: str
     rejected: list[tuple[int, str]]
     """The events that can't be used: offset and reason."""
@@ -101,14 +101,14 @@ class Totals:
     transactions_aborted: int = 0
     edits: str = ""
     seconds: float = 0.0
-    """That batches took, together."""
+    """Total seconds spent on batches."""
     rebalances: int = 0
     lags: dict[int, int] = field(default_factory=dict)
-    """Unmatched events of each assigned partition; replaced, never changed."""
+    """Lag of each assigned partition; replaced, never mutated."""
 
 
 class Worker:
-    """Matches what the group gives it, by a log that it reads whole."""
+    """Matches the partitions assigned by the group, with the whole log of subscriptions."""
 
     def __init__(self, settings: WorkerSettings):
         self._settings = settings
@@ -126,11 +126,11 @@ class Worker:
         self._matcher = Matcher(place, settings.tenant, settings.space, settings.events)
         self._member: Member | None = None
         self._turned = time.monotonic()
-        """When it last looked for events."""
+        """Time of the last loop iteration."""
         self._ends: dict[int, int] | None = None
 
     def prepare(self, is_over: Callable[[], bool]) -> None:
-        """Read the log and join the group; reject what can't be worked on."""
+        """Read the log and join the group; reject an incompatible setup."""
         tail, settings = self._tail, self._settings
         tail.begin(self._matcher.begin(settings.data, tail.epoch, tail.first))
         self._catch_up(is_over)
@@ -171,7 +171,7 @@ class Worker:
 
     @property
     def position(self) -> str:
-        """The place of the log that has been reached."""
+        """Log position reached."""
         return self._matcher.position
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Worker:
         self._count(batch, answer, time.monotonic() - began)
 
     def _catch_up(self, is_over: Callable[[], bool]) -> None:
-        """Apply all of the log that was acknowledged until now."""
+        """Apply the log up to everything acknowledged so far."""
         end, told = self._tail.end(), time.monotonic()
         while self._tail.at < end and not is_over():
             units = self._tail.some(_LOOK)

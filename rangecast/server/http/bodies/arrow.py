@@ -1,4 +1,4 @@
-"""Arrow streams as events: bounded before anything of them is inflated or becomes Python objects.
+"""Arrow streams as events: bounded before anything is decompressed or becomes Python objects.
 
 A column without bytes of its own may have any number of rows, a compressed buffer any size, and one
 long text may be in every row of a dictionary. So rows and bytes are read from the messages' heads
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def lines_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[bytes]:
-    """Return the rows of an Arrow stream, each as a JSON text without what is null.
+    """Return the rows of an Arrow stream, each as a JSON text without null values.
 
     A number that isn't finite makes a text that isn't JSON, so that its row is rejected.
     """
@@ -43,8 +43,8 @@ def lines_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[bytes]:
 
 
 def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of an Arrow stream, with at most `max_bytes` of values in all; one
-    that isn't an Arrow stream is an error of Arrow.
+    """Return the batches of an Arrow stream, with at most `max_bytes` of values in all; anything
+    but an Arrow stream raises an Arrow error.
     """
     _check_messages(body, max_rows, max_bytes)
     with pa.ipc.open_stream(body) as stream:
@@ -59,7 +59,7 @@ def batches_of_arrow(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Reco
 
 
 def check_expanded(batches: Iterable[pa.RecordBatch], max_bytes: int) -> int:
-    """Reject batches whose values come to more bytes; return to how many they come, about."""
+    """Reject batches whose values take more bytes; return the approximate bytes."""
     size = sum(_expanded(column) for batch in batches for column in batch.columns)
     if size > max_bytes:
         raise _too_large(max_bytes)
@@ -77,7 +77,7 @@ def _too_large(max_bytes: int) -> RequestError:
 
 
 def _check_messages(body: bytes, max_rows: int, max_bytes: int) -> None:
-    """Reject a stream of too many rows or bytes, by what its messages say of themselves."""
+    """Reject a stream with too many rows or bytes, according to its message headers."""
     rows = size = 0
     reader = pa.ipc.MessageReader.open_stream(body)
     while True:
@@ -136,7 +136,7 @@ def _offset(head: memoryview, at: int) -> int:
 
 
 def _field(head: memoryview, table: int, number: int) -> int:
-    """Return where a field of a table is; 0 if it isn't there."""
+    """Return the offset of a field of a table; 0 if it is missing."""
     described = table - struct.unpack_from("<i", head, table)[0]
     if described < 0:
         raise IndexError("a table without a description")
@@ -164,7 +164,7 @@ def _scalar(head: memoryview, table: int, number: int, form: str) -> int:
 
 
 def _expanded(array: Any) -> int:
-    """Return about how many bytes the values of a column come to, at least."""
+    """Return a lower bound on the bytes of a column's values."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return _expanded(array.storage)
@@ -273,5 +273,5 @@ def _is_finite(value: Any) -> bool:
 
 
 def _spelled(row: dict[str, Any]) -> bytes:
-    """Return a row with what isn't finite spelled out, which no JSON has."""
+    """Return a row with non-finite numbers spelled out, which JSON lacks."""
     return json.dumps(row, default=str).encode()

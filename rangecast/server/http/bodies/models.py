@@ -1,4 +1,4 @@
-"""Bodies that are one JSON object of known fields: read as all others, bounded and inflated."""
+"""Bodies of one JSON object with known fields: bounded and decompressed as all others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rangecast.server.json_text import DepthError, decode
 from rangecast.server.state.registry import RequestError
 
 MAX_BYTES = 1 << 20
-"""Bytes of such a body: no object of known fields needs more."""
+"""Maximum bytes of such a body: no object of known fields needs more."""
 
 
 _FORM = "application/x-www-form-urlencoded"
@@ -24,7 +24,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class _ModelRequest(Request):
-    """A request whose `body` and `json` are those of this server."""
+    """A request that reads `body` and `json` by the rules of this server."""
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
@@ -45,10 +45,10 @@ class _ModelRequest(Request):
 
 
 class ModelRoute(APIRoute):
-    """A path whose body, if it has one, is a JSON object of known fields."""
+    """A route whose body, if any, is a JSON object of known fields."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
+        """Return the handler of the route."""
         handle = super().get_route_handler()
 
         async def handle_read(request: Request) -> Response:

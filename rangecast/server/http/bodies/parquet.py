@@ -1,4 +1,4 @@
-"""Parquet bodies: rejected by what their pages say of themselves, before a page is inflated.
+"""Parquet bodies: rejected by their page headers, before a page is decompressed.
 
 The sizes in a file's footer are claims of its writer. Arrow inflates by the head of each page, so
 all of them are read first: how large the page becomes, and by which encoding. A dictionary stays
@@ -17,16 +17,16 @@ from rangecast.server.http.bodies.arrow import check_expanded
 from rangecast.server.state.registry import RequestError
 
 _ROWS = 4096
-"""Rows of a batch, after each of which the sizes are looked at."""
+"""Rows per batch, after each of which the sizes are checked."""
 _UNBOUNDED = {7: "DELTA_BYTE_ARRAY"}
-"""Encodings by which few bytes become many: each text may repeat the one before."""
+"""Encodings that expand without bound: each text may repeat the one before."""
 _STRUCT = 12
 _MAX_DEPTH = 8
 
 
 def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batches of a Parquet file, with at most `max_bytes` of values in all; one
-    that isn't a Parquet file is an error of Arrow.
+    """Return the batches of a Parquet file, with at most `max_bytes` of values in all; anything but
+    a Parquet file raises an Arrow error.
     """
     metadata = pq.read_metadata(pa.BufferReader(body))
     if metadata.num_rows > max_rows:
@@ -60,7 +60,7 @@ def batches_of_parquet(body: bytes, max_rows: int, max_bytes: int) -> list[pa.Re
 
 
 def _check_pages(body: bytes, metadata: Any, max_bytes: int) -> None:
-    """Reject a file whose pages come to too many bytes, by the head of each."""
+    """Reject a file whose pages decompress to too many bytes, according to their headers."""
     size = 0
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

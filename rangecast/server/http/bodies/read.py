@@ -56,7 +56,7 @@ def _too_large(max_bytes: int) -> RequestError:
 
 
 def _inflated(body: bytes, max_bytes: int) -> bytes:
-    """Return what the members of a gzip file come to, one after another."""
+    """Return the decompressed members of a gzip file, concatenated."""
     parts: list[bytes] = []
     size = members = 0
     inflate = None
@@ -91,17 +91,17 @@ async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
 
 
 def weight(headers: Headers, body: bytes) -> int:
-    """Return the bytes of a body for `off_loop`: an Arrow stream comes to more than it has."""
+    """Return the bytes of a body for `off_loop`; an Arrow stream counts more, as it expands."""
     return MAX_BODY_BYTES if "arrow" in headers.get("content-type", "") else len(body)
 
 
 def lines_in(body: bytes) -> list[bytes]:
-    """Return the lines that aren't empty."""
+    """Return the non-empty lines."""
     return [line for line in body.split(b"\n") if line.strip()]
 
 
 def rows_of_body(body: bytes) -> Any:
-    """Return the JSON of a body: one value, or a list of those of its lines."""
+    """Return the JSON value of a body, or a list with one value per line."""
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as whole:

@@ -1,4 +1,4 @@
-"""Bodies that are tables: CSV, Parquet and Arrow, bounded before they become values."""
+"""Table bodies: CSV, Parquet and Arrow, bounded before they become values."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _BODY = "the body"
 
 
 def is_table(kind: str) -> bool:
-    """Whether a content type is that of a table."""
+    """Return whether a content type is that of a table."""
     return kind in (*CSV, *PARQUET, *ARROW)
 
 
 def batches_of_body(kind: str, body: bytes, broken: Broken) -> Iterator[Batch]:
-    """Yield the rows of a body; a line of CSV that can't be split goes to `broken`."""
+    """Yield the rows of a body; malformed CSV lines go to `broken`."""
     if kind in CSV:
         return _csv(body, broken)
     if kind in PARQUET:

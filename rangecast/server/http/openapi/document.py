@@ -113,7 +113,7 @@ def _operation(
 
 
 def _about(operation: Operation) -> str:
-    """Return what an answer is, by its schema."""
+    """Return the description of a response, by its schema."""
     name = operation.answer.schema.get("$ref", "").rpartition("/")[2]
     text: str = SCHEMAS[name]["description"] if name else operation.summary
     return text

@@ -1,4 +1,4 @@
-"""Schemas that several others have: positions, events, filters, ids, and those of tracks."""
+"""Schemas shared by others: positions, events, filters, ids, and tracks."""
 
 from __future__ import annotations
 

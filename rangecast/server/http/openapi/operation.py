@@ -1,4 +1,4 @@
-"""An operation of the server as it is described, and what several of them share."""
+"""Description of an operation of the server, and shared parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Operation(NamedTuple):
     query: dict[str, Schema] = {}  # noqa: RUF012
     headers: dict[str, Schema] = {}  # noqa: RUF012
     path: dict[str, str] = {}  # noqa: RUF012
-    """An example of each parameter of the path, where it isn't the usual one."""
+    """Example of each path parameter, where it differs from the usual one."""
     status: int = 200
 
 

@@ -283,7 +283,7 @@ def _bulk_edits(
 
 
 def _json(answer: Any, **options: Any) -> Response:
-    """Return an answer that may have timestamps."""
+    """Return a JSON response that may contain timestamps."""
     return Response(msgspec.json.encode(answer), media_type="application/json", **options)
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions in bulk over HTTP: read in a thread, made or replaced as one edit."""
+"""Bulk subscriptions over HTTP: parsed in a thread, put as one edit."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class BulkEdits(NamedTuple):
 
     edits: list[PutSubscription]
     places: Sequence[int]
-    """The row of each."""
+    """Row of each edit."""
     given: Sequence[Mapping[str, Any]]
-    """The fields of each, if requested."""
+    """Fields of each edit, if requested."""
     rejected: list[Rejection]
 
     def _without(self, places: set[int]) -> BulkEdits:
-        """Return it without the edits at some places."""
+        """Return the body without the edits at some rows."""
         kept = [at for at in range(len(self.edits)) if at not in places]
         definitions = [self.given[at] for at in kept] if self.given else self.given
         edits, rows = [self.edits[at] for at in kept], [self.places[at] for at in kept]
@@ -161,7 +161,7 @@ def _checked(
     *,
     is_patch: bool = False,
 ) -> tuple[BulkEdits, Read]:
-    """Return the edits of a body, without those whose filters are wrong; and their filters."""
+    """Return the edits of a body, without those with invalid filters; and their filters."""
     if is_table(kind):
         broken: list[Rejection] = []
 
@@ -237,7 +237,7 @@ _JSON = {
     *("", "application/json", "text/json", "application/x-www-form-urlencoded"),
     *("application/x-ndjson", "application/jsonl", "application/x-jsonlines"),
 }
-"""Content types of JSON and its lines; curl -d says that it sends a form."""
+"""Content types of JSON and NDJSON; curl -d claims to send a form."""
 _KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl", "track"}
 
 

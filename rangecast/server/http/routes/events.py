@@ -1,4 +1,4 @@
-"""Events over HTTP: published, or only asked about."""
+"""Events over HTTP: publish, match and rank."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
 
 
 def digest_for(key: str, body: bytes) -> str:
-    """Return what tells the body of a request with an Idempotency-Key from others."""
+    """Return the digest of the body of a request with an Idempotency-Key."""
     if len(key) > 200:
         raise RequestError(422, "an Idempotency-Key has at most 200 characters")
     return hashlib.blake2b(body, digest_size=16).hexdigest() if key else ""
@@ -228,7 +228,7 @@ def status_and_type(accepted: Accepted) -> tuple[int, str]:
 
 
 def shown_accepted(core: Core, accepted: Accepted, *, matches: bool = False) -> dict[str, Any]:
-    """Return what became of events as an answer, with their matches if they were asked for."""
+    """Return the result of publishing as a response, with matches if requested."""
     epoch, count = core.epoch, accepted.count
     rejected = [(row, for_interface(reason, "http")) for row, reason in accepted.rejected]
     shown: dict[str, Any] = {

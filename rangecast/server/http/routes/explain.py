@@ -137,7 +137,7 @@ async def list_shapes(
 
 
 def _passing(core: Core, entry: SpaceEntry) -> set[int]:
-    """Return the subscriptions of a space that end with a connection, such as those of pages."""
+    """Return the session subscriptions of a space, such as those of the page."""
     return {
         version.number
         for consumer in list(core.registry.consumers.values())

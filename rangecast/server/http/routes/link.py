@@ -1,4 +1,4 @@
-"""Where other servers connect: see `links`."""
+"""Endpoint for links of other servers: see `links`."""
 
 from __future__ import annotations
 

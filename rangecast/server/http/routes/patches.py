@@ -1,4 +1,4 @@
-"""Subscriptions that are changed in part over HTTP: what isn't given stays.
+"""Partial changes of subscriptions over HTTP: fields not given stay unchanged.
 
 The log has whole subscriptions. So an edit is made of the subscription as it is and what is given,
 on the condition that it is still that one; if another edit came first, it is made again.
@@ -26,7 +26,7 @@ from rangecast.server.state.registry import Registry, RequestError, Version
 
 router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 _ATTEMPTS = 20
-"""Edits that are made anew, if others come first all the time."""
+"""Maximum retries of an edit that loses against concurrent ones."""
 
 
 class Given(BaseModel):
@@ -76,7 +76,7 @@ async def patch_subscription(
 
 
 async def unless_changed(submit: Callable[[], Awaitable[int]]) -> int:
-    """Make an edit of what there is, until no other one comes first; return its seq."""
+    """Retry a read-modify-write edit until no other one comes first; return its seq."""
     for _ in range(_ATTEMPTS):
         try:
             return await submit()
@@ -91,7 +91,7 @@ def merged_many(
     edits: Sequence[PutSubscription],
     definitions: Sequence[Mapping[str, Any]],
 ) -> tuple[list[PutSubscription], list[str]]:
-    """Return whole edits, and the ETag that each is based on; reject an unknown id."""
+    """Return complete edits, and the ETag that each is based on; reject an unknown id."""
     versions = [registry.subscription(change.tenant, space, change.name) for change in edits]
     rows = zip(versions, edits, definitions, strict=True)
     whole = [merged(registry, version, edit, values) for version, edit, values in rows]
@@ -101,7 +101,7 @@ def merged_many(
 def merged(
     registry: Registry, version: Version, edit: PutSubscription, definition: Mapping[str, Any]
 ) -> PutSubscription:
-    """Return the edit that makes of a subscription what is given, and leaves the rest."""
+    """Return the edit that applies the given fields to a subscription."""
     owner = registry.owner(version)
     has = {name for name, value in definition.items() if value is not None}
     return replace(

@@ -95,7 +95,7 @@ async def put_space(request: Request, space: str) -> Any:
 
 
 def _space_of(body: bytes, is_json: bool) -> tuple[Space, dict[str, Any] | None]:
-    """Return a space, and how its objects are tracked."""
+    """Return a space, and the settings of its tracks."""
     if not is_json:
         return space_and_track(body.decode("utf-8", "replace"))
     rows = rows_of_body(body)
@@ -160,7 +160,7 @@ async def list_subscriptions(
 
 
 def arrival_after(after: str) -> int:
-    """Return the least number of a subscription that comes after the end of a page."""
+    """Return the least subscription number after the end of a page."""
     if not after:
         return 0
     if not (after.isascii() and after.isdigit() and len(after) < 20):
@@ -172,7 +172,7 @@ def arrival_after(after: str) -> int:
 
 
 def page_of(named: Mapping[str, Item], after: str, limit: int) -> tuple[list[Item], str | None]:
-    """Return the first of those whose names come after this one, and the last name if more do."""
+    """Return the first items after a name, and the last name if there are more."""
     names = [name for name in named if name > after]
     page = heapq.nsmallest(limit, names)
     return [named[name] for name in page], page[-1] if len(names) > len(page) else None
@@ -221,7 +221,7 @@ async def put_subscription(
 
 
 def shown_put(core: Core, edit: PutSubscription, seq: int, outcome: Outcome) -> dict[str, Any]:
-    """Return the answer to a subscription that was made or replaced by the edit of this seq."""
+    """Return the response to a subscription that was put by the edit of this seq."""
     seen_at = position(core.epoch, seq)
     return {"id": edit.id, "position": seen_at, "created": bool(outcome.inserted)}
 
@@ -298,7 +298,7 @@ def _track_of(track: Any, entry: SpaceEntry) -> dict[str, Any] | None:
 
 
 def is_integer_id(name: str, value: Any, noun: str = "subscription") -> bool:
-    """Return whether an id was given as an integer; reject one that isn't that of the path."""
+    """Return whether an id was given as an integer; reject one that differs from the path."""
     as_id(name, noun)
     if value is None:
         return False
@@ -325,7 +325,7 @@ async def _propagated(request: Request, wait: str, seq: int) -> dict[str, bool]:
 
 
 def condition(request: Request) -> str | None:
-    """Return what must hold of the one before: its ETag, that there is one, or none."""
+    """Return the precondition of a request: an ETag, existence, or absence."""
     if request.headers.get("if-none-match") == "*":
         return ONLY_NEW
     return request.headers.get("if-match")
@@ -350,7 +350,7 @@ def _shown_space(entry: SpaceEntry) -> dict[str, Any]:
 
 
 def shown(request: Request, version: Version) -> dict[str, Any]:
-    """Return a subscription as an answer has it."""
+    """Return a subscription in the format of responses."""
     owner = _registry(request).owner(version)
     return {
         "id": version.id,

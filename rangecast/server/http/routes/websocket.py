@@ -60,7 +60,7 @@ HEARTBEAT = 15.0
 FRAME = 256 << 10
 """Bytes of a frame with several messages, about."""
 UNAUTHORIZED = 4401
-"""The code that closes a connection without a token that holds."""
+"""Close code of a connection without a valid token."""
 MAX_SILENCE = 30.0
 """Seconds that a client has to send its token, where one is needed."""
 MAX_STRANGER = 64 << 10
@@ -94,7 +94,7 @@ class Session:
         self._has_credit.set()
         self._one = asyncio.Lock()
         self._frame_bytes = 0
-        """Of the frame that is applied."""
+        """Bytes of the frame being processed."""
 
     async def run(self) -> None:
         """Serve it until it ends, or until its token does."""
@@ -134,7 +134,7 @@ class Session:
                 await self._socket.close(code, reason)
 
     def _revoke(self, error: RequestError) -> None:
-        """End the connection: its token has ended."""
+        """Close the connection, as its token has ended."""
         if not self._limit.expired():
             self._rejection = error
             self._limit.reschedule(asyncio.get_running_loop().time())
@@ -188,7 +188,7 @@ class Session:
     # ---- what clients ask for
 
     def _admit(self, grant: Grant) -> None:
-        """From now on the connection may do what this grant allows."""
+        """Set the grant of the connection."""
         tenant = grant.caller().tenant
         self._counted.close()
         self._grant = None
@@ -200,7 +200,7 @@ class Session:
         self._socket.scope[TENANT] = tenant
 
     def _check(self, grant: Grant) -> None:
-        """End the connection if its token has ended."""
+        """Close the connection if its token has ended."""
         try:
             grant.caller()
         except RequestError as error:
@@ -307,7 +307,7 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def _told(self) -> AsyncIterator[None]:
-        """If messages can't be read, tell the client why and close the connection."""
+        """Report to the client why messages can't be read, and close the connection."""
         try:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):
                 yield
