@@ -7,8 +7,9 @@ import pytest
 from rangecast import Integer, Number, Space
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.io.rejected import CollectedRows
-from rangecast.spark import prepare_match
-from rangecast.spark.subscriptions import spool
+from rangecast.spark import match, prepare_match, shipped
+from rangecast.spark.steps.shards import build
+from rangecast.spark.subscriptions import kept, spool
 from rangecast.spark.subscriptions.kept import gather_small, keep_rows
 from rangecast.spark.subscriptions.spool import Spool
 
@@ -21,11 +22,11 @@ BYTES = 130
 @pytest.mark.parametrize("in_files", [True, False])
 def test_a_spool_gives_back_what_it_kept(tmp_path, in_files):
     tables = [pa.table({"id": range(size), "text": ["ü"] * size}) for size in (3, 0, 1000)]
-    with Spool(tmp_path if in_files else None) as kept:
-        streams = [kept.keep(table) for table in tables]
-    assert [spool.read(pa.py_buffer(data)) for data in streams] == tables
+    with Spool(tmp_path if in_files else None) as streams:
+        places = [streams.keep(table) for table in tables]
+    assert [spool.read(pa.py_buffer(data)) for data in places] == tables
     assert len([*tmp_path.iterdir()]) == in_files
-    assert (max(map(len, streams)) < 200) == in_files
+    assert (max(map(len, places)) < 200) == in_files
 
 
 def bounds(rows):
@@ -65,21 +66,21 @@ def test_a_small_set_takes_one_job_and_is_read_as_elsewhere(spark, tmp_path):
 def test_rows_of_a_large_set_lie_in_files_while_it_is_prepared(spark):
     """The JVM gets their places."""
     table = bounds(3000)
-    with keep_rows(spark.createDataFrame(table).repartition(3), SPACE) as kept:
-        assert kept.size()[:3] == (3000, 3000, 9000)
-        assert max(len(one.as_py()) for one in kept.packs.places["data"]) < 300
-        assert len([*kept.folder.iterdir()]) == 3
-        assert kept.gather().ids.to_pylist() == table["id"].to_pylist()
-        ids = kept.packs.unpack(kept.rows.schema, ["id"]).toArrow()["id"]
+    with keep_rows(spark.createDataFrame(table).repartition(3), SPACE) as rows:
+        assert rows.size()[:3] == (3000, 3000, 9000)
+        assert max(len(one.as_py()) for one in rows.packs.places["data"]) < 300
+        assert len([*rows.folder.iterdir()]) == 3
+        assert rows.gather().ids.to_pylist() == table["id"].to_pylist()
+        ids = rows.packs.unpack(rows.rows.schema, ["id"]).toArrow()["id"]
         assert sorted(ids.to_pylist()) == table["id"].to_pylist()
-        assert not kept.packs.are_ids_apart()
-    assert not kept.folder.exists()
+        assert not rows.packs.are_ids_apart()
+    assert not rows.folder.exists()
 
 
 def test_ids_that_ascend_are_not_compared(spark):
     table = bounds(3000)
-    with keep_rows(spark.createDataFrame(table), SPACE) as kept:
-        assert kept.packs.are_ids_apart()
+    with keep_rows(spark.createDataFrame(table), SPACE) as rows:
+        assert rows.packs.are_ids_apart()
     twice = pa.concat_tables([table.slice(0, 2000), table.slice(1999)])
     bad = CollectedRows()
     prepared = prepare_match(
@@ -88,6 +89,30 @@ def test_ids_that_ascend_are_not_compared(spark):
     assert len(prepared.shards) > 1
     assert prepared.rows == len(table)
     assert [one.source for one, _ in bad.kept] == ["subscription 1999"]
+    prepared.release()
+
+
+def test_rows_pass_through_spark_where_workers_dont_see_the_drivers_folder(spark, monkeypatch):
+    for module in (kept, build, shipped):
+        monkeypatch.setattr(module, "is_local", lambda session: False)
+    table = bounds(3000)
+    frame = spark.createDataFrame(table).repartition(3)
+    prepared = prepare_match(spark, frame, SPACE, max_worker_memory=200_000)
+    assert len(prepared.shards) > 1
+    points = [(number, *RANDOM.random(2).tolist(), int(number)) for number in range(300)]
+    events = spark.createDataFrame(points, "id long, x double, y double, lots long")
+    found = [
+        (row["event"], row["subscription"]) for row in match(events, prepared, SPACE).collect()
+    ]
+    bound = {name: table[name].to_numpy() for name in table.column_names}
+    expected = set()
+    for number, *values in points:
+        held = np.ones(len(table), np.bool_)
+        for name, value in zip(SPACE.names, values, strict=True):
+            held &= (bound[f"{name}_lo"] <= value) & (value <= bound[f"{name}_hi"])
+        expected |= {(number, one) for one in np.flatnonzero(held).tolist()}
+    assert len(found) == len(expected)
+    assert set(found) == expected
     prepared.release()
 
 
