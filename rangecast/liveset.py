@@ -189,7 +189,7 @@ class LiveSet(SubscriptionSet):
             ids, view = self._members.new_many(boxes.ids), self._view
             if ids:
                 arrival = np.arange(view.arrivals, view.arrivals + boxes.rows)
-                rows = append(view.rows, view.count, boxes, arrival)
+                rows = append(view.rows, view.count, boxes, arrival, ids)
                 self._publish(ids, rows, arrivals=len(ids))
         return len(ids)
 
@@ -230,7 +230,7 @@ class LiveSet(SubscriptionSet):
                 old = [row for row in before if row is not None]
                 arrival = view.arrivals - 1 + np.cumsum(is_new)
                 arrival[~is_new] = view.rows.arrival[old]
-                rows = append(view.rows, view.count, boxes, arrival)
+                rows = append(view.rows, view.count, boxes, arrival, ids)
                 self._publish(ids, rows, old, arrivals=done.inserted)
         return done
 
@@ -277,7 +277,7 @@ class LiveSet(SubscriptionSet):
                 rows = view.rows
                 weights = None if rows.weights is None else rows.weights[old]
                 boxes = replacements.onto(rows.scores[old], weights)
-                added = append(rows, view.count, boxes, rows.arrival[old])
+                added = append(rows, view.count, boxes, rows.arrival[old], ids)
                 self._publish(ids, added, old)
         return len(ids)
 
@@ -330,8 +330,16 @@ class LiveSet(SubscriptionSet):
         count = old.count + (0 if added is None else len(ids))
         dead, edit = np.array(removed, np.int64), old.edit + 1
         parts = self._grown(old.parts, rows, count, old.edit)
+        in_order = old.ascending == old.count and arrivals == count - old.count
         view: View = LiveView(
-            rows, count, old.dead + len(dead), edit, old.arrivals + arrivals, parts, old.verifier
+            rows,
+            count,
+            old.dead + len(dead),
+            edit,
+            old.arrivals + arrivals,
+            count if in_order else old.ascending,
+            parts,
+            old.verifier,
         )
         try:
             if added is None:
@@ -412,9 +420,10 @@ class LiveSet(SubscriptionSet):
         began = time.perf_counter()
         _log.info("rebuilding %s: %d rows, %d dead", self, begun.count, begun.dead)
         try:
-            live = np.flatnonzero(begun.rows.died[: begun.count] > begun.edit)
+            live = begun.live()  # in order of arrival, so that answers need little sorting
             boxes = boxes_of(begun.rows, live, self.space)
-            rows = append(no_rows(), 0, boxes, begun.rows.arrival[live])
+            ids = begun.rows.ids[live].tolist()
+            rows = append(no_rows(), 0, boxes, begun.rows.arrival[live], ids)
             own = np.arange(len(live), dtype=np.int32)
             index = build_candidates(boxes, self.index)
             base: Part = IndexPart(index, own, 0, len(live))
@@ -423,7 +432,6 @@ class LiveSet(SubscriptionSet):
                     rows, own, self.space, self.rank_index, combine
                 )
             members = Members(kind=self._members.kind)
-            ids = begun.rows.ids[live].tolist()
             for first in range(0, len(ids), _DICT_PIECE):
                 piece = ids[first : first + _DICT_PIECE]
                 members.bind_many(piece, range(first, first + len(piece)))
@@ -446,7 +454,8 @@ class LiveSet(SubscriptionSet):
         tail = np.arange(begun.count, now.count)
         if len(tail):
             boxes = boxes_of(now.rows, tail, self.space)
-            rows = append(rows, len(live), boxes, now.rows.arrival[tail])
+            ids = now.rows.ids[tail].tolist()
+            rows = append(rows, len(live), boxes, now.rows.arrival[tail], ids)
         died = now.rows.died[np.concatenate([live, tail])]
         dead = np.flatnonzero(died <= now.edit)
         mark_dead(rows, 0, dead, died[dead])
@@ -473,7 +482,17 @@ class LiveSet(SubscriptionSet):
         verifier = Verifier.of(self.space)
         if verifier is not None and now.verifier is not None:
             verifier.counts = now.verifier.counts
-        self._view = LiveView(rows, count, len(dead), now.edit, now.arrivals, parts, verifier)
+        is_ascending = now.ascending == now.count or len(tail) == 0
+        self._view = LiveView(
+            rows,
+            count,
+            len(dead),
+            now.edit,
+            now.arrivals,
+            count if is_ascending else len(live),
+            parts,
+            verifier,
+        )
         self._members, self._rebuilding = members, None
         self.rebuild_count += 1
 

@@ -13,6 +13,7 @@ from rangecast.kernels.arrays import I32, I64, AnyArray
 from rangecast.match.result import MatchRows, joined
 from rangecast.model.answers.results import Results
 from rangecast.model.display import counted
+from rangecast.model.sets.id_lists import IdLists
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import RowArrays
 from rangecast.rank.result import Best
@@ -21,14 +22,14 @@ from rangecast.rank.result import Best
 class Matches(Results[list[Id]]):
     """The subscriptions that match each event, in order of arrival."""
 
-    __slots__ = ("_found", "_rows", "event_ids", "kept")
+    __slots__ = ("_found", "_lists", "event_ids", "kept")
 
     def __init__(
         self,
         matched: tuple[MatchRows, ...] | I32,
         event_ids: pa.Array | None,
         kept: pa.Table | None,
-        rows: RowArrays,
+        lists: IdLists,
     ):
         """Set the rows: in pieces, or of a single event."""
         self._found = matched
@@ -36,7 +37,7 @@ class Matches(Results[list[Id]]):
         """Event ids of the batch; `None`: its events are numbered from 0."""
         self.kept = kept
         """Kept columns of the events, one row per event; `None` if there are none."""
-        self._rows = rows
+        self._lists = lists
 
     @property
     def pieces(self) -> tuple[MatchRows, ...]:
@@ -64,7 +65,7 @@ class Matches(Results[list[Id]]):
             if index < events:
                 break
             index -= events
-        return by_arrival(self._rows, piece.of(index))
+        return self._lists.list(piece.of(index))
 
     def _size(self) -> str:
         count = sum(len(piece.rows) for piece in self.pieces)
@@ -79,7 +80,7 @@ class Matches(Results[list[Id]]):
     @property
     def ids(self) -> AnyArray:
         """The ids of all matches, event by event as in `matches`, in any order within an event."""
-        ids_ = [self._rows.ids[piece.rows] for piece in self.pieces]
+        ids_ = [self._lists.ids[piece.rows] for piece in self.pieces]
         return ids_[0] if len(ids_) == 1 else np.concatenate(ids_)
 
     def split(self, pairs: int) -> Iterator[Matches]:
@@ -100,7 +101,7 @@ class Matches(Results[list[Id]]):
                     (matches,),
                     None if self.event_ids is None else self.event_ids[some],
                     None if self.kept is None else self.kept[some],
-                    self._rows,
+                    self._lists,
                 )
                 begin = end
             first += events
@@ -115,7 +116,7 @@ class Matches(Results[list[Id]]):
         for piece in self.pieces:
             columns = {
                 "event": _events(self.event_ids, piece.events + first),
-                "subscription": _subscriptions(self._rows, piece.rows),
+                "subscription": _subscriptions(self._lists.ids, piece.rows),
             }
             tables.append(_with_kept(columns, self.kept, piece.events + first))
             first += len(piece.offsets) - 1
@@ -158,7 +159,7 @@ class Rankings(Results[list[tuple[Id, float]]]):
         columns = {
             "event": _events(self.event_ids, event),
             "rank": pa.array(rank),
-            "subscription": _subscriptions(self._rows, rows),
+            "subscription": _subscriptions(self._rows.ids, rows),
             "score": pa.array(scores),
         }
         return _with_kept(columns, self.kept, event)
@@ -170,19 +171,6 @@ def separated(ids: pa.Array) -> tuple[pa.Array, pa.Table | None]:
         return ids, None
     first, *kept = ids.flatten()
     return first, pa.table(kept, names=[ids.type.field(n + 1).name for n in range(len(kept))])
-
-
-def by_arrival(rows: RowArrays, matched: I32) -> list[Id]:
-    """Return the ids of some rows, in order of arrival."""
-    # Arrival and row in one number: numbers are sorted faster than the places of numbers.
-    bits = len(rows.arrival).bit_length()
-    keys = rows.arrival.take(matched)
-    keys <<= bits
-    keys |= matched
-    keys.sort()
-    keys &= (1 << bits) - 1
-    ids: list[Id] = rows.ids.take(keys).tolist()
-    return ids
 
 
 def _events(ids: pa.Array | None, places: I64) -> pa.Array:
@@ -199,9 +187,9 @@ def _with_kept(columns: dict[str, pa.Array], kept: pa.Table | None, events: I64)
     return table
 
 
-def _subscriptions(rows: RowArrays, matched: I32) -> pa.Array:
-    ids = rows.ids[matched]
-    if rows.ids.dtype == np.int64:
+def _subscriptions(every: AnyArray, matched: I32) -> pa.Array:
+    ids = every[matched]
+    if every.dtype == np.int64:
         return pa.array(ids, pa.int64())
     try:
         return pa.array(ids, pa.large_string())

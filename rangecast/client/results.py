@@ -16,6 +16,7 @@ from rangecast.match.result import MatchRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.encoding.subscriptions import encode_subscriptions
 from rangecast.model.explain import Explanation, Line
+from rangecast.model.sets.id_lists import IdLists
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import RowArrays, no_rows
 from rangecast.model.space import Space
@@ -196,7 +197,8 @@ def matches_of(lists: Sequence[Sequence[Id]], events: EventLabels) -> Matches:
     counts = [len(list_) for list_ in lists]
     total = sum(counts)
     rows = MatchRows(np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), _numbered(total))
-    return Matches((rows,), *events, _rows([list_ for some in lists for list_ in some]))
+    ids = _rows([id_ for list_ in lists for id_ in list_])
+    return Matches((rows,), *events, IdLists(ids, total))
 
 
 def rankings_of(lists: Sequence[Sequence[tuple[Id, float]]], events: EventLabels) -> Rankings:

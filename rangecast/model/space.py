@@ -100,7 +100,8 @@ class Space:
         return self.attributes[self.axis(name)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "_places"}
+        made = ("_places", "_encoder")  # on first use
+        return {key: value for key, value in vars(self).items() if key not in made}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Space) and self.attributes == other.attributes

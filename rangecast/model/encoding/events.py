@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, InvalidValueError, UsageError, abbreviate, did_you_mean
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes.base import MISSING, NanMeaning, Number
+from rangecast.model.attributes.base import MISSING, NanMeaning
 from rangecast.model.attributes.field_paths import value_at
 from rangecast.model.attributes.text_store import TEXTS
 from rangecast.model.attributes.timestamps import is_whole
 from rangecast.model.encoding.columns import coordinate, nan_is_missing
+from rangecast.model.encoding.compiled import compiled_encoder
 from rangecast.model.encoding.event_columns import EventColumns
 from rangecast.model.io.kept_columns import as_names, identified, kept_columns, kept_schema
 from rangecast.model.io.read_progress import Reading
@@ -190,15 +191,38 @@ def encode_event(
     `ignore_unknown` and `nan` are as in `encode_events`. `by_name`: values are under the names of
     attributes, whatever their sources.
     """
+    if not by_name:
+        point: F64 = encode_one(event, space, ignore_unknown=ignore_unknown, nan=nan)[0]
+        return point
     if nan != NanMeaning.ERROR:
         nan_is_missing(nan)
     if ignore_unknown is not False:
         flag("ignore_unknown", ignore_unknown)
-    if space.paths and not by_name:
-        event = _by_name(event, space, ignore_unknown=ignore_unknown)
     if not space.patterns:
         return _point(event, space, ignore_unknown, nan)
     return TEXTS.keep(lambda: _point(event, space, ignore_unknown, nan))
+
+
+def encode_one(
+    event: Mapping[str, Any], space: Space, *, ignore_unknown: bool = False, nan: str = "error"
+) -> F64:
+    """Return the coordinates of one event, (1, d): see `encode_event`."""
+    if nan != NanMeaning.ERROR:
+        nan_is_missing(nan)
+    if ignore_unknown is not False:
+        flag("ignore_unknown", ignore_unknown)
+    if space.patterns:
+        return TEXTS.keep(partial(_encode_one, event, space, ignore_unknown, nan))
+    return _encode_one(event, space, ignore_unknown, nan)
+
+
+def _encode_one(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: str) -> F64:
+    point = compiled_encoder(space)(event, ignore_unknown, nan)
+    if point is not None:
+        return point
+    if space.paths:
+        event = _by_name(event, space, ignore_unknown=ignore_unknown)
+    return _point(event, space, ignore_unknown, nan)[None]
 
 
 def _point(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: str) -> F64:
@@ -207,11 +231,6 @@ def _point(event: Mapping[str, Any], space: Space, ignore_unknown: bool, nan: st
         axis = space.axes.get(name)
         if axis is not None:
             attribute = space.attributes[axis]
-            if type(value) is float and type(attribute) is Number:
-                lo, hi = attribute.domain
-                if lo <= value <= hi:  # what most values are, without a detour
-                    point[axis] = value + 0.0
-                    continue
             try:
                 point[axis] = coordinate(attribute, value, nan=nan)
             except InvalidValueError as error:

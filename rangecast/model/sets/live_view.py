@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from rangecast.kernels.arrays import I32, I64
+from rangecast.model.sets.id_lists import IdLists
 from rangecast.model.sets.rowstore import RowArrays
 from rangecast.model.shapes.verification.candidates import Verifier
 
@@ -62,6 +63,8 @@ class LiveView(Generic[MatchIndex, RankPart]):
     """Number of the last edit: row r lives iff edit < died[r]."""
     arrivals: int
     """Number of subscriptions that ever arrived."""
+    ascending: int = 0
+    """Rows before this one arrived in their order; one that replaced another is behind it."""
     parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
     verifier: Verifier | None = None
     """Of a space with places: their words are verified on what the structures find."""
@@ -73,6 +76,8 @@ class LiveView(Generic[MatchIndex, RankPart]):
     """The structures of the parts without the rows that are dead, once an answer needed them."""
     single_event: list[Any] = field(default_factory=list, init=False)
     """Calls that answer single events, once one came: the search, and verification of places."""
+    id_lists: list[IdLists] = field(default_factory=list, init=False)
+    """Lists of the ids of rows, once an answer needed one."""
     ranked: list[Any] = field(default_factory=list, init=False)
     """Arrays for ranking, made when an answer first needs them."""
     is_plain: bool = field(init=False)
@@ -89,7 +94,16 @@ class LiveView(Generic[MatchIndex, RankPart]):
         """Rows before this one are in parts; from here to `count` they are recent."""
         return self.parts[-1].end if self.parts else 0
 
+    @property
+    def lists(self) -> IdLists:
+        """Return what lists the ids of rows by arrival."""
+        if not self.id_lists:
+            self.id_lists.append(IdLists(self.rows, self.ascending))
+        return self.id_lists[0]
+
     def live(self) -> I64:
         """Return the rows that live, in order of arrival."""
         rows = np.flatnonzero(self.rows.died[: self.count] > self.edit)
+        if self.ascending == self.count:
+            return rows
         return rows[np.argsort(self.rows.arrival[rows], kind="stable")]

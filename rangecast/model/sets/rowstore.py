@@ -87,8 +87,13 @@ def no_rows() -> RowArrays:
     )
 
 
-def append(rows: RowArrays, count: int, boxes: Boxes, arrival: I64) -> RowArrays:
-    """Write the subscriptions of `boxes` behind the first `count` rows; return the arrays."""
+def append(
+    rows: RowArrays, count: int, boxes: Boxes, arrival: I64, ids: Sequence[Any] | None = None
+) -> RowArrays:
+    """Write the subscriptions of `boxes` behind the first `count` rows; return the arrays.
+
+    ids   those of the boxes as Python objects, if the caller has them: texts are kept once then
+    """
     terms = boxes.mentions
     box, axis = np.nonzero(terms)
     per_box = np.count_nonzero(terms, axis=1)
@@ -107,7 +112,8 @@ def append(rows: RowArrays, count: int, boxes: Boxes, arrival: I64) -> RowArrays
     rows.scores[new] = boxes.scores
     rows.arrival[new] = arrival
     rows.died[new] = NEVER
-    rows.ids[new] = boxes.ids.to_numpy(zero_copy_only=False)
+    has_texts = ids is not None and kind.hasobject
+    rows.ids[new] = ids if has_texts else boxes.ids.to_numpy(zero_copy_only=False)
     if rows.weights is not None:
         rows.weights[new] = 1.0 if boxes.weights is None else boxes.weights
     return rows

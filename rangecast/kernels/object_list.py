@@ -1,0 +1,95 @@
+"""Lists of Python objects, made where a kernel returns: one pass over rows, and no array between.
+
+A kernel that keeps the GIL returns `listed(rows, address, are_objects)`. Its caller gets a list of
+what an array at this address has at these rows: objects, or integers of 64 bits.
+"""
+
+# ruff: noqa: ARG001 - an intrinsic is given the types of all its arguments, needed or not
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, types
+from numba.core import cgutils
+
+from rangecast.kernels.bundle import intrinsic
+
+_ROWS = types.Array(types.int32, 1, "C")
+_MEMBERS = [("rows", _ROWS), ("items", types.intp), ("are_objects", types.boolean)]
+
+
+_AHEAD = 16
+"""Objects that are fetched before they are held: most of the time goes by waiting for memory."""
+
+
+class _Listed(types.Type):  # type: ignore[misc]
+    """Rows, and the address of the items of all rows."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Listed")
+
+
+_LISTED = _Listed()
+
+
+@extending.register_model(_Listed)
+class _Model(extending.models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any):
+        super().__init__(manager, kind, _MEMBERS)
+
+
+@intrinsic
+def listed(typing: Any, rows: Any, items: Any, are_objects: Any) -> Any:
+    """Return what becomes a list."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = cgutils.create_struct_proxy(_LISTED)(context, builder)
+        made.rows, made.items, made.are_objects = arguments
+        context.nrt.incref(builder, _ROWS, made.rows)
+        return made._getvalue()
+
+    return _LISTED(_ROWS, types.intp, types.boolean), generate
+
+
+@extending.box(_Listed)  # type: ignore[untyped-decorator]
+def _box(kind: Any, value: Any, context: Any) -> Any:
+    """Return the list; every object in it is held once more."""
+    builder, api = context.builder, context.pyapi
+    held = cgutils.create_struct_proxy(kind)(context.context, builder, value=value)
+    rows = context.context.make_array(_ROWS)(context.context, builder, value=held.rows)
+    count = cgutils.unpack_tuple(builder, rows.shape, 1)[0]
+    found = api.list_new(count)
+    is_made = builder.icmp_unsigned("!=", found, ir.Constant(found.type, None))
+    are_objects = cgutils.as_bool_bit(builder, held.are_objects)
+    with builder.if_then(builder.and_(is_made, are_objects)):
+        items = builder.inttoptr(held.items, found.type.as_pointer())
+        last = builder.sub(count, ir.Constant(count.type, 1))
+        with cgutils.for_range(builder, count) as loop:
+            ahead = builder.add(loop.index, ir.Constant(count.type, _AHEAD))
+            ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
+            _fetch(builder, _item(builder, items, rows.data, ahead))
+            one = _item(builder, items, rows.data, loop.index)
+            api.incref(one)
+            api.list_setitem(found, loop.index, one)
+    with builder.if_then(builder.and_(is_made, builder.not_(are_objects))):
+        items = builder.inttoptr(held.items, ir.IntType(64).as_pointer())
+        with cgutils.for_range(builder, count) as loop:
+            number = _item(builder, items, rows.data, loop.index)
+            api.list_setitem(found, loop.index, api.long_from_longlong(number))
+    context.context.nrt.decref(builder, _ROWS, held.rows)
+    return found
+
+
+def _item(builder: Any, items: Any, rows: Any, place: Any) -> Any:
+    row = builder.sext(builder.load(builder.gep(rows, [place])), place.type)
+    return builder.load(builder.gep(items, [row]))
+
+
+def _fetch(builder: Any, address: Any) -> None:
+    """Let the processor fetch what is at an address, to be written."""
+    word = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
+    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(fetch, [address, *(ir.Constant(word, number) for number in (1, 3, 1))])

@@ -1,0 +1,120 @@
+"""Encoding of single events by code that is generated for a space.
+
+A loop over the values of a dict asks of each what attribute it belongs to, and of what kind that
+is. The code of a space has a few lines per attribute instead: they fetch the value, take what most
+values are, and leave any other to `columns.coordinate`. For a space with the number `price`:
+
+    v0 = get('price')
+    if type(v0) is float and lo0 <= v0 <= hi0:
+        v0 += 0.0
+    elif v0 is None:
+        v0, is_partial = MISSING, True
+    else:
+        v0 = coordinate(a0, v0, nan=nan)
+
+It returns `None` for an event that it doesn't take, valid or not: the caller encodes it value by
+value, and raises the error if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes.base import MISSING, Attribute, Boolean, Integer, Number
+from rangecast.model.attributes.field_paths import value_at
+from rangecast.model.attributes.patterns import Patterns, Text
+from rangecast.model.attributes.text import OTHER, Category, Hierarchy, String
+from rangecast.model.attributes.timestamps import EPOCH_UNITS, Timestamp
+from rangecast.model.encoding.columns import coordinate
+from rangecast.model.space import Space
+
+Encoder = Callable[[Any, bool, str], F64 | None]
+"""(event, ignore_unknown, nan) -> its point, (1, d); `None`: it isn't taken."""
+_EXACT = 2.0**53
+"""Integers up to this one are doubles."""
+
+
+def compiled_encoder(space: Space) -> Encoder:
+    """Return the encoder of a space; it is made once."""
+    kept = vars(space)
+    made: Encoder = kept.get("_encoder") or kept.setdefault("_encoder", _compile(space))
+    return made
+
+
+def _compile(space: Space) -> Encoder:
+    names: dict[str, Any] = {
+        "MISSING": MISSING,
+        "OTHER": OTHER,
+        "coordinate": coordinate,
+        "value_at": value_at,
+        "empty": np.empty,
+        "pack_into": Struct(f"{len(space)}d").pack_into,
+        "shape": (1, len(space)),
+        "known": space.fields | {"id"},
+    }
+    fetched = _fetched(space)
+    lines = ["is_partial = False", *(f"k{n} = get({key!r})" for key, n in fetched.items())]
+    order = sorted(range(len(space)), key=lambda axis: isinstance(space.attributes[axis], Patterns))
+    for axis in order:  # texts are stored last: by then the other values are known to be right
+        attribute = space.attributes[axis]
+        path = attribute.path or (attribute.name,)
+        source = f"k{fetched[path[0]]}" if len(path) == 1 else f"value_at(event, p{axis})"
+        names |= {f"a{axis}": attribute, f"p{axis}": path}
+        lines += [f"v{axis} = {source}", *_branches(attribute, axis, names)]
+    packed = ", ".join(f"v{axis}" for axis in range(len(space)))
+    lines += [
+        # With all fields there, and no others, none can be unknown.
+        f"if (is_partial or len(event) != {len(fetched)}) and not ignore_unknown:",
+        "    if not event.keys() <= known:",
+        "        return None",
+        "point = empty(shape)",
+        f"pack_into(point, 0, {packed})",
+        "return point",
+    ]
+    head = ["def encode(event, ignore_unknown, nan):", "    if type(event) is not dict:"]
+    head += ["        return None", "    get = event.get", "    try:"]
+    tail = ["    except Exception:", "        return None"]
+    source = "\n".join([*head, *("        " + line for line in lines), *tail])
+    exec(compile(source, "<encoder of a space>", "exec"), names)
+    encode: Encoder = names["encode"]
+    return encode
+
+
+def _fetched(space: Space) -> dict[str, int]:
+    """Return the number of each field of events that is looked up."""
+    return {field: number for number, field in enumerate(sorted(space.fields))}
+
+
+def _branches(attribute: Attribute, axis: int, names: dict[str, Any]) -> list[str]:
+    """Return the lines that turn the value v<axis> into a coordinate."""
+    v = f"v{axis}"
+    quick: list[tuple[str, str]] = []
+    names[f"lo{axis}"], names[f"hi{axis}"] = attribute.domain
+    within = f"lo{axis} <= {v} <= hi{axis}"
+    whole = f"type({v}) is int and {within} and {-_EXACT!r} <= {v} <= {_EXACT!r}", "pass"
+    if type(attribute) is Number:
+        quick = [(f"type({v}) is float and {within}", f"{v} += 0.0"), whole]  # -0.0 becomes 0.0
+    elif type(attribute) is Integer:
+        is_whole = f"type({v}) is float and {v}.is_integer()"
+        quick = [whole, (whole[0].replace(f"type({v}) is int", is_whole), f"{v} += 0.0")]
+    elif type(attribute) is Timestamp and attribute.epoch is not None:
+        unit = EPOCH_UNITS[attribute.epoch]
+        quick = [(whole[0].replace(f" {v} ", f" {v} * {unit} "), f"{v} *= {unit}")]
+    elif type(attribute) is Boolean:
+        quick = [(f"type({v}) is bool", "pass")]
+    elif type(attribute) in (Category, Hierarchy):
+        names[f"codes{axis}"] = attribute.codes  # type: ignore[attr-defined]
+        quick = [(f"type({v}) is str and {v} in codes{axis}", f"{v} = codes{axis}[{v}]")]
+    elif type(attribute) in (String, Text):
+        names[f"codes{axis}"] = attribute.codes  # type: ignore[attr-defined]
+        ascii_text = f"type({v}) is str and {v}.isascii()"
+        quick = [(ascii_text, f"{v} = codes{axis}.get({v}, OTHER)")]
+    lines: list[str] = []
+    for condition, line in [*quick, (f"{v} is None", f"{v}, is_partial = MISSING, True")]:
+        lines += [f"{'elif' if lines else 'if'} {condition}:", f"    {line}"]
+    return [*lines, "else:", f"    {v} = coordinate(a{axis}, {v}, nan=nan)"]

@@ -1,0 +1,114 @@
+"""The ids of rows that were found, in order of arrival: lists and arrays.
+
+Rows of a live set arrive in their own order, but for those that replace others and came after them.
+So most rows are put in order as numbers; only the later ones are compared by arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import I32, I64, AnyArray, readonly
+from rangecast.kernels.bundle import Bundle, edited, opened
+from rangecast.kernels.jit import direct, jit, jit_single
+from rangecast.kernels.object_list import listed
+from rangecast.kernels.ordering import sort_rows
+from rangecast.model.sets.members import Id
+from rangecast.model.sets.rowstore import RowArrays
+
+
+@edited
+class _Order(NamedTuple):
+    """Of the rows of a set."""
+
+    arrival: I64
+    ascending: int
+    """Rows before this one arrived one after the other."""
+    ids: int
+    """Address of the ids of all rows."""
+    are_objects: int
+    """Whether these are objects; otherwise they are integers of 64 bits."""
+
+
+@jit
+def _merge(rows: I32, ascending: int, arrival: I64, out: I32) -> None:
+    """Write rows by arrival, where some aren't in the order of their numbers."""
+    early = 0
+    for row in rows:
+        early += row < ascending
+    first, late = np.empty(early, np.int32), np.empty(len(rows) - early, np.int32)
+    a = b = 0
+    for row in rows:
+        if row < ascending:
+            first[a] = row
+            a += 1
+        else:
+            late[b] = row
+            b += 1
+    sorted_first = np.empty(early, np.int32)
+    sort_rows(first, ascending, sorted_first)
+    late = late[np.argsort(arrival[late])]
+    a = b = 0
+    for i in range(len(rows)):
+        if b == len(late) or (a < early and arrival[sorted_first[a]] < arrival[late[b]]):
+            out[i] = sorted_first[a]
+            a += 1
+        else:
+            out[i] = late[b]
+            b += 1
+
+
+@jit
+def _in_order(order: _Order, rows: I32) -> I32:
+    out = np.empty(len(rows), np.int32)
+    last = -1
+    for row in rows:
+        last = max(last, row)
+    if last < order.ascending:
+        sort_rows(rows, last + 1, out)
+    else:
+        _merge(rows, order.ascending, order.arrival, out)
+    return out
+
+
+@jit_single
+def _rows_in_order(table: I64, rows: I32) -> I32:
+    return _in_order(opened(table, _Order), rows)
+
+
+@jit_single
+def _ids_in_order(table: I64, rows: I32) -> Any:
+    order = opened(table, _Order)
+    return listed(_in_order(order, rows), order.ids, order.are_objects != 0)
+
+
+@cache
+def _entries() -> tuple[Any, Any]:
+    given = readonly(np.empty(0, np.int64)), np.empty(0, np.int32)
+    return direct(_rows_in_order, *given), direct(_ids_in_order, *given)
+
+
+class IdLists:
+    """The ids of a set's rows, of which those before `ascending` arrived in their order."""
+
+    __slots__ = ("_bundle", "ids", "list", "rows_in_order")
+
+    def __init__(self, rows: RowArrays, ascending: int):
+        self.ids: AnyArray = rows.ids
+        """By row."""
+        are_objects = int(rows.ids.dtype.hasobject)
+        self._bundle = Bundle(_Order(rows.arrival, ascending, rows.ids.ctypes.data, are_objects))
+        table = self._bundle.table
+        in_order, as_list = _entries()
+        self.rows_in_order: Callable[[I32], I32] = partial(in_order, table)
+        """Return rows by arrival."""
+        self.list: Callable[[I32], list[Id]] = partial(as_list, table)
+        """Return the ids of rows as a list, by arrival."""
+
+    def array(self, rows: I32) -> AnyArray:
+        """Return the ids of rows by arrival: integers, or objects if ids are texts."""
+        return self.ids.take(self.rows_in_order(rows))
