@@ -91,7 +91,7 @@ def test_one_event_is_a_batch_of_one(case):
     check_one_by_one(*case)
 
 
-ALWAYS_MAPS = {"_MIN_BOXES": 0, "_SHORT": 1 << 40}
+ALWAYS_MAPS = {"_MIN_BOXES": 0, "_SHORT": 1 << 40, "_BYTES": 1 << 40}
 
 
 @given(strategies.boxes_and_points(dimensions=st.integers(1, 9)))

@@ -46,7 +46,7 @@ from rangecast.match.slabs.lanes import (
     sort_by_event,
 )
 from rangecast.match.slabs.layout import ByOwner, by_owner, dead_with, lay_out
-from rangecast.match.slabs.maps import Maps, maps_of, match_one_by_maps
+from rangecast.match.slabs.maps import Deaths, Maps, maps_of, match_one_by_maps
 from rangecast.match.slabs.search import match_one, search_each
 from rangecast.model.boxes import Boxes, as_points
 
@@ -116,7 +116,8 @@ class Slabs:
             self._maps.append(maps_of(self.layout, self.dimensions))
         if self._maps[0] is None:
             return single_event(match_one, *beside, self.layout)
-        return single_event(match_one_by_maps, *beside, self.layout, self._maps[0])
+        deaths = Bundle(Deaths(int(self.layout.arrays.dead.any())))
+        return single_event(match_one_by_maps, *beside, self.layout, self._maps[0], deaths)
 
 
 class _Batch:
