@@ -8,6 +8,7 @@ from benchmarks.frame import main
 ABOUT = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
+    "calls": "one event at a time, as programs call: match, match_ids, rank, memory",
     "threads": "batches on several threads, and what these cost",
     "shapes": "polygons, circles and corridors beside shapely",
     "text": "literals beside ahocorasick_rs and hyperscan, selection, long lists, equality",
