@@ -167,7 +167,7 @@ class Engine(LiveSet):
         """Return how many subscriptions match one event, without listing them.
 
         Those that mention at most two attributes are counted in a few microseconds, however many
-        they are; others are enumerated. The options are those of `match`.
+        match; others are enumerated. The options are those of `match`.
         """
         view = self._view
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)

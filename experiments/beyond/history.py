@@ -15,8 +15,8 @@ from rangecast.model.boxes import Boxes
 from rangecast.report.markdown import Table
 
 PART = "Multi-version structures (003, future work)"
-SUBSCRIPTIONS = {"tiny": 200, "quick": 20_000, "full": 100_000}
-VERSIONS = {"tiny": (1, 4), "quick": (1, 4, 16), "full": (1, 4, 16, 64)}
+SUBSCRIPTIONS = {"tiny": 200, "quick": 20_000, "full": 50_000}
+VERSIONS = {"tiny": (1, 4), "quick": (1, 4, 16), "full": (1, 4, 16)}
 EVENTS = {"tiny": 20, "quick": 500, "full": 1_000}
 WIDTH = 0.1
 
