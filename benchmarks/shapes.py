@@ -13,10 +13,13 @@ import numpy as np
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
+from benchmarks.shapes_postgis import PostGIS
+from benchmarks.started import Unavailable
 from experiments.timing import DisagreementError
 from rangecast import Engine, Number, Point, Space
 from rangecast.kernels.arrays import F64
 from rangecast.match.live import _match_boxes, match_live
+from rangecast.model.shapes.verification.candidates import CandidateCounts
 from rangecast.report.markdown import Table
 
 SIDE = 1000.0
@@ -27,10 +30,12 @@ ABOUT = f"""
 Star-shaped polygons at random places of a square, sized so that about {CANDIDATES:g} of their
 bounds hold an event. *shapely* is its best form for batches: a tree of the batch's points, which
 prepared polygons ask (`covers`). One by one, shapely asks a tree of the polygons for the bounds
-that hold the point, and prepared polygons whether they cover it. tg (by `togo`, if it is installed)
-is given these candidates for nothing. Processor time, the least of {ROUNDS}, turn by turn, as
-ratios; answers are compared. *Verified* are the candidates of an event that are compared with their
-shape.
+that hold the point, and prepared polygons whether they cover it. tg has no index: it answers by
+`togo` with shapely's tree for candidates; *tests alone* is without finding these. Ours one by one
+is `Engine.match` of a dict. PostGIS has a GiST index and `ST_Covers`; its points are in a table
+already. Processor time, the least of {ROUNDS}, turn by turn, as ratios; answers are compared.
+*Verified* are the candidates of an event that are compared with their shape, *edges* those of
+polygons that an event is compared with.
 """
 
 
@@ -86,6 +91,13 @@ def _engine(filters: list[str], space: Space | None = None) -> tuple[Engine, flo
     return engine, time.process_time() - began
 
 
+def _work(engine: Engine) -> CandidateCounts:
+    """Return how many candidates were verified, and edges visited, so far."""
+    verifier = engine._view.verifier
+    assert verifier is not None
+    return verifier.counts
+
+
 class _Shapely:
     """Prepared polygons, and trees."""
 
@@ -120,23 +132,37 @@ class _Tg:
         for event, polygon in candidates.T.tolist():
             self.asked[event][2].append(made[polygon])
 
-    def all(self) -> None:
+        self.peer, self.made = peer, made
+
+    def tests(self) -> None:
+        """Compare each point with the polygons whose bounds hold it, which are known."""
         for x, y, polygons in self.asked:
             point = self.module.Point(x, y).as_geometry()
             for polygon in polygons:
                 polygon.covers(point)
 
+    def all(self) -> None:
+        """Answer each point: its candidates are those of shapely's tree."""
+        shapely, tree, made = self.peer.module, self.peer.tree, self.made
+        for x, y, _ in self.asked:
+            point = self.module.Point(x, y).as_geometry()
+            for polygon in tree.query(shapely.Point(x, y)).tolist():
+                made[polygon].covers(point)
+
 
 class _Measured(NamedTuple):
-    """Polygons of one kind."""
+    """Polygons of one kind; ratios are times as fast as the other."""
 
     polygons: str
     matches: float
     verified: float
+    edges: float
     batches: float
     """Times as fast as shapely."""
+    postgis: float | None
     singles: float
     tg: float | None
+    tg_tests: float | None
     subscribe: float
     """Seconds."""
     residual: float
@@ -144,13 +170,13 @@ class _Measured(NamedTuple):
 
     def row(self) -> list[Any]:
         """Return it as a row of the table, ratios only."""
-        return [*self[:5], "" if self.tg is None else self.tg]
+        return ["" if value is None else value for value in self[:9]]
 
 
-def _against_shapely(count: int, corners: int, events: int) -> _Measured:
+def _against_shapely(count: int, corners: int, events: int, postgis_events: int) -> _Measured:
     rings = stars(count, corners)
     filters = polygon_filters(rings)
-    _engine(filters[:2000])  # compiles
+    _engine(filters[: max(2000, count // 3)])  # compiles
     engine, build = _engine(filters)
     peer = _Shapely(rings)
     rng = np.random.default_rng(5)
@@ -158,7 +184,8 @@ def _against_shapely(count: int, corners: int, events: int) -> _Measured:
     points = np.column_stack([given, np.full(events, np.inf)])
     polygon, point = peer.batch(given)
     found = engine.match_points(points)
-    pairs = {(event, one) for event in range(len(given)) for one in found[event]}
+    work = _work(engine)
+    pairs = {(event, int(one)) for event in range(len(given)) for one in found[event]}
     if pairs != set(zip(point.tolist(), polygon.tolist(), strict=True)):
         raise DisagreementError("shapely covers other points")
     ours, theirs = _least([lambda: engine.match_points(points), lambda: peer.batch(given)])
@@ -174,21 +201,40 @@ def _against_shapely(count: int, corners: int, events: int) -> _Measured:
 
     singles = [alone, alone_shapely]
     if find_spec("togo") is not None:
-        singles.append(_Tg(rings, given[: len(few)], peer).all)
-    our_one, their_one, *tg = _least(singles, 3)
+        tg = _Tg(rings, given[: len(few)], peer)
+        singles += [tg.all, tg.tests]
+    our_one, their_one, *others = _least(singles, 3)
     view = engine._view
     boxes, whole = _least([lambda: _match_boxes(view, points), lambda: match_live(view, points)])
     verified = len(_match_boxes(view, points).rows)
+    postgis = _postgis(rings, given[:postgis_events], pairs)
     return _Measured(
         f"{count:,} of {corners:,} corners",
         len(pairs) / events,
         verified / events,
+        work.edges / work.events,
         theirs / ours,
+        None if postgis is None else postgis / (ours / events),
         their_one / our_one,
-        tg[0] / our_one if tg else None,
+        others[0] / our_one if others else None,
+        others[1] / our_one if others else None,
         build,
         (whole - boxes) / verified * 1e9,
     )
+
+
+def _postgis(rings: F64, given: F64, pairs: set[tuple[int, int]]) -> float | None:
+    """Return the processor seconds of PostGIS for one of some events; `None`: it isn't here."""
+    texts = [f"POLYGON (({', '.join(f'{x!r} {y!r}' for x, y in ring)}))" for ring in rings.tolist()]
+    try:
+        peer = PostGIS(texts, given)
+    except Unavailable:
+        return None
+    if peer.pairs() != {pair for pair in pairs if pair[0] < len(given)}:
+        raise DisagreementError("PostGIS covers other points")
+    took = peer.seconds(3) / len(given)
+    peer.close()
+    return took
 
 
 def _kinds(count: int, events: int) -> list[list[Any]]:
@@ -223,22 +269,24 @@ def _kinds(count: int, events: int) -> list[list[Any]]:
 
 
 def _growth(events: int, *, quick: bool) -> list[list[Any]]:
-    """Corners of polygons in sets of the same size: a large one is cut into stripes.
+    """Corners of polygons in sets of the same size: a large one has cells.
 
-    The last column is that of spiky stars, of which many edges are at the height of any point.
+    Spiky stars have edges that are long, so that many meet a cell.
     """
     rows: list[list[Any]] = []
     given = np.random.default_rng(7).uniform(0, SIDE, (events, 2))
     points = np.column_stack([given, np.full(events, np.inf)])
     first: list[float] = []
     for corners in (20, 100, 1000, *(() if quick else (10_000,))):
-        took = []
+        took, edges = [], []
         for rings in (coasts(100, corners), stars(100, corners)):
             engine, build = _engine(polygon_filters(rings))
             took += [_least([partial(engine.match_points, points)])[0], build / corners]
+            work = _work(engine)
+            edges.append(work.edges / work.events)
         first = first or took
         smooth, subscribe, spiky, _ = (new / old for new, old in zip(took, first, strict=True))
-        rows.append([f"{corners:,}", smooth, subscribe, spiky])
+        rows.append([f"{corners:,}", smooth, edges[0], subscribe, spiky, edges[1]])
     return rows
 
 
@@ -275,19 +323,21 @@ def run(report: Report, *, quick: bool) -> None:
     """Show batches and single events beside shapely, other shapes, growth, and sets without."""
     report.begin("Shapes", ABOUT, "shapely")
     count, events = (500, 500) if quick else (100_000, 40_000)
-    measured = [_against_shapely(count, 20, events)]
-    measured.append(_against_shapely(max(count // 10, 100), 100, events))
+    asked = min(events, 4000)
+    measured = [_against_shapely(count, 20, events, asked)]
+    measured.append(_against_shapely(max(count // 10, 100), 100, events, asked))
     if not quick:
-        measured.append(_against_shapely(100, 10_000, events))
-    headings = ["polygons", "matches", "verified", "batches, shapely / ours"]
-    headings += ["one by one, shapely / ours", "one by one, tg / ours"]
+        measured.append(_against_shapely(100, 10_000, events, asked))
+    headings = ["polygons", "matches", "verified", "edges", "batches, shapely / ours"]
+    headings += ["batches, PostGIS / ours", "one by one, shapely / ours"]
+    headings += ["one by one, tg / ours", "tg's tests alone / ours"]
     report.table(Table("Beside shapely", headings, [one.row() for one in measured]))
     kinds = _kinds(max(count // 10, 100), events)
     headings = ["shapes", "matches", "time / the first"]
     report.table(Table("Kinds of shapes", headings, kinds))
     growth = _growth(events, quick=quick)
-    headings = ["corners", "time / 20 corners", "time to subscribe a corner / 20 corners"]
-    headings += ["spiky stars: time / 20 corners"]
+    headings = ["corners", "time / 20 corners", "edges", "time to subscribe a corner / 20 corners"]
+    headings += ["spiky stars: time / 20 corners", "edges"]
     report.table(Table("100 polygons by their corners", headings, growth))
     plain = _without_shapes(count, events)
     headings = ["", "space with a place that is not used / without"]
@@ -295,6 +345,7 @@ def run(report: Report, *, quick: bool) -> None:
     small = measured[0]
     aims = [
         _aim("batches: times shapely", small.batches, least=12),
+        *([] if small.postgis is None else [_aim("times PostGIS", small.postgis, least=50)]),
         _aim("one by one: times shapely", small.singles, least=10),
         *([] if small.tg is None else [_aim("one by one: times tg", small.tg, least=1)]),
         _aim("10,000 corners: times 20 corners", growth[-1][1], most=2),

@@ -24,6 +24,7 @@ from rangecast.interop.result import (
     unknown_shape,
 )
 from rangecast.interop.rules import Either, Rule, UnsupportedRuleError, Written
+from rangecast.interop.shape_notes import shape_notes
 from rangecast.model.attributes.places import Location, Place
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.shapes.geometry import Polygons, ShapeError, from_geojson, number_text
@@ -65,11 +66,7 @@ def read(
         features, lambda document: _identified(document, next(named)), _EXPECTED, "features"
     )
     imported = import_rules(rules, lambda feature: _rule(feature, location), space)
-    if swapped := sum(_may_be_swapped(feature) for feature in features):
-        imported.notes.append(
-            f"{swapped:,} feature{'s'[: swapped != 1]} with a latitude beyond 90: longitude and "
-            "latitude may be swapped; GeoJSON has the longitude first"
-        )
+    imported.notes.extend(shape_notes(features, location))
     if shared:
         listed = ", ".join(shared[:10]) + (", ..." if len(shared) > 10 else "")
         imported.notes.append(
@@ -88,22 +85,6 @@ def _given(features: Sequence[Any], name: str) -> list[Any]:
         is_id = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
         listed.append(value if is_id else None)
     return listed
-
-
-def _may_be_swapped(feature: Any) -> bool:
-    """Return whether a feature has a position that is valid only with its coordinates swapped."""
-    geometry = feature.get("geometry") if isinstance(feature, Mapping) else None
-    pending = [geometry.get("coordinates")] if isinstance(geometry, Mapping) else []
-    while pending:
-        value = pending.pop()
-        if not isinstance(value, list):
-            continue
-        if len(value) >= 2 and all(type(number) in (int, float) for number in value[:2]):
-            if abs(value[0]) <= 90 < abs(value[1]) <= 180:
-                return True
-        else:
-            pending += value
-    return False
 
 
 def location_of(space: Space) -> Location:

@@ -72,15 +72,21 @@ def match_one_live(view: View, points: F64) -> I32:
         calls: list[Any] = [_prepared(view, points.shape[1])]
         if view.verifier is not None and view.verifier.has_words:
             needed = view.verifier.bundles(view.rows.bounds, view.count)
-            calls.append(single_event(verify_one, *needed))
+            texts = view.verifier.places if view.verifier.places.has_texts else None
+            calls.append((single_event(verify_one, *needed), texts))
         view.single_event[:] = calls
     match, unsettled = view.single_event[0]
-    if view.verifier is not None and len(view.single_event) > 1:
-        read, alive = view.verifier.places.readable(points)
-        rows: I32 = view.single_event[1](read, match(read, NO_ROWS))
-        del alive  # the texts that were read
+    if len(view.single_event) == 1:
+        rows: I32 = match(points, NO_ROWS)
     else:
-        rows = match(points, NO_ROWS)
+        verify, texts = view.single_event[1]
+        if texts is None:
+            rows = match(points, NO_ROWS)
+            rows = verify(points, rows) if len(rows) else rows
+        else:
+            read, alive = texts.readable(points)
+            rows = verify(read, match(read, NO_ROWS))
+            del alive  # the texts that were read
     if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
         view.single_event[:1] = [_prepared(view, points.shape[1])]
     return rows

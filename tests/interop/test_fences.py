@@ -134,6 +134,30 @@ def test_fences_of_azure_maps():
     ]
 
 
+def test_what_is_dropped_or_taken_otherwise_is_told():
+    """Heights, rings that wind the other way, and edges that are no great circles."""
+    square = [[0, 50], [2, 50], [2, 51], [0, 51], [0, 50]]
+    far = [[0, 50, 7], [0, 51, 7], [2, 51, 7], [2, 50, 7], [0, 50, 7]]
+    shapes = [
+        {"type": "Polygon", "coordinates": [square]},
+        {"type": "MultiPolygon", "coordinates": [[far]]},
+    ]
+    features = [{"type": "Feature", "geometry": shape, "properties": {}} for shape in shapes]
+    done = geojson.read({"type": "FeatureCollection", "features": features})
+    assert len(done.subscriptions) == 2
+    heights, winding, edges = done.notes[-3:]
+    assert heights == "1 feature with heights, which are dropped"
+    assert winding.startswith("1 feature with rings that wind the other way")
+    # The middle of the northern side of a degree either way, on the sphere.
+    lon, lat = math.radians(1), math.radians(50)
+    off = math.degrees(math.atan2(math.tan(lat), math.cos(lon))) - 50
+    metres = math.radians(off) * 6_371_008.8
+    assert f"would lie up to {metres:,.0f} m beside, along an edge of 143 km" in edges
+    small = [[x / 1000, 50 + y / 1000] for x, y in ((0, 0), (1, 0), (1, 1), (0, 0))]
+    one = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [small]}}
+    assert geojson.read({"type": "FeatureCollection", "features": [one]}).notes == []
+
+
 def test_the_id_is_a_property_of_choice_and_a_swap_is_told(tmp_path, cli):
     features = [
         feature([13, 52], code="x", name="n"),

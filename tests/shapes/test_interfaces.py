@@ -99,7 +99,7 @@ def test_explain_counts_candidates(data, cli):
     )
     assert counts.selected == len(Scan(boxes).match(points).rows)
     line = engine.explain().splitlines()[-1]
-    selected, verified, matched = (f"{count / 300:.3g}" for count in counts[1:])
+    selected, verified, matched = (f"{count / 300:.3g}" for count in counts[1:4])
     told = f"shapes: {selected} selected, {verified} verified, {matched} matched per event"
     assert line == f"{told}, of 300 matched in batches"
     done = cli("match", *FILES[:-1], "--explain-plan", "-o", "matches.csv", cwd=data)
@@ -238,3 +238,21 @@ def test_relaxed_ranking_counts_a_shape_once(engine):
         conditions = engine[name].filter.count(" and ") + 1
         assert (score == conditions) == (name in matched)
         assert score <= conditions
+
+
+def test_check_draws_a_filter(tmp_path, cli):
+    Space([Location("at"), Point("place"), Number("speed")]).save(tmp_path / "space.toml")
+    ring = ", ".join(f"{n / 9} {n * n / 9}" for n in range(9))
+    for text in (
+        "within(at, circle(179.9, 80, 200 km)) and speed > 3",
+        "within(place, circle(1, 2, 3)) or within(place, buffer('LINESTRING (0 0, 4 4)', 1))",
+        f"not within(place, 'POLYGON (({ring}, 0 0))')",
+    ):
+        cli("check", text, "--space", "space.toml", "--plot", "shape.svg", cwd=tmp_path)
+        assert "<svg" in (tmp_path / "shape.svg").read_text()
+        (tmp_path / "shape.svg").unlink()
+    done = cli(
+        "check", "speed > 3", "--space", "space.toml", "--plot", "no.svg", cwd=tmp_path, code=2
+    )
+    assert "this one has none" in done.stderr
+    assert not (tmp_path / "no.svg").exists()

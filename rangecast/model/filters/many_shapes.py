@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count, repeat
+
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I64, U8, Bool
@@ -32,8 +34,8 @@ def read_polygons(
         sides = [space.axis(coordinate.name) for coordinate in place.coordinates]
         for read in read_rings(text, ends, np.flatnonzero(~good), place):
             words = _words(read, raw, ends, name_text(place.name))
-            numbers = np.array([place.number(word) for word in words])
-            place.read.update((word, (read.rings, at)) for at, word in enumerate(words))
+            numbers = np.array([*map(place.number, words)])
+            place.read.update(zip(words, zip(repeat(read.rings), count()), strict=False))
             small = read.is_small
             rows = read.rows[small]
             lo[rows], hi[rows] = -np.inf, np.inf

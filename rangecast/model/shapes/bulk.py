@@ -137,24 +137,35 @@ def decimal(mantissa: int, power: int) -> float:
 
 
 @jit
+def _digits(data: U8, at: int, end: int, value: int, last: int) -> tuple[int, int]:
+    """Read digits up to `last`; return where they end, and the value with them appended.
+
+    One of more than 64 bits is wrong: the caller looks at how many digits there are.
+    """
+    while at < end and 48 <= data[at] <= last:
+        value = 10 * value + (data[at] - 48)
+        at += 1
+    return at, value
+
+
+@jit
 def _number(data: U8, at: int, end: int) -> tuple[int, float]:
     """Return where a number ends, and its value; NaN if it isn't read here."""
     is_negative = at < end and data[at] == 45
     at += at < end and (data[at] == 43 or data[at] == 45)
-    mantissa = digits = power = length = 0
-    while at < end and 48 <= data[at] < 58:
-        digits += digits > 0 or data[at] != 48
-        mantissa = mantissa * 10 + (data[at] - 48) if digits <= _DIGITS else 0
-        length += 1
-        at += 1
+    begun = at
+    at, _ = _digits(data, at, end, 0, 48)  # zeros that lead
+    first = at
+    at, mantissa = _digits(data, at, end, 0, 57)
+    digits, length, power = at - first, at - begun, 0
     if at < end and data[at] == 46:
-        at += 1
-        while at < end and 48 <= data[at] < 58:
-            digits += digits > 0 or data[at] != 48
-            mantissa = mantissa * 10 + (data[at] - 48) if digits <= _DIGITS else 0
-            power -= 1
-            length += 1
-            at += 1
+        begun = at + 1
+        at = begun
+        if digits == 0:
+            at, _ = _digits(data, at, end, 0, 48)
+        first = at
+        at, mantissa = _digits(data, at, end, mantissa, 57)
+        digits, length, power = digits + at - first, length + at - begun, begun - at
     if at < end and (data[at] | 32) == 101:
         at += 1
         down = at < end and data[at] == 45
@@ -222,7 +233,13 @@ def _is_simple(xs: F64, ys: F64, first: int, last: int, is_earth: bool) -> bool:
         ends = np.full(1, count)
         return crossing(xs[first:last].copy(), ys[first:last].copy(), ends)[0] < 0
     for a in range(first, last - 1):
+        x0, x1 = min(xs[a], xs[a + 1]), max(xs[a], xs[a + 1])
+        y0, y1 = min(ys[a], ys[a + 1]), max(ys[a], ys[a + 1])
         for b in range(a + 1, last - 1):
+            left, right = (xs[b] < x0) & (xs[b + 1] < x0), (xs[b] > x1) & (xs[b + 1] > x1)
+            below, above = (ys[b] < y0) & (ys[b + 1] < y0), (ys[b] > y1) & (ys[b + 1] > y1)
+            if left | right | below | above:
+                continue
             follows = (xs[a + 1] == xs[b] and ys[a + 1] == ys[b]) or (
                 xs[b + 1] == xs[a] and ys[b + 1] == ys[a]
             )

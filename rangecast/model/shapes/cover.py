@@ -1,7 +1,8 @@
 """Boxes that cover a shape: few, for the index; those that lie wholly inside need no test.
 
-A cell of a polygon is *full* if no edge meets it and its centre lies inside. The cell that wastes
-most is split first, until another split gains less than a box costs.
+A cell of a polygon is *full* if no edge meets it and its centre lies inside. The largest cell is
+split first, as long as it is large enough for a split to pay off. Afterwards splits that didn't
+are undone: those whose boxes cost more than the area that they leave out.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ MAX_CORRIDOR_BOXES = 256
 _SMALL = 64
 """Corners below which a polygon that fills this share of its bounds has one box."""
 _FILLED = 0.2
-_GAIN = 0.04
-"""Share of the bounds that a split must be able to save."""
+_BOX = 0.04
+"""Cost of a box in an index: as much as that of candidates in this share of the bounds."""
 
 
 class Cell(NamedTuple):
@@ -99,23 +100,46 @@ def _cover_polygon(rings: tuple[F64, ...], most: int) -> list[Cell]:
         return [whole]
     ends = np.cumsum([len(ring) for ring in rings])
     edges = np.setdiff1d(np.arange(len(xs)), ends - 1).astype(np.int64)
-    done: list[Cell] = []
-    queue = [(-1.0, 0, whole, edges)]
-    count = 0
-    while queue and len(queue) + len(done) < most:
-        share, _, cell, inside = heapq.heappop(queue)
-        if -share < _GAIN:
-            heapq.heappush(queue, (share, count, cell, inside))
+    tree = _Split(whole, edges)
+    queue = [(-1.0, 0, tree)]
+    count = leaves = 1
+    while queue and leaves < most:
+        share, _, split = heapq.heappop(queue)
+        if -share < _BOX:
             break
-        for half in _halves(cell):
-            some = _edges_meeting(xs, ys, inside, half.x0, half.y0, half.x1, half.y1)
+        split.parts = []
+        leaves -= 1
+        for half in _halves(split.cell):
+            some = _edges_meeting(xs, ys, split.edges, half.x0, half.y0, half.x1, half.y1)
             count += 1
             if len(some):
-                part = (half.x1 - half.x0) * (half.y1 - half.y0) / total
-                heapq.heappush(queue, (-part, count, half, some))
+                part = _Split(half, some)
+                heapq.heappush(queue, (share / 2, count, part))
             elif _holds_centre(xs, ys, edges, half):
-                done.append(half._replace(is_full=True))
-    return [*done, *(cell for _, _, cell, _ in sorted(queue))]
+                part = _Split(half._replace(is_full=True), some)
+            else:
+                continue
+            split.parts.append(part)
+            leaves += 1
+    return tree.cheapest(1.0)[1]
+
+
+class _Split:
+    """A cell, and the parts of it that aren't empty, if it was split."""
+
+    def __init__(self, cell: Cell, edges: I64):
+        self.cell = cell
+        self.edges = edges
+        self.parts: list[_Split] = []
+
+    def cheapest(self, share: float) -> tuple[float, list[Cell]]:
+        """Return the cost of the best cover of a cell that is this share of all, and its boxes."""
+        cost, cells = _BOX + share, [self.cell]
+        if self.parts:
+            parts = [part.cheapest(share / 2) for part in self.parts]
+            if sum(part[0] for part in parts) < cost:
+                return sum(part[0] for part in parts), [cell for part in parts for cell in part[1]]
+        return cost, cells
 
 
 def _halves(cell: Cell) -> tuple[Cell, Cell]:

@@ -57,6 +57,7 @@ def check(
     Examples:
       rangecast check "price < 10 or price > 500" --space space.toml
       rangecast check "price < 10" --space space.toml --events events.csv
+      rangecast check "within(position, circle(13, 52, 5 km))" --space city.toml --plot circle.svg
       rangecast check --partition zones.csv --space city.toml --plot zones.svg
     """
     from rangecast.errors import UsageError
@@ -69,16 +70,18 @@ def check(
             raise UsageError("--partition takes neither --events nor --subscriptions")
         _check_partition(partition, space, options, plot)
         return
-    if plot is not None:
-        raise UsageError("--plot draws a partition; a filter has no picture")
     from rangecast.cli.shared.output import counted
     from rangecast.cli.shared.run import Run
     from rangecast.cli.shared.subscription_sets import one_set
     from rangecast.model.filters.filter import Filter
 
-    with Run.started(reads=[space, events, subscriptions], options=options) as run:
+    with Run.started(reads=[space, events, subscriptions], pictures=[plot], options=options) as run:
         where = run.space(space)
         wanted = Filter.parse(text, where)
+        if plot is not None:
+            from rangecast.report.shape_plot import draw_filter
+
+            draw_filter(wanted, plot)
         alternatives = [str(Filter(where, (box,))) for box in wanted.boxes]
         facts: dict[str, Any] = {"filter": str(wanted), "alternatives": alternatives}
         lines = [f"{counted(len(alternatives), 'alternative')}:"]

@@ -215,6 +215,7 @@ def _track(_made: Workload) -> None:
         "within(place, 'POLYGON ((4 4, 6 4, 6 6, 4 4))')",
         "within(place, buffer('LINESTRING (4 5, 6 5)', 1 km))",
         "within(point, 'POLYGON ((4 4, 6 4, 6 6, 4 4))')",
+        "within(point, 'POLYGON ((0 0, 9 0, 9 9, 0 0), (4 2, 6 2, 6 3, 4 2))')",
         "distance(point, point(5, 5)) < 1 and speed < 50",
     )
     rules = (

@@ -97,19 +97,20 @@ def _is_same(longitude: float, other: float) -> bool:
 
 @jit
 def in_geodesic(p: Any, polygon: int, x: float, y: float) -> int:
-    """Return where a point lies, by a ray along its meridian to the north: as `_in_stripes` does.
+    """Return where a point lies, by a ray along its meridian to the north.
 
     polygon   where the numbers of the polygon begin
 
-    The rule is half open in longitude: an edge has its western end and not its eastern one.
+    It is OUTSIDE, BORDER or INSIDE, + 4 if parity says inside. The rule is half open in longitude:
+    an edge has its western end and not its eastern one.
     """
-    parity, vectors = p.polygons[polygon + 2], p.polygons[polygon + 3]
+    parity, vectors = p.polygons[polygon + 5], p.polygons[polygon + 6]
     on_border = False
     px, py, pz = vector_of(x, y)
-    first = p.polygons[polygon]
-    for i in range(p.stripes[first], p.stripes[first + 1]):
-        corner = p.edges[i]
-        c, v = 2 * corner, 3 * (vectors + corner)
+    first, corners = p.polygons[polygon + 2], p.polygons[polygon + 3]
+    for i in range(first, first + p.polygons[polygon + 4]):
+        corner = p.listed[i]
+        c, v = 2 * (corners + corner), 3 * (vectors + corner)
         ax, ay, az = p.vectors[v], p.vectors[v + 1], p.vectors[v + 2]
         bx, by, bz = p.vectors[v + 3], p.vectors[v + 4], p.vectors[v + 5]
         y1, y2 = p.corners[c + 1], p.corners[c + 3]

@@ -1,12 +1,10 @@
-"""Rings: do two edges of a polygon cross, or run along one another; how many stripes has it?
+"""Rings: do two edges of a polygon cross, or run along one another?
 
 Edges are compared in order of their lower ends, each with those that begin before it ends: about
 linear for the polygons of maps, quadratic where all edges span the same heights.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -70,17 +68,3 @@ def crossing(xs: F64, ys: F64, ends: I64) -> tuple[int, int]:
             if meet(xs, ys, a, b, follows):
                 return a, b
     return -1, -1
-
-
-_MAX_STRIPES = 4096
-
-
-def stripe_count(rings: tuple[F64, ...], edges: int) -> int:
-    """Return into how many stripes a polygon is cut: more for round ones than for ragged ones."""
-    outer = rings[0]
-    steps = np.diff(outer, axis=0)
-    perimeter = float(np.hypot(steps[:, 0], steps[:, 1]).sum())
-    x, y = outer[:, 0] - outer[0, 0], outer[:, 1] - outer[0, 1]
-    area = abs(float(np.dot(x[:-1], y[1:]) - np.dot(x[1:], y[:-1]))) / 2
-    roundness = 4 * math.pi * area / perimeter**2 if perimeter > 0 else 0.0
-    return int(min(max(32, edges * roundness), _MAX_STRIPES))

@@ -22,23 +22,26 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import Bounds, append, no_rows
 from rangecast.model.shapes.verification.places import places_of
 from rangecast.model.shapes.verification.programs import (
-    DOUBTFUL,
     LITERAL,
     PLANE_RING,
     RING,
     Programs,
     holds,
     in_ring,
-    literal_holds,
+    prefetch_literal,
+    verify_literal,
 )
+from rangecast.model.shapes.verification.sketches import DOUBTFUL, SKETCH, in_sketch
 from rangecast.model.space import Space
 
 _SEVERAL = -1
 """A row that no single literal decides."""
-_TOGETHER = 32
+_TOGETHER = 64
 """Candidates whose shapes are fetched together."""
-_LINE, _FIRST = 8, 48
-"""Numbers of a cache line, and those of a shape that are fetched before its size is known."""
+_LINE, _FEW = 8, 20
+"""Numbers of a cache line, and edges of a ring that are fetched before their number is known."""
+_AXES = 32
+"""Bits of a note that are axes: x in the upper half, y in the lower one."""
 
 
 def bounds_of_boxes(boxes: Boxes) -> Bundle[Bounds]:
@@ -58,7 +61,8 @@ def _decisive(
 ) -> None:
     """Write the literal that decides each row from `first` to before `last`.
 
-    It is the place of a ring in the numbers of programs, or -2 - literal, or _SEVERAL.
+    It is -2 - literal, or _SEVERAL, or of a ring on a plane its cache line in the numbers of
+    programs and its axes.
     """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(programs_table, Programs))
@@ -80,7 +84,9 @@ def _decisive(
             number = p.words[word]
             at = LITERAL * number
             is_ring = p.literals[at] == PLANE_RING and p.literals[at + 1] == 0
-            literals[row] = p.literals[at + 3] if is_ring else -2 - number
+            literals[row] = -2 - number
+            if is_ring:
+                literals[row] = p.literals[at + 3] // _LINE << _AXES | p.literals[at + 5]
 
 
 @jit
@@ -116,14 +122,27 @@ def is_held(
 
 
 @jit
-def _ring_holds(p: Any, ring: int, points: Any, event: int) -> bool:
-    """Whether a ring that isn't negated holds an event."""
-    n = p.numbers
-    x, y = points[event + int(n[ring + 2])], points[event + int(n[ring + 3])]
+def _ring_of(note: int) -> int:
+    """Return where the numbers of a noted ring begin."""
+    return (note >> _AXES) * _LINE
+
+
+@jit
+def _sketched(p: Any, note: int, points: Any, event: int) -> int:
+    """Return what the sketch of a noted ring says: 1, 0 or DOUBTFUL."""
+    x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
+    return in_sketch(p.numbers, _ring_of(note), x, y)
+
+
+@jit
+def _verify_ring(p: Any, note: int, points: Any, event: int) -> int:
+    """Return whether a noted ring holds an event, by its edges: as `verify_literal` does."""
+    n, ring = p.numbers, _ring_of(note)
+    x, y = points[event + (note >> 16 & 0xFFFF)], points[event + (note & 0xFFFF)]
     found = in_ring(n, ring, x, y)
     if found == DOUBTFUL:
-        return literal_holds(p, int(n[ring + 1]), points, event)
-    return found == 1
+        return verify_literal(p, int(n[ring + SKETCH + 1]), points, event)
+    return found + 2 * int(n[ring + SKETCH])
 
 
 @jit
@@ -137,43 +156,71 @@ def _hold(
     offsets: I64,
     rows: I32,
     held: Bool,
-) -> int:
-    """Write whether each candidate holds its event; return how many were verified by words."""
+) -> tuple[int, int]:
+    """Write whether each candidate holds its event.
+
+    Returns how many were verified by words, and how many edges were visited.
+    """
     bounds = pointers(opened(table, Bounds))
     p = pointers(opened(programs_table, Programs))
     at = pointer(points, 0)
     d = points.shape[1]
-    event = verified = 0
+    verified = edges = 0
+    event_of = _events_of(offsets, len(rows))
+    doubtful = np.empty(_TOGETHER, np.int64)
     for first in range(0, len(rows), _TOGETHER):
         last = min(first + _TOGETHER, len(rows))
         for c in range(first, last):
-            ring = literals[rows[c]]
-            if ring >= 0:
-                prefetch(p.numbers, ring)
-            elif ring != _SEVERAL:
-                prefetch(p.literals, LITERAL * (-2 - ring))
+            note = literals[rows[c]]
+            if note >= 0:
+                prefetch(p.numbers, _ring_of(note))
+            elif note != _SEVERAL:
+                prefetch(p.literals, LITERAL * (-2 - note))
+        doubts = 0
         for c in range(first, last):
-            ring = literals[rows[c]]
-            if ring >= 0:
-                for line in range(_LINE, RING + 2 * int(p.numbers[ring]) + 2, _LINE):
-                    prefetch(p.numbers, ring + line)
-            elif ring != _SEVERAL:
-                prefetch(p.numbers, p.literals[LITERAL * (-2 - ring) + 3])
-        for c in range(first, last):
-            while c >= offsets[event + 1]:
-                event += 1
-            row = rows[c]
-            number = literals[row]
-            found = 2
-            if number >= 0:
-                found += _ring_holds(p, number, at, event * d)
-            elif number != _SEVERAL:
-                found += literal_holds(p, -2 - number, at, event * d)
+            note, found, start = literals[rows[c]], DOUBTFUL, event_of[c] * d
+            if note >= 0:
+                found = _sketched(p, note, at, start)
+                held[c] = found & 1
+                verified += 1
+            elif note != _SEVERAL:
+                prefetch_literal(p, -2 - note, at, start)
+            doubtful[doubts] = c
+            doubts += found >> 1
+        for i in range(doubts):
+            note = literals[rows[doubtful[i]]]
+            if note >= 0:
+                for line in range(SKETCH, RING + 2 * _FEW + 2, _LINE):
+                    prefetch(p.numbers, _ring_of(note) + line)
+        for i in range(doubts):
+            c = doubtful[i]
+            row, start = rows[c], event_of[c] * d
+            note = literals[row]
+            if note >= 0:
+                found = _verify_ring(p, note, at, start)
+                edges += found >> 1
+            elif note != _SEVERAL:
+                found = verify_literal(p, -2 - note, at, start)
+                verified += 1
+                edges += found >> 1
             else:
-                found = is_held(bounds, row, place_of_axis, word_of, p, at, event * d)
+                found = is_held(bounds, row, place_of_axis, word_of, p, at, start)
+                verified += found >> 1
             held[c] = found & 1
-            verified += found >> 1
-    return verified
+    return verified, edges
+
+
+@jit
+def _events_of(offsets: I64, count: int) -> I32:
+    """Return the event of each candidate, without branches."""
+    event_of = np.zeros(count + 1, np.int32)
+    for event in range(1, len(offsets)):
+        event_of[offsets[event]] += 1
+    event = 0
+    for c in range(count):
+        event += event_of[c]
+        event_of[c] = event
+    return event_of
 
 
 class Noted(NamedTuple):
@@ -199,20 +246,22 @@ def verify_one(table: I64, points: F64, rows: I32) -> I32:
     kept = np.empty(len(rows), np.int32)
     filled = 0
     for c in range(len(rows)):
-        ring = noted.literals[rows[c]]
-        if ring >= 0:
-            for line in range(0, _FIRST, _LINE):
-                prefetch(p.numbers, ring + line)
+        note = noted.literals[rows[c]]
+        if note >= 0:
+            for line in range(0, RING + 2 * _FEW + 2, _LINE):
+                prefetch(p.numbers, _ring_of(note) + line)
     for c in range(len(rows)):
         kept[filled] = rows[c]
-        number, at = noted.literals[rows[c]], pointer(points, 0)
-        if number >= 0:
-            filled += _ring_holds(p, number, at, ZERO)
-        elif number != _SEVERAL:
-            filled += literal_holds(p, -2 - number, at, ZERO)
+        note, at = noted.literals[rows[c]], pointer(points, 0)
+        if note >= 0:
+            found = _sketched(p, note, at, ZERO)
+            found = _verify_ring(p, note, at, ZERO) if found == DOUBTFUL else found
+        elif note != _SEVERAL:
+            found = verify_literal(p, -2 - note, at, ZERO)
         else:
             given = noted.place_of_axis, noted.word_of
-            filled += is_held(bounds, rows[c], *given, p, at, ZERO) & 1
+            found = is_held(bounds, rows[c], *given, p, at, ZERO)
+        filled += found & 1
     return kept[:filled]
 
 
@@ -220,12 +269,14 @@ def verify_one(table: I64, points: F64, rows: I32) -> I32:
 def _keep(offsets: I64, rows: I32, held: Bool, kept: I64, out: I32) -> int:
     """Write the candidates that hold their event; return how many there are."""
     filled = 0
-    for event in range(len(offsets) - 1):
-        kept[event] = filled
-        for c in range(offsets[event], offsets[event + 1]):
-            out[filled] = rows[c]
-            filled += held[c]
-    kept[len(offsets) - 1] = filled
+    before = np.empty(len(rows) + 1, np.int32)
+    for c in range(len(rows)):
+        before[c] = filled
+        out[filled] = rows[c]
+        filled += held[c]
+    before[len(rows)] = filled
+    for event in range(len(offsets)):
+        kept[event] = before[offsets[event]]
     return filled
 
 
@@ -238,6 +289,8 @@ class CandidateCounts(NamedTuple):
     verified: int = 0
     """Those of them that boxes alone don't decide."""
     matched: int = 0
+    edges: int = 0
+    """Edges of polygons that events were compared with, of rows that one literal decides."""
 
     def plus(self, more: tuple[int, ...]) -> CandidateCounts:
         """Return the sum."""
@@ -247,7 +300,7 @@ class CandidateCounts(NamedTuple):
         """Return it in words."""
         each = ", ".join(
             f"{count / max(self.events, 1):,.3g} {name}"
-            for name, count in zip(self._fields[1:], self[1:], strict=True)
+            for name, count in zip(self._fields[1:4], self[1:4], strict=True)
         )
         return f"shapes: {each} per event, of {self.events:,} matched in batches"
 
@@ -300,8 +353,8 @@ class Verifier:
 
     def are_held(
         self, bounds: Bundle[Bounds], count: int, points: F64, offsets: I64, rows: I32
-    ) -> tuple[Bool, int]:
-        """Return which candidates hold their event, and how many were verified.
+    ) -> tuple[Bool, tuple[int, int]]:
+        """Return which candidates hold their event, how many were verified, and edges visited.
 
         points   (events, d), as `places.readable` returns them
         """
@@ -326,10 +379,10 @@ class Verifier:
         count    rows of the set; none of them changes any more
         points   (events, d), as `places.readable` returns them
         """
-        held, verified = self.are_held(bounds, count, points, offsets, rows)
+        held, (verified, edges) = self.are_held(bounds, count, points, offsets, rows)
         kept, out = np.empty(len(offsets), np.int64), np.empty(len(rows), np.int32)
         filled = _keep(offsets, rows, held, kept, out)
-        new = len(points), len(rows), verified, filled
+        new = len(points), len(rows), verified, filled, edges
         with self._lock:
             self.counts = self.counts.plus(new)
         return kept, out[:filled]

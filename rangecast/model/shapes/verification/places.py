@@ -29,8 +29,8 @@ from rangecast.model.shapes.verification.programs import (
     Literal,
     Programs,
     ProgramStore,
+    are_short,
     holds,
-    is_short_ring,
 )
 from rangecast.model.shapes.words import literals_of
 from rangecast.model.text.conditions import read_literal
@@ -85,6 +85,11 @@ class Places:
         """Whether any filter of the space asked for a place."""
         return any(place.vocabulary for place in self._places)
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether a word reads a text of events."""
+        return bool(self._forms)
+
     def tables(self) -> Tables:
         """Return the programs of all words that are known by now."""
         if all(map(_is_known, self._places, self._known)):
@@ -136,23 +141,29 @@ class Places:
         """Add the programs of words; return their numbers."""
         place, store = self._places[number], self._store
         numbers = np.empty(len(words), np.int64)
-        together: dict[int, list[tuple[int, int]]] = {}
-        some: dict[int, Rings] = {}
+        together: dict[int, tuple[Rings, list[int], list[int]]] = {}
         for at, word in enumerate(words):
             known = place.read.get(word)
-            if type(known) is tuple and isinstance(known[0], Rings) and is_short_ring(*known):
-                some[id(known[0])] = known[0]
-                together.setdefault(id(known[0]), []).append((at, known[1]))
-                continue
-            numbers[at] = len(store)
-            store.add(tuple(self._literals(number, word)))
-        for key, rings in some.items():
+            if type(known) is tuple and isinstance(known[0], Rings):
+                _, at_words, which = together.setdefault(id(known[0]), (known[0], [], []))
+                at_words.append(at)
+                which.append(known[1])
+            else:
+                numbers[at] = self._add_word(number, word)
+        for rings, at_words, which in together.values():
             assert isinstance(place, Place)
-            at_words, which = np.array(together[key]).T
-            numbers[at_words] = len(store) + np.arange(len(which))
-            x, y = self.coordinates[number]
-            store.add_rings(rings, which, BORDERS[place.border], x, y)
+            short = are_short(rings, np.array(which))
+            for at in np.array(at_words)[~short].tolist():
+                numbers[at] = self._add_word(number, words[at])
+            numbers[np.array(at_words)[short]] = len(store) + np.arange(np.count_nonzero(short))
+            axes = self.coordinates[number]
+            store.add_rings(rings, np.array(which)[short], BORDERS[place.border], *axes)
         return numbers
+
+    def _add_word(self, number: int, word: str) -> int:
+        """Add the program of a word; return its number."""
+        self._store.add(tuple(self._literals(number, word)))
+        return len(self._store) - 1
 
 
 def _is_known(place: Residual, known: int) -> bool:

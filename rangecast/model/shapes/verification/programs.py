@@ -6,19 +6,22 @@ while others are appended.
 
     words      (words + 1,)      first literal of each word
     literals   (literals, 6)     kind, negated, border, first, last, and the two axes in one number
-    polygons   (polygons, 4)     first stripe, stripes, whether the north pole is inside, and how
-                                 far its vectors are from its corners
-    hulls      (polygons, 5)     x0, y0, x1, y1, stripes per unit of y
-    stripes    (stripes + 1,)    first edge of each stripe
-    edges      (edges,)          corner at which an edge begins; it ends at the next one
+    polygons   (polygons, 8)     first cell, columns (as many as rows), first listed edge, first
+                                 corner, edges; if they are geodesic: whether the north pole is
+                                 inside, first vector
+    hulls      (polygons, 8)     the grid of its cells
+    cells      (cells,)          see `cells`
+    listed     (entries,)        corner at which an edge begins, counted from the polygon's first;
+                                 it ends at the next one
     corners    (corners, 2)      x, y
     vectors    (vectors, 3)      corners of geodesic polygons as points of the unit sphere
-    numbers    (numbers,)        centres and radii; segments of corridors; short rings as a whole:
-                                 edges, literal, the axes of x and y, bounds (x0, y0, x1, y1), then
-                                 x of all corners, then y of all corners; programs of arithmetic
+    numbers    (numbers,)        centres and radii; segments of corridors; short rings as a whole,
+                                 from the beginning of a cache line on: its sketch, then edges,
+                                 literal, 0, 0, bounds (x0, y0, x1, y1), then x of all corners,
+                                 then y of all corners; programs of arithmetic
 
-A large polygon is cut into stripes of y, each with the edges that it meets, so that a point is
-compared with few of them.
+A large polygon has a grid of cells, each with the edges that may meet it, so that a point is
+compared with few of them. Most points are decided by the cell, or by the sketch of a short ring.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.bits import prefetch
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 from rangecast.model.arithmetic.programs import comparison_holds
@@ -43,7 +47,6 @@ from rangecast.model.shapes.exact.predicates import (
     cross_edge,
     side_of_circle,
 )
-from rangecast.model.shapes.exact.rings import stripe_count
 from rangecast.model.shapes.exact.sphere import (
     BAND,
     ellipsoid_distance,
@@ -52,6 +55,14 @@ from rangecast.model.shapes.exact.sphere import (
     unit_vector,
 )
 from rangecast.model.shapes.geometry import Circle, Corridor, Polygons, Shape
+from rangecast.model.shapes.verification.cells import cell_at, cells_of, in_cells
+from rangecast.model.shapes.verification.grids import GRID
+from rangecast.model.shapes.verification.sketches import (
+    DOUBTFUL,
+    SKETCH,
+    in_sketch,
+    put_sketch,
+)
 from rangecast.model.text.programs import text_holds
 
 PLANE_POLYGON, STRAIGHT_POLYGON, GEODESIC_POLYGON = 0, 1, 2
@@ -67,8 +78,8 @@ form is in place of the border."""
 CLOSED, OPEN, ONCE = 0, 1, 2
 """A point on the border of a shape: inside, outside, or inside of one of its neighbours."""
 BORDERS = {"closed": CLOSED, "open": OPEN, "once": ONCE}
-_STRIPED = 64
-"""Edges from which on a polygon is cut into stripes."""
+_SHORT = 64
+"""Corners up to which a ring is stored as a whole."""
 
 
 class Programs(NamedTuple):
@@ -78,19 +89,18 @@ class Programs(NamedTuple):
     literals: Annotated[I64, 2]
     polygons: Annotated[I64, 2]
     hulls: Annotated[F64, 2]
-    stripes: I64
-    edges: I64
+    cells: I32
+    listed: I32
     corners: Annotated[F64, 2]
     vectors: Annotated[F64, 2]
     numbers: F64
 
 
-LITERAL, _POLYGON, _HULL = 6, 4, 5
-
-
-RING = 8
+LITERAL, _POLYGON = 6, 8
+RING = SKETCH + 8
 """Numbers of a short ring before its corners."""
-DOUBTFUL = 2
+_LINE = 8
+"""Numbers of a cache line."""
 
 
 @jit
@@ -101,7 +111,7 @@ def in_ring(n: Any, ring: int, x: float, y: float) -> int:
     orientation is sure by the same bound as in `predicates.orientation`. On a level with a corner
     nothing is decided here, so a point on the border is always in doubt.
     """
-    edges = int(n[ring])
+    edges = int(n[ring + SKETCH])
     xs, ys = ring + RING, ring + RING + edges + 1
     crossed = doubts = 0
     for i in range(edges):
@@ -118,10 +128,14 @@ def in_ring(n: Any, ring: int, x: float, y: float) -> int:
 
 @jit
 def _in_ring(n: Any, ring: int, x: float, y: float) -> int:
-    """Return where a point lies in a ring: OUTSIDE, BORDER or INSIDE, + 4 if parity says so."""
-    if not (n[ring + 4] <= x <= n[ring + 6] and n[ring + 5] <= y <= n[ring + 7]):
+    """Return where a point lies in a ring, as `in_cells` does."""
+    bounds = ring + SKETCH + 4
+    if not (n[bounds] <= x <= n[bounds + 2] and n[bounds + 1] <= y <= n[bounds + 3]):
         return OUTSIDE
-    edges = int(n[ring])
+    sketched = in_sketch(n, ring, x, y)
+    if sketched != DOUBTFUL:
+        return (INSIDE + 4) * sketched
+    edges = int(n[ring + SKETCH])
     xs, ys = ring + RING, ring + RING + edges + 1
     parity = on_border = 0
     for i in range(edges):
@@ -129,45 +143,27 @@ def _in_ring(n: Any, ring: int, x: float, y: float) -> int:
         parity ^= crossed >> 1
         on_border |= crossed & 1
     where = BORDER if on_border else INSIDE if parity else OUTSIDE
-    return where + 4 * parity
-
-
-@jit
-def _in_stripes(p: Any, polygon: int, x: float, y: float) -> int:
-    """Return the same of a polygon that is cut into stripes of y, or has several rings."""
-    parity = on_border = 0
-    first, count = p.polygons[_POLYGON * polygon], p.polygons[_POLYGON * polygon + 1]
-    hull = _HULL * polygon
-    stripe = 0
-    if count > 1:
-        stripe = int((y - p.hulls[hull + 1]) * p.hulls[hull + 4])
-        stripe = min(max(stripe, 0), count - 1)
-    for i in range(p.stripes[first + stripe], p.stripes[first + stripe + 1]):
-        a = 2 * p.edges[i]
-        crossed = cross_edge(
-            p.corners[a], p.corners[a + 1], p.corners[a + 2], p.corners[a + 3], x, y
-        )
-        parity ^= crossed >> 1
-        on_border |= crossed & 1
-    where = BORDER if on_border else INSIDE if parity else OUTSIDE
-    return where + 4 * parity
+    return where + 4 * parity + 8 * edges
 
 
 @jit
 def _in_polygons(p: Any, literal: int, x: float, y: float, kind: int) -> int:
-    best = OUTSIDE
+    best, visited = OUTSIDE, 0
     for polygon in range(p.literals[literal + 3], p.literals[literal + 4]):
         if kind == GEODESIC_POLYGON:
             best |= in_geodesic(p, _POLYGON * polygon, x, y)
+            visited += p.polygons[_POLYGON * polygon + 4]
             continue
-        hull = _HULL * polygon
+        hull = GRID * polygon
         for turn in range(1 if kind == PLANE_POLYGON else 3):
             at = x + (0.0 if turn == 0 else 360.0 if turn == 1 else -360.0)
             if not p.hulls[hull] <= at <= p.hulls[hull + 2]:
                 continue
             if p.hulls[hull + 1] <= y <= p.hulls[hull + 3]:
-                best |= _in_stripes(p, polygon, at, y)
-    return best
+                found = in_cells(p, _POLYGON * polygon, hull, at, y)
+                best |= found & 7
+                visited += found >> 3
+    return best + 8 * visited
 
 
 @jit
@@ -199,14 +195,15 @@ def _beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
 
 @jit
 def _side(p: Any, literal: int, x: float, y: float) -> int:
-    """Return where a point lies: OUTSIDE, BORDER or INSIDE, with the parity of a polygon."""
+    """Return where a point lies, as `in_cells` does."""
     kind, first = p.literals[literal], p.literals[literal + 3]
     n = p.numbers
     if kind >= PLANE_RING:
         side = _in_ring(n, first, x, y)
         if kind == _STRAIGHT_RING:
-            side |= _in_ring(n, first, x + 360.0, y)
-            side |= _in_ring(n, first, x - 360.0, y)
+            east, west = _in_ring(n, first, x + 360.0, y), _in_ring(n, first, x - 360.0, y)
+            visited = (side >> 3) + (east >> 3) + (west >> 3)
+            side = ((side | east | west) & 7) + 8 * visited
         return side
     if kind <= GEODESIC_POLYGON:
         return _in_polygons(p, literal, x, y, kind)
@@ -231,28 +228,50 @@ def _side(p: Any, literal: int, x: float, y: float) -> int:
 
 
 @jit
-def literal_holds(p: Any, number: int, points: Any, event: int) -> bool:
-    """Whether a literal holds at the point whose coordinates begin at points[event]."""
+def verify_literal(p: Any, number: int, points: Any, event: int) -> int:
+    """Return whether a literal holds at the point whose coordinates begin at points[event].
+
+    It is 1 or 0, + 2 times the edges of polygons that were visited.
+    """
     literal = LITERAL * number
     if p.literals[literal] >= ARITHMETIC:
         first, last = p.literals[literal + 3], p.literals[literal + 4]
         kind = p.literals[literal] - TEXT
         if kind < 0:
-            return bool(comparison_holds(p.numbers, first, last, points, event))
+            return int(comparison_holds(p.numbers, first, last, points, event))
         place = points[event + (p.literals[literal + 5] >> 16)]
         found = text_holds(p.numbers, first, kind, p.literals[literal + 2], place)
-        return found >= 0 and found != p.literals[literal + 1]
+        return int(found >= 0 and found != p.literals[literal + 1])
     axes = p.literals[literal + 5]
     x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
     if not (math.isfinite(x) and math.isfinite(y)):
-        return False
+        return 0
     side, border, kind = _side(p, literal, x, y), p.literals[literal + 2], p.literals[literal]
     if border == ONCE and (kind <= GEODESIC_POLYGON or kind >= PLANE_RING):
-        within = side >= 4
+        within = side & 4 != 0
     else:
         place = side & 3
         within = place >= INSIDE or (place == BORDER and border != OPEN)
-    return bool(within != (p.literals[literal + 1] == 1))
+    return int(within != (p.literals[literal + 1] == 1)) + 2 * (side >> 3)
+
+
+@jit
+def prefetch_literal(p: Any, number: int, points: Any, event: int) -> None:
+    """Fetch what verifying a literal will read first."""
+    literal = LITERAL * number
+    first = p.literals[literal + 3]
+    if p.literals[literal] > STRAIGHT_POLYGON:
+        prefetch(p.numbers, first)
+        return
+    axes, at, hull = p.literals[literal + 5], _POLYGON * first, GRID * first
+    x, y = points[event + (axes >> 16)], points[event + (axes & 0xFFFF)]
+    prefetch(p.cells, cell_at(p, at, hull, x, y)[0])
+
+
+@jit
+def literal_holds(p: Any, number: int, points: Any, event: int) -> bool:
+    """Whether a literal holds at the point whose coordinates begin at points[event]."""
+    return verify_literal(p, number, points, event) & 1 == 1
 
 
 @jit
@@ -289,14 +308,14 @@ class ProgramStore:
             "words": np.zeros(1, np.int64),
             "literals": np.zeros((0, LITERAL), np.int64),
             "polygons": np.zeros((0, _POLYGON), np.int64),
-            "hulls": np.zeros((0, _HULL)),
-            "stripes": np.zeros(1, np.int64),
-            "edges": np.zeros(0, np.int64),
+            "hulls": np.zeros((0, GRID)),
+            "cells": np.zeros(0, np.int32),
+            "listed": np.zeros(0, np.int32),
             "corners": np.zeros((0, 2)),
             "vectors": np.zeros((0, 3)),
             "numbers": np.zeros(0),
         }
-        self._size |= {"words": 1, "stripes": 1}
+        self._size |= {"words": 1}
         self._bundle: Bundle[Programs] | None = None
 
     def __len__(self) -> int:
@@ -322,18 +341,25 @@ class ProgramStore:
 
     def add_rings(self, rings: Rings, which: I64, border: int, x_axis: int, y_axis: int) -> None:
         """Append a word for each of some short rings on a plane."""
+        if not len(which):
+            return
+        self._align()
         literal, start = self._size["literals"], self._size["numbers"]
         sizes = RING + 2 * (rings.first[which + 1] - rings.first[which])
-        ends = start + np.cumsum(sizes)
-        starts = ends - sizes
+        ends = start + np.cumsum(-(-sizes // _LINE) * _LINE)
+        starts = np.append(start, ends[:-1])
         rows = np.zeros((len(which), LITERAL), np.int64)
         rows[:, 0], rows[:, 2], rows[:, 5] = PLANE_RING, border, x_axis << 16 | y_axis
         rows[:, 3], rows[:, 4] = starts, ends
         numbers = self._room("numbers", int(ends[-1] - start))
-        _store_rings(*rings, which, literal, x_axis, y_axis, starts - start, numbers)
+        _store_rings(*rings, which, literal, starts - start, numbers)
         self._append("literals", rows)
         self._append("words", literal + 1 + np.arange(len(which)))
         self._bundle = None
+
+    def _align(self) -> None:
+        """Let the next numbers begin at a cache line."""
+        self._room("numbers", -self._size["numbers"] % _LINE)
 
     def _append(self, name: str, rows: Any) -> None:
         array = self._arrays[name]
@@ -344,7 +370,7 @@ class ProgramStore:
         """Return the next items of an array, to be written."""
         array, used = self._arrays[name], self._size[name]
         if used + count > len(array):
-            larger = np.zeros((max(used + count, 2 * used, 64), *array.shape[1:]), array.dtype)
+            larger = _zeros((max(used + count, 2 * used, 64), *array.shape[1:]), array.dtype)
             larger[:used] = array[:used]
             self._arrays[name] = array = larger
         self._size[name] = used + count
@@ -362,12 +388,12 @@ class ProgramStore:
             self._append("numbers", _corridor_numbers(shape, kind))
         elif _is_short(shape) and kind != GEODESIC_POLYGON:
             ring = shape.polygons[0][0]
-            (x0, y0), (x1, y1) = ring.min(axis=0).tolist(), ring.max(axis=0).tolist()
-            axes = literal.x_axis, literal.y_axis
-            head = len(ring) - 1, self._size["literals"], *axes, x0, y0, x1, y1
-            self._append("numbers", np.concatenate([head, ring[:, 0], ring[:, 1]]))
+            self._align()
+            first = self._size["numbers"]
+            numbers, xs, ys = self._room("numbers", RING + 2 * len(ring)), *ring.T.copy()
+            _store_ring(xs, ys, 0, len(ring), self._size["literals"], 0, numbers)
             # Within one turn of longitudes a ring is one on a plane.
-            is_plane = kind == PLANE_POLYGON or (x0 > -180.0 and x1 < 180.0)
+            is_plane = kind == PLANE_POLYGON or (xs.min() > -180.0 and xs.max() < 180.0)
             kind = PLANE_RING if is_plane else _STRAIGHT_RING
         else:
             start = self._size["polygons"]
@@ -377,78 +403,71 @@ class ProgramStore:
         return kind, first, self._size["numbers"]
 
     def _add_polygon(self, rings: tuple[F64, ...], kind: int) -> None:
-        geodesic = kind == GEODESIC_POLYGON
-        start, vectors = self._size["corners"], self._size["vectors"]
         corners = rings[0] if len(rings) == 1 else np.concatenate(rings)
-        self._append("corners", corners)
-        (x0, y0), (x1, y1) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
         ends = np.cumsum([len(ring) for ring in rings])
         edges = np.setdiff1d(np.arange(len(corners)), ends - 1)
-        count, per_unit = 1, 0.0
-        if geodesic:
+        starts = [self._size[name] for name in ("cells", "listed", "corners", "vectors")]
+        pole = side = 0
+        grid, listed = np.zeros(GRID), edges
+        if kind == GEODESIC_POLYGON:
+            pole = int(holds_north_pole(rings))
             self._append("vectors", vectors_of(corners))
-        elif len(edges) >= _STRIPED and y1 > y0:
-            count = stripe_count(rings, len(edges))
-            per_unit = count / (y1 - y0)
-            if not math.isfinite(per_unit):
-                count, per_unit = 1, 0.0
-        pole = int(geodesic and holds_north_pole(rings))
-        self._append("polygons", [(self._size["stripes"] - 1, count, pole, vectors - start)])
-        self._append("hulls", [(x0, y0, x1, y1, per_unit)])
-        order, sizes = edges, np.array([len(edges)])
-        if count > 1:
-            order, sizes = _striped(corners[:, 1], edges, y0, per_unit, count)
-        self._append("stripes", self._size["edges"] + np.cumsum(sizes))
-        self._append("edges", start + order)
+        else:
+            grid, side, cells, listed = cells_of(corners, edges)
+            self._append("cells", cells)
+        first_cell, entries, first_corner, vectors = starts
+        row = first_cell, side, entries, first_corner, len(edges), pole, vectors, 0
+        self._append("polygons", [row])
+        self._append("hulls", grid)
+        self._append("listed", listed)
+        self._append("corners", corners)
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return zeros that begin at a cache line."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.zeros(size + 64, np.uint8)
+    skip = -room.ctypes.data % 64
+    return room[skip : skip + size].view(dtype).reshape(shape)
+
+
+@jit
+def _store_ring(
+    xs: F64, ys: F64, begin: int, end: int, literal: int, at: int, numbers: F64
+) -> None:
+    """Write a short ring as `in_ring` reads it."""
+    x0 = x1 = xs[begin]
+    y0 = y1 = ys[begin]
+    for c in range(begin, end):
+        x0, x1, y0, y1 = min(x0, xs[c]), max(x1, xs[c]), min(y0, ys[c]), max(y1, ys[c])
+        numbers[at + RING + c - begin] = xs[c]
+        numbers[at + RING + end - begin + c - begin] = ys[c]
+    put_sketch(numbers, at, xs, ys, begin, end, (x0, y0, x1, y1))
+    head = at + SKETCH
+    numbers[head], numbers[head + 1] = end - begin - 1, literal
+    numbers[head + 4], numbers[head + 5] = x0, y0
+    numbers[head + 6], numbers[head + 7] = x1, y1
 
 
 @jit
 def _store_rings(
-    xs: F64,
-    ys: F64,
-    first: I64,
-    which: I64,
-    literal: int,
-    x_axis: int,
-    y_axis: int,
-    starts: I64,
-    numbers: F64,
+    xs: F64, ys: F64, first: I64, which: I64, literal: int, starts: I64, numbers: F64
 ) -> None:
-    """Write short rings as `in_ring` reads them."""
+    """Write some short rings."""
     for i in range(len(which)):
-        begin, end, at = first[which[i]], first[which[i] + 1], starts[i]
-        numbers[at], numbers[at + 1] = end - begin - 1, literal + i
-        numbers[at + 2], numbers[at + 3] = x_axis, y_axis
-        numbers[at + 4], numbers[at + 6] = xs[begin:end].min(), xs[begin:end].max()
-        numbers[at + 5], numbers[at + 7] = ys[begin:end].min(), ys[begin:end].max()
-        for c in range(end - begin):
-            numbers[at + RING + c] = xs[begin + c]
-            numbers[at + RING + end - begin + c] = ys[begin + c]
+        begin, end = first[which[i]], first[which[i] + 1]
+        _store_ring(xs, ys, begin, end, literal + i, starts[i], numbers)
 
 
-def is_short_ring(rings: Rings, ring: int) -> bool:
-    """Whether a ring is stored as a whole, not cut into stripes."""
-    return bool(rings.first[ring + 1] - rings.first[ring] <= _STRIPED)
+def are_short(rings: Rings, which: I64) -> Bool:
+    """Return which of some rings are stored as a whole, without cells."""
+    short: Bool = rings.first[which + 1] - rings.first[which] <= _SHORT
+    return short
 
 
 def _is_short(shape: Polygons) -> bool:
     rings = shape.polygons[0]
-    return len(shape.polygons) == len(rings) == 1 and len(rings[0]) <= _STRIPED
-
-
-def _striped(ys: F64, edges: I64, y0: float, per_unit: float, count: int) -> tuple[I64, I64]:
-    """Return the edges of each stripe, and how many there are.
-
-    The stripe of a point is computed as that of the ends of edges is: rounding can't part them.
-    """
-    low, high = np.minimum(ys[edges], ys[edges + 1]), np.maximum(ys[edges], ys[edges + 1])
-    first = np.clip(((low - y0) * per_unit).astype(np.int64), 0, count - 1)
-    last = np.clip(((high - y0) * per_unit).astype(np.int64), 0, count - 1)
-    sizes = last - first + 1
-    edge = np.repeat(edges, sizes)
-    stripe = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(len(edge))
-    order = np.argsort(stripe, kind="stable")
-    return edge[order], np.bincount(stripe, minlength=count)
+    return len(shape.polygons) == len(rings) == 1 and len(rings[0]) <= _SHORT
 
 
 def _circle_numbers(circle: Circle) -> list[float]:
