@@ -7,6 +7,8 @@ too few to index, are compared one by one. Dead rows take no place: every kernel
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, has_nan, readonly
 from rangecast.kernels.bundle import opened, pointers
-from rangecast.kernels.jit import jit_single
+from rangecast.kernels.jit import direct, jit_single
 from rangecast.model.boxes import frozen
 from rangecast.model.sets.live_view import LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
@@ -31,6 +33,8 @@ from rangecast.rank.warmup import Starting, begin
 
 _PIECE = 512
 """Events that are compared with recent rows at a time."""
+_INDEXED = 1 << 17
+"""Comparisons with recent rows that take longer than to build a structure of them."""
 
 
 class Query(NamedTuple):
@@ -149,6 +153,14 @@ def _compare(
         counts[event] = filled
 
 
+@cache
+def _compare_entry() -> Callable[..., None]:
+    """Return the kernel as it takes its arguments without a look at their types."""
+    rows, event = readonly(np.empty(0, np.int64)), readonly(np.empty((1, 1)))
+    out = *new_best(1, 1), new_counters(levels=0)
+    return direct(_compare, rows, rows, rows, 0, False, 0, np.empty((1, 1)), event, event, *out)
+
+
 class _Ranked(NamedTuple):
     """Arrays of a view that ranking reads; all of them are read-only."""
 
@@ -187,13 +199,14 @@ def _best_recent(view: LiveView[Any, RankedPart], ranked: _Ranked, query: Query)
     above, below = (query.lo, query.hi) if query.span == "contain" else (query.hi, query.lo)
     relaxed, combine = query.combine is not None, number_of(query.combine or "sum")
     live = rows.bounds.table, order, rows.died, view.edit, relaxed, combine, worth
+    compare = _compare_entry()
     if len(above) <= _PIECE:
-        _compare(*live, above, below, places, scores, counts, counters)
+        compare(*live, above, below, places, scores, counts, counters)
     else:
         for first in range(0, len(above), _PIECE):  # between pieces other threads may run
             some = slice(first, first + _PIECE)
             out = places[some], scores[some], counts[some], counters
-            _compare(*live, above[some], below[some], *out)
+            compare(*live, above[some], below[some], *out)
     return PartBest(Best(places, scores, counts, Work.of(counters)), ranked.recent_rows)
 
 
@@ -233,7 +246,8 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
         if combine not in part.rankings:
             part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
         best.append(_best_part(part.rankings[combine], ranked.died, view.edit, query))
-    if view.verifier is not None and len(ranked.recent):
+    comparisons = len(ranked.recent) * len(query.lo)
+    if comparisons > _INDEXED or (view.verifier is not None and comparisons):
         newest = _recent_part(view, ranked, combine, index, space)
         best.append(_best_part(newest, ranked.died, view.edit, query))
     elif len(ranked.recent) or not best:

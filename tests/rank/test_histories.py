@@ -14,6 +14,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.simplest import simplest
 from rangecast.model.space import Space
+from rangecast.rank import live as rank_live
 from rangecast.rank.scan import Scan
 from tests.support.examples import examples
 from tests.support.strategies import boxes, intervals, points
@@ -169,8 +170,13 @@ def test_a_set_grows_row_by_row_past_what_it_was_filled_with():
     assert engine.rank({"a0": 0.5, "a1": 0.5}, 2) == [(39, 39.0), (38, 38.0)]
 
 
-def test_one_attribute_is_ranked_right_while_it_is_edited():
-    """By lists, in which the dead and the replaced still are."""
+@pytest.mark.parametrize("indexed", [0, 1 << 40])
+def test_one_attribute_is_ranked_right_while_it_is_edited(monkeypatch, indexed):
+    """By lists, in which the dead and the replaced still are.
+
+    The newest rows are indexed, or compared one by one.
+    """
+    monkeypatch.setattr(rank_live, "_INDEXED", indexed)
     rng = np.random.default_rng(6)
     n = 6_000
     lo = rng.random((n, 1))
