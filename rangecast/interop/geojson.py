@@ -255,11 +255,11 @@ def _feature(alternatives: list[list[Term]], location: Location) -> dict[str, An
             continue
         if len(terms) > 1 or shapes[0].attribute.name != location.name:
             other = next(term for term in terms if term is not shapes[0])
-            raise UnsupportedRuleError(other.attribute.name, "a feature has a shape alone")
+            raise UnsupportedRuleError(other.attribute.name, "a feature has a shape and no other condition")
         for word in shapes[0].values:
             for literal in literals_of(location, word):
                 if literal.negated or not isinstance(literal.shape, Polygons) or " and " in word:
-                    raise UnsupportedRuleError(location.name, "GeoJSON has polygons alone")
+                    raise UnsupportedRuleError(location.name, "GeoJSON can express polygons only")
                 rings = (_rings(polygon) for polygon in literal.shape.polygons)
                 polygons += rings
     if len(polygons) == 1:
@@ -295,10 +295,10 @@ def _sides(terms: list[Term], name: str, limit: int) -> list[tuple[float, float]
                 low = ends.get(">", (">=", term.attribute.domain[0]))
                 high = ends.get("<", ("<=", term.attribute.domain[1]))
                 if (low[0], high[0]) != (">=", "<=") or max(-low[1], high[1]) > limit:
-                    raise UnsupportedRuleError(name, "the border of a shape belongs to it")
+                    raise UnsupportedRuleError(name, "a shape of GeoJSON includes its border")
                 sides.append((plain_number(low[1]), plain_number(high[1])))
             return sides
-    raise UnsupportedRuleError(name, "a shape needs both, and no missing value")
+    raise UnsupportedRuleError(name, "a rectangle needs both coordinates, and no missing value")
 
 
 def _collection(shapes: dict[str, Any]) -> str:

@@ -200,7 +200,7 @@ def _area(kind: str, words: list[str], location: Location) -> Rule:
         return rule_of_geometry(geometry, location)
     counts = {"POINT": 3, "CIRCLE": 3, "BOUNDS": 4}
     if kind not in counts:
-        raise UnsupportedRuleError(kind, "is no area: POINT, CIRCLE, BOUNDS or OBJECT")
+        raise UnsupportedRuleError(kind, "is not an area; expected POINT, CIRCLE, BOUNDS or OBJECT")
     if len(words) != counts[kind]:
         reason = f"takes {counts[kind]} numbers; given: {len(words)}"
         raise UnsupportedRuleError(kind, reason)

@@ -434,7 +434,7 @@ class Summary(SubscriptionSet):
         starts, ends = ranges
         rising = bool((starts[1:] > ends[:-1]).all() and (starts[1:] - ends[:-1] > 1).all())
         if not rising or not (starts <= ends).all() or (len(ends) and ends[-1] > self.cells.top):
-            raise UsageError("ranges are ascending, apart, and end on the curve")
+            raise UsageError("ranges must be ascending, disjoint and within the curve")
 
     def _replaced(self, rows: Sequence[int], boxes: Boxes) -> RangeForwards:
         """Add the new ranges of each subscription before removing the old ones."""

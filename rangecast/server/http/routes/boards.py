@@ -156,7 +156,7 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     body = await read_body(request)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
-        raise RequestError(422, "of many interests, If-Match is * or left out")
+        raise RequestError(422, "If-Match of a bulk request is * or absent")
     edits, rejected = await asyncio.to_thread(_bulk_edits, core, caller, entry, body)
     taken = [] if strict and rejected else edits
     seq, outcome = 0, Outcome()

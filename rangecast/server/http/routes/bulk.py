@@ -91,7 +91,7 @@ async def bulk(
     entry = core.registry.space(caller.tenant, space)
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
-        raise RequestError(422, "of many subscriptions, If-Match is * or left out")
+        raise RequestError(422, "If-Match of a bulk request is * or absent")
     kind = _content_type(request)
     body = await read_body(request)
     checked, read = await asyncio.to_thread(_checked, core, caller, entry, kind, body)
