@@ -255,7 +255,7 @@ def _feature(alternatives: list[list[Term]], location: Location) -> dict[str, An
             continue
         if len(terms) > 1 or shapes[0].attribute.name != location.name:
             other = next(term for term in terms if term is not shapes[0])
-            raise UnsupportedRuleError(other.attribute.name, "a feature has a shape and no other condition")
+            raise UnsupportedRuleError(other.attribute.name, "a feature has only a shape")
         for word in shapes[0].values:
             for literal in literals_of(location, word):
                 if literal.negated or not isinstance(literal.shape, Polygons) or " and " in word:
