@@ -30,7 +30,8 @@ move by a twentieth of a fence's side with each position. Positions come in batc
 keeps a table of which object is inside of which fence: one statement per batch finds the fences of
 its positions by a GiST index, compares, changes the table and returns what changed; it is told not
 to write to the disk. It has the fences as boxes of its own, and as polygons of PostGIS. Esper and
-Flink CEP are not measured. For rules, every object moves in every batch. Processor time, as ratios or rates; what both report is compared.
+Flink CEP are not measured. For rules, every object moves in every batch. Processor
+time, as ratios or rates; what both report is compared.
 """
 
 
