@@ -28,7 +28,7 @@ ABOUT = """
 Square fences at random places of a plane, sized so that an object is inside of one, about; objects
 move by a twentieth of a fence's side with each position. Positions come in batches. PostgreSQL
 keeps a table of which object is inside of which fence: one statement per batch finds the fences of
-its positions by a GiST index, compares, changes the table and returns what changed; it is told not
+its positions by a GiST index, compares, changes the table and returns what changed; it is set not
 to write to the disk. It has the fences as boxes of its own, and as polygons of PostGIS. Esper and
 Flink CEP are not measured. For rules, every object moves in every batch. Processor
 time, as ratios or rates; what both report is compared.
