@@ -25,7 +25,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-quick test-soak bounds check format reference kills spark-matrix test-spark-versions server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
+.PHONY: help setup run serve test test-quick test-soak bounds check format reference kills spark-matrix test-spark-versions server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench gpu-test gpu-bench results lock lower-bounds dist site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -114,6 +114,13 @@ simulate-nightly: setup  ## 10,000 seeds of a network that breaks, 1,000 of the 
 
 bench-quick: setup  ## every benchmark at a tiny size and every picture of the docs, to see that they run: minutes
 	$(BIN)/python -m pytest tests/tools/bench_quick.py
+
+gpu-test: setup  ## on a machine with an NVIDIA GPU: the tests of the emulator, on the GPU
+	$(BIN)/python -c 'from rangecast.device.devices import open_device; open_device("cuda")'
+	RANGECAST_TEST_GPU=1 $(BIN)/python -m pytest tests/device
+
+gpu-bench: setup  ## on a machine with an NVIDIA GPU: compared with all pairs, then timed
+	$(BIN)/python -m benchmarks.gpu
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks

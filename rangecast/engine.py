@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import RangecastError, UsageError, abbreviate
-from rangecast.kernels.arrays import F64, I64, AnyArray, has_nan
+from rangecast.kernels.arrays import F64, I32, I64, AnyArray, has_nan
 from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
 from rangecast.match.counting.live import count_live
-from rangecast.match.live import match_live, match_one_live
+from rangecast.match.live import count_on_device, match_live, match_on_device, match_one_live
 from rangecast.match.result import MatchRows, joined
 from rangecast.match.terms.index import Selected, always_verified
 from rangecast.model.encoding.event_columns import EventColumns, Parts
@@ -36,7 +36,7 @@ from rangecast.model.space import Space
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
-from rangecast.rank.live import Query, best_live
+from rangecast.rank.live import Query, best_live, best_on_device
 from rangecast.rank.rate_limit import limited, seconds_of, time_axis
 from rangecast.rank.result import Best
 from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain, check_adjusted
@@ -74,7 +74,7 @@ class Engine(LiveSet):
         """
         view = self._view  # before encoding: a string is known by then if the view needs it
         point = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        return view.lists.list(match_one_live(view, point))
+        return view.lists.list(self._match_one(view, point))
 
     def match_ids(
         self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "error"
@@ -85,7 +85,7 @@ class Engine(LiveSet):
         """
         view = self._view
         point = encode_one(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        return view.lists.array(match_one_live(view, point))
+        return view.lists.array(self._match_one(view, point))
 
     def match_many(
         self,
@@ -111,7 +111,7 @@ class Engine(LiveSet):
         ids, points = encode_events(
             events, self.space, ignore_unknown=ignore_unknown, nan=nan, id=id, keep=keep
         )
-        return Matches(_match(view, points, threads), *separated(ids), view.lists)
+        return Matches(self._match(view, points, threads), *separated(ids), view.lists)
 
     def match_each(
         self,
@@ -138,7 +138,7 @@ class Engine(LiveSet):
                 errors[index] = UsageError(f"the event can't be read: {reason}")
         if not points:
             return [*errors.values()]
-        matched = joined(_match(view, np.concatenate(points), 1))
+        matched = joined(self._match(view, np.concatenate(points), 1))
         lists = (view.lists.list(matched.of(number)) for number in range(len(points)))
         total = len(points) + len(errors)
         return [errors[index] if index in errors else next(lists) for index in range(total)]
@@ -151,13 +151,28 @@ class Engine(LiveSet):
         view = self._view
         coordinates = np.asarray(points, np.float64, order="C")
         if coordinates.shape == self._one and threads == 1:
-            return Matches(match_one_live(view, coordinates), None, None, view.lists)
+            return Matches(self._match_one(view, coordinates), None, None, view.lists)
         if coordinates.ndim != 2 or coordinates.shape[1] != len(self.space) or has_nan(coordinates):
             raise UsageError(
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
                 f"given: {coordinates.shape}"
             )
-        return Matches(_match(view, coordinates, threads), None, None, view.lists)
+        return Matches(self._match(view, coordinates, threads), None, None, view.lists)
+
+    def _match_one(self, view: View, point: F64) -> I32:
+        if self._on_device is None:
+            return match_one_live(view, point)
+        return joined(match_on_device(view, self._on_device, point)).rows
+
+    def _match(self, view: View, points: F64, threads: Threads) -> tuple[MatchRows, ...]:
+        number = 1 if threads == 1 else number_of_threads(threads, len(points))
+        if self._on_device is not None:
+            return match_on_device(view, self._on_device, points)
+        if len(points) == 1:
+            rows = match_one_live(view, points)
+            return (MatchRows(np.array((0, len(rows))), rows),)
+        pieces = pieces_of(len(points), number)
+        return tuple(side_by_side(lambda piece: match_live(view, points[piece]), pieces, number))
 
     # ---- counting
 
@@ -171,7 +186,7 @@ class Engine(LiveSet):
         """
         view = self._view
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        return int(count_live(view, point[None], self.space)[0])
+        return int(self._count(view, point[None])[0])
 
     def count_many(
         self,
@@ -183,7 +198,12 @@ class Engine(LiveSet):
         """Return how many subscriptions match each event of many, given as to `match_many`."""
         view = self._view
         points = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan).points
-        return count_live(view, points, self.space)
+        return self._count(view, points)
+
+    def _count(self, view: View, points: F64) -> I64:
+        if self._on_device is None:
+            return count_live(view, points, self.space)
+        return count_on_device(view, self._on_device, points)
 
     # ---- ranking
 
@@ -346,6 +366,8 @@ class Engine(LiveSet):
                 f"{SLABS_ALONE}; this set's is {self.rank_index!r}: make it with "
                 "Engine(space, rank_index='auto')"
             )
+        if self._on_device is not None:
+            return best_on_device(view, query, self._on_device)
         return best_live(view, query, self.rank_index, self.space)
 
     def _sure(self, parts: Parts, probabilities: Probabilities) -> F64:
@@ -436,8 +458,11 @@ class Engine(LiveSet):
             lines.append(
                 f"text: {len(always):,} of {count:,} subscriptions are always verified{more}"
             )
-        recent = view.count - view.indexed
-        lines.append(f"recent: {recent:,} of {count:,} subscriptions are in no part yet")
+        if self._on_device is not None:
+            lines.append(f"device: {self.device}, {self._on_device.memory:,} bytes on it; no parts")
+        else:
+            recent = view.count - view.indexed
+            lines.append(f"recent: {recent:,} of {count:,} subscriptions are in no part yet")
         lines.append(f"dead: {view.dead:,} that the next rebuild removes")
         if view.verifier is not None:
             lines.append(str(view.verifier.counts))
@@ -453,13 +478,21 @@ class Engine(LiveSet):
         save_boxes(path, self.boxes(), self.space, overwrite=overwrite)
 
     @classmethod
-    def open(cls, path: str | Path, *, index: str = "auto", rank_index: str = "auto") -> Engine:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        index: str = "auto",
+        rank_index: str = "auto",
+        device: str | None = None,
+    ) -> Engine:
         """Return a live set with the subscriptions of a snapshot.
 
-        A snapshot has no options: any of them can be opened with any `index` and `rank_index`.
+        A snapshot has no options: any of them can be opened with any `index`, `rank_index` and
+        `device`.
         """
         boxes, space = load_boxes(path)
-        engine = cls(space, index=index, rank_index=rank_index)
+        engine = cls(space, index=index, rank_index=rank_index, device=device)
         engine.subscribe_many(boxes)
         return engine
 
@@ -497,12 +530,3 @@ class _Options:
         """Columns that events may have."""
         uncertain = self.probabilities is not None
         return EventColumns(spans=uncertain or self.span is not None, probabilities=uncertain)
-
-
-def _match(view: View, points: F64, threads: Threads) -> tuple[MatchRows, ...]:
-    number = 1 if threads == 1 else number_of_threads(threads, len(points))
-    if len(points) == 1:
-        rows = match_one_live(view, points)
-        return (MatchRows(np.array((0, len(rows))), rows),)
-    pieces = pieces_of(len(points), number)
-    return tuple(side_by_side(lambda piece: match_live(view, points[piece]), pieces, number))

@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rangecast.device.devices import check_device_index
+from rangecast.device.live import DeviceSet
 from rangecast.kernels.arrays import I64
 from rangecast.match.choose import Index, build_candidates, check_index
 from rangecast.match.terms.index import select
@@ -76,14 +78,25 @@ class LiveSet(SubscriptionSet):
     index        structure that matches: `auto`, or a name from `rangecast.match.choose.INDEXES`,
                  with options if there are any: `vcr:side=16`
     rank_index   structure that ranks: `auto`, or a name from `rangecast.rank.choose.INDEXES`
+    device       `cuda`: match and rank on a GPU, without parts; `None`: on the CPU
     """
 
-    def __init__(self, space: Space, *, index: str = "auto", rank_index: str = "auto"):
+    def __init__(
+        self,
+        space: Space,
+        *,
+        index: str = "auto",
+        rank_index: str = "auto",
+        device: str | None = None,
+    ):
         super().__init__(space)
         check_index(index)
         check_rank_index(rank_index)
+        check_device_index(device, index)
+        check_device_index(device, rank_index)
         self.index = index
         self.rank_index = rank_index
+        self.device = device
         self.rebuild_count = 0
         """Number of background rebuilds that have succeeded."""
         self._one = 1, len(space)
@@ -95,6 +108,9 @@ class LiveSet(SubscriptionSet):
         self._view: View = LiveView(
             no_rows(), 0, dead=0, edit=0, arrivals=0, verifier=Verifier.of(space)
         )
+        verifier = self._view.verifier
+        free = frozenset(() if verifier is None else verifier.places.axes)
+        self._on_device = None if device is None else DeviceSet(device, len(space), free)
         outlive_forks(self)
 
     def __iter__(self) -> Iterator[Id]:
@@ -117,7 +133,8 @@ class LiveSet(SubscriptionSet):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and copies are independent sets with the same subscriptions and options."""
         boxes = self.boxes()
-        return _restored, (type(self), self.space, self.index, self.rank_index, boxes)
+        options = {"index": self.index, "rank_index": self.rank_index, "device": self.device}
+        return _restored, (type(self), self.space, options, boxes)
 
     def boxes(self, first: int | None = None) -> Boxes:
         """Return the live subscriptions in order of arrival: all, or only the first ones."""
@@ -148,7 +165,8 @@ class LiveSet(SubscriptionSet):
         indexes = [p.masked[0][1] if p.masked else p.index for p in view.parts]
         parts = sum(p.set_rows.nbytes for p in view.parts) + sum(i.memory for i in indexes)
         ranking = sum(r.structure.memory for p in view.parts for r in list(p.rankings.values()))
-        return view.rows.memory + parts + ranking
+        held = 0 if self._on_device is None else self._on_device.memory
+        return view.rows.memory + parts + ranking + held
 
     # ---- edits
 
@@ -340,6 +358,7 @@ class LiveSet(SubscriptionSet):
             count if in_order else old.ascending,
             parts,
             old.verifier,
+            old.lineage,
         )
         try:
             if added is None:
@@ -369,7 +388,7 @@ class LiveSet(SubscriptionSet):
     ) -> tuple[Part, ...]:
         """Return the parts after merging recent rows and small parts into larger parts."""
         indexed = parts[-1].end if parts else 0
-        if count - indexed <= RECENT:
+        if count - indexed <= RECENT or self.device is not None:
             return parts
         parts = (*parts, self._part(rows, indexed, count, edit))
         while len(parts) > FAN:
@@ -400,7 +419,7 @@ class LiveSet(SubscriptionSet):
         loose = (view.indexed - base) + view.dead
         if self._rebuilding is not None or loose <= max(4 * RECENT, len(self) // 4):
             return
-        if view.indexed < view.count:
+        if view.indexed < view.count and self.device is None:
             part = self._part(view.rows, view.indexed, view.count, view.edit)
             view = replace(view, parts=(*view.parts, part))
         thread = threading.Thread(
@@ -425,10 +444,12 @@ class LiveSet(SubscriptionSet):
             ids = begun.rows.ids[live].tolist()
             rows = append(no_rows(), 0, boxes, begun.rows.arrival[live], ids)
             own = np.arange(len(live), dtype=np.int32)
-            index = build_candidates(boxes, self.index)
-            base: Part = IndexPart(index, own, 0, len(live))
+            base: tuple[Part, ...] = ()
+            if self.device is None:  # else there are no parts: only the dead rows go
+                index = build_candidates(boxes, self.index)
+                base = (IndexPart(index, own, 0, len(live)),)
             for combine in {kind for part in begun.parts for kind in tuple(part.rankings)}:
-                base.rankings[combine] = ranked_part(
+                base[0].rankings[combine] = ranked_part(
                     rows, own, self.space, self.rank_index, combine
                 )
             members = Members(kind=self._members.kind)
@@ -439,7 +460,8 @@ class LiveSet(SubscriptionSet):
                 if self._rebuilding is threading.current_thread():
                     self._take_over(begun, live, rows, base, members)
             taken = time.perf_counter() - began
-            _log.info("rebuilt %s as %s in %.3f s", self, base.index.name, taken)
+            name = base[0].index.name if base else self.device
+            _log.info("rebuilt %s as %s in %.3f s", self, name, taken)
         except Exception as error:
             _log.warning("a rebuild failed; the set is only slower", exc_info=error)
             with self._edits:
@@ -447,7 +469,7 @@ class LiveSet(SubscriptionSet):
                     self._failure, self._rebuilding = error, None
 
     def _take_over(
-        self, begun: View, live: I64, rows: RowArrays, base: Part, members: Members
+        self, begun: View, live: I64, rows: RowArrays, base: tuple[Part, ...], members: Members
     ) -> None:
         """Replace the view by the rebuilt one, with the edits made since the rebuild began."""
         now = self._view
@@ -478,7 +500,7 @@ class LiveSet(SubscriptionSet):
             if part.start >= begun.count
         ]
         count = len(live) + len(tail)
-        parts = (base, *later)
+        parts = (*base, *later)
         verifier = Verifier.of(self.space)
         if verifier is not None and now.verifier is not None:
             verifier.counts = now.verifier.counts
@@ -492,6 +514,7 @@ class LiveSet(SubscriptionSet):
             count if is_ascending else len(live),
             parts,
             verifier,
+            now.lineage + 1,
         )
         self._members, self._rebuilding = members, None
         self.rebuild_count += 1
@@ -509,9 +532,7 @@ class LiveSet(SubscriptionSet):
             raise failure
 
 
-def _restored(
-    kind: type[LiveSet], space: Space, index: str, rank_index: str, boxes: Boxes
-) -> LiveSet:
-    made = kind(space, index=index, rank_index=rank_index)
+def _restored(kind: type[LiveSet], space: Space, options: dict[str, Any], boxes: Boxes) -> LiveSet:
+    made = kind(space, **options)
     made.subscribe_many(boxes)
     return made

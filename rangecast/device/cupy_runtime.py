@@ -125,3 +125,7 @@ class CupyRuntime:
     def clear(self, array: DeviceArray) -> None:
         """Set all bytes to 0 on the current stream."""
         array.data.memset_async(0, array.nbytes)
+
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+        self._cupy.cuda.get_current_stream().synchronize()

@@ -18,6 +18,13 @@ def check_device(device: str | None) -> None:
         raise UsageError(f"no device {device!r}: {choices_hint(device, tuple(DEVICES))}")
 
 
+def check_device_index(device: str | None, index: str) -> None:
+    """Reject a device that there isn't, and one together with a structure of the CPU."""
+    check_device(device)
+    if device is not None and index != "auto":
+        raise UsageError(f"the device {device!r} has its own structure; given: index {index!r}")
+
+
 def open_device(device: str) -> Runtime:
     """Return the runtime of a device."""
     check_device(device)

@@ -73,6 +73,9 @@ class Runtime(Protocol):
     def clear(self, array: DeviceArray) -> None:
         """Set all bytes to 0 on the current stream."""
 
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+
 
 def upload(runtime: Runtime, array: npt.ArrayLike, dtype: npt.DTypeLike) -> DeviceArray:
     """Return a copy of an array on the device; never of size 0."""

@@ -40,8 +40,10 @@ _TOGETHER = 8
 _SELECTIVE = 0.2
 """The share of boxes that meet a tile, below which lists pay."""
 _THREADS = 256
-_MORE = 1.25
+_MORE = 1.5
 """Room of lists, beyond the longest that was seen."""
+_KEPT = 0.9
+"""Share of the longest of earlier batches that counts for the next one."""
 
 Found = tuple[int, I64, I32]
 """First event, offsets, rows: ascending within an event."""
@@ -73,18 +75,20 @@ class _Slot:
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
         self.stream = runtime.new_stream()
-        self._arrays: dict[str, Any] = {}
+        self._arrays: dict[tuple[str, str], Any] = {}
 
     def array(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
         """Return an array of the device, whatever it contains."""
-        return self._taken(name, shape, dtype, self.runtime.empty)
+        return self._taken(("device", name), shape, dtype, self.runtime.empty)
 
     def pinned(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
         """Return an array of the host."""
-        taken: AnyArray = self._taken(name, shape, dtype, self.runtime.pinned)
+        taken: AnyArray = self._taken(("host", name), shape, dtype, self.runtime.pinned)
         return taken
 
-    def _taken(self, name: str, shape: Any, dtype: Any, make: Callable[..., Any]) -> Any:
+    def _taken(
+        self, name: tuple[str, str], shape: Any, dtype: Any, make: Callable[..., Any]
+    ) -> Any:
         size = max(1, int(np.prod(shape)))
         held = self._arrays.get(name)
         if held is None or held.size < size:
@@ -253,7 +257,7 @@ class Search:
         slot.stream.synchronize()
         counts = np.diff(offsets)
         self.seen.mean = float(counts.mean())
-        self.seen.longest = max(float(counts.max()), self.seen.longest / 2)
+        self.seen.longest = max(float(counts.max()), _KEPT * self.seen.longest)
 
     def _note(self, flight: _Flight) -> None:
         """Remember what a piece had."""

@@ -34,12 +34,22 @@ class MatchAnswerer:
 
     @classmethod
     def of(
-        cls, boxes: Boxes, index: str = "auto", threads: Threads = 1, *, at_once: bool = False
+        cls,
+        boxes: Boxes,
+        index: str = "auto",
+        threads: Threads = 1,
+        *,
+        at_once: bool = False,
+        device: str | None = None,
     ) -> MatchAnswerer:
         """Build the structure of this name over some subscriptions.
 
         at_once   plain comparison may answer until the kernels are compiled
+        device    where to match; `None`: on the CPU
         """
+        if device is not None:
+            choice = choose(boxes, index, device=device)
+            return cls(build(boxes, index, device=device), boxes.ids, choice)
         if at_once:
             structure, choice = begin(boxes, index)
             return cls(structure, boxes.ids, choice, threads)

@@ -18,11 +18,13 @@ from typing import Protocol
 
 import numpy as np
 
+from rangecast.device.devices import check_device_index
 from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.match.candidates import Sample, stand_alone
 from rangecast.match.cells.index import Cells
 from rangecast.match.cells.plan import MAX_AXES, weigh
+from rangecast.match.device import OnDevice
 from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import MatchRows
@@ -98,9 +100,17 @@ _MARGIN = 1.5
 """Speed-up that cell lists must promise: they take longer to build, and more memory."""
 
 
-def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choice:
-    """Return the structure asked for; `auto` looks at the boxes and the memory allowed."""
+def choose(
+    boxes: Boxes, index: str = "auto", memory: int | None = None, *, device: str | None = None
+) -> Choice:
+    """Return the structure asked for; `auto` looks at the boxes and the memory allowed.
+
+    A device has a structure of its own, and is never chosen.
+    """
     check_index(index)
+    if device is not None:
+        check_device_index(device, index)
+        return Choice(device, "it was asked for")
     if index != "auto":
         return Choice(index, "it was asked for")
     boxes = without_places(boxes)
@@ -163,10 +173,15 @@ def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
     return cost + _SLABS_MATCH * matches + _SLABS_DOUBT * doubt
 
 
-def build(boxes: Boxes, index: str = "auto") -> Index:
+def build(boxes: Boxes, index: str = "auto", *, device: str | None = None) -> Index:
     """Return the structure that `choose` says, built."""
-    built = build_candidates(boxes, index)
-    return built if without_places(boxes) is boxes else Verified(built, boxes)
+    free = without_places(boxes)
+    if device is None:
+        built = build_candidates(boxes, index)
+    else:
+        check_device_index(device, index)
+        built = OnDevice(free, device)
+    return built if free is boxes else Verified(built, boxes)
 
 
 def build_candidates(boxes: Boxes, index: str = "auto") -> Index:

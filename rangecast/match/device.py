@@ -8,10 +8,12 @@ at a time; a single one costs as much as hundreds.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from rangecast.device.devices import check_device
 from rangecast.device.live import DeviceSet
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, has_nan
@@ -26,12 +28,19 @@ class OnDevice:
     """All matches of events, found on a device."""
 
     def __init__(self, boxes: Boxes, device: str = "cuda"):
+        """The device is opened by the first question: where it is asked, not where it was built."""
+        check_device(device)
         self.name = device
         self.boxes = boxes
-        self.set = DeviceSet(device, boxes.dimensions)
-        self._arrays = append(no_rows(), 0, boxes, np.arange(boxes.rows))
         self.rows = boxes.rows
-        self.set.lay_out(self._arrays, np.arange(boxes.rows))
+        self._arrays = append(no_rows(), 0, boxes, np.arange(boxes.rows))
+
+    @cached_property
+    def set(self) -> DeviceSet:
+        """The subscriptions on the device."""
+        held = DeviceSet(self.name, self.boxes.dimensions)
+        held.lay_out(self._arrays, np.flatnonzero(self._arrays.died[: self.rows] > 0))
+        return held
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has memory of its own on the device; edits aren't part of it."""
@@ -44,13 +53,14 @@ class OnDevice:
         self._arrays = arrays
         self.rows += added.rows
         arrays.died[removed] = 0
-        if not self.set.apply(arrays, new, removed):
+        if "set" in self.__dict__ and not self.set.apply(arrays, new, removed):
             self.set.lay_out(arrays, np.flatnonzero(arrays.died[: self.rows] > 0))
 
     @property
     def memory(self) -> int:
-        """Bytes on the device."""
-        return self.set.memory
+        """Bytes on the device, once it was asked; of the boxes beside it."""
+        held = self.set.memory if "set" in self.__dict__ else 0
+        return held + self._arrays.memory
 
     def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
@@ -70,7 +80,7 @@ class OnDevice:
 
     def pieces(self, points: F64) -> tuple[MatchRows, ...]:
         """Return the same, of some events, then of the next ones."""
-        return pieces_of(self.set, as_points(points, self.boxes.dimensions))
+        return pieces_on_device(self.set, as_points(points, self.boxes.dimensions))
 
     def match_one(self, point: F64) -> I32:
         """Return the rows that match one event."""
@@ -81,7 +91,7 @@ class OnDevice:
         return self.set.counts(as_points(points, self.boxes.dimensions))
 
 
-def pieces_of(held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
+def pieces_on_device(held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
     """Return the matches of events as a device finds them, at least one piece."""
     if has_nan(points):
         raise UsageError("points hold no NaN")

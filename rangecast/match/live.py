@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from rangecast.device.live import DeviceSet
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, has_nan
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
+from rangecast.match.device import pieces_on_device
 from rangecast.match.masked import Sifted, settled, without
 from rangecast.match.recent import Recent
 from rangecast.match.result import MatchRows, Work
@@ -156,6 +158,33 @@ def match_live(view: View, points: F64) -> MatchRows:
     del alive  # the texts that were read
     work = matches.work._replace(tested=matches.work.tested + len(matches.rows))
     return MatchRows(offsets, rows, work)
+
+
+def match_on_device(view: View, held: DeviceSet, points: F64) -> tuple[MatchRows, ...]:
+    """Return the live rows that match each event, in pieces; a device finds the candidates."""
+    with held.turn:
+        held.show(view)
+        found = pieces_on_device(held, points)
+    if view.verifier is None or not view.verifier.has_words:
+        return found
+    verified, first = [], 0
+    for piece in found:
+        some = points[first : first + len(piece.offsets) - 1]
+        candidates = piece.offsets, piece.rows
+        offsets, rows = view.verifier.verified(view.rows.bounds, view.count, some, *candidates)
+        verified.append(MatchRows(offsets, rows, Work(tested=len(piece.rows))))
+        first += len(some)
+    return tuple(verified)
+
+
+def count_on_device(view: View, held: DeviceSet, points: F64) -> I64:
+    """Return how many live rows match each event; what must be verified is enumerated."""
+    if view.verifier is not None:
+        counts = [np.diff(piece.offsets) for piece in match_on_device(view, held, points)]
+        return np.concatenate(counts)
+    with held.turn:
+        held.show(view)
+        return held.counts(points)
 
 
 def _match_boxes(view: View, points: F64) -> MatchRows:

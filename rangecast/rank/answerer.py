@@ -82,13 +82,18 @@ class RankAnswerer:
         combine: str = "sum",
         asked: Asked = Asked(),  # noqa: B008
         at_once: bool = False,
+        device: str | None = None,
     ) -> RankAnswerer:
         """Build the structure of this name over some subscriptions.
 
         at_once   plain comparison may answer until the kernels are compiled; not events with spans
+        device    where to rank; `None`: on the CPU
         """
         how: dict[str, Any] = {"relaxed": relaxed, "combine": combine}
-        if at_once and not asked.columns.spans:
+        if device is not None:
+            choice = choose(boxes, index, device=device)
+            built = build(boxes, index, **how, device=device)
+        elif at_once and not asked.columns.spans:
             built, choice = begin(boxes, index, **how)
         else:
             choice = choose(boxes, index, relaxed=relaxed)

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from rangecast.device.devices import check_device_index
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers.answerer import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
 from rangecast.model.shapes.verification.places import without_places
+from rangecast.rank.device import OnDevice
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
 from rangecast.rank.papers.ir import IrTrees
@@ -68,9 +70,14 @@ def check_index(index: str) -> NamedIndex:
     return read_index(index, OPTIONS, " for ranking")
 
 
-def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Choice:
-    """Return the structure asked for; `auto` looks at the boxes."""
+def choose(
+    boxes: Boxes, index: str = "auto", *, relaxed: bool = False, device: str | None = None
+) -> Choice:
+    """Return the structure asked for; `auto` looks at the boxes. A device has its own."""
     check_index(index)
+    if device is not None:
+        check_device_index(device, index)
+        return Choice(device, "it was asked for")
     if index != "auto":
         return Choice(index, "it was asked for")
     by = "by the weights that hold" if relaxed else "by score"
@@ -80,11 +87,20 @@ def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Choic
 
 
 def build(
-    boxes: Boxes, index: str = "auto", *, relaxed: bool = False, combine: str = "sum"
+    boxes: Boxes,
+    index: str = "auto",
+    *,
+    relaxed: bool = False,
+    combine: str = "sum",
+    device: str | None = None,
 ) -> Index:
     """Return the structure that `choose` says, built."""
     check_combine(combine, relaxed=relaxed)
     free = without_places(boxes)
+    if device is not None:
+        check_device_index(device, index)
+        built: Index = OnDevice(free, device, relaxed=relaxed)
+        return built if free is boxes else Verified(built, boxes)
     named = check_index(choose(free, index, relaxed=relaxed).name)
     if free is not boxes and relaxed:
         return VerifiedScan(boxes, combine)

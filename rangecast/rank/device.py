@@ -6,13 +6,15 @@ travel to the host. Scores and ties are those of `rank.scan`, to the last bit.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from rangecast.device.devices import check_device
 from rangecast.device.live import DeviceSet
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets.rowstore import append, no_rows
 from rangecast.rank.liveness import ALL, Liveness
@@ -28,15 +30,24 @@ class OnDevice:
     """The k best matches of events by score, found on a device."""
 
     def __init__(self, boxes: Boxes, device: str = "cuda", *, relaxed: bool = False):
+        """The device is opened by the first question: where it is asked, not where it was built."""
+        check_device(device)
         if relaxed:
             raise UsageError(NOT_ON_A_DEVICE)
         self.name = device
         self.boxes = boxes
         self._arrays = append(no_rows(), 0, boxes, np.arange(boxes.rows))
-        self._set = DeviceSet(device, boxes.dimensions)
-        self._set.lay_out(self._arrays, np.arange(boxes.rows))
         self._living: list[tuple[Liveness, DeviceSet]] = []
         """At most one: the set without rows that were dead, and which these were."""
+
+    @cached_property
+    def _set(self) -> DeviceSet:
+        return self._laid_out(np.arange(self.boxes.rows))
+
+    def _laid_out(self, rows: I64) -> DeviceSet:
+        held = DeviceSet(self.name, self.boxes.dimensions)
+        held.lay_out(self._arrays, rows)
+        return held
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has memory of its own on the device."""
@@ -44,12 +55,14 @@ class OnDevice:
 
     @property
     def memory(self) -> int:
-        """Bytes on the device."""
-        return self._set.memory + sum(each.memory for _, each in self._living)
+        """Bytes on the device, once it was asked; of the boxes beside it."""
+        held = self._set.memory if "_set" in self.__dict__ else 0
+        return self._arrays.memory + held + sum(each.memory for _, each in self._living)
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event, best first."""
-        return best_of(self._at(liveness), checked(points, self.boxes.dimensions, k), k)
+        points = checked(points, self.boxes.dimensions, k)
+        return best_of(self._at(liveness), points, min(k, max(1, self.boxes.rows)))
 
     def _at(self, liveness: Liveness) -> DeviceSet:
         """Return the set without the rows that are dead."""
@@ -58,8 +71,7 @@ class OnDevice:
         if not (self._living and self._living[0][0] is liveness):
             rows = np.arange(self.boxes.rows)
             set_rows = liveness.set_rows if len(liveness.set_rows) else rows
-            held = DeviceSet(self.name, self.boxes.dimensions)
-            held.lay_out(self._arrays, rows[liveness.died[set_rows] > liveness.edit])
+            held = self._laid_out(rows[liveness.died[set_rows] > liveness.edit])
             self._living[:] = [(liveness, held)]
         return self._living[0][1]
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rangecast.device.live import DeviceSet
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, has_nan, readonly
 from rangecast.kernels.bundle import opened, pointers
@@ -22,6 +23,7 @@ from rangecast.model.sets.live_view import LiveView
 from rangecast.model.sets.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index
+from rangecast.rank.device import NOT_ON_A_DEVICE, best_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
@@ -233,6 +235,15 @@ def _recent_part(
     if combine not in made:
         made[combine] = ranked_part(view.rows, ranked.recent_rows, space, index, combine)
     return made[combine]
+
+
+def best_on_device(view: LiveView[Any, RankedPart], query: Query, held: DeviceSet) -> Best:
+    """Return the k best of a live set, found on a device."""
+    if query.combine is not None or query.span is not None or view.verifier is not None:
+        raise UsageError(NOT_ON_A_DEVICE)
+    with held.turn:
+        held.show(view)
+        return best_of(held, query.lo, min(query.k, max(1, view.count)))
 
 
 def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:

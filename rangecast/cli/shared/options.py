@@ -54,6 +54,10 @@ Engine = Literal["local", "spark"]
 """Engine that runs the kernels."""
 
 
+Device = Literal["cuda"]
+"""The keys of `device.devices.DEVICES`."""
+
+
 MATCH_OPTIONS = (
     "Options follow a colon: vcr:side=16x8,overlapped,hash=no,cells=512; "
     "hilbert:bits=8,ranges=16; cells:memory=500MB."
@@ -214,6 +218,13 @@ Nan = Annotated[
 ]
 EngineOption = Annotated[
     Engine, typer.Option("--engine", help="Run here, or on Spark (see --master).")
+]
+DeviceOption = Annotated[
+    Device | None,
+    typer.Option(
+        "--device",
+        help="Run on a GPU, cuda, with the extra rangecast[gpu]; without, on the CPU.",
+    ),
 ]
 CombineOption = Annotated[
     Combine,

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from rangecast.device.devices import check_device_index
 from rangecast.errors import UsageError, did_you_mean
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index as check_match_index
@@ -54,6 +55,8 @@ class AnswerStep(ABC):
     filters: Sequence[MergedSet] = ()
     """Only events that all of these summaries hold are answered."""
     index: str = "auto"
+    device: str | None = None
+    """`cuda`: each worker has a GPU."""
     max_worker_memory: int = MAX_WORKER_MEMORY
     name: str = ""
     _ready: ReadySets = field(init=False, repr=False, compare=False)
@@ -150,7 +153,8 @@ class MatchStep(AnswerStep):
         if self.output not in OUTPUTS:
             raise UsageError(f"no output {self.output!r}: {did_you_mean(self.output, OUTPUTS)}")
         check_match_index(self.index)
-        make = partial(MatchAnswerer.of, index=self.index)
+        check_device_index(self.device, self.index)
+        make = partial(MatchAnswerer.of, index=self.index, device=self.device)
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 
     def query(self, events: DataFrame, keep: Sequence[str], nan: str) -> EventQuery:
@@ -180,8 +184,13 @@ class RankStep(AnswerStep):
         check_combine(self.combine, relaxed=self.relaxed)
         axis = time_axis(self.space, self.max_per_second, self.time_attribute)
         self._asked = Asked(self.k, axis)
+        check_device_index(self.device, self.index)
         make = partial(
-            RankAnswerer.of, index=self.index, relaxed=self.relaxed, combine=self.combine
+            RankAnswerer.of,
+            index=self.index,
+            relaxed=self.relaxed,
+            combine=self.combine,
+            device=self.device,
         )
         self._ready = ReadySets(self.subscriptions, make, self.max_worker_memory)
 

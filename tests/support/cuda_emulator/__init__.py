@@ -108,6 +108,10 @@ class _Stream(nullcontext):
         pass
 
 
+class _DeviceArray(np.ndarray):
+    """An array that only kernels and copies may use."""
+
+
 class EmulatedRuntime:
     """A GPU with a few processors and little shared memory."""
 
@@ -125,21 +129,31 @@ class EmulatedRuntime:
     def new_stream(self):
         return _Stream()
 
-    def empty(self, shape, dtype):
+    def pinned(self, shape, dtype):
         made = np.empty(shape, dtype)
         made.view(np.uint8).fill(0xA5)  # garbage, as on a device
         return made
 
-    pinned = empty
+    def empty(self, shape, dtype):
+        return self.pinned(shape, dtype).view(_DeviceArray)
 
     def zeros(self, shape, dtype):
-        return np.zeros(shape, dtype)
+        return np.zeros(shape, dtype).view(_DeviceArray)
 
     def copy_in(self, target, given):
-        assert target.dtype == given.dtype
+        assert isinstance(target, _DeviceArray)
+        assert not isinstance(given, _DeviceArray)
+        assert (target.dtype, target.shape) == (given.dtype, given.shape)
         target[...] = given
 
-    copy_out = copy_in
+    def copy_out(self, target, given):
+        assert isinstance(given, _DeviceArray)
+        assert not isinstance(target, _DeviceArray)
+        assert (target.dtype, target.shape) == (given.dtype, given.shape)
+        target[...] = given
+
+    def synchronize(self):
+        pass
 
     def clear(self, array):
         array.fill(0)

@@ -8,6 +8,7 @@ import typer
 
 from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions, TrackOptions
 from rangecast.cli.shared.options import (
+    DeviceOption,
     EventsFile,
     MatchIndexOption,
     Output,
@@ -34,6 +35,7 @@ def match(
             "small batches.",
         ),
     ] = None,
+    device: DeviceOption = None,
 ) -> None:
     """Write every pair of an event and a subscription that matches it: event, subscription.
 
@@ -62,8 +64,15 @@ def match(
             "  hint: give a number, such as --threads 2, or auto for all cores"
         )
     tracks = track.as_settings(
-        taken={"--keep": options.keep, "--threads": threads, "--engine spark": on.is_spark}
+        taken={
+            "--keep": options.keep,
+            "--threads": threads,
+            "--engine spark": on.is_spark,
+            "--device": device,
+        }
     )
+    if device is not None and threads is not None:
+        raise UsageError("--threads is for the CPU; leave it or --device out")
     workers = "auto" if threads == "auto" else int(threads or 1)
     with Run.started(output, reads=[events, subscriptions, space], options=options) as run:
         if tracks is not None:
@@ -72,7 +81,9 @@ def match(
         answer_events(
             run,
             (events, subscriptions, space),
-            lambda boxes, _, __: MatchAnswerer.of(boxes, index, workers, at_once=True),
-            {"threads": workers},
+            lambda boxes, _, __: MatchAnswerer.of(
+                boxes, index, workers, at_once=True, device=device
+            ),
+            {"threads": workers, "device": device},
             on,
         )

@@ -11,6 +11,7 @@ import typer
 from rangecast.cli.shared.option_groups import PlannedEngine, RunOptions
 from rangecast.cli.shared.options import (
     CombineOption,
+    DeviceOption,
     EventsFile,
     Output,
     RankIndexOption,
@@ -84,6 +85,7 @@ def rank(
         ),
     ] = None,
     index: RankIndexOption = "auto",
+    device: DeviceOption = None,
     output: Output = "-",
 ) -> None:
     """Write the k best subscriptions of each event: event, rank, subscription, score.
@@ -123,13 +125,14 @@ def rank(
         "span": span,
         "probabilities": probabilities,
         "score_factors": score_factors,
+        "device": device,
     }
 
     def make(boxes: Boxes, where: Space, table: FactorTable | None) -> RankAnswerer:
         axis = time_axis(where, max_per_second, time_attribute)
         wanted = replace(asked, time_axis=axis, factors=table)
         how: dict[str, Any] = {"relaxed": relaxed, "combine": combine, "asked": wanted}
-        return RankAnswerer.of(boxes, index, **how, at_once=not on.is_spark)
+        return RankAnswerer.of(boxes, index, **how, at_once=not on.is_spark, device=device)
 
     def limit(pieces: Pieces, where: Space) -> Pieces:
         axis = time_axis(where, max_per_second, time_attribute)

@@ -18,6 +18,7 @@ import numpy as np
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from rangecast.device.devices import check_device_index
 from rangecast.errors import FileError, SpaceError, UsageError
 from rangecast.match.choose import check_index as check_match_index
 from rangecast.merge.cells import Cells
@@ -217,6 +218,7 @@ class _Build:
             "keep": given.keep,
             "filters": filters,
             "index": given.index,
+            "device": given.device,
             "max_worker_memory": given.max_worker_memory,
             "name": name,
         }
@@ -338,8 +340,12 @@ def _check_steps(settings: Settings, space: Space) -> None:
         try:
             if isinstance(step, MatchStep):
                 check_match_index(step.index)
+                key = "device"
+                check_device_index(step.device, step.index)
             elif isinstance(step, RankStep):
                 check_rank_index(step.index)
+                key = "device"
+                check_device_index(step.device, step.index)
                 key = "combine"
                 check_combine(step.combine, relaxed=step.relaxed)
                 key = "time_attribute"

@@ -41,6 +41,7 @@ Column = Annotated[str, takes("the name of a column")]
 Keep = Annotated[tuple[Column, ...], takes("a list of columns")]
 Named = Annotated[str | None, takes("the name of a source, a set or a step")]
 Index = Annotated[str, takes("the name of an index, such as 'auto'")]
+Device = Annotated[str | None, takes("the name of a device, 'cuda'")]
 Bytes = Annotated[Count, takes("a number of bytes")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Fields = dict[str, Any]
@@ -84,6 +85,7 @@ class MatchStep(Step, tag="match"):
     output: Output = "rows"
     keep: Keep = ()
     index: Index = "auto"
+    device: Device = None
     max_worker_memory: Bytes = MAX_WORKER_MEMORY
 
 
@@ -99,6 +101,7 @@ class RankStep(Step, tag="rank"):
     time_attribute: Annotated[str | None, takes("the name of a timestamp attribute")] = None
     keep: Keep = ()
     index: Index = "auto"
+    device: Device = None
     max_worker_memory: Bytes = MAX_WORKER_MEMORY
 
 
