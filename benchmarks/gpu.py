@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,12 @@ def median(call: Callable[[], object], repeats: int = 5) -> float:
         call()
         times.append(time.perf_counter() - began)
     return float(np.median(times))
+
+
+def _exhaust(question: Callable[..., Iterator[object]], *given: Any) -> None:
+    """Take all pieces of an answer, and hold none."""
+    for _ in question(*given):
+        pass
 
 
 def verify(held: DeviceSet, points: F64, alive: Any = None) -> dict[str, Any]:
@@ -154,9 +161,9 @@ def rates(name: str, boxes: int, sizes: tuple[int, ...], verified: int) -> dict[
     out["shape"] = str(held._boxes.shape)  # type: ignore[union-attr]
     for size in sizes:
         points = events(size)
-        deliver = median(lambda points=points: [None for _ in held.matches(points)])
-        count = median(lambda points=points: held.counts(points))
-        best = median(lambda points=points: [None for _ in held.best(points, 20)])
+        deliver = median(partial(_exhaust, held.matches, points))
+        count = median(partial(held.counts, points))
+        best = median(partial(_exhaust, held.best, points, 20))
         out[f"{size} events"] = {
             "delivered, M/s": round(size / deliver / 1e6, 3),
             "counted, M/s": round(size / count / 1e6, 3),
@@ -175,7 +182,7 @@ def small(boxes: int = 1_000_000) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for size in (1, 64, 512, 4096):
         points = events(size)
-        times = median(lambda points=points: pieces_on_device(held, points), 50)
+        times = median(partial(pieces_on_device, held, points), 50)
         out[f"batch of {size}, us"] = round(times * 1e6, 1)
     more, _ = workload("sparse", 10_000, seed=2)
     arrays = append(held._arrays, boxes, more, np.arange(10_000) + boxes)  # type: ignore[arg-type]
@@ -204,8 +211,8 @@ def crossover(boxes: int = 1_000_000) -> dict[str, Any]:
         for size in (1, 8, 64, 512, 4096, 32_768):
             points = events(size)
             repeats = 3 if size > 512 else 15
-            gpu = median(lambda points=points, held=held: pieces_on_device(held, points), repeats)
-            cpu = median(lambda points=points, slabs=slabs: slabs.match(points), repeats)
+            gpu = median(partial(pieces_on_device, held, points), repeats)
+            cpu = median(partial(slabs.match, points), repeats)
             out[f"{name}, batch of {size}"] = {
                 "GPU, us": round(gpu * 1e6, 1),
                 "one core, us": round(cpu * 1e6, 1),
