@@ -145,7 +145,7 @@ def _copied(search: Search, points: F64) -> None:
     slot = search._slots[0]
     with slot.stream:
         staged = slot.pinned("points", points.shape, np.float64)
-        np.copyto(staged, points)
+        search._stage(staged, points)
         search.runtime.copy_in(slot.array("points on the device", points.shape, np.float64), staged)
     slot.stream.synchronize()
 

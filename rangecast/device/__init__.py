@@ -4,7 +4,7 @@
     runtime  -> protocols of devices; `cupy_runtime` has those of NVIDIA, `devices` their names
     edges    -> edges of attributes, and how events of a batch are ordered by them
     boxes    -> the boxes of a set in the device's memory; an edit is a write
-    search   -> events in, matches, counts or the best out, two pieces in flight
+    search   -> events in, matches, counts or the best out, several pieces in flight
     live     -> the set at a view
 
 The verbs have structures over it (`match.device`, `rank.device`). Nothing chooses a device by

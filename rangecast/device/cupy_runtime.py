@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,8 @@ class CupyKernels:
             function.max_dynamic_shared_size_bytes = shared
             self._allowed[name] = shared
         grid = blocks if isinstance(blocks, tuple) else (blocks,)
-        given = tuple(each.ctypes.data if isinstance(each, np.ndarray) else each for each in args)
-        function(grid, (threads,), given, shared_mem=shared)
+        given = [each.ctypes.data if type(each) is np.ndarray else each for each in args]
+        function(grid, (threads,), tuple(given), shared_mem=shared)
 
 
 class CupyRuntime:
@@ -110,8 +111,10 @@ class CupyRuntime:
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
         """Return an array of the host, from a pool: it goes back when nothing refers to it."""
         kind = np.dtype(dtype)
-        count = int(np.prod(shape))
-        memory = self._cupy.cuda.alloc_pinned_memory(max(1, count * kind.itemsize))
+        count = prod(shape) if isinstance(shape, tuple) else shape
+        size = count * kind.itemsize
+        step = max(4096, 1 << max(0, size.bit_length() - 3))  # the pool knows exact sizes only
+        memory = self._cupy.cuda.alloc_pinned_memory(-(-max(1, size) // step) * step)
         return np.frombuffer(memory, kind, count).reshape(shape)
 
     def copy_in(self, target: DeviceArray, given: AnyArray) -> None:

@@ -1,4 +1,4 @@
-"""Events in, matches, counts or the best out: pieces of a batch, two of them in flight.
+"""Events in, matches, counts or the best out: pieces of a batch, several of them in flight.
 
 A piece is copied to the device, coded and ordered; `match_sparse` or `match_dense` finds its
 matches. While the ids of one piece travel to the host, the next piece is searched. Arrays of the
@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +27,8 @@ from rangecast.device.runtime import DeviceArray, Runtime
 from rangecast.device.source import EVENTS
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray
 
-_IN_FLIGHT = 2
+_IN_FLIGHT = 3
+"""One is searched, one waits for the bus, one travels."""
 _IDS = 1 << 26
 """Ids of a piece that travels to the host, about."""
 _RANKED = 1 << 29
@@ -40,6 +44,10 @@ _TOGETHER = 8
 _SELECTIVE = 0.2
 """The share of boxes that meet a tile, below which lists pay."""
 _THREADS = 256
+_SUMMED = 4096
+"""Numbers that a block sums up (`cuda/finish.cu`)."""
+_COPIERS, _THREADED_BYTES = 4, 1 << 22
+"""Threads that copy events to pinned memory, and from how many bytes on."""
 _MORE = 1.5
 """Room of lists, beyond the longest that was seen."""
 _KEPT = 0.9
@@ -76,6 +84,8 @@ class _Slot:
         self.runtime = runtime
         self.stream = runtime.new_stream()
         self._arrays: dict[tuple[str, str], Any] = {}
+        self._views: dict[tuple[str, str], Any] = {}
+        """Those of them that were taken last, and their shapes."""
 
     def array(self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
         """Return an array of the device, whatever it contains."""
@@ -89,12 +99,17 @@ class _Slot:
     def _taken(
         self, name: tuple[str, str], shape: Any, dtype: Any, make: Callable[..., Any]
     ) -> Any:
-        size = max(1, int(np.prod(shape)))
+        last = self._views.get(name)
+        if last is not None and last[0] == shape:
+            return last[1]
+        size = prod(shape) if isinstance(shape, tuple) else shape
         held = self._arrays.get(name)
         if held is None or held.size < size:
-            self._arrays[name] = None
-            held = self._arrays[name] = make(size, dtype)
-        return held[: int(np.prod(shape))].reshape(shape)
+            self._arrays[name] = self._views[name] = None
+            held = self._arrays[name] = make(max(1, size), dtype)
+        view = held[:size].reshape(shape)
+        self._views[name] = shape, view
+        return view
 
 
 @dataclass
@@ -117,6 +132,8 @@ class _Flight:
     offsets: DeviceArray
     header: AnyArray
     """Boxes that met tiles, the longest list, all matches: once the stream was waited for."""
+    copy: AnyArray | None
+    """The offsets in the host's memory, if they were asked for."""
     out: list[Any] = field(default_factory=list)
 
     @property
@@ -141,6 +158,7 @@ class _Flight:
         return self.longest <= self.room
 
 
+@cache
 def splits_for(tiles: int, processors: int) -> int:
     """Return into how many parts boxes are split, so that all processors have about the same."""
     if tiles >= 4 * processors:
@@ -154,6 +172,12 @@ def splits_for(tiles: int, processors: int) -> int:
     return min(range(1, max(2, processors // tiles) + 1), key=lambda splits: (idle(splits), splits))
 
 
+@cache
+def _copying() -> ThreadPoolExecutor:
+    """Threads that copy: one alone doesn't fill the bus."""
+    return ThreadPoolExecutor(_COPIERS, "rangecast-copy")
+
+
 class Search:
     """Searches over the boxes of a device, one caller at a time."""
 
@@ -161,7 +185,7 @@ class Search:
         self.boxes = boxes
         self.runtime = boxes.runtime
         self.seen = seen
-        self._budget = 0
+        self._budget = min(_LIST_BYTES, self.runtime.free_memory // 4)
         self._slots = [_Slot(self.runtime) for _ in range(_IN_FLIGHT)]
 
     # ---- questions
@@ -204,12 +228,10 @@ class Search:
         slot = self._slots[0]
         for first in range(0, len(points), _MAX_PIECE):
             some = points[first : first + _MAX_PIECE]
-            offsets = slot.pinned("offsets", len(some) + 1, np.int64)
-            with slot.stream:
-                flight = self._begin(slot, first, some, room=0)
-                self.runtime.copy_out(offsets, flight.offsets)
+            flight = self._begin(slot, first, some, room=0, with_offsets=True)
             slot.stream.synchronize()
-            out[first : first + len(some)] = np.diff(offsets)
+            assert flight.copy is not None
+            out[first : first + len(some)] = np.diff(flight.copy)
         return out
 
     def best(self, points: F64, k: int) -> Iterator[tuple[int, Best]]:
@@ -245,17 +267,14 @@ class Search:
 
     def _look(self, points: F64) -> None:
         """Count the matches of a sample, so that lists get their room."""
-        self._budget = min(_LIST_BYTES, self.runtime.free_memory // 4)
         if not len(points) or (self.seen.mean >= 0 and len(points) <= _SMALL):
             return
         sample = points[:: max(1, -(-len(points) // EVENTS))]
         slot = self._slots[0]
-        with slot.stream:
-            flight = self._begin(slot, 0, sample, room=0)
-            offsets = slot.pinned("offsets", len(sample) + 1, np.int64)
-            self.runtime.copy_out(offsets, flight.offsets)
+        flight = self._begin(slot, 0, sample, room=0, with_offsets=True)
         slot.stream.synchronize()
-        counts = np.diff(offsets)
+        assert flight.copy is not None
+        counts = np.diff(flight.copy)
         self.seen.mean = float(counts.mean())
         self.seen.longest = max(float(counts.max()), _KEPT * self.seen.longest)
 
@@ -283,32 +302,45 @@ class Search:
 
     # ---- steps of a piece
 
-    def _begin(self, slot: _Slot, first: int, points: F64, room: int | None = None) -> _Flight:
+    def _begin(
+        self,
+        slot: _Slot,
+        first: int,
+        points: F64,
+        room: int | None = None,
+        *,
+        with_offsets: bool = False,
+    ) -> _Flight:
         """Search a piece: its matches are in lists, its offsets made, its header on the way."""
         with slot.stream:
-            flight = self._planned(slot, first, points, room)
+            flight = self._planned(slot, first, points, room, with_offsets)
             self._order(flight)
             self._list_boxes(flight)
             self._search(flight, flight.found, None)
             self._sum_up(flight)
         return flight
 
-    def _planned(self, slot: _Slot, first: int, points: F64, room: int | None) -> _Flight:
+    def _planned(
+        self, slot: _Slot, first: int, points: F64, room: int | None, with_offsets: bool
+    ) -> _Flight:
         boxes, events = self.boxes, len(points)
         tiles = tiles_of(events)
         splits = splits_for(tiles, self.runtime.processors)
         filed = boxes.shape.filed
         staged = slot.pinned("points", points.shape, np.float64)
-        np.copyto(staged, points)
+        self._stage(staged, points)
         own = slot.array("points on the device", points.shape, np.float64)
         self.runtime.copy_in(own, staged)
         fine = slot.array("fine", (events, filed), np.uint16)
         cells = slot.array("cells", (events, filed), np.uint16)
+        order = slot.array("order", events, np.int32)
+        offsets = slot.array("offsets", events + 1, np.int64)
         self._launch(
             "code_events",
             events * filed,
             *(own, np.int32(events), np.int32(boxes.dimensions), np.int32(filed)),
-            *(boxes.axis_of, *boxes.tables[:3], fine, cells),
+            *(boxes.axis_of, *boxes.tables[:3], fine, cells, order if tiles == 1 else None),
+            *(slot.array("work", 2, np.uint64), offsets),
         )
         lists = splits * tiles * EVENTS
         if room is None:
@@ -321,22 +353,31 @@ class Search:
             tiles,
             splits,
             room,
-            slot.array("order", events, np.int32),
+            order,
             (own, fine, cells),
             (None, np.int64(0), None, np.int32(1)),
             slot.array("lists", (lists, room), np.int32),
             slot.array("counts", (splits, tiles * EVENTS), np.uint32),
             slot.array("starts", (splits, tiles * EVENTS), np.int32),
-            slot.array("offsets", events + 1, np.int64),
+            offsets,
             slot.pinned("header", 3, np.uint64),
+            slot.pinned("offsets", events + 1, np.int64) if with_offsets else None,
         )
+
+    def _stage(self, target: F64, points: F64) -> None:
+        """Copy events to pinned memory, on several threads if they are many."""
+        if points.nbytes < _THREADED_BYTES:
+            np.copyto(target, points)
+            return
+        each = -(-len(points) // _COPIERS)
+        some = [slice(first, first + each) for first in range(0, len(points), each)]
+        list(_copying().map(lambda part: np.copyto(target[part], points[part]), some))
 
     def _order(self, flight: _Flight) -> None:
         """Put near events together."""
         boxes, slot, events = self.boxes, flight.slot, flight.events
         plan, bits, places = boxes.key_plan(flight.tiles)
         if not plan.bits:
-            self._launch("keep_order", events, np.int32(events), flight.order)
             return
         keys = slot.array("keys", events, np.uint32)
         histogram = slot.array("histogram", 1 << plan.bits, np.uint32)
@@ -379,7 +420,6 @@ class Search:
         boxes, shape = self.boxes, self.boxes.shape
         own, fine, cells = flight.coded
         work = flight.slot.array("work", 2, np.uint64)
-        self.runtime.clear(work)
         boxes.kernels.launch(
             "match_sparse",
             flight.tiles * flight.splits,
@@ -396,13 +436,22 @@ class Search:
     def _sum_up(self, flight: _Flight) -> None:
         """Make the offsets; send the header on its way."""
         events, work = flight.events, flight.slot.array("work", 2, np.uint64)
-        self.runtime.clear(flight.offsets[:1])
         given = flight.counts, np.int64(flight.padded), np.int32(flight.splits), flight.order
-        total = np.int32(events), flight.offsets, flight.starts, work[1:]
+        total = np.int32(events), flight.offsets, flight.starts, work
         self._launch("add_up", 32 * events, *given, *total)
-        self.boxes.kernels.launch("sum_offsets", 1, 1024, flight.offsets, np.int32(events + 1))
-        self.runtime.copy_out(flight.header[:2], work)
-        self.runtime.copy_out(flight.header[2:].view(np.int64), flight.offsets[events:])
+        self._sum_offsets(flight, flight.offsets, work, flight.header, flight.copy)
+
+    def _sum_offsets(
+        self, flight: _Flight, offsets: Any, work: Any, header: AnyArray, copy: AnyArray | None
+    ) -> None:
+        """Sum up the counts of events; the host gets the header, and perhaps the offsets."""
+        count, launch = flight.events + 1, self.boxes.kernels.launch
+        blocks = -(-count // _SUMMED)
+        of_blocks = flight.slot.array("sums of blocks", blocks, np.uint64)
+        launch("sum_blocks", blocks, 1024, offsets, np.int32(count), of_blocks)
+        if blocks > 1:
+            launch("sum_of_blocks", 1, 1024, of_blocks, np.int32(blocks))
+        self._launch("add_blocks", count, offsets, np.int32(count), of_blocks, work, header, copy)
 
     def _place(self, flight: _Flight) -> tuple[DeviceArray, DeviceArray]:
         """Search again, now that all matches are counted: each goes to its place."""
@@ -465,7 +514,9 @@ class Search:
         self.runtime.clear(new[:1])
         number = np.int32(events)
         self._launch("count_unique", 32 * events, flight.offsets, ids, number, new)
-        self.boxes.kernels.launch("sum_offsets", 1, 1024, new, np.int32(events + 1))
+        header = flight.slot.pinned("unique header", 3, np.uint64)
+        work = flight.slot.array("work", 2, np.uint64)
+        self._sum_offsets(flight, new, work, header, None)
         fewer = self.runtime.empty(max(1, flight.total), np.int32)
         self._launch("copy_unique", 32 * events, flight.offsets, ids, number, new, fewer)
         return new, fewer
@@ -479,18 +530,17 @@ class Search:
         if not len(points):
             return
         slot = self._slots[0]
-        flight = self._begin(slot, 0, points)
+        flight = self._begin(slot, 0, points, with_offsets=True)
         if not self.boxes.is_several:
+            expected = int(_MORE * self.seen.mean * len(points)) + 4096
+            rows = self.runtime.pinned(expected, np.int32)
             with slot.stream:
-                expected = int(_MORE * self.seen.mean * len(points)) + 4096
-                rows = self.runtime.pinned(expected, np.int32)
-                offsets = self.runtime.pinned(len(points) + 1, np.int64)
                 self._sort(flight, flight.found, None, flight.offsets, rows, expected)
-                self.runtime.copy_out(offsets, flight.offsets)
             slot.stream.synchronize()
+            assert flight.copy is not None
             if flight.has_room and flight.total <= expected:
                 self._note(flight)
-                yield 0, offsets, rows[: flight.total]
+                yield 0, flight.copy.copy(), rows[: flight.total]
                 return
         self._finish(flight)
         slot.stream.synchronize()

@@ -78,13 +78,17 @@ extern "C" __global__ void code_boxes(int first_box, int boxes, const u8* __rest
 
 // A thread per value of a filed attribute: its fine code, and its coarse cell. -inf, which no
 // attribute has but an array may hold, gets code 0: in doubt with every box that is open below.
+// It also clears what later kernels add to; and where `order` is given, events keep their own.
 extern "C" __global__ void code_events(const double* __restrict__ points, int events, int dimensions,
         int filed, const int* __restrict__ axis_of, const double* __restrict__ edges,
         const int* __restrict__ first_edge, const u16* __restrict__ coarse_of,
-        u16* __restrict__ fine, u16* __restrict__ cells) {
+        u16* __restrict__ fine, u16* __restrict__ cells, int* __restrict__ order,
+        u64* __restrict__ work, i64* __restrict__ offsets) {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (i64)events * filed) return;
+    if (i == 0) work[0] = work[1] = offsets[0] = 0;
     const int a = (int)(i % filed), from = first_edge[a];
+    if (order && a == 0) order[i / filed] = (int)(i / filed);
     const double value = points[i / filed * dimensions + axis_of[a]];
     const int c = cell_of(edges + from, first_edge[a + 1] - from, value);
     fine[i] = value == -infinity() ? 0 : 2 * c + 1;

@@ -4,10 +4,11 @@
 // the event has; the most that one list has.
 //
 //   total    [events + 1], of which the first stays 0: summed up it becomes the offsets
+//   work     [2] of which the second is the most that a list has
 //   starts   [splits][padded]
 extern "C" __global__ void add_up(const u32* __restrict__ counts, i64 padded, int splits,
         const int* __restrict__ order, int events, i64* __restrict__ total, int* __restrict__ starts,
-        u32* __restrict__ longest) {
+        u64* __restrict__ work) {
     const int p = (blockIdx.x * blockDim.x + threadIdx.x) >> 5, lane = threadIdx.x & 31;
     if (p >= events) return;
     u32 sum = 0, most = 0;
@@ -21,12 +22,15 @@ extern "C" __global__ void add_up(const u32* __restrict__ counts, i64 padded, in
     most = __reduce_max_sync(FULL, most);
     if (lane == 0) {
         total[order[p] + 1] = sum;
-        if (most > *longest) atomicMax(longest, most);
+        if (most > (u32)work[1]) atomicMax((u32*)(work + 1), most);
     }
 }
 
-// One block sums up: each becomes the sum of those up to it. `exclusive`: of those before it.
-template <class T> __device__ __forceinline__ void sum_up(T* values, int count, bool exclusive,
+#define SUMMED 4096  /* numbers that a block sums up */
+
+// A block sums up SUMMED numbers: each becomes the sum of those up to it. Returns the sum of all.
+// `exclusive`: of those before it.
+template <class T> __device__ __forceinline__ T sum_up(T* values, int count, bool exclusive,
         T (&sums)[2][32]) {
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
     T before = 0;
@@ -40,16 +44,37 @@ template <class T> __device__ __forceinline__ void sum_up(T* values, int count, 
         if (base + tid < count) values[base + tid] = exclusive ? mine - value : mine;
         before += __shfl_sync(FULL, of_warps, 31);
     }
-}
-
-extern "C" __global__ void __launch_bounds__(1024) sum_offsets(i64* offsets, int count) {
-    __shared__ u64 sums[2][32];
-    sum_up((u64*)offsets, count, false, sums);
+    return before;
 }
 
 extern "C" __global__ void __launch_bounds__(1024) sum_histogram(u32* histogram, int count) {
     __shared__ u32 sums[2][32];
     sum_up(histogram, count, true, sums);
+}
+
+// Offsets in three steps: each block sums up its own; one block sums up those of blocks; then each
+// adds what comes before it. The last step writes to the host's memory: the header (boxes that met
+// tiles, the longest list, all matches), and the offsets if `copy` is given.
+extern "C" __global__ void __launch_bounds__(1024) sum_blocks(i64* offsets, int count, u64* of_blocks) {
+    __shared__ u64 sums[2][32];
+    const int first = blockIdx.x * SUMMED;
+    const u64 all = sum_up((u64*)offsets + first, min(SUMMED, count - first), false, sums);
+    if (threadIdx.x == 0) of_blocks[blockIdx.x] = gridDim.x == 1 ? 0 : all;
+}
+
+extern "C" __global__ void __launch_bounds__(1024) sum_of_blocks(u64* of_blocks, int count) {
+    __shared__ u64 sums[2][32];
+    sum_up(of_blocks, count, true, sums);
+}
+
+extern "C" __global__ void add_blocks(i64* offsets, int count, const u64* __restrict__ of_blocks,
+        const u64* __restrict__ work, u64* header, i64* copy) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const i64 offset = offsets[i] + (i64)of_blocks[i / SUMMED];
+    offsets[i] = offset;
+    if (copy) copy[i] = offset;
+    if (i == count - 1) { header[0] = work[0]; header[1] = work[1]; header[2] = offset; }
 }
 
 // A thread per part and place: where its matches go, now that all are counted.

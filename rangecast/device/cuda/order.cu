@@ -30,9 +30,3 @@ extern "C" __global__ void place_events(const u32* __restrict__ keys, int events
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < events) order[atomicAdd(&next[keys[i]], 1u)] = i;
 }
-
-// A batch of one tile needs no order.
-extern "C" __global__ void keep_order(int events, int* __restrict__ order) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < events) order[i] = i;
-}
