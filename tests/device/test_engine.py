@@ -27,6 +27,7 @@ def pair():
 
 def same(cpu, gpu, k=3):
     assert list(gpu.match_many(EVENTS)) == list(cpu.match_many(EVENTS))
+    assert gpu.count_many(EVENTS).tolist() == cpu.count_many(EVENTS).tolist()
     assert list(gpu.rank_many(EVENTS, k)) == list(cpu.rank_many(EVENTS, k))
 
 
