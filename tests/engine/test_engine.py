@@ -343,7 +343,7 @@ def test_what_happens_inside_is_logged_and_not_shown(caplog, capfd, monkeypatch)
     def fail(*_):
         raise MemoryError("no room")
 
-    monkeypatch.setattr("rangecast.liveset.build", fail)
+    monkeypatch.setattr("rangecast.liveset.build_candidates", fail)
     caplog.clear()
     engine.replace_many(boxes)
     engine.replace_many(boxes)
