@@ -149,8 +149,8 @@ def _waits() -> Iterator[None]:
 
 def _views(session: SparkSession, key: str) -> set[str]:
     """Return the views of a stream."""
-    found = session.catalog.listTables(_database(session), pattern=f"{key}_*")
-    return {table.name for table in found}
+    tables = session.catalog.listTables(_database(session), pattern=f"{key}_*")
+    return {table.name for table in tables}
 
 
 def _database(session: SparkSession) -> str:

@@ -100,16 +100,21 @@ def _reject_broken(rows: Rows, batch: pa.RecordBatch) -> None:
     """Reject rows that a reader couldn't split into their columns."""
     if BROKEN in batch.schema.names:
         broken = batch.column(BROKEN).is_valid().to_numpy(zero_copy_only=False)
-        for place in np.flatnonzero(broken & rows.good).tolist():
-            rows.reject(place, "(all)", UNSPLIT)
+        for index in np.flatnonzero(broken & rows.good).tolist():
+            rows.reject(index, "(all)", UNSPLIT)
 
 
 def error_array(bad: CollectedRows) -> pa.Array:
     """Return what is wrong with each rejected row, in the order of the rows."""
-    ordered = sorted(bad.kept, key=lambda one: one[0].row or 0)
+    ordered = sorted(bad.kept, key=lambda rejection: rejection[0].row or 0)
     errors = [
-        {"column": one.column, "value": one.value, "reason": _reason(one), "row": data}
-        for one, data in ordered
+        {
+            "column": rejection.column,
+            "value": rejection.value,
+            "reason": _reason(rejection),
+            "row": data,
+        }
+        for rejection, data in ordered
     ]
     return pa.array(errors, ERROR_TYPE)
 

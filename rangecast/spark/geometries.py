@@ -53,18 +53,18 @@ def filters_of_geometries(
     return subscriptions.mapInArrow(convert, schema)
 
 
-def _place(space: Space, given: str | None) -> str:
-    places = [one.name for one in space if isinstance(one, Place)]
-    if given is not None and given not in places:
+def _place(space: Space, name: str | None) -> str:
+    places = [attribute.name for attribute in space if isinstance(attribute, Place)]
+    if name is not None and name not in places:
         listed = ", ".join(map(repr, places)) or "none"
-        raise UsageError(f"{given!r} is no location or point; the space has: {listed}")
-    if given is None and len(places) != 1:
+        raise UsageError(f"{name!r} is no location or point; the space has: {listed}")
+    if name is None and len(places) != 1:
         listed = ", ".join(map(repr, places)) or "none"
         raise UsageError(
             f"geometries are of one location or point; the space has: {listed}\n"
             "  hint: name it with place="
         )
-    return given or places[0]
+    return name or places[0]
 
 
 def _kind(type_: DataType, column: str) -> str:

@@ -50,13 +50,13 @@ def java_home() -> Path:
 def java_version(home: Path) -> int | None:
     """Return the major version of a Java, `None` if it doesn't run."""
     try:
-        said = subprocess.run(
+        process = subprocess.run(
             [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
-    return int(found.group(1)) if said.returncode == 0 and found else None
+    version = re.search(r'version "(?:1\.)?(\d+)', process.stderr)
+    return int(version.group(1)) if process.returncode == 0 and version else None
 
 
 def _homes() -> Iterator[Path]:

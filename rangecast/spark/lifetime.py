@@ -51,16 +51,16 @@ class _Cleaner:
         self._thread: threading.Thread | None = None
         self._collect_at = _MIN_COLLECTED
 
-    def watch(self, one: _Watched) -> None:
+    def watch(self, watched: _Watched) -> None:
         self.sweep()
         with self._lock:
-            self._watched.append(one)
+            self._watched.append(watched)
             held = sum(other.size for other in self._watched)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, daemon=True, name="snapshots")
                 self._thread.start()
         if held >= self._collect_at:
-            jvm: Any = one.context._jvm
+            jvm: Any = watched.context._jvm
             jvm.System.gc()
             self.sweep()
             left = sum(other.size for other in self._watched)
@@ -70,11 +70,11 @@ class _Cleaner:
         """Release what is unused; return how many are still used."""
         with self._lock:
             used = []
-            for one in self._watched:
-                if one.is_unused():
-                    one.release()
+            for watched in self._watched:
+                if watched.is_unused():
+                    watched.release()
                 else:
-                    used.append(one)
+                    used.append(watched)
             self._watched = used
             return len(self._watched)
 

@@ -93,9 +93,9 @@ class ShippedObject:
             return _open[self.digest][0]
         while _open and self.size + sum(size for _, size in _open.values()) > room:
             _open.popitem(last=False)
-        found = _mapped(self._place())
-        _open[self.digest] = found, self.size
-        return found
+        mapped = _mapped(self._place())
+        _open[self.digest] = mapped, self.size
+        return mapped
 
     def open_here(self) -> Any:
         """Return the object, mapped into the driver's memory."""
@@ -154,17 +154,17 @@ def _sent(session: SparkSession, digest: str, archive: bytes) -> Broadcast[bytes
     if not is_connect(session):
         return session.sparkContext.broadcast(archive)
     sent = _artifacts.setdefault(session, set())
-    found = Artifact(f"{digest}.tar")
+    artifact = Artifact(f"{digest}.tar")
     if digest not in sent:
         with tempfile.TemporaryDirectory(dir=drivers_folder()) as folder:
-            file = Path(folder) / found.name
+            file = Path(folder) / artifact.name
             file.write_bytes(archive)
             session.addArtifacts(str(file), file=True)
         sent.add(digest)
-    return found
+    return artifact
 
 
-def save(place: Path, thing: Any) -> Path:
+def save(folder: Path, thing: Any) -> Path:
     """Write an object as a snapshot named after its content; return the folder."""
     arrays: list[np.ndarray[Any, Any]] = []
 
@@ -174,10 +174,10 @@ def save(place: Path, thing: Any) -> Path:
     state = pickle.dumps(thing, protocol=5, buffer_callback=keep)
     named = {f"array{number}": array for number, array in enumerate(arrays)}
     named["state"] = np.frombuffer(state, np.uint8)
-    fresh = place / f"new-{uuid4().hex}"
+    fresh = folder / f"new-{uuid4().hex}"
     save_arrays(fresh, _KIND, named, {"arrays": len(arrays)})
     digest = hashlib.sha256((fresh / MANIFEST).read_bytes()).hexdigest()[:32]
-    target = place / digest
+    target = folder / digest
     try:
         fresh.rename(target)
     except OSError:
@@ -197,9 +197,9 @@ def packed(folder: Path) -> bytes:
 
 def hosts_folder() -> Path:
     """Return where a host of a cluster keeps its snapshots."""
-    place = own_folder() / "snapshots"
-    place.mkdir(exist_ok=True)
-    return place
+    folder = own_folder() / "snapshots"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _mapped(folder: Path) -> Any:
@@ -214,11 +214,11 @@ def _size(folder: Path) -> int:
 
 def _unpacked(digest: str, archive: Broadcast[bytes] | Artifact) -> Path:
     """Return the folder of a snapshot on a host of a cluster; the first worker unpacks it."""
-    place = hosts_folder()
-    target = place / digest
-    with _locked(place / f"{digest}.lock"):
+    folder = hosts_folder()
+    target = folder / digest
+    with _locked(folder / f"{digest}.lock"):
         if not target.exists():
-            partial = place / f"new-{uuid4().hex}"
+            partial = folder / f"new-{uuid4().hex}"
             with tarfile.open(fileobj=io.BytesIO(archive.value)) as content:
                 content.extractall(partial, filter="data")
             archive.__dict__.pop("_value", None)  # else it stays in memory beside the mapped one
@@ -227,7 +227,7 @@ def _unpacked(digest: str, archive: Broadcast[bytes] | Artifact) -> Path:
             partial.rmdir()
         os.utime(target)
     limit = time.time() - _UNUSED_SECONDS
-    for old in place.iterdir():
+    for old in folder.iterdir():
         with suppress(OSError):  # another process was faster
             if old.stat().st_mtime < limit:
                 _remove(old)

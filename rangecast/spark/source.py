@@ -45,11 +45,13 @@ class SubscriptionsSource(DataSource):
         """Return the columns."""
         boxes, space = _Place.of(self.options).load()
         whole = pa.types.is_integer(boxes.ids.type)
-        found = StructType().add("id", LongType() if whole else StringType())
-        found = found.add("filter", StringType()).add("score", DoubleType()).add("seq", LongType())
+        fields = StructType().add("id", LongType() if whole else StringType())
+        fields = (
+            fields.add("filter", StringType()).add("score", DoubleType()).add("seq", LongType())
+        )
         for name in _weights(boxes, space):
-            found = found.add(name, DoubleType())
-        return found
+            fields = fields.add(name, DoubleType())
+        return fields
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the rows."""

@@ -45,8 +45,8 @@ def _find(keys: _Table, totals: I64, text: U8, ends: I64, add: bool, slots: I64)
     for key in range(len(ends) - 1):
         begin, end = ends[key], ends[key + 1]
         size = end - begin
-        place = _place(text, begin, end, mask)
-        slot = keys.table[place]
+        slot_ = _place(text, begin, end, mask)
+        slot = keys.table[slot_]
         while slot >= 0:
             if keys.length[slot] == size:
                 start = keys.start[slot]
@@ -57,8 +57,8 @@ def _find(keys: _Table, totals: I64, text: U8, ends: I64, add: bool, slots: I64)
                         break
                 if same:
                     break
-            place = (place + 1) & mask
-            slot = keys.table[place]
+            slot_ = (slot_ + 1) & mask
+            slot = keys.table[slot_]
         if slot < 0 and add:
             slot = totals[_FREE]
             if slot >= 0:
@@ -71,7 +71,7 @@ def _find(keys: _Table, totals: I64, text: U8, ends: I64, add: bool, slots: I64)
                 keys.text[start + at] = text[begin + at]
             keys.start[slot] = start
             keys.length[slot] = size
-            keys.table[place] = slot
+            keys.table[slot_] = slot
             totals[_BYTES] += size
         slots[key] = slot
 
@@ -83,33 +83,33 @@ def _fill(keys: _Table, count: int) -> None:
     for slot in range(count):
         if keys.length[slot] >= 0:
             start = keys.start[slot]
-            place = _place(keys.text, start, start + keys.length[slot], mask)
-            while keys.table[place] >= 0:
-                place = (place + 1) & mask
-            keys.table[place] = slot
+            at = _place(keys.text, start, start + keys.length[slot], mask)
+            while keys.table[at] >= 0:
+                at = (at + 1) & mask
+            keys.table[at] = slot
 
 
 @jit
 def _forget(keys: _Table, totals: I64, slots: I64) -> None:
     """Remove keys; those after them in the table move up."""
     mask = len(keys.table) - 1
-    for one in range(len(slots)):
-        slot = slots[one]
+    for index in range(len(slots)):
+        slot = slots[index]
         start = keys.start[slot]
         hole = _place(keys.text, start, start + keys.length[slot], mask)
         while keys.table[hole] != slot:
             hole = (hole + 1) & mask
-        place = hole
+        at = hole
         while True:
-            place = (place + 1) & mask
-            other = keys.table[place]
+            at = (at + 1) & mask
+            other = keys.table[at]
             if other < 0:
                 break
             start = keys.start[other]
             home = _place(keys.text, start, start + keys.length[other], mask)
-            if (place - home) & mask >= (place - hole) & mask:
+            if (at - home) & mask >= (at - hole) & mask:
                 keys.table[hole] = other
-                hole = place
+                hole = at
         keys.table[hole] = -1
         totals[_GONE] += keys.length[slot]
         keys.length[slot] = -1
@@ -120,12 +120,12 @@ def _forget(keys: _Table, totals: I64, slots: I64) -> None:
 @jit
 def _copied(start: I64, length: I32, text: U8, slots: I64, out: U8) -> None:
     """Write the texts of some slots, one behind the other."""
-    place = 0
-    for one in range(len(slots)):
-        slot = slots[one]
+    end = 0
+    for index in range(len(slots)):
+        slot = slots[index]
         for at in range(length[slot]):
-            out[place + at] = text[start[slot] + at]
-        place += length[slot]
+            out[end + at] = text[start[slot] + at]
+        end += length[slot]
 
 
 def roomy(array: AnyArray, size: int, fill: int = 0) -> AnyArray:

@@ -40,10 +40,10 @@ def zone_of(name: str) -> ZoneInfo:
 
 def minutes_of(text: str) -> int | None:
     """Return the minutes of a clock time such as `08:30`; `None`: it isn't one."""
-    found = _TIME.fullmatch(text)
-    if found is None or int(found[2]) > 59 or int(found[1]) * 60 + int(found[2]) > 24 * 60:
+    match = _TIME.fullmatch(text)
+    if match is None or int(match[2]) > 59 or int(match[1]) * 60 + int(match[2]) > 24 * 60:
         return None
-    return int(found[1]) * 60 + int(found[2])
+    return int(match[1]) * 60 + int(match[2])
 
 
 def moment_at(day: date, minutes: int, zone: ZoneInfo) -> datetime:
@@ -70,25 +70,25 @@ def weekdays_of(text: str | None) -> frozenset[int] | None:
     """Return the weekdays of `Mon-Fri` or `Sat,Sun`; Monday is 0; `None`: it can't be read."""
     if text is None or text.lower() == "daily":
         return frozenset(range(7))
-    found: set[int] = set()
+    weekdays: set[int] = set()
     for part in text.lower().split(","):
         first, _, last = part.partition("-")
         if first not in DAYS or (last or first) not in DAYS:
             return None
         begin, end = DAYS.index(first), DAYS.index(last or first)
-        found |= {day % 7 for day in range(begin, end + 1 + 7 * (end < begin))}
-    return frozenset(found)
+        weekdays |= {day % 7 for day in range(begin, end + 1 + 7 * (end < begin))}
+    return frozenset(weekdays)
 
 
 class Schedule:
     """Hours of some weekdays in a zone; those that pass midnight belong to the day they begin."""
 
     def __init__(self, text: str):
-        found = _SCHEDULE.fullmatch(text) if isinstance(text, str) else None
-        days = weekdays_of(found["days"]) if found else None
-        begin = minutes_of(found["begin"]) if found else None
-        end = minutes_of(found["end"]) if found else None
-        if found is None or days is None or begin is None or end is None or begin == end:
+        match = _SCHEDULE.fullmatch(text) if isinstance(text, str) else None
+        days = weekdays_of(match["days"]) if match else None
+        begin = minutes_of(match["begin"]) if match else None
+        end = minutes_of(match["end"]) if match else None
+        if match is None or days is None or begin is None or end is None or begin == end:
             raise UsageError(
                 "a schedule is days, hours and a time zone, such as "
                 f"'Mon-Fri 08:00-18:00 Europe/Berlin'; given: {abbreviate(text)}\n"
@@ -97,7 +97,7 @@ class Schedule:
             )
         self.text = text
         self._days, self._begin, self._end = days, begin, end
-        self._zone = zone_of(found["zone"])
+        self._zone = zone_of(match["zone"])
 
     def holds(self, micros: I64) -> Bool:
         """Return which moments it has."""
@@ -109,8 +109,8 @@ class Schedule:
         if self._begin < self._end:
             return today & (self._begin <= minutes) & (minutes < self._end)
         evening = today & (self._begin <= minutes)
-        found: Bool = evening | (yesterday & (minutes < self._end))
-        return found
+        holds_: Bool = evening | (yesterday & (minutes < self._end))
+        return holds_
 
     def _on(self, days: I64) -> Bool:
         """Return which days, counted from 1970, it has; the first one was a Thursday."""

@@ -49,8 +49,8 @@ def _row(rules: Rules, subscription: int) -> int:
     listed = rules.subscriptions
     if not len(listed):
         return 0
-    place = int(np.searchsorted(listed, subscription))
-    return place + 1 if place < len(listed) and listed[place] == subscription else 0
+    index = int(np.searchsorted(listed, subscription))
+    return index + 1 if index < len(listed) and listed[index] == subscription else 0
 
 
 @jit
@@ -130,17 +130,16 @@ def _remove(objects: Objects, stays: Stays, totals: I64, slot: int, before: int,
 def _close(objects: Objects, out: Output, slot: int, begin: int, end: int) -> None:
     """Sort the transitions of one moment, and number them."""
     for row in range(begin + 1, end):
-        place = row
-        while place > begin and (
-            out.kind[place - 1] > out.kind[place]
+        at = row
+        while at > begin and (
+            out.kind[at - 1] > out.kind[at]
             or (
-                out.kind[place - 1] == out.kind[place]
-                and out.subscription[place - 1] > out.subscription[place]
+                out.kind[at - 1] == out.kind[at] and out.subscription[at - 1] > out.subscription[at]
             )
         ):
             for column in (out.subscription, out.kind, out.reason, out.since, out.event):
-                column[place - 1], column[place] = column[place], column[place - 1]
-            place -= 1
+                column[at - 1], column[at] = column[at], column[at - 1]
+            at -= 1
     for row in range(begin, end):
         out.number[row] = objects.number[slot]
         objects.number[slot] += 1
@@ -299,14 +298,14 @@ def _begin_stays(
     last: int,
 ) -> None:
     """Begin the stays of an event, and report what its path has crossed since the last one."""
-    for place in range(matched.offsets[event], matched.offsets[event + 1]):
-        flags = matched.flags[place]
-        if known[place] or flags & UNSURE:
+    for index in range(matched.offsets[event], matched.offsets[event + 1]):
+        flags = matched.flags[index]
+        if known[index] or flags & UNSURE:
             continue
         if not flags & MATCHED:
             if flags & CROSSED:
                 row = totals[OUT]
-                out.slot[row], out.subscription[row] = slot, matched.subscription[place]
+                out.slot[row], out.subscription[row] = slot, matched.subscription[index]
                 out.kind[row], out.reason[row] = CROSS, BY_EVENT
                 out.at[row], out.since[row], out.event[row] = at, last, event
                 totals[OUT] = row + 1
@@ -318,13 +317,13 @@ def _begin_stays(
             stay = totals[STAYS]
             totals[STAYS] += 1
         totals[LIVE] += 1
-        stays.subscription[stay] = matched.subscription[place]
+        stays.subscription[stay] = matched.subscription[index]
         stays.since[stay] = at
         stays.left[stay] = at
         stays.flags[stay] = SIGNAL | (FIRST if is_first else 0)
         stays.next[stay] = objects.stay[slot]
         objects.stay[slot] = stay
-        row = _row(rules, matched.subscription[place])
+        row = _row(rules, matched.subscription[index])
         if not rules.confirm[row]:
             _confirm(out, totals, slot, stays, stay, (BY_EVENT, at, event), rules.first[row])
 
@@ -440,13 +439,13 @@ def edit_stays(
         before, stay = -1, objects.stay[slot]
         while stay >= 0:
             subscription = stays.subscription[stay]
-            place = np.searchsorted(removed, subscription)
-            if place < len(removed) and removed[place] == subscription:
+            index = np.searchsorted(removed, subscription)
+            if index < len(removed) and removed[index] == subscription:
                 _exit(out, totals, slot, stays, stay, (BY_REMOVAL, objects.stamp[slot], -1))
                 stay = _remove(objects, stays, totals, slot, before, stay)
                 continue
-            place = np.searchsorted(edited, subscription)
-            if place < len(edited) and edited[place] == subscription:
+            index = np.searchsorted(edited, subscription)
+            if index < len(edited) and edited[index] == subscription:
                 stays.flags[stay] |= EDITED
             before, stay = stay, stays.next[stay]
         _close(objects, out, slot, first_row, totals[OUT])

@@ -75,9 +75,9 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._in_use)
 
-    def rule(self, one: Id) -> Rule:
+    def rule(self, id_: Id) -> Rule:
         """Return the rule of a subscription."""
-        return self.by_id.get(one, self.default)
+        return self.by_id.get(id_, self.default)
 
     def refresh(self) -> Edits | None:
         """Take in the edits since the last call; return what they did, `None` for nothing."""
@@ -87,25 +87,25 @@ class Subscriptions:
         with engine._edits:  # the view, the members and the count of rebuilds belong together
             old, view = self._view, engine._view
             changed = {number: self._in_use[number] for number in self._changed(old, view)}
-            rows = {one: self._row(one) for one, _ in changed.values()}
-            ruled = {one: self._row(one) for one in self._with_rules(old, view)}
+            rows = {id_: self._row(id_) for id_, _ in changed.values()}
+            ruled = {id_: self._row(id_) for id_ in self._with_rules(old, view)}
             self._view, self._rebuilds = view, engine.rebuild_count
         removed, edited = [], []
-        for number, (one, row) in changed.items():
-            new = rows[one]
+        for number, (id_, row) in changed.items():
+            new = rows[id_]
             if new < 0 or view.rows.arrival[new] != number:
                 removed.append(number)
                 continue
             if terms_of(old.rows, row) != terms_of(view.rows, new):
                 edited.append(number)
-            self._in_use[number] = one, new
+            self._in_use[number] = id_, new
         self._apply_rules(old, ruled)
         if not removed and not edited:
             return None
         return Edits(np.array(sorted(removed), np.int64), np.array(sorted(edited), np.int64))
 
-    def _row(self, one: Id) -> int:
-        return self._engine._members.row(one) if one in self._engine else -1
+    def _row(self, id_: Id) -> int:
+        return self._engine._members.row(id_) if id_ in self._engine else -1
 
     def _changed(self, old: View, view: View) -> Iterable[int]:
         """Return the subscriptions in use that an edit may have changed."""
@@ -122,21 +122,21 @@ class Subscriptions:
         ids = view.rows.ids
         dead = ids[view.rows.deaths[old.dead : view.dead]].tolist()
         touched = {*dead, *ids[old.count : view.count].tolist()}
-        return {one for one in touched if everything or one in self.by_id} | self._new_rules
+        return {id_ for id_ in touched if everything or id_ in self.by_id} | self._new_rules
 
     def _apply_rules(self, old: View, rows: Mapping[Id, int]) -> None:
         """Let rules and second conditions be those of the subscriptions as they are now."""
         view, renewed = self._view, False
         gone: list[int] = []
         extents: dict[int, list[Box]] = {}
-        for one, row in rows.items():
-            known = self._ruled.get(one)
+        for id_, row in rows.items():
+            known = self._ruled.get(id_)
             number = -1 if row < 0 else int(view.rows.arrival[row])
-            is_same = known is not None and known[0] == number and one not in self._new_rules
+            is_same = known is not None and known[0] == number and id_ not in self._new_rules
             if row >= 0:
-                self._ruled[one] = number, row
+                self._ruled[id_] = number, row
             else:
-                self._ruled.pop(one, None)
+                self._ruled.pop(id_, None)
             if known is not None and is_same:
                 before = terms_of(old.rows, known[1])
                 if known[1] == row or before == terms_of(view.rows, row):
@@ -145,24 +145,24 @@ class Subscriptions:
                 gone.append(known[0])
                 if known[0] in self._second:
                     self._second.unsubscribe(known[0])
-            rule = self.rule(one)
-            renewed = renewed or (not is_same and (one in self.by_id or one in self._new_rules))
+            rule = self.rule(id_)
+            renewed = renewed or (not is_same and (id_ in self.by_id or id_ in self._new_rules))
             if row < 0:
                 continue
             terms = terms_of(view.rows, row)
             if rule.second:
                 self._second.subscribe(number, second_condition(rule, self._space, terms))
-                self._numbered[number] = one
+                self._numbered[number] = id_
             if self._has_extent(rule):
                 extents[number] = terms
-                self._numbered[number] = one
+                self._numbered[number] = id_
         self._extents.edit(gone, extents)
         self._new_rules.clear()
         if renewed:
             own = [
-                (self._ruled[one][0], rule)
-                for one, rule in self.by_id.items()
-                if one in self._ruled
+                (self._ruled[id_][0], rule)
+                for id_, rule in self.by_id.items()
+                if id_ in self._ruled
             ]
             self.rules = rule_table(self.default, dict(own))
 
@@ -208,10 +208,10 @@ class Subscriptions:
 
         radii   the accuracy of each event, if there is one
         """
-        found = match_live(self._view, points)
-        numbers = self._view.rows.arrival[found.rows]
-        self._use(numbers, found.rows)
-        parts = [(found.events, numbers, MATCHED)]
+        matches = match_live(self._view, points)
+        numbers = self._view.rows.arrival[matches.rows]
+        self._use(numbers, matches.rows)
+        parts = [(matches.events, numbers, MATCHED)]
         if len(self._second):
             view = self._second._view
             second = match_live(view, points)
@@ -268,8 +268,8 @@ class Subscriptions:
 
     def _use_numbered(self, numbers: I64) -> None:
         for number in set(numbers.tolist()):
-            one = self._numbered[number]
-            self._in_use[number] = one, self._ruled[one][1]
+            id_ = self._numbered[number]
+            self._in_use[number] = id_, self._ruled[id_][1]
 
     def _use(self, numbers: I64, rows: I32) -> None:
         distinct, first = np.unique(numbers, return_index=True)
@@ -299,8 +299,8 @@ class Subscriptions:
         with self._engine._edits:
             view = self._engine._view
             for number in numbers.tolist():
-                one, row = self._in_use[number]
-                new = self._row(one)
+                id_, row = self._in_use[number]
+                new = self._row(id_)
                 gone.append(new < 0 or int(view.rows.arrival[new]) != number)
                 if not gone[-1] and terms_of(self._view.rows, row) != terms_of(view.rows, new):
                     edited.append(number)
@@ -311,9 +311,9 @@ class Subscriptions:
         numbers = []
         with self._engine._edits:
             self._view, self._rebuilds = self._engine._view, None
-            for place, (one, is_gone) in enumerate(zip(ids, gone, strict=True)):
-                row = -1 if is_gone else self._row(one)
+            for place, (id_, is_gone) in enumerate(zip(ids, gone, strict=True)):
+                row = -1 if is_gone else self._row(id_)
                 number = place - len(ids) if row < 0 else int(self._view.rows.arrival[row])
-                self._in_use[number] = one, row
+                self._in_use[number] = id_, row
                 numbers.append(number)
         return np.array(numbers, np.int64)

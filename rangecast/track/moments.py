@@ -19,19 +19,19 @@ Length = str | timedelta
 """A length of time as it is given: "30 s", "10 min", "1.5 h", "2 d", or a timedelta."""
 
 
-def length_of(name: str, given: Length | None, *, min: int = 1) -> int | None:  # noqa: A002
+def length_of(name: str, length: Length | None, *, min: int = 1) -> int | None:  # noqa: A002
     """Return a length of time in microseconds; `None` stays."""
-    if given is None:
+    if length is None:
         return None
     micros = -1
-    if isinstance(given, timedelta):
-        micros = given // MICROSECOND
-    elif isinstance(given, str) and (found := _LENGTH.fullmatch(given)):
-        micros = round(float(found[1]) * _UNITS[found[2]])
+    if isinstance(length, timedelta):
+        micros = length // MICROSECOND
+    elif isinstance(length, str) and (match := _LENGTH.fullmatch(length)):
+        micros = round(float(match[1]) * _UNITS[match[2]])
     if not min <= micros <= _MAX_LENGTH:
         raise UsageError(
             f"{name} takes a length of time, such as '30 s', '10 min', '1.5 h' or '2 d'\n"
-            f"  given: {abbreviate(given)}\n"
+            f"  given: {abbreviate(length)}\n"
             "  hint: a number with a unit: ms, s, min, h or d"
         )
     return micros

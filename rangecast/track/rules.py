@@ -105,7 +105,7 @@ class Rule:
     def definition(self) -> dict[str, Any]:
         """Return the fields that say something, as plain data."""
         margin = None if self.margin is None else dict(self.margin)
-        given = {
+        fields = {
             "for_": text_of_length(self._confirm or None),
             "dwell": text_of_length(self._dwell or None),
             "margin": margin,
@@ -114,7 +114,7 @@ class Rule:
             "max_speed": self.max_speed,
             "schedule": self.schedule,
         }
-        return {"first": self.first} | {k: v for k, v in given.items() if v is not None}
+        return {"first": self.first} | {k: v for k, v in fields.items() if v is not None}
 
 
 def second_condition(rule: Rule, space: Space, boxes: Sequence[Box]) -> Filter:
@@ -134,21 +134,21 @@ def check_rule(rule: Rule, space: Space) -> None:
         speed_of(rule.max_speed, space)
 
 
-def speed_of(given: str | float, space: Space) -> float:
+def speed_of(speed: str | float, space: Space) -> float:
     """Return a speed in metres, or in units of a plane, per second."""
-    places = [one for one in space if isinstance(one, Place)]
-    found = _SPEED.fullmatch(given) if isinstance(given, str) else None
-    on_earth = any(one.earth for one in places)
+    places = [attribute for attribute in space if isinstance(attribute, Place)]
+    match = _SPEED.fullmatch(speed) if isinstance(speed, str) else None
+    on_earth = any(attribute.earth for attribute in places)
     value = 0.0
-    if found and on_earth:
-        value = float(found[1]) * _SPEEDS[found[2]]
-    elif isinstance(given, int | float) and not isinstance(given, bool) and not on_earth:
-        value = float(given)
+    if match and on_earth:
+        value = float(match[1]) * _SPEEDS[match[2]]
+    elif isinstance(speed, int | float) and not isinstance(speed, bool) and not on_earth:
+        value = float(speed)
     if not places or not 0 < value < np.inf:
         expected = "'200 km/h' or '50 m/s'" if on_earth else "units per second"
         raise UsageError(
             "max_speed is that of a location, such as '200 km/h', or of a point, in units per "
-            f"second\n  given: {given!r}, expected: {expected if places else 'a space with one'}"
+            f"second\n  given: {speed!r}, expected: {expected if places else 'a space with one'}"
         )
     return value
 
@@ -156,6 +156,6 @@ def speed_of(given: str | float, space: Space) -> float:
 def rule_table(default: Rule, by_subscription: Mapping[int, Rule]) -> Rules:
     """Return rules as the kernel reads them; `by_subscription` has the exceptions."""
     known = sorted(by_subscription)
-    rows = [default.numbers, *(by_subscription[one].numbers for one in known)]
+    rows = [default.numbers, *(by_subscription[id_].numbers for id_ in known)]
     confirm, dwell, first, second = np.array(rows, np.int64).T.copy()
     return Rules(np.array(known, np.int64), confirm, dwell, first, second)

@@ -125,11 +125,11 @@ class State:
 
     def stays_of(self, slot: int) -> tuple[I64, U8]:
         """Return the subscriptions of an object's stays, and their flags."""
-        found, stay = [], int(self._objects.stay[slot])
+        stays, stay = [], int(self._objects.stay[slot])
         while stay >= 0:
-            found.append(stay)
+            stays.append(stay)
             stay = int(self._stays.next[stay])
-        return self._stays.subscription[found], self._stays.flags[found]
+        return self._stays.subscription[stays], self._stays.flags[stays]
 
     def slots_of(self, keys: pa.Array) -> I64:
         """Return the slots of keys, new ones for new keys."""
@@ -138,8 +138,8 @@ class State:
         self._make_room()
         is_new = self._objects.last[slots] == NEVER
         self._count += int(np.count_nonzero(is_new))
-        found: I64 = slots[coded.indices.to_numpy()]
-        return found
+        slots_: I64 = slots[coded.indices.to_numpy()]
+        return slots_
 
     def _make_room(self) -> None:
         """Let there be an object for each slot."""
@@ -165,15 +165,15 @@ class State:
         self._count += int(self._objects.last[slot] == NEVER)
         count = len(numbers)
         matched = Matched(np.array([0, count]), numbers, np.full(count, MATCHED, np.uint8))
-        one, slots, known = np.array([at]), np.array([slot]), np.zeros(count, np.uint8)
+        row, slots, known = np.array([at]), np.array([slot]), np.zeros(count, np.uint8)
         size = int(self._totals[STAYS]) + count
         if size > len(self._stays.next):
             self._stays = Stays(*(roomy(column, size) for column in self._stays))
         self._totals[OUT] = self._totals[FULL] = 0
         parts = self._objects, self._stays, rules, self._few, self._totals
-        if apply_events(*parts, slots, one, matched, known, 0, after, inside):
+        if apply_events(*parts, slots, row, matched, known, 0, after, inside):
             return slot, self._few, int(self._totals[OUT])
-        out = self.apply(slots, one, matched, rules, after, inside=inside)
+        out = self.apply(slots, row, matched, rules, after, inside=inside)
         return slot, out, len(out.slot)
 
     def paths(self, slots: I64, times: I64, points: F64, longest: int, after: int) -> Paths:
@@ -303,10 +303,10 @@ class State:
 
     def _points_of(self, slots: I64) -> F64:
         """Return the last events of some objects; NaN: they weren't kept."""
-        found = np.full((len(slots), self._points.shape[1]), np.nan)
+        points = np.full((len(slots), self._points.shape[1]), np.nan)
         known = slots < len(self._points)
-        found[known] = self._points[slots[known]]
-        return found
+        points[known] = self._points[slots[known]]
+        return points
 
 
 def _output(rows: int) -> Output:

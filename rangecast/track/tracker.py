@@ -164,19 +164,21 @@ class Tracker:
 
         The options are those of `Engine.match`.
         """
-        given = dict(values_of(event))
-        key = given.get(self.key)
-        radius = None if self._accuracy is None else given.get(self._accuracy.column)
+        values = dict(values_of(event))
+        key = values.get(self.key)
+        radius = None if self._accuracy is None else values.get(self._accuracy.column)
         for column in self.columns:
             if column not in self.engine.space.names:
-                given.pop(column, None)
+                values.pop(column, None)
         parts = self._take_edits()
-        point = encode_event(given, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
+        point = encode_event(values, self.engine.space, ignore_unknown=ignore_unknown, nan=nan)
         known = event.get("id")
         is_plain = self._lateness is None and self._set.is_plain
         if is_plain and isinstance(key, str | int) and not isinstance(key, bool):
-            found = self._take_one(key, point, known if isinstance(known, str | int) else None)
-            return [*joined(parts), *found] if parts else found
+            transitions = self._take_one(
+                key, point, known if isinstance(known, str | int) else None
+            )
+            return [*joined(parts), *transitions] if parts else transitions
         ids = pa.array([known if isinstance(known, str | int) else None])
         radii = self._radii(pa.array([radius]))
         return [*joined([*parts, *self._take(pa.array([key]), point[None], ids, radii)])]
@@ -194,20 +196,20 @@ class Tracker:
             self._late += 1
             return []
         text = str(key).encode()
-        given = text, at, self._set.match_one(point), self._set.rules, self._silence
-        slot, out, count = self._state.apply_one(*given, inside=self._inside)
-        found = []
+        arguments = text, at, self._set.match_one(point), self._set.rules, self._silence
+        slot, out, count = self._state.apply_one(*arguments, inside=self._inside)
+        transitions = []
         for row in range(count):
-            (one,) = self._set.ids(out.subscription[row : row + 1])
+            (id_,) = self._set.ids(out.subscription[row : row + 1])
             kind, reason = KINDS[out.kind[row]], REASONS[out.reason[row]]
             moments = moment_of(int(out.at[row])), moment_of(int(out.since[row]))
             event = known if out.event[row] >= 0 else None
             number = int(out.number[row])
-            found.append(Transition(key, one, kind, *moments, event, reason, number))
+            transitions.append(Transition(key, id_, kind, *moments, event, reason, number))
         if self._watermark != NEVER:
             self._state.forget(self._forgotten(), np.array([slot]))
         self._prune()
-        return found
+        return transitions
 
     def update_many(
         self,
@@ -354,8 +356,8 @@ class Tracker:
         slots = self._state.slots_of(batch.keys)
         matched, longest = batch.matched, self._set.longest_gap
         if longest and batch.points.shape[1]:
-            given = slots, batch.times, batch.points
-            paths = self._state.paths(*given, longest, self._silence)
+            arguments = slots, batch.times, batch.points
+            paths = self._state.paths(*arguments, longest, self._silence)
             matched = self._set.crossed(matched, paths, batch.times)
         out = self._state.apply(
             slots, batch.times, matched, self._set.rules, self._silence, inside=self._inside
@@ -407,8 +409,8 @@ class Tracker:
     def _check_kind(self, kind: type, key: Id) -> None:
         """Reject a key of another kind than those before."""
         if self._kind is not None and kind is not self._kind:
-            given = f"{abbreviate(key)}, and others before"
-            raise UsageError(f"keys are all integers, or all texts; given: {given}")
+            shown = f"{abbreviate(key)}, and others before"
+            raise UsageError(f"keys are all integers, or all texts; given: {shown}")
         self._kind = kind
 
     def _named(self, out: Output, ids: pa.Array | None) -> Transitions:
@@ -441,7 +443,7 @@ class Tracker:
             "key": self.key,
             "time": self.time,
             "rule": self._set.default.definition(),
-            "rules": [[one, rule.definition()] for one, rule in self._set.by_id.items()],
+            "rules": [[id_, rule.definition()] for id_, rule in self._set.by_id.items()],
             "after": text_of_length(self._after),
             "lateness": text_of_length(self._lateness),
             "inside": self._inside,

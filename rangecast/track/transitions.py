@@ -76,16 +76,16 @@ class Transitions(Results[Transition]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def _item(self, place: int) -> Transition:
+    def _item(self, index: int) -> Transition:
         return Transition(
-            self._keys[place],
-            self._subjects[place],
-            KINDS[self._kinds[place]],
-            moment_of(int(self._at[place])),
-            moment_of(int(self._since[place])),
-            self._events[place],
-            REASONS[self._reasons[place]],
-            int(self._numbers[place]),
+            self._keys[index],
+            self._subjects[index],
+            KINDS[self._kinds[index]],
+            moment_of(int(self._at[index])),
+            moment_of(int(self._since[index])),
+            self._events[index],
+            REASONS[self._reasons[index]],
+            int(self._numbers[index]),
         )
 
     def rows(self) -> Iterator[tuple[Id, Id, str, int, int, Id | None, str, int]]:
@@ -108,8 +108,8 @@ class Transitions(Results[Transition]):
     def _header(self) -> tuple[str, ...]:
         return "key", "transition"
 
-    def _label(self, place: int) -> Any:
-        return self._keys[place]
+    def _label(self, index: int) -> Any:
+        return self._keys[index]
 
     def table(self) -> pa.Table:
         """Return all as a table, with the fields of `Transition` as columns, and `id`."""
@@ -123,7 +123,7 @@ class Transitions(Results[Transition]):
             "key": pa.array(self._keys, _type(self._keys)),
             "at": pa.array(self._at, _MOMENT),
             "since": pa.array(self._since, _MOMENT),
-            "reason": pa.array([REASONS[one] for one in self._reasons.tolist()], pa.string()),
+            "reason": pa.array([REASONS[reason] for reason in self._reasons.tolist()], pa.string()),
             "number": pa.array(self._numbers),
             "id": pa.array(ids, pa.string()),
         }
@@ -134,8 +134,10 @@ def joined(parts: list[Transitions]) -> Transitions:
     """Return transitions one after the other as one."""
     if len(parts) < 2:
         return parts[0] if parts else Transitions.none()
-    listed = [[item for one in parts for item in getattr(one, name)] for name in _LISTS]
-    columns: Any = tuple(np.concatenate([getattr(one, name) for one in parts]) for name in _COLUMNS)
+    listed = [[item for part in parts for item in getattr(part, name)] for name in _LISTS]
+    columns: Any = tuple(
+        np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS
+    )
     return Transitions(listed[0], listed[1], listed[2], columns)
 
 
@@ -144,7 +146,7 @@ _COLUMNS = ("_kinds", "_reasons", "_at", "_since", "_numbers")
 
 
 def _type(ids: list[Any]) -> pa.DataType:
-    known = next((one for one in ids if one is not None), 0)
+    known = next((id_ for id_ in ids if id_ is not None), 0)
     return pa.int64() if isinstance(known, int) else pa.large_string()
 
 

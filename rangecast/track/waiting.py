@@ -63,7 +63,7 @@ def followed(first: Batch, then: Batch) -> Batch:
                 ids[one] = pa.nulls(len(ids[one]), ids[other].type)
                 break
         else:
-            ids = [each.cast(_TEXT) for each in ids]
+            ids = [id_.cast(_TEXT) for id_ in ids]
     ends, more = first.matched.offsets, then.matched.offsets
     matched = Matched(
         np.concatenate([ends, ends[-1] + more[1:]]),
@@ -78,15 +78,17 @@ def followed(first: Batch, then: Batch) -> Batch:
 def _stacked(first: F64, then: F64) -> F64:
     """Return points of two batches; those that weren't kept are NaN."""
     width = max(first.shape[1], then.shape[1])
-    both = [one if one.shape[1] else np.full((len(one), width), np.nan) for one in (first, then)]
+    both = [
+        part if part.shape[1] else np.full((len(part), width), np.nan) for part in (first, then)
+    ]
     return np.concatenate(both)
 
 
 def merged(count: int, parts: Sequence[tuple[I64 | I32, I64, int]]) -> Matched:
     """Return what is known of some events: (events, subscriptions, flag) of each kind as one."""
-    events = np.concatenate([one for one, _, _ in parts])
-    numbers = np.concatenate([one for _, one, _ in parts])
-    flags = np.concatenate([np.full(len(one), flag, np.uint8) for one, _, flag in parts])
+    events = np.concatenate([part for part, _, _ in parts])
+    numbers = np.concatenate([part for _, part, _ in parts])
+    flags = np.concatenate([np.full(len(part), flag, np.uint8) for part, _, flag in parts])
     order = np.lexsort((numbers, events))
     events, numbers, flags = events[order], numbers[order], flags[order]
     if len(parts) > 1 and len(events):

@@ -259,7 +259,7 @@ def _read(
     xs: F64,
     ys: F64,
     first: I64,
-    found: I64,
+    rings: I64,
     spans: I64,
     is_canonical: Bool,
     bounds: F64,
@@ -299,7 +299,7 @@ def _read(
             y0, y1 = min(y0, ys[i]), max(y1, ys[i])
         if is_earth and (x0 <= -180.0 or x1 >= 180.0):  # it touches the antimeridian
             continue
-        found[count], spans[count, 0], spans[count, 1] = row, wkt, wkt_end
+        rings[count], spans[count, 0], spans[count, 1] = row, wkt, wkt_end
         is_canonical[count] = (
             _same(data, begun, end, prefix) == wkt
             and wkt_end + 2 == end
@@ -338,8 +338,8 @@ def read_rings(data: U8, ends: I64, rows: I64, place: Place) -> list[RingsRead]:
             continue
         filled = first[count]
         rings = Rings(xs[:filled].copy(), ys[:filled].copy(), first[: count + 1])
-        given = found[:count], spans[:count]
+        chosen = found[:count], spans[:count]
         made.append(
-            RingsRead(rings, *given, is_canonical[:count], bounds[:count], is_small[:count])
+            RingsRead(rings, *chosen, is_canonical[:count], bounds[:count], is_small[:count])
         )
     return made

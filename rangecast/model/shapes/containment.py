@@ -66,7 +66,7 @@ def contains(outer: Asked, inner: Asked) -> bool:
         if kinds == {PLANE_POLYGON}:
             return _polygons_in(a, b)
         turned = _turned(b) if kinds == {STRAIGHT_POLYGON} else []
-        return any(_polygons_in(a, one) for one in turned)
+        return any(_polygons_in(a, polygon) for polygon in turned)
     if isinstance(a, Circle) and isinstance(b, Polygons) and outer.kind == PLANE_CIRCLE:
         corners = np.concatenate([rings[0] for rings in b.polygons]).tolist()
         return all(side_of_circle(x, y, a.x, a.y, a.radius) <= 0 for x, y in corners)
@@ -163,7 +163,7 @@ def _polygon_in(a: Rings, b: Rings) -> bool:
 @jit
 def _meet(ax: F64, ay: F64, a: I64, bx: F64, by: F64, b: I64) -> int:
     """Return whether edges of two polygons cross, or else touch."""
-    found = _APART
+    contact = _APART
     for i in a:
         x1, y1, x2, y2 = ax[i], ay[i], ax[i + 1], ay[i + 1]
         for j in b:
@@ -177,8 +177,8 @@ def _meet(ax: F64, ay: F64, a: I64, bx: F64, by: F64, b: I64) -> int:
             if first < 0 and second < 0:
                 return _CROSSING
             if first <= 0 and second <= 0:
-                found = _TOUCHING
-    return found
+                contact = _TOUCHING
+    return contact
 
 
 def _touching_in(a: Rings, b: Rings) -> bool:

@@ -42,7 +42,7 @@ class Cell(NamedTuple):
 @jit
 def _edges_meeting(xs: F64, ys: F64, edges: I64, x0: float, y0: float, x1: float, y1: float) -> I64:
     """Return the edges that may meet a closed box; one that does is never left out."""
-    found = np.empty(len(edges), np.int64)
+    meeting = np.empty(len(edges), np.int64)
     count = 0
     for i in range(len(edges)):
         e = edges[i]
@@ -55,9 +55,9 @@ def _edges_meeting(xs: F64, ys: F64, edges: I64, x0: float, y0: float, x1: float
         apart = apart and orientation(ax, ay, bx, by, x0, y1) == side
         apart = apart and orientation(ax, ay, bx, by, x1, y1) == side
         if not apart:
-            found[count] = e
+            meeting[count] = e
             count += 1
-    return found[:count]
+    return meeting[:count]
 
 
 @jit
@@ -84,8 +84,8 @@ def has_one_box(
 
 def cover_polygons(shape: Polygons) -> list[Cell]:
     """Return the boxes of polygons, in their own coordinates."""
-    each = max(1, MAX_BOXES // len(shape.polygons))
-    return [cell for rings in shape.polygons for cell in _cover_polygon(rings, each)]
+    boxes_each = max(1, MAX_BOXES // len(shape.polygons))
+    return [cell for rings in shape.polygons for cell in _cover_polygon(rings, boxes_each)]
 
 
 def _cover_polygon(rings: tuple[F64, ...], most: int) -> list[Cell]:

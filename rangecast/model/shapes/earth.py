@@ -79,12 +79,14 @@ def _shifted(corners: F64) -> F64:
 
 def _beside(outer: F64, ring: F64, geodesic: bool) -> F64:
     """Return a hole with the longitudes of the ring around it."""
-    found = _unwrapped(ring)
-    _check_pole(found, geodesic)
+    unwrapped = _unwrapped(ring)
+    _check_pole(unwrapped, geodesic)
     low, high = float(outer[:, 0].min()), float(outer[:, 0].max())
-    middle = (float(found[:, 0].min()) + float(found[:, 0].max())) / 2
+    middle = (float(unwrapped[:, 0].min()) + float(unwrapped[:, 0].max())) / 2
     shifts = [shift for shift in (0.0, 360.0, -360.0) if low <= middle + shift <= high]
-    moved = np.column_stack([found[:, 0] + (shifts[0] if shifts else 0.0), found[:, 1]]) + 0.0
+    moved = (
+        np.column_stack([unwrapped[:, 0] + (shifts[0] if shifts else 0.0), unwrapped[:, 1]]) + 0.0
+    )
     moved.flags.writeable = False
     return moved
 

@@ -105,21 +105,21 @@ def _from_wkt(text: str) -> Polygons | Lines:
     simple = _ONE_RING.fullmatch(text)
     if simple is not None:  # most polygons
         corners = [corner.split() for corner in simple[1].split(",")]
-        are_numbers = all(_NUMBER.fullmatch(one) for corner in corners for one in corner)
+        are_numbers = all(_NUMBER.fullmatch(number) for corner in corners for number in corner)
         is_flat = are_numbers and all(len(corner) == 2 for corner in corners)
         if is_flat and len(corners) <= MAX_CORNERS:
             ring = _ring([(float(x), float(y)) for x, y in corners])
             return Polygons(((ring,),), " ".join(text.split()))
-    found = _TOKEN.match(text)
-    kind = found[1].lower() if found and found[1] else ""
+    token = _TOKEN.match(text)
+    kind = token[1].lower() if token and token[1] else ""
     if kind not in _KINDS:
         raise ShapeError(
             f"{abbreviate(text)} is not a shape",
             0,
             "give WKT such as 'POLYGON ((0 0, 10 0, 10 10, 0 0))', or GeoJSON",
         )
-    assert found
-    return _shape(kind, *_nested(text, found.end(), _DEPTHS[kind]))
+    assert token
+    return _shape(kind, *_nested(text, token.end(), _DEPTHS[kind]))
 
 
 def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
@@ -142,13 +142,13 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
         corner.clear()
 
     while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
+        token = _TOKEN.match(text, place)
+        if token is None:
             if text[place:].strip():
                 raise ShapeError(f"{abbreviate(text[place:].strip())} can't be read", place)
             break
-        word, number, mark = found.groups()
-        at = found.end() - len(found[0].lstrip())
+        word, number, mark = token.groups()
+        at = token.end() - len(token[0].lstrip())
         if root is not None and not stack:
             raise ShapeError(f"the shape ends before {abbreviate(text[at:])}", at)
         if word:
@@ -173,7 +173,7 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
                 if not stack:
                     raise ShapeError("a parenthesis is closed that was not opened", at)
                 stack.pop()
-        place = found.end()
+        place = token.end()
     if root is None or stack:
         raise ShapeError("a parenthesis is not closed", len(text))
     return root, size
@@ -181,25 +181,26 @@ def _nested(text: str, place: int, depth: int) -> tuple[Any, int]:
 
 def _from_geojson(text: str) -> Polygons | Lines:
     try:
-        given = json.loads(text)
+        geometry = json.loads(text)
     except (ValueError, RecursionError) as error:
         at = error.pos if isinstance(error, json.JSONDecodeError) else None
         raise ShapeError(f"not GeoJSON: {abbreviate(str(error))}", at) from None
-    return from_geojson(given)
+    return from_geojson(geometry)
 
 
-def from_geojson(given: Any) -> Polygons | Lines:
+def from_geojson(geometry: Any) -> Polygons | Lines:
     """Return the polygons or lines of a GeoJSON geometry, or of a feature that has one."""
     for _ in range(_MAX_DEPTH):
-        if isinstance(given, dict) and given.get("type") == "Feature":
-            given = given.get("geometry")
-    kind = str(given.get("type")).lower() if isinstance(given, dict) else ""
+        if isinstance(geometry, dict) and geometry.get("type") == "Feature":
+            geometry = geometry.get("geometry")
+    kind = str(geometry.get("type")).lower() if isinstance(geometry, dict) else ""
     if kind not in _KINDS:
+        shown = geometry.get("type") if isinstance(geometry, dict) else geometry
         raise ShapeError(
             "GeoJSON takes a Polygon, a MultiPolygon, a LineString or a MultiLineString"
-            f"; given: {abbreviate(given.get('type') if isinstance(given, dict) else given)}"
+            f"; given: {abbreviate(shown)}"
         )
-    nested = _as_corners(given.get("coordinates"), _DEPTHS[kind])
+    nested = _as_corners(geometry.get("coordinates"), _DEPTHS[kind])
     return _shape(kind, nested, 2)
 
 
@@ -287,11 +288,11 @@ def check_rings(polygons: Polygons) -> None:
     for rings in polygons.polygons:
         corners = np.concatenate(rings)
         ends = np.cumsum([len(ring) for ring in rings])
-        found = crossing(corners[:, 0].copy(), corners[:, 1].copy(), ends.astype(np.int64))
-        if found[0] >= 0:
-            one, other = (corners[i : i + 2].tolist() for i in found)
+        edges = crossing(corners[:, 0].copy(), corners[:, 1].copy(), ends.astype(np.int64))
+        if edges[0] >= 0:
+            first, other = (corners[i : i + 2].tolist() for i in edges)
             raise ShapeError(
-                f"edges of a polygon cross or overlap: {_edge(one)} and {_edge(other)}",
+                f"edges of a polygon cross or overlap: {_edge(first)} and {_edge(other)}",
                 hint="cut it into polygons that don't cross themselves",
             )
 

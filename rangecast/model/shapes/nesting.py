@@ -42,7 +42,7 @@ class Nesting:
 
     def __init__(self, space: Space):
         self.space = space
-        self._axes = [axis for axis, one in enumerate(space) if isinstance(one, Place)]
+        self._axes = [axis for axis, attribute in enumerate(space) if isinstance(attribute, Place)]
         self._bounds: dict[int, dict[int, F64]] = {axis: {} for axis in self._axes}
         self._inside: dict[tuple[int, int], list[int]] = {}
         self._decided: set[Pair] = set()
@@ -119,7 +119,7 @@ class Nesting:
     def _sides(self, axis: int) -> list[int]:
         place = self.space.attributes[axis]
         assert isinstance(place, Place)
-        return [self.space.axis(one.name) for one in place.coordinates]
+        return [self.space.axis(coordinate.name) for coordinate in place.coordinates]
 
     def _widen(self, axis: int, lo: F64, hi: F64) -> list[int]:
         """Widen the bounds of words by those of boxes; return the words that changed."""
@@ -164,7 +164,7 @@ class Nesting:
 
     def _contains(self, pair: Pair) -> bool:
         outer, inner = (self._literals(pair.axis, word) for word in pair[1:])
-        return all(any(contains(one, other) for other in inner) for one in outer)
+        return all(any(contains(polygon, other) for other in inner) for polygon in outer)
 
     def _literals(self, axis: int, number: int) -> list[Asked]:
         place = self.space.attributes[axis]
@@ -206,13 +206,13 @@ def _nested(bounds: F64, is_new: Bool) -> I64:
     """Return (outer, inner) of rectangles that lie in one another, of which one is new, (n, 2)."""
     if is_new.sum() <= _FEW:
         found = [np.empty((0, 2), np.int64)]
-        for one in np.flatnonzero(is_new):
+        for row in np.flatnonzero(is_new):
             low, high = bounds[:, :2], bounds[:, 2:]
-            holds = (low <= low[one]).all(axis=1) & (high[one] <= high).all(axis=1)
-            held = (low[one] <= low).all(axis=1) & (high <= high[one]).all(axis=1)
-            holds[one] = held[one] = False
-            found += [np.stack([np.flatnonzero(holds), np.full(holds.sum(), one)], axis=1)]
-            found += [np.stack([np.full(held.sum(), one), np.flatnonzero(held)], axis=1)]
+            holds = (low <= low[row]).all(axis=1) & (high[row] <= high).all(axis=1)
+            held = (low[row] <= low).all(axis=1) & (high <= high[row]).all(axis=1)
+            holds[row] = held[row] = False
+            found += [np.stack([np.flatnonzero(holds), np.full(holds.sum(), row)], axis=1)]
+            found += [np.stack([np.full(held.sum(), row), np.flatnonzero(held)], axis=1)]
         return np.unique(np.concatenate(found), axis=0)
     side = max(1, min(1024, int(np.sqrt(len(bounds)))))
     start, reach = bounds[:, :2].min(axis=0), np.ptp(bounds[:, :2], axis=0)

@@ -71,13 +71,13 @@ class Call:
 
     def shape(self, length: Length | None, *, earth: bool) -> Shape:
         """Return the shape; `length` is what a distance is compared with."""
-        given = self.length or length
+        length_ = self.length or length
         if isinstance(self.geometry, Polygons):
             return self.geometry
-        assert given is not None
+        assert length_ is not None
         if isinstance(self.geometry, Lines):
-            return Corridor(self.geometry, given.on(earth=earth))
-        return Circle(self.x, self.y, given.on(earth=earth))
+            return Corridor(self.geometry, length_.on(earth=earth))
+        return Circle(self.x, self.y, length_.on(earth=earth))
 
 
 class _Reader:
@@ -91,24 +91,24 @@ class _Reader:
 
     def next(self) -> None:
         """Go to the next token."""
-        found = _TOKEN.match(self.text, self.place)
-        if found is None:
+        token = _TOKEN.match(self.text, self.place)
+        if token is None:
             rest = self.text[self.place :].strip()
             self.at = len(self.text) - len(self.text[self.place :].lstrip())
             if rest:
                 raise ShapeError(f"{abbreviate(rest)} can't be read", self.at)
             self.kind, self.word = "end", ""
             return
-        self.kind = str(found.lastgroup)
-        self.word = found[self.kind]
-        self.at = found.start(self.kind)
-        self.place = found.end()
+        self.kind = str(token.lastgroup)
+        self.word = token[self.kind]
+        self.at = token.start(self.kind)
+        self.place = token.end()
 
     def take(self, kind: str, word: str = "", what: str = "") -> str:
         """Return the token, which must be of a kind, and go on."""
         if self.kind != kind or (word and self.word != word):
-            found = f"'{self.word}'" if self.word else "the end of the text"
-            raise ShapeError(f"expected {what or repr(word)}, found {found}", self.at)
+            shown = f"'{self.word}'" if self.word else "the end of the text"
+            raise ShapeError(f"expected {what or repr(word)}, found {shown}", self.at)
         taken = self.word
         self.next()
         return taken
@@ -201,8 +201,8 @@ def _geometry(reader: _Reader) -> tuple[Polygons | Lines, int]:
     try:
         return read_geometry(text), at
     except ShapeError as error:
-        place = at if error.at is None else at + error.at
-        raise ShapeError(error.reason, place, error.hint) from None
+        position = at if error.at is None else at + error.at
+        raise ShapeError(error.reason, position, error.hint) from None
 
 
 def shape_text(shape: Shape, *, earth: bool) -> str:

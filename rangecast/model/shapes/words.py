@@ -111,11 +111,11 @@ def _checked(place: Place, shape: Shape, at: int) -> Shape:
             if not place.earth:
                 check_rings(shape)
                 return shape
-            found = on_earth(shape, geodesic=geodesic)
-            assert isinstance(found, Polygons)
+            problem = on_earth(shape, geodesic=geodesic)
+            assert isinstance(problem, Polygons)
             if not geodesic:
-                check_rings(found)
-            return found
+                check_rings(problem)
+            return problem
         size = shape.radius if isinstance(shape, Circle) else shape.width
         if size > (MAX_RADIUS if place.earth else MAX_COORDINATE):
             most = f"{MAX_RADIUS / 1000:,.0f} km" if place.earth else f"{MAX_COORDINATE:g}"
@@ -146,21 +146,23 @@ def _asked_of_ring(place: Place, text: str, rings: Rings, ring: int) -> Asked:
 
 def literals_of(place: Place, word: str) -> list[Asked]:
     """Return the literals of a word's text."""
-    found = []
+    literals = []
     for text in place.literals_in(word):
         known = place.read.get(text)
         if known is not None:
-            found.append(known if isinstance(known, Asked) else _asked_of_ring(place, text, *known))
+            literals.append(
+                known if isinstance(known, Asked) else _asked_of_ring(place, text, *known)
+            )
             continue
         compared = _DISTANCE.fullmatch(text)
         if compared:
             call, length = read_call(compared[1]), read_length(compared[3])
-            found.append(asked(place, call, compared[2], length))
+            literals.append(asked(place, call, compared[2], length))
         else:
             negated = text.startswith("not ")
             call = read_call(text.removeprefix("not "))
-            found.append(asked(place, call, negated=negated))
-    return found
+            literals.append(asked(place, call, negated=negated))
+    return literals
 
 
 def distance_text(literals: list[Asked], axes: tuple[int, int], point: F64) -> str:

@@ -98,13 +98,13 @@ def _shown(text: str, node: Condition, term: TextTerm, values: list[str]) -> lis
     words = term.values
     if term.kind == "cidr":
         _count(text, node, len(values), MAX_WORDS, "networks")
-        return sorted({_network(text, *one) for one in zip(words, values, strict=True)})
+        return sorted({_network(text, *pair) for pair in zip(words, values, strict=True)})
     if term.kind in ("all", "any"):
         _count(text, node, len(values), MAX_WORDS, "words")
-        return sorted({_phrase(text, *one) for one in zip(words, values, strict=True)})
+        return sorted({_phrase(text, *pair) for pair in zip(words, values, strict=True)})
     if term.kind == "in":
         _count(text, node, len(values), MAX_VALUES, "values")
-        some = sorted({fold(one) if term.ignores_case else one for one in values})
+        some = sorted({fold(pair) if term.ignores_case else pair for pair in values})
         return some if len(some) > 1 else [written([some[0]] if some[0] else [])]
     if term.kind == "like":
         pattern = _pattern(text, words[0], values[0])
@@ -113,7 +113,7 @@ def _shown(text: str, node: Condition, term: TextTerm, values: list[str]) -> lis
         after = [] if term.kind == "ends_with" else [_MANY]
         pattern = [*before, values[0], *after] if values[0] else [_MANY]
     if term.ignores_case:
-        pattern = [fold(one) if isinstance(one, str) else one for one in pattern]
+        pattern = [fold(pair) if isinstance(pair, str) else pair for pair in pattern]
     shown = written(pattern)
     _check_size(text, words[0], shown)
     return [shown]
@@ -159,7 +159,7 @@ def _check_size(text: str, word: Word, pattern: str) -> None:
         problem = f"this pattern has {size:,} bytes, more than the {MAX_PATTERN:,} allowed"
         raise fault(text, word.start, word.end, problem)
     for run in _runs(_read_pattern(pattern)):
-        length = sum(1 if one == _ONE else len(str(one)) for one in run)
+        length = sum(1 if term == _ONE else len(str(term)) for term in run)
         if _ONE in run and length > MAX_ONES:
             problem = (
                 f"between two % of this pattern are {length:,} characters with _ among them, "
@@ -198,7 +198,7 @@ def _pattern(text: str, word: Word, value: str) -> Pattern:
 
 def _read_pattern(value: str) -> Pattern:
     """Return the parts of what follows `like`; several `%` in a row are one."""
-    found: Pattern = []
+    pattern: Pattern = []
     run: list[str] = []
     at = 0
     while at < len(value):
@@ -210,14 +210,14 @@ def _read_pattern(value: str) -> Pattern:
             run.append(value[at])
         elif sign in "%_":
             if run:
-                found.append("".join(run))
+                pattern.append("".join(run))
                 run = []
-            if sign == "_" or not found or found[-1] != _MANY:
-                found.append(_ONE if sign == "_" else _MANY)
+            if sign == "_" or not pattern or pattern[-1] != _MANY:
+                pattern.append(_ONE if sign == "_" else _MANY)
         else:
             run.append(sign)
         at += 1
-    return [*found, "".join(run)] if run else found
+    return [*pattern, "".join(run)] if run else pattern
 
 
 _ESCAPED = str.maketrans({"%": "\\%", "_": "\\_", "\\": "\\\\"})
@@ -227,18 +227,18 @@ def written(pattern: Pattern) -> str:
     """Return a pattern as `like` takes it."""
     signs = {_ONE: "_", _MANY: "%"}
     return "".join(
-        one.translate(_ESCAPED) if isinstance(one, str) else signs[one] for one in pattern
+        part.translate(_ESCAPED) if isinstance(part, str) else signs[part] for part in pattern
     )
 
 
 def _runs(pattern: Pattern) -> list[Pattern]:
     """Return what lies between the `%` of a pattern."""
     runs: list[Pattern] = [[]]
-    for one in pattern:
-        if one == _MANY:
+    for part in pattern:
+        if part == _MANY:
             runs.append([])
         else:
-            runs[-1].append(one)
+            runs[-1].append(part)
     return [run for run in runs if run]
 
 
@@ -271,9 +271,9 @@ def bounds_of(attribute: Patterns, word: str) -> Interval:
 
     What contradicts itself is bounded by one of its conditions.
     """
-    each = [read_literal(attribute, one).bounds for one in attribute.literals_in(word)]
-    lo, hi = max(one[0] for one in each), min(one[1] for one in each)
-    return (lo, hi) if lo <= hi else each[0]
+    bounds = [read_literal(attribute, literal).bounds for literal in attribute.literals_in(word)]
+    lo, hi = max(literal[0] for literal in bounds), min(literal[1] for literal in bounds)
+    return (lo, hi) if lo <= hi else bounds[0]
 
 
 def _read_node(node: Condition) -> Read:
@@ -284,7 +284,7 @@ def _read_node(node: Condition) -> Read:
     if term.kind == "in":
         texts = [value.encode() for value in values]
         if form == RAW and not node.negated:
-            places = [order_of(one) for one in texts]
+            places = [order_of(text) for text in texts]
             bounds = min(places), max(places)
         return Read(SET, form, node.negated, set_program(texts), bounds, False)
     if term.kind == "like":
@@ -308,6 +308,6 @@ def _read_node(node: Condition) -> Read:
 
 
 def _bits(network: str) -> str:
-    found = ipaddress.ip_network(network)
-    bits = f"{int(found.network_address):0{found.max_prefixlen}b}"
-    return f"{found.version}{bits[: found.prefixlen]}"
+    parsed = ipaddress.ip_network(network)
+    bits = f"{int(parsed.network_address):0{parsed.max_prefixlen}b}"
+    return f"{parsed.version}{bits[: parsed.prefixlen]}"

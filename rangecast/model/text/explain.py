@@ -32,8 +32,10 @@ def compared(attribute: Patterns, word: str, handle: float) -> Compared:
     if not np.isfinite(handle):
         return Compared("(missing)", "", False)
     (text,) = TEXTS.get([handle])
-    failed = [one for one in attribute.literals_in(word) if not _holds(attribute, one, handle)]
-    lacking = "; ".join(_lacking(one, text) for one in failed)
+    failed = [
+        literal for literal in attribute.literals_in(word) if not _holds(attribute, literal, handle)
+    ]
+    lacking = "; ".join(_lacking(literal, text) for literal in failed)
     return Compared(cut(text, _SHOWN), lacking, not failed)
 
 
@@ -41,9 +43,9 @@ def _holds(attribute: Patterns, literal: str, handle: float) -> bool:
     asked = read_literal(attribute, literal)
     point: F64 = np.array([[handle]])
     made, alive = readable(point, {0: {asked.form}})
-    found = text_holds(asked.program, 0, asked.kind, asked.form, made[0, 0])
+    holds = text_holds(asked.program, 0, asked.kind, asked.form, made[0, 0])
     del alive
-    return found >= 0 and bool(found) != asked.negated
+    return holds >= 0 and bool(holds) != asked.negated
 
 
 def _lacking(literal: str, text: str) -> str:
@@ -55,12 +57,12 @@ def _lacking(literal: str, text: str) -> str:
         return f"{cut(literal, _SHOWN)} fails"
     phrases = [str(word[1:-1]) for word in term.values]
     held = spaced(words_in(text))
-    there = [one for one in phrases if spaced([one]) in held]
+    there = [phrase for phrase in phrases if spaced([phrase]) in held]
     if node.negated:
         return f"has {_named(there)}"
-    return f"lacks {_named([one for one in phrases if one not in there])}"
+    return f"lacks {_named([phrase for phrase in phrases if phrase not in there])}"
 
 
 def _named(phrases: list[str]) -> str:
-    shown = ", ".join(f"'{one}'" for one in phrases[:5])
+    shown = ", ".join(f"'{phrase}'" for phrase in phrases[:5])
     return shown + (f" and {len(phrases) - 5} more" if len(phrases) > 5 else "")

@@ -62,10 +62,10 @@ def spaced(words: list[str]) -> str:
 def address_bits(text: str) -> str | None:
     """Return the version and the bits of an IP address; `None` if a text is none."""
     try:
-        found = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    return f"{found.version}{int(found):0{found.max_prefixlen}b}"
+    return f"{address.version}{int(address):0{address.max_prefixlen}b}"
 
 
 def form_of(text: str, form: int) -> bytes | None:
@@ -84,7 +84,7 @@ def form_of(text: str, form: int) -> bytes | None:
 
 def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
     """Return the records of the forms of texts, a row per text, and what must stay alive."""
-    found = np.zeros((len(texts), RECORD * _FORMS), np.int64)
+    records = np.zeros((len(texts), RECORD * _FORMS), np.int64)
     alive = []
     for form in sorted(forms):
         if len(texts) == 1:
@@ -92,8 +92,8 @@ def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
             if own is not None:
                 data = np.frombuffer(own or b" ", np.uint8)
                 alive.append(data)
-                found[0, RECORD * form], found[0, RECORD * form + 1] = _address(data), len(own)
-                sign(data, _FIRST, np.array([len(own)]), found, form)
+                records[0, RECORD * form], records[0, RECORD * form + 1] = _address(data), len(own)
+                sign(data, _FIRST, np.array([len(own)]), records, form)
             continue
         each = [form_of(text, form) for text in texts]
         data = np.frombuffer(b"".join(one or b"" for one in each) or b" ", np.uint8)
@@ -101,10 +101,10 @@ def _records(texts: list[str], forms: set[int]) -> tuple[I64, Any]:
         sizes = np.array([0 if one is None else len(one) for one in each], np.int64)
         starts = np.cumsum(sizes) - sizes
         is_there = np.array([one is not None for one in each], bool)
-        found[:, RECORD * form] = np.where(is_there, _address(data) + starts, 0)
-        found[:, RECORD * form + 1] = sizes
-        sign(data, starts, sizes, found, form)
-    return found, alive
+        records[:, RECORD * form] = np.where(is_there, _address(data) + starts, 0)
+        records[:, RECORD * form + 1] = sizes
+        sign(data, starts, sizes, records, form)
+    return records, alive
 
 
 def readable(points: F64, forms: dict[int, set[int]]) -> tuple[F64, Any]:

@@ -77,14 +77,14 @@ def bit_of(first: Any, second: Any) -> int:
 
 def _borders(part: Part) -> list[float]:
     """Return for each unit how many units up to it are also the beginning of the part."""
-    found = [0] * len(part)
+    borders = [0] * len(part)
     length = 0
     for at in range(1, len(part)):
         while length and part[at] != part[length]:
-            length = found[length - 1]
+            length = borders[length - 1]
         length += part[at] == part[length]
-        found[at] = length
-    return [float(one) for one in found]
+        borders[at] = length
+    return [float(border) for border in borders]
 
 
 def set_program(texts: Sequence[bytes]) -> F64:
@@ -279,15 +279,15 @@ def _set_holds(n: Any, first: int, text: Any, size: int) -> bool:
 
 
 @jit
-def text_holds(n: Any, first: int, kind: int, form: int, place: float) -> int:
+def text_holds(n: Any, first: int, kind: int, form: int, handle: float) -> int:
     """Return whether a program holds for a text, 1 or 0; -1 if the event has no such text.
 
-    The program begins at n[first]; at `place`, an address, is the record of each form of the
+    The program begins at n[first]; at `handle`, an address, is the record of each form of the
     event's text: its address, its length and its signature.
     """
-    if not math.isfinite(place):
+    if not math.isfinite(handle):
         return -1
-    forms = integers_at(np.int64(place))
+    forms = integers_at(np.int64(handle))
     own = RECORD * form
     if forms[own] == 0:
         return -1

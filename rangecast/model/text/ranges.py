@@ -22,8 +22,8 @@ def narrow(space: Space, lo: F64, hi: F64) -> None:
         if not len(mentioned):
             continue
         known, at = np.unique(lo[mentioned, axis], return_inverse=True)
-        each = [bounds_of(attribute, attribute.literal(code)) for code in known.tolist()]
-        lows, highs = np.array(each)[at].T
+        bounds = [bounds_of(attribute, attribute.literal(code)) for code in known.tolist()]
+        lows, highs = np.array(bounds)[at].T
         order = space.axis(f"{attribute.of} order")
         lows, highs = (
             np.maximum(lo[mentioned, order], lows),

@@ -69,24 +69,24 @@ def without_implied(space: Space, product: Product) -> Product:
 def prefix_texts(attribute: TextOrder, ranges: Ranges) -> list[str] | None:
     """Return ranges as conditions on prefixes; `None` if they are none of prefixes."""
     name = name_text(attribute.of or "")
-    found = prefixes_of(ranges)
-    return found and [f"{name} like {quoted(written([prefix]) + '%')}" for prefix in found]
+    prefixes = prefixes_of(ranges)
+    return prefixes and [f"{name} like {quoted(written([prefix]) + '%')}" for prefix in prefixes]
 
 
 def prefixes_of(ranges: Ranges) -> list[str] | None:
     """Return the prefixes whose texts lie in ranges; `None` if they are none of prefixes."""
-    found: list[str] = []
-    for one in ranges:
-        for prefix in _prefixes(one):
-            if prefix is None or len(found) == _MAX_PREFIXES:
+    prefixes: list[str] = []
+    for range_ in ranges:
+        for prefix in _prefixes(range_):
+            if prefix is None or len(prefixes) == _MAX_PREFIXES:
                 return None
-            found.append(prefix)
-    return found
+            prefixes.append(prefix)
+    return prefixes
 
 
-def _prefixes(one: Interval) -> Iterator[str | None]:
+def _prefixes(range_: Interval) -> Iterator[str | None]:
     """Yield the prefixes whose ranges make up a range; `None` if there are none."""
-    at, last = int(one[0]), int(one[1])
+    at, last = int(range_[0]), int(range_[1])
     while at <= last:
         size = next(
             (

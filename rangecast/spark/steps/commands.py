@@ -118,10 +118,10 @@ def _played(
     def play(table: pa.Table) -> pa.Table:
         table = table.sort_by("seq")
         own = [] if by is None else [by]
-        found = done(table.drop_columns(own))
-        rows = found["command"]
-        columns: dict[str, Any] = {one: table[one].take(rows) for one in (*own, "seq")}
-        columns |= {one.name: found[one.name] for one in named}
+        answers = done(table.drop_columns(own))
+        rows = answers["command"]
+        columns: dict[str, Any] = {name: table[name].take(rows) for name in (*own, "seq")}
+        columns |= {name.name: answers[name.name] for name in named}
         return pa.table(columns).cast(written)
 
     sets = commands.groupBy() if by is None else commands.groupBy(by)

@@ -78,10 +78,10 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
     with job_name(subscriptions.sparkSession, "cover"):
         encoded = encode(subscriptions, space)
         rows = _with_nested(encoded.rows, encoded.space)
-        found = _covered(rows, len(space), group_bytes)
+        covered = _covered(rows, len(space), group_bytes)
     encoded.release()
-    answer = found.select("*")
-    weakref.finalize(answer, _let_go, found).atexit = False
+    answer = covered.select("*")
+    weakref.finalize(answer, _let_go, covered).atexit = False
     return answer
 
 
@@ -89,9 +89,9 @@ def covered_rows(session: SparkSession, boxes: Boxes, group_bytes: int = GROUP_B
     """Return `cover.batch.covered_by` of boxes that are on the driver, found by the workers."""
     encoded = encoded_boxes(session, named_by_row(with_nested(boxes)))
     try:
-        found = _covered(encoded.rows, boxes.dimensions, group_bytes)
-        with _held(found):
-            table = found.toArrow()
+        covered = _covered(encoded.rows, boxes.dimensions, group_bytes)
+        with _held(covered):
+            table = covered.toArrow()
     finally:
         encoded.release()
     above = np.full(boxes.rows, -1, np.int32)
@@ -131,10 +131,10 @@ def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame
             lambda batches: _not_covered(batches, dimensions, most), _row_type(kind)
         )
         with _held(_compute(kept)):
-            found = _with_visitors(kept, judged.drop("kept"), dimensions, cut).mapInArrow(
+            covered = _with_visitors(kept, judged.drop("kept"), dimensions, cut).mapInArrow(
                 lambda batches: _named(batches, dimensions, most), names
             )
-            return _compute(found)
+            return _compute(covered)
 
 
 def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, Cut]:
@@ -232,8 +232,8 @@ def _visits(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]
     box, part = cut.parts_of_boxes(lo, hi)
     owner = np.repeat(np.arange(len(sizes)), sizes)[box]
     pairs = np.unique(owner * cut.partitions + part)
-    groups, place = cut.groups_of_parts(pairs % cut.partitions)
-    return groups, (pairs // cut.partitions)[place]
+    groups, position = cut.groups_of_parts(pairs % cut.partitions)
+    return groups, (pairs // cut.partitions)[position]
 
 
 def _with_visitors(visitors: DataFrame, homes: DataFrame, dimensions: int, cut: Cut) -> DataFrame:
@@ -250,8 +250,8 @@ def _with_visitors(visitors: DataFrame, homes: DataFrame, dimensions: int, cut: 
 def _judged_at_home(table: pa.Table, dimensions: int) -> pa.Table:
     """Return the rows of a group, and whether no other one of them covers each."""
     table = _in_order(table)
-    found = covered_by(_boxes(table, dimensions))
-    return table.append_column("kept", pa.array(found < 0))
+    coverers = covered_by(_boxes(table, dimensions))
+    return table.append_column("kept", pa.array(coverers < 0))
 
 
 def _not_covered(
@@ -285,9 +285,9 @@ def _met(
         if kind == _HOME:
             homes = table
         elif kind == _VISIT and homes is not None and homes.num_rows:
-            found = _earliest(table, homes, dimensions)
-            covered = pa.array(found >= 0)
-            names = table["id"].combine_chunks().take(pa.array(found[found >= 0]))
+            coverers = _earliest(table, homes, dimensions)
+            covered = pa.array(coverers >= 0)
+            names = table["id"].combine_chunks().take(pa.array(coverers[coverers >= 0]))
             yield homes.filter(covered), names
             homes = homes.filter(pc.invert(covered))
         elif kind == _END and homes is not None:

@@ -103,13 +103,13 @@ def filter_events(
     )
     prefilter = ship(query.session, Prefilter(summary.cells, summary.ranges()))
     passing = Passing(ship(query.session, summary.space))
-    found = query.answer(passing, prefilters=[prefilter])
+    passed = query.answer(passing, prefilters=[prefilter])
 
     def release() -> None:
         prefilter.release()
         passing.shipped_space.release()
 
-    release_with_frame(found, release, prefilter.size)
-    return found.withColumnRenamed("event", event_id).select(
+    release_with_frame(passed, release, prefilter.size)
+    return passed.withColumnRenamed("event", event_id).select(
         [f"`{name}`" for name in events.columns]
     )

@@ -236,7 +236,7 @@ def _release_with(session: SparkSession, functions: list[Any], prepared: Prepare
     of_jvm = [
         function._judf if hasattr(function, "_judf") else function._judtf for function in functions
     ]
-    known = [one.func() for one in of_jvm]
+    known = [reference.func() for reference in of_jvm]
     release_with_functions(session, known, prepared.release, prepared.memory)
 
 
@@ -262,10 +262,10 @@ def _column_function(prepared: Prepared, sharded: ShardedSet, rejected: str, nan
     if with_errors:
         kind = StructType().add(field, kind).add("error", ERROR)
 
-    def values(found: Answers) -> pa.Array:
+    def values(answers: Answers) -> pa.Array:
         if is_match:
-            return found.columns["subscription"]
-        return pa.StructArray.from_arrays([found.columns[name] for name in columns], columns)
+            return answers.columns["subscription"]
+        return pa.StructArray.from_arrays([answers.columns[name] for name in columns], columns)
 
     def found(arrays: tuple[pa.Array, ...]) -> Iterator[pa.Array]:
         space = shipped_space.open()
@@ -310,15 +310,15 @@ def _in_place(
     Each piece comes with the row that it begins with.
     """
     begin = 0
-    for found in answers:
-        count = len(found.offsets) - 1
+    for answer_ in answers:
+        count = len(answer_.offsets) - 1
         if not count:
             continue
-        places = encoded.places[found.first : found.first + count]
+        places = encoded.places[answer_.first : answer_.first + count]
         end = int(places[-1]) + 1
         sizes = np.zeros(end - begin + 1, np.int64)
-        sizes[places - begin + 1] = np.diff(found.offsets)
-        yield _lists(np.cumsum(sizes), values(found)), begin
+        sizes[places - begin + 1] = np.diff(answer_.offsets)
+        yield _lists(np.cumsum(sizes), values(answer_)), begin
         begin = end
     if begin < rows:
         yield _lists(np.zeros(rows - begin + 1, np.int64), none), begin
@@ -363,7 +363,7 @@ def _table_function(
             encoded = encode_batch(
                 space, batch, form.event_id, PLAIN, nan=nan, raising=not form.errors
             )
-            for found in answer(sharded, batch, encoded, form):
-                yield pa.Table.from_batches([found])
+            for answer_ in answer(sharded, batch, encoded, form):
+                yield pa.Table.from_batches([answer_])
 
     return F.arrow_udtf(Answered, returnType=result_schema(form, sharded.schema))

@@ -88,11 +88,11 @@ def _set_down(
                 "point": binary_of(ends, points),
             }
         )
-        for place, axis in enumerate(patterns):
+        for index, axis in enumerate(patterns):
             handles = points[:, axis]
             texts = np.full(len(points), None, object)
             texts[np.isfinite(handles)] = TEXTS.get(handles[np.isfinite(handles)].tolist())
-            table = table.append_column(f"text {place}", pa.array(texts, pa.string()))
+            table = table.append_column(f"text {index}", pa.array(texts, pa.string()))
         pq.write_table(table, folder / "events" / f"{number:06}.parquet")
         row += len(points)
     return row

@@ -78,9 +78,9 @@ def match(
         return asked.answer(subscriptions)
     make = partial(MatchAnswerer.of, index=index)
     prepared = prepare_answers(asked.session, subscriptions, space, make, max_worker_memory)
-    found = asked.answer(prepared)
-    release_with_frame(found, prepared.release, prepared.memory)
-    return found
+    matches = asked.answer(prepared)
+    release_with_frame(matches, prepared.release, prepared.memory)
+    return matches
 
 
 def match_query(events: DataFrame, space: Space, *, output: str, **options: Any) -> EventQuery:

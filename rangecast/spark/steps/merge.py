@@ -56,9 +56,9 @@ def merge(
     grid = Cells.chosen(space, bits, attributes, cells)
     check_width(grid)
     encoded = encode(subscriptions, space)
-    found = _union(encoded.rows, grid, len(space), max_ranges_per_subscription, gap)
-    weakref.finalize(found, encoded.release).atexit = False
-    return found
+    union = _union(encoded.rows, grid, len(space), max_ranges_per_subscription, gap)
+    weakref.finalize(union, encoded.release).atexit = False
+    return union
 
 
 def check_width(grid: Cells) -> None:
@@ -143,12 +143,12 @@ def _cut(ranges: Ranges, shift: int) -> tuple[U64, U64]:
     by = np.uint64(shift)
     first, last = ranges.starts >> by, ranges.ends >> by
     counts = (last - first).astype(np.int64) + 1
-    place = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    run = first[place] + within.astype(np.uint64)
+    position = np.repeat(np.arange(len(counts)), counts)
+    within = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
+    run = first[position] + within.astype(np.uint64)
     begin = run << by
     end = begin + np.uint64((1 << shift) - 1)
-    return np.maximum(ranges.starts[place], begin), np.minimum(ranges.ends[place], end)
+    return np.maximum(ranges.starts[position], begin), np.minimum(ranges.ends[position], end)
 
 
 def _scan(gap: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -158,9 +158,9 @@ def _scan(gap: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBa
         carried = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
         for batch in batches:
             some = Ranges(*(batch.column(i).to_numpy().astype(np.uint64) for i in (0, 1)))
-            found = joined([carried, some], gap)
-            yield pa.record_batch(_columns(found.starts[:-1], found.ends[:-1]))
-            carried = Ranges(found.starts[-1:], found.ends[-1:])
+            merged = joined([carried, some], gap)
+            yield pa.record_batch(_columns(merged.starts[:-1], merged.ends[:-1]))
+            carried = Ranges(merged.starts[-1:], merged.ends[-1:])
         yield pa.record_batch(_columns(*carried))
 
     return scan

@@ -114,8 +114,8 @@ class Prepared:
         same = layered_set.space.vocabularies == self.space.vocabularies
         base = [replace(shard, gone=layered_set.gone_after(0)) for shard in self.shards]
         more = [
-            replace(shard, gone=layered_set.gone_after(place + 1))
-            for place, shard in enumerate(layers)
+            replace(shard, gone=layered_set.gone_after(number + 1))
+            for number, shard in enumerate(layers)
             if shard is not None
         ]
         return replace(

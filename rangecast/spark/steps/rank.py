@@ -144,16 +144,16 @@ def rank(
         )
     if isinstance(subscriptions, Prepared):
         made.check(asked)
-        found = query.answer(subscriptions, partial(replace, asked=asked))
+        ranked = query.answer(subscriptions, partial(replace, asked=asked))
     else:
         make = partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, asked=asked)
         width = columns.width(len(space))
         prepared = prepare_answers(
             query.session, subscriptions, space, make, max_worker_memory, width=width
         )
-        found = query.answer(prepared)
-        release_with_frame(found, prepared.release, prepared.memory)
-    return found if axis is None else best_of_seconds(found, max_per_second or 0)
+        ranked = query.answer(prepared)
+        release_with_frame(ranked, prepared.release, prepared.memory)
+    return ranked if axis is None else best_of_seconds(ranked, max_per_second or 0)
 
 
 def check_prepared(prepared: Prepared, space: Space, *, relaxed: bool, combine: str) -> None:
@@ -186,6 +186,6 @@ def best_of_seconds(frame: DataFrame, max_per_second: int) -> DataFrame:
     """Return the best answers of each second; events that couldn't be used stay as they are."""
     order = [F.col("score").desc(), F.col("event"), F.col("rank")]
     is_bad = F.col("rank").isNull()
-    place = F.row_number().over(Window.partitionBy(WINDOW, is_bad).orderBy(*order))
-    best = frame.withColumn(PLACE, place).filter(is_bad | (F.col(PLACE) <= max_per_second))
+    rank = F.row_number().over(Window.partitionBy(WINDOW, is_bad).orderBy(*order))
+    best = frame.withColumn(PLACE, rank).filter(is_bad | (F.col(PLACE) <= max_per_second))
     return best.drop(PLACE, WINDOW)

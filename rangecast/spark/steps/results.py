@@ -72,12 +72,12 @@ def answer(
     `batch` has the event's id and the kept columns.
     """
     if form.arrays:
-        for found in answerer.answers(encoded.points):
-            places = encoded.places[found.first : found.first + len(found.offsets) - 1]
-            ends = pa.array(found.offsets.astype(np.int32))
+        for answer_ in answerer.answers(encoded.points):
+            places = encoded.places[answer_.first : answer_.first + len(answer_.offsets) - 1]
+            ends = pa.array(answer_.offsets.astype(np.int32))
             columns = {
                 form.name(name): pa.ListArray.from_arrays(ends, column)
-                for name, column in found.columns.items()
+                for name, column in answer_.columns.items()
             }
             yield _made(batch, places, columns, None, form)
     else:
@@ -98,12 +98,12 @@ def answer(
 def _made(
     batch: pa.RecordBatch,
     places: I64,
-    found: dict[str, pa.Array],
+    arrays: dict[str, pa.Array],
     errors: pa.Array | None,
     form: Form,
 ) -> pa.RecordBatch:
     taken = pa.array(places)
-    columns = {"event": batch.column(form.event_id).take(taken), **found}
+    columns = {"event": batch.column(form.event_id).take(taken), **arrays}
     for name in form.keep:
         columns[name] = batch.column(name).take(taken)
     if form.errors:

@@ -21,18 +21,18 @@ def outcomes_on_spark(session: SparkSession, seeds: range) -> list[Outcome]:
     tasks = max(1, min(len(seeds) // _AT_ONCE, 1000))
     frame = session.range(seeds.start, seeds.stop, 1, tasks)
     rows = frame.mapInArrow(_simulated, _SCHEMA).collect()
-    found = [
+    outcomes = [
         Outcome(row.seed, list(row.wrong), Counter(json.loads(row.counts)), []) for row in rows
     ]
-    return sorted(found, key=lambda one: one.seed)
+    return sorted(outcomes, key=lambda outcome: outcome.seed)
 
 
 def _simulated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        found = [simulate(seed) for seed in batch.column(0).to_pylist()]
+        outcomes = [simulate(seed) for seed in batch.column(0).to_pylist()]
         columns = {
-            "seed": pa.array([one.seed for one in found], pa.int64()),
-            "wrong": pa.array([one.wrong for one in found], pa.list_(pa.string())),
-            "counts": pa.array([json.dumps(one.counts) for one in found], pa.string()),
+            "seed": pa.array([outcome.seed for outcome in outcomes], pa.int64()),
+            "wrong": pa.array([outcome.wrong for outcome in outcomes], pa.list_(pa.string())),
+            "counts": pa.array([json.dumps(outcome.counts) for outcome in outcomes], pa.string()),
         }
         yield pa.RecordBatch.from_pydict(columns)

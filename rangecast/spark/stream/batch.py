@@ -361,7 +361,7 @@ def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) 
         nan=nan,
         ignore_unknown=True,
     )
-    found = query.answer(passing)
+    rejected = query.answer(passing)
     is_broken = F.col(BROKEN).isNotNull() if broken else F.lit(False)
     nameless = F.col("event").isNull()
 
@@ -369,7 +369,7 @@ def _rejected_rows(events: DataFrame, space: Space, nan: str, passing: Passing) 
         error = F.col(f"error.{name}")
         return F.when(is_broken, of_broken).when(nameless, of_nameless).otherwise(error).alias(name)
 
-    return found.filter(~is_good()).select(
+    return rejected.filter(~is_good()).select(
         F.col("event").cast("string").alias("event"),
         described("(all)", "id", "column"),
         described(F.col(_WHOLE), None, "value"),

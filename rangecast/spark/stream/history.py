@@ -51,8 +51,8 @@ def backfill(
         raise UsageError(
             f"the events have no column {time!r}: {did_you_mean(time, events.columns)}"
         )
-    place = F.monotonically_increasing_id().cast("string")
-    named = F.coalesce(F.col("id").cast("string"), place) if "id" in events.columns else place
+    position = F.monotonically_increasing_id().cast("string")
+    named = F.coalesce(F.col("id").cast("string"), position) if "id" in events.columns else position
     row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     moment = F.lit(None).cast("timestamp") if time is None else _moment(events, time)
     unread = F.lit(None) if time is None else F.col(f"`{time}`")
@@ -60,7 +60,7 @@ def backfill(
     events = events.withColumns({"_row": row, "_moment": moment, "_unread": unread, "_name": named})
     keep = ["_row", "_moment", "_unread", *([BROKEN] if BROKEN in events.columns else [])]
     boxes = Boxes.of(lo, hi, owner=owner, space=space)
-    found = match(
+    matches = match(
         events,
         boxes,
         space,
@@ -73,7 +73,7 @@ def backfill(
     good = is_good()
     held = good & (F.size("subscriptions") > 0)
     order = F.when(held, F.struct("_moment", "event"))
-    heaps = found.groupBy(
+    heaps = matches.groupBy(
         _day_of(F.col("_moment")).alias("day"),
         F.pmod(F.xxhash64("event"), F.lit(max(1, samples))).alias("heap"),
     ).agg(
@@ -119,6 +119,6 @@ def _moment(events: DataFrame, time: str) -> Column:
     if kind in ("string", "timestamp_ntz", "date"):
         text = F.trim(column.cast("string"))
         in_utc = [F.concat(text, F.lit(zone)) for zone in ("Z", "T00:00:00Z")]
-        return F.coalesce(*(one.try_cast("timestamp") for one in (*in_utc, text)))
+        return F.coalesce(*(text_.try_cast("timestamp") for text_ in (*in_utc, text)))
     expected = "a timestamp, a date or a text"
     raise UsageError(f"column {time!r} has the type {kind}; expected: {expected}")

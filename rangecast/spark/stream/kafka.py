@@ -158,8 +158,8 @@ def events_of_messages(messages: DataFrame, schema: StructType, *, named: bool =
     columns = {name: F.col(f"_e.`{name}`") for name in whole.names}
     columns[BROKEN] = F.when(F.col("_text").isNull(), "(no value)").otherwise(columns[BROKEN])
     if named and whole["id"].dataType == StringType():
-        place = F.concat_ws("/", "topic", "partition", "offset")
-        columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), place))
+        position = F.concat_ws("/", "topic", "partition", "offset")
+        columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), position))
     return rows.select([column.alias(name) for name, column in columns.items()])
 
 
@@ -177,10 +177,10 @@ def edits_of_messages(messages: DataFrame, *, integer_ids: bool) -> DataFrame:
         text.alias("_text"),
         F.from_json(text, schema, options).alias("_e"),
     )
-    one = F.col("_key").try_cast("bigint") if integer_ids else F.col("_key")
-    broken = F.when(one.isNull(), F.concat(F.lit("(key) "), F.coalesce("_key", F.lit("none"))))
+    id_ = F.col("_key").try_cast("bigint") if integer_ids else F.col("_key")
+    broken = F.when(id_.isNull(), F.concat(F.lit("(key) "), F.coalesce("_key", F.lit("none"))))
     return rows.select(
-        one.alias("id"),
+        id_.alias("id"),
         F.when(F.col("_text").isNull(), "remove").otherwise("upsert").alias("op"),
         F.col("_e.filter").alias("filter"),
         F.col("_e.score").alias("score"),

@@ -159,10 +159,10 @@ class NotifyRunner:
                 )
             )
         columns = {
-            "row": pa.array([one.row for one, _ in bad.kept], pa.int64()),
-            "column": pa.array([one.column for one, _ in bad.kept], pa.string()),
-            "value": pa.array([one.value for one, _ in bad.kept], pa.string()),
-            "reason": pa.array([one.reason for one, _ in bad.kept], pa.string()),
+            "row": pa.array([rejection.row for rejection, _ in bad.kept], pa.int64()),
+            "column": pa.array([rejection.column for rejection, _ in bad.kept], pa.string()),
+            "value": pa.array([rejection.value for rejection, _ in bad.kept], pa.string()),
+            "reason": pa.array([rejection.reason for rejection, _ in bad.kept], pa.string()),
             "data": pa.array([data for _, data in bad.kept], pa.string()),
         }
         rows = session.createDataFrame(pa.table(columns))
@@ -182,14 +182,14 @@ def _whole(rows: pa.Table, bad: CollectedRows) -> pa.Table:
     """Return the updates that were read whole and have a number; the others are bad."""
     broken = rows[BROKEN] if BROKEN in rows.column_names else pa.nulls(len(rows), pa.string())
     good = pc.and_(pc.is_null(broken), pc.is_valid(rows["_seq"]))
-    for place in np.flatnonzero(~good.to_numpy()).tolist():
-        one = rows.slice(place, 1).to_pylist()[0]
-        whole = one.pop(BROKEN, None)
-        del one["_seq"]
+    for index in np.flatnonzero(~good.to_numpy()).tolist():
+        row = rows.slice(index, 1).to_pylist()[0]
+        whole = row.pop(BROKEN, None)
+        del row["_seq"]
         if whole is not None:
             why = ("(all)", whole, UNSPLIT)
         else:
-            why = ("seq", str(one["seq"]), "an update needs a whole number here")
-        bad.add(RejectedRow("updates", None, *why, REMEDY), whole or one)
+            why = ("seq", str(row["seq"]), "an update needs a whole number here")
+        bad.add(RejectedRow("updates", None, *why, REMEDY), whole or row)
     left_out = [name for name in ("_seq", "seq", BROKEN) if name in rows.column_names]
     return rows.filter(good).drop_columns(left_out)

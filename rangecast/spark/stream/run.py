@@ -207,8 +207,8 @@ def unread_events(progress: Any) -> int | None:
     Topics tell; for other sources Spark doesn't know it.
     """
     ends = [] if progress is None else json.loads(progress.json)["sources"]
-    found = [_behind(one.get("endOffset"), one.get("latestOffset")) for one in ends]
-    return None if not found or None in found else sum(one for one in found if one is not None)
+    unread = [_behind(end.get("endOffset"), end.get("latestOffset")) for end in ends]
+    return None if not unread or None in unread else sum(end for end in unread if end is not None)
 
 
 def _behind(end: Any, latest: Any) -> int | None:

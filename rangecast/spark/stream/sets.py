@@ -98,11 +98,11 @@ class VersionedSet:
 
     def at(self, version: int) -> LayeredSet:
         """Return a version: a whole set, and layers of edits over it."""
-        found = self.versions.layered(version)
-        if found.space.definition() != self.space.definition():
+        layered = self.versions.layered(version)
+        if layered.space.definition() != self.space.definition():
             path = self.versions.path(version)
-            raise UsageError(f"{path}: is of the space {found.space}, expected: {self.space}")
-        return found
+            raise UsageError(f"{path}: is of the space {layered.space}, expected: {self.space}")
+        return layered
 
     def parts(self, version: int) -> tuple[int, list[int]]:
         """Return the version that it is based on, and those that have its layers of edits."""
@@ -132,8 +132,8 @@ class FixedSet:
 
     def at(self, version: int) -> LayeredSet | DataFrame:
         """Return the set."""
-        given = self._given
-        return LayeredSet(given, (), self.space) if isinstance(given, Boxes) else given
+        boxes = self._given
+        return LayeredSet(boxes, (), self.space) if isinstance(boxes, Boxes) else boxes
 
     def parts(self, version: int) -> tuple[int, list[int]]:
         """Return the only version."""
@@ -166,10 +166,10 @@ class CoveredSet:
 
 def whole(subscriptions: Subscriptions, version: int) -> tuple[Boxes, Space]:
     """Return all subscriptions of a version on the driver, and the space with their words."""
-    found = subscriptions.at(version)
-    if isinstance(found, LayeredSet):
-        return found.whole()[0], found.space
-    return gathered_set(found, subscriptions.space)
+    set_ = subscriptions.at(version)
+    if isinstance(set_, LayeredSet):
+        return set_.whole()[0], set_.space
+    return gathered_set(set_, subscriptions.space)
 
 
 class ReadySets:
@@ -200,21 +200,21 @@ class ReadySets:
 
     def _ready(self, session: SparkSession, version: int) -> Prepared:
         base, layers = self._of.parts(version)
-        found = self._of.at(version)
+        set_ = self._of.at(version)
         if base not in self._bases:
             self._bases[base] = prepare_answers(
                 session,
-                found.base if isinstance(found, LayeredSet) else found,
-                found.space if isinstance(found, LayeredSet) else self._of.space,
+                set_.base if isinstance(set_, LayeredSet) else set_,
+                set_.space if isinstance(set_, LayeredSet) else self._of.space,
                 self._make,
                 self._max_worker_memory,
             )
-        if not isinstance(found, LayeredSet):
+        if not isinstance(set_, LayeredSet):
             return self._bases[base]
-        for number, layer in zip(layers, found.layers, strict=True):
+        for number, layer in zip(layers, set_.layers, strict=True):
             if number not in self._layers and layer.boxes.rows:
-                self._layers[number] = layer_shard(session, layer, found.space, self._make)
-        return self._bases[base].with_layers(session, found, [self._layers.get(n) for n in layers])
+                self._layers[number] = layer_shard(session, layer, set_.space, self._make)
+        return self._bases[base].with_layers(session, set_, [self._layers.get(n) for n in layers])
 
     def release(self) -> None:
         """Release all structures; one that is needed again is rebuilt."""
@@ -269,10 +269,10 @@ class MergedSet:
     def ready(self, session: SparkSession, version: int) -> Summed:
         """Return the summary of a version, for the workers."""
         if self._held is None or self._held[0] != version:
-            found = self.summary(version)
+            summary = self.summary(version)
             self.release()
-            prefilter = ship(session, Prefilter(found.cells, found.ranges()))
-            self._held = version, Summed(prefilter, ship(session, found.space), len(found))
+            prefilter = ship(session, Prefilter(summary.cells, summary.ranges()))
+            self._held = version, Summed(prefilter, ship(session, summary.space), len(summary))
         return self._held[1]
 
     def release(self) -> None:

@@ -151,8 +151,8 @@ class TableSource(SourceTable, tag="table"):
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
     ) -> DataFrame:
         """Return the events."""
-        given = (self.format, self.path, self.catalog)
-        return with_columns(read_table(session, *given, self.options, stream=stream), self.columns)
+        named = (self.format, self.path, self.catalog)
+        return with_columns(read_table(session, *named, self.options, stream=stream), self.columns)
 
 
 def read_table(
@@ -197,13 +197,13 @@ def first_file(path: str | Path) -> Path:
         for path in whole.rglob("*")
         if not any(part[0] in "._" for part in path.relative_to(whole).parts)
     )
-    found = sorted(path for path in visible if path.is_file())
-    if not found:
+    files = sorted(path for path in visible if path.is_file())
+    if not files:
         raise FileError(
             f"{path}: no such file, or a folder without files from which to learn the columns\n"
             "  hint: put one there, or give the columns as schema = 'id string, ...'"
         )
-    return found[0]
+    return files[0]
 
 
 def files_of(path: str | Path) -> Files:

@@ -217,8 +217,8 @@ def boxes_of_rows(table: pa.Table, space: Space, rejected: RejectedRows | None =
 def report_errors(table: pa.Table, bad: RejectedRows) -> None:
     """Hand the rows with an error to `bad`."""
     wrong = table.filter(pc.is_valid(table.column("error")))
-    for one, error in zip(wrong["id"].to_pylist(), wrong["error"].to_pylist(), strict=True):
-        source = f"subscription {one!r}"
+    for id_, error in zip(wrong["id"].to_pylist(), wrong["error"].to_pylist(), strict=True):
+        source = f"subscription {id_!r}"
         reason, _, hint = error["reason"].partition(TO_DO)
         row = RejectedRow(source, None, error["column"], error["value"], reason, hint or REMEDY)
         bad.add(row, error["row"])
@@ -268,12 +268,12 @@ def _without_duplicates(table: pa.Table, bad: RejectedRows) -> pa.Table:
     seen: set[Any] = set()
     keep = np.ones(table.num_rows, np.bool_)
     hits = pc.is_in(ids, twice).to_numpy(zero_copy_only=False)
-    for place in np.flatnonzero(hits).tolist():
-        one = ids[place].as_py()
-        keep[place] = one not in seen
-        if one in seen:
-            _report_duplicate(one, bad)
-        seen.add(one)
+    for index in np.flatnonzero(hits).tolist():
+        id_ = ids[index].as_py()
+        keep[index] = id_ not in seen
+        if id_ in seen:
+            _report_duplicate(id_, bad)
+        seen.add(id_)
     return table.filter(pa.array(keep))
 
 
@@ -295,10 +295,10 @@ def without_duplicates(
     return numbered.filter("_copy = 1").drop("_copy")
 
 
-def _report_duplicate(one: Any, bad: RejectedRows) -> None:
+def _report_duplicate(id_: Any, bad: RejectedRows) -> None:
     remedy = "give each subscription an id of its own"
-    row = RejectedRow(f"subscription {one!r}", None, "id", str(one), "duplicate id", remedy)
-    bad.add(row, {"id": one})
+    row = RejectedRow(f"subscription {id_!r}", None, "id", str(id_), "duplicate id", remedy)
+    bad.add(row, {"id": id_})
 
 
 def need_no_errors(encoded: DataFrame) -> None:
@@ -343,10 +343,10 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
 def _numbering(space: Space, parsed: list[bytes | None]) -> Parse:
     """Return what numbers the words of filters that are parsed, and parses the others."""
 
-    def parse(place: int, text: str) -> Filter:
-        read = parsed[place]
-        found = None if read is None else numbered(read, space)
-        return Filter.parse(text, space) if found is None else found
+    def parse(index: int, text: str) -> Filter:
+        read = parsed[index]
+        boxes = None if read is None else numbered(read, space)
+        return Filter.parse(text, space) if boxes is None else boxes
 
     return parse
 

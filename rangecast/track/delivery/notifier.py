@@ -90,7 +90,9 @@ class Notifier:
     @property
     def waiting(self) -> int:
         """Transitions that wait in digests."""
-        return sum(len(one.transitions) for some in self._windows.values() for one in some)
+        return sum(
+            len(transition.transitions) for some in self._windows.values() for transition in some
+        )
 
     def set_policy(self, subscription: Id, policy: Policy | None) -> list[Notification]:
         """Give a subscription a policy of its own, or take it away.
@@ -129,25 +131,25 @@ class Notifier:
 
     def take(self, transitions: Iterable[Transition]) -> list[Notification]:
         """Take transitions, those of each object in order; return what is due by now."""
-        found: list[Notification] = []
-        for one in transitions:
-            at, pair = micros_of(one.at), (one.subscription, one.key)
-            policy = self.policies.get(one.subscription, self.policy)
+        notifications: list[Notification] = []
+        for transition in transitions:
+            at, pair = micros_of(transition.at), (transition.subscription, transition.key)
+            policy = self.policies.get(transition.subscription, self.policy)
             repeats, _, _, again = policy.lengths
-            self._remind(pair, at, found)
-            if one.transition == "exit":
+            self._remind(pair, at, notifications)
+            if transition.transition == "exit":
                 self._stays.pop(pair, None)
-            elif again and one.transition in ("enter", "inside") and pair not in self._stays:
-                self._stays[pair] = _Stay(one, at + again)
+            elif again and transition.transition in ("enter", "inside") and pair not in self._stays:
+                self._stays[pair] = _Stay(transition, at + again)
             if repeats:
-                same = *pair, one.transition
+                same = *pair, transition.transition
                 last = self._reported.get(same)
                 if last is not None and at - last < repeats:
                     self.dropped += 1
                     continue
                 self._reported[same] = at
-            self._deliver(one, at, policy, found)
-        return found
+            self._deliver(transition, at, policy, notifications)
+        return notifications
 
     def advance(self, moment: Any) -> list[Notification]:
         """Let event time pass: no transition before this moment comes any more.
@@ -155,24 +157,24 @@ class Notifier:
         moment   a datetime or an ISO 8601 text; one that has passed changes nothing
         """
         limit = micros_of(moment)
-        found: list[Notification] = []
+        notifications: list[Notification] = []
         if limit <= self._moment:
-            return found
+            return notifications
         due = sorted(
             (stay.due, repr(pair), pair) for pair, stay in self._stays.items() if stay.due < limit
         )
         for _, _, pair in due:
-            self._remind(pair, limit, found)
+            self._remind(pair, limit, notifications)
         self._moment = limit
-        found += self._closed(limit)
+        notifications += self._closed(limit)
         self._forget(limit)
-        return found
+        return notifications
 
     def close(self) -> list[Notification]:
         """Deliver all digests as they are, whatever their time: at the end of a file."""
         return self._closed(None)
 
-    def _remind(self, pair: tuple[Id, Id], limit: int, found: list[Notification]) -> None:
+    def _remind(self, pair: tuple[Id, Id], limit: int, notifications: list[Notification]) -> None:
         """Tell a stay again, as often as was due before a moment."""
         stay = self._stays.get(pair)
         if stay is None:
@@ -186,15 +188,17 @@ class Notifier:
                 reason="time",
                 number=stay.number,
             )
-            self._deliver(reported, stay.due, policy, found)
+            self._deliver(reported, stay.due, policy, notifications)
             stay.due += policy.lengths[3]
             stay.number += 1
 
-    def _deliver(self, one: Transition, at: int, policy: Policy, found: list[Notification]) -> None:
+    def _deliver(
+        self, transition: Transition, at: int, policy: Policy, notifications: list[Notification]
+    ) -> None:
         """Deliver a transition at once, or collect it, unless there were too many."""
         _, number, period, _ = policy.lengths
         if number:
-            pair = one.subscription, one.key
+            pair = transition.subscription, transition.key
             times = [before for before in self._times.get(pair, ()) if at - before < period]
             self._times[pair] = times
             if len(times) >= number:
@@ -202,13 +206,15 @@ class Notifier:
                 return
             times.append(at)
         if policy.digest is None:
-            found.append(Notification(one.subscription, one.at, None, (one,)))
+            notifications.append(
+                Notification(transition.subscription, transition.at, None, (transition,))
+            )
             return
-        window = self._window(one.subscription, at, policy.digest)
-        window.transitions.append(one)
+        window = self._window(transition.subscription, at, policy.digest)
+        window.transitions.append(transition)
         if policy.digest.count is not None and len(window.transitions) >= policy.digest.count:
-            self._windows[one.subscription].remove(window)
-            found.append(_digest(one.subscription, window))
+            self._windows[transition.subscription].remove(window)
+            notifications.append(_digest(transition.subscription, window))
 
     def _window(self, subscription: Id, at: int, digest: Digest) -> _Window:
         """Return the digest of a moment; of one whose digest was delivered, the next one."""
@@ -229,19 +235,21 @@ class Notifier:
 
     def _closed(self, limit: int | None) -> list[Notification]:
         """Close the digests that end up to a moment, or all; return them in the order of time."""
-        found = []
+        closed = []
         for subscription, windows in list(self._windows.items()):
-            for one in list(windows):
-                if limit is None or (one.end is not None and one.end <= limit):
-                    windows.remove(one)
-                    found.append((one.end or 0, repr(subscription), _digest(subscription, one)))
+            for window in list(windows):
+                if limit is None or (window.end is not None and window.end <= limit):
+                    windows.remove(window)
+                    closed.append(
+                        (window.end or 0, repr(subscription), _digest(subscription, window))
+                    )
             if not windows:
                 del self._windows[subscription]
-        return [one for _, _, one in sorted(found, key=lambda each: each[:2])]
+        return [window for _, _, window in sorted(closed, key=lambda entry: entry[:2])]
 
     def _forget(self, moment: int) -> None:
         """Forget what no later transition is compared with."""
-        lengths = {one: self.policies.get(one, self.policy).lengths for one, *_ in self._reported}
+        lengths = {id_: self.policies.get(id_, self.policy).lengths for id_, *_ in self._reported}
         self._reported = {
             same: at for same, at in self._reported.items() if moment - at < lengths[same[0]][0]
         }
@@ -255,14 +263,14 @@ class Notifier:
     def saved(self) -> dict[str, Any]:
         """Return policies and state as plain data, for JSON."""
         windows = [
-            [subscription, one.name, one.start, one.end, [*map(_listed, one.transitions)]]
+            [subscription, id_.name, id_.start, id_.end, [*map(_listed, id_.transitions)]]
             for subscription, some in self._windows.items()
-            for one in some
+            for id_ in some
         ]
         return {
             "version": _VERSION,
             "policy": self.policy.definition(),
-            "policies": [[one, policy.definition()] for one, policy in self.policies.items()],
+            "policies": [[id_, policy.definition()] for id_, policy in self.policies.items()],
             "dropped": self.dropped,
             "moment": self._moment,
             "reported": [[*same, at] for same, at in self._reported.items()],
@@ -271,7 +279,7 @@ class Notifier:
                 [_listed(stay.begun), stay.due, stay.number] for stay in self._stays.values()
             ],
             "windows": windows,
-            "counts": [[one, count] for one, count in self._counts.items()],
+            "counts": [[id_, count] for id_, count in self._counts.items()],
         }
 
     @classmethod
@@ -281,11 +289,11 @@ class Notifier:
             raise UsageError(
                 f"notifiers have the version {_VERSION}; given: {saved.get('version')!r}"
             )
-        policies = {one: Policy.of(policy) for one, policy in saved["policies"]}
+        policies = {id_: Policy.of(policy) for id_, policy in saved["policies"]}
         made = cls(Policy.of(saved["policy"]), policies)
         made.dropped, made._moment = saved["dropped"], saved["moment"]
-        made._reported = {(one, key, kind): at for one, key, kind, at in saved["reported"]}
-        made._times = {(one, key): list(times) for one, key, times in saved["times"]}
+        made._reported = {(id_, key, kind): at for id_, key, kind, at in saved["reported"]}
+        made._times = {(id_, key): list(times) for id_, key, times in saved["times"]}
         for listed, due, number in saved["stays"]:
             begun = _transition(listed)
             made._stays[begun.subscription, begun.key] = _Stay(begun, due, number)
@@ -310,15 +318,19 @@ def table_of(notifications: Iterable[Notification]) -> pa.Table:
     """Return notifications as a table: a row per transition, with its columns, the id of its
     notification, and its window.
     """
-    rows = [(each, one) for each in notifications for one in each.transitions]
-    transitions = [one for _, one in rows]
+    rows = [
+        (notification, transition)
+        for notification in notifications
+        for transition in notification.transitions
+    ]
+    transitions = [transition for _, transition in rows]
     columns: dict[str, pa.Array] = {}
     for name in COLUMNS:
-        values = [getattr(one, name) for one in transitions]
+        values = [getattr(transition, name) for transition in transitions]
         is_moment = name in ("at", "since")
         columns[name] = pa.array(values, pa.timestamp("us", "UTC") if is_moment else None)
-    columns["notification"] = pa.array([each.id for each, _ in rows], pa.string())
-    columns["window"] = pa.array([each.window for each, _ in rows], pa.string())
+    columns["notification"] = pa.array([notification.id for notification, _ in rows], pa.string())
+    columns["window"] = pa.array([notification.window for notification, _ in rows], pa.string())
     return pa.table(columns)
 
 
@@ -332,7 +344,7 @@ def window_around(at: int, digest: Digest) -> tuple[int, int]:
     today = moment_of(at).astimezone(zone).date()
     near = (today + timedelta(days=step) for step in range(-8, 9))
     times = [micros_of(moment_at(day, minutes, zone)) for day in near if day.weekday() in days]
-    return max(one for one in times if one <= at), min(one for one in times if one > at)
+    return max(time for time in times if time <= at), min(time for time in times if time > at)
 
 
 def _digest(subscription: Id, window: _Window) -> Notification:
@@ -340,10 +352,10 @@ def _digest(subscription: Id, window: _Window) -> Notification:
     return Notification(subscription, last, window.name, tuple(window.transitions))
 
 
-def _listed(one: Transition) -> list[Any]:
-    return [*one._replace(at=micros_of(one.at), since=micros_of(one.since))]  # type: ignore[arg-type]
+def _listed(transition: Transition) -> list[Any]:
+    return [*transition._replace(at=micros_of(transition.at), since=micros_of(transition.since))]  # type: ignore[arg-type]
 
 
 def _transition(listed: list[Any]) -> Transition:
-    one = Transition(*listed)
-    return one._replace(at=moment_of(listed[3]), since=moment_of(listed[4]))
+    transition = Transition(*listed)
+    return transition._replace(at=moment_of(listed[3]), since=moment_of(listed[4]))

@@ -47,9 +47,9 @@ class Digest:
 
     def definition(self) -> dict[str, Any]:
         """Return the fields that say something, as plain data."""
-        given = {"at": self.at, "days": self.days, "count": self.count}
+        fields = {"at": self.at, "days": self.days, "count": self.count}
         zone = {"zone": self.zone} if self.at is not None else {}
-        return {name: value for name, value in given.items() if value is not None} | zone
+        return {name: value for name, value in fields.items() if value is not None} | zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +100,22 @@ class Policy:
     def definition(self) -> dict[str, Any]:
         """Return the fields that say something, as plain data."""
         repeats, number, period, again = self._lengths
-        given = {
+        fields = {
             "deduplicate": text_of_length(repeats or None),
             "throttle": [number, text_of_length(period)] if number else None,
             "renotify": text_of_length(again or None),
             "digest": None if self.digest is None else self.digest.definition(),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
     def of(cls, definition: dict[str, Any]) -> Policy:
         """Return the policy of plain data, as `definition` has it."""
-        given = dict(definition)
-        digest = given.pop("digest", None)
-        throttle = given.pop("throttle", None)
+        fields = dict(definition)
+        digest = fields.pop("digest", None)
+        throttle = fields.pop("throttle", None)
         return cls(
-            **given,
+            **fields,
             throttle=None if throttle is None else tuple(throttle),
             digest=None if digest is None else Digest(**digest),
         )

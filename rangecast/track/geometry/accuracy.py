@@ -61,16 +61,16 @@ class Accuracy:
         """Return pairs of an event and a subscription that it is unsure of."""
         rows = np.flatnonzero((radii > 0) & np.isfinite(points[:, self._axes]).all(axis=1))
         low, high = points[rows].copy(), points[rows].copy()
-        for place, row in enumerate(rows.tolist()):
+        for index, row in enumerate(rows.tolist()):
             sides = self._sides(points[row], float(radii[row]))
-            low[place, self._axes], high[place, self._axes] = sides
+            low[index, self._axes], high[index, self._axes] = sides
         which, numbers = extents.meeting(low, high)
-        found = []
-        for place, number in dict.fromkeys(zip(which.tolist(), numbers.tolist(), strict=True)):
-            row = int(rows[place])
+        unsure_ = []
+        for index, number in dict.fromkeys(zip(which.tolist(), numbers.tolist(), strict=True)):
+            row = int(rows[index])
             if self.is_unsure(extents.form(number), points[row], float(radii[row])):
-                found.append((row, number))
-        pairs = np.array(found, np.int64).reshape(-1, 2)
+                unsure_.append((row, number))
+        pairs = np.array(unsure_, np.int64).reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]
 
     def _sides(self, point: F64, radius: float) -> tuple[list[float], list[float]]:
@@ -80,7 +80,7 @@ class Accuracy:
             x, y = values
             west, east, south, north = bounds_of_cap(x, y, radius * (1 + BAND))
             return [west, south], [east, north]
-        return [one - radius for one in values], [one + radius for one in values]
+        return [value - radius for value in values], [value + radius for value in values]
 
     def is_unsure(self, form: list[Alternative], point: F64, radius: float) -> bool:
         """Whether a filter matches within a radius of a point, and not everywhere."""
@@ -88,26 +88,26 @@ class Accuracy:
             return False
         low, high = self._sides(point, radius)
         sides = {axis: (low[at], high[at]) for at, axis in enumerate(self._axes)}
-        parts = [self._part(one, point, sides, radius) for one in form]
+        parts = [self._part(alternative, point, sides, radius) for alternative in form]
         return any(possible for possible, _ in parts) and not any(sure for _, sure in parts)
 
     def _part(
         self,
-        one: Alternative,
+        alternative: Alternative,
         point: F64,
         sides: Mapping[int, tuple[float, float]],
         radius: float,
     ) -> tuple[bool, bool]:
         """Return whether an alternative matches somewhere within the radius, and everywhere."""
         possible = sure = True
-        for axis, lo, hi in [*one.moving, *one.fixed]:
+        for axis, lo, hi in [*alternative.moving, *alternative.fixed]:
             low, high = sides.get(axis, (point[axis], point[axis]))
             possible = possible and low <= hi and high >= lo
             sure = sure and lo <= low and high <= hi
-        for shape in one.shapes:
+        for shape in alternative.shapes:
             some, every = self._in_shape(shape, point, radius if shape.axis == self._place else 0.0)
             possible, sure = possible and some, sure and every
-        for term in one.arithmetic:
+        for term in alternative.arithmetic:
             held = self._holds(term, point)
             possible, sure = possible and held, sure and held
         return possible, possible and sure

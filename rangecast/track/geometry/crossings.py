@@ -77,7 +77,7 @@ def crossings(
     outside = ~np.isin(_pairs(which, numbers), _pairs(*inside))
     which, numbers = which[outside], numbers[outside]
     places = places_of(space)
-    found = []
+    crossings_ = []
     for path, number in dict.fromkeys(zip(which.tolist(), numbers.tolist(), strict=True)):
         rule = rule_of(number)
         if not rule.gap or paths.gap[path] > rule.gap:
@@ -88,15 +88,15 @@ def crossings(
         if not meets(places, form, start[path], end[path]):
             continue
         if accuracy is None or not accuracy.is_unsure(form, start[path], paths.radius[path]):
-            found.append((path, number))
-    pairs = np.array(found, np.int64).reshape(-1, 2)
+            crossings_.append((path, number))
+    pairs = np.array(crossings_, np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
 def _pairs(paths: I64, numbers: I64) -> I64:
     """Return pairs as one number each."""
-    found: I64 = paths.astype(np.int64) << 40 | numbers
-    return found
+    pairs: I64 = paths.astype(np.int64) << 40 | numbers
+    return pairs
 
 
 def _short_way(space: Space, start: F64, end: F64) -> F64:
@@ -116,7 +116,7 @@ def _speeds(space: Space, start: F64, end: F64, gap: I64) -> F64:
     speeds = np.zeros(len(gap))
     for place in space:
         if isinstance(place, Place):
-            axes = [space.axis(one.name) for one in place.coordinates]
+            axes = [space.axis(coordinate.name) for coordinate in place.coordinates]
             with np.errstate(invalid="ignore"):
                 if place.earth:
                     chord = unit_vectors(end[:, axes]) - unit_vectors(start[:, axes])

@@ -31,11 +31,11 @@ class Extents:
 
     def __init__(self, engine: Engine):
         self.space = engine.space
-        self._axes = [axis for axis, one in enumerate(self.space) if one.ordered]
+        self._axes = [axis for axis, attribute in enumerate(self.space) if attribute.ordered]
         self._longitudes = [
-            self.space.axis(one.coordinates[0].name)
-            for one in self.space
-            if isinstance(one, Place) and one.earth
+            self.space.axis(attribute.coordinates[0].name)
+            for attribute in self.space
+            if isinstance(attribute, Place) and attribute.earth
         ]
         names = [f"{end}_{axis}" for axis in self._axes for end in ("from", "to")]
         self._set = type(engine)(Space([Number(name) for name in names]))
@@ -62,13 +62,13 @@ class Extents:
         boxes = [box for some in added.values() for box in some]
         lo = np.full((len(boxes), 2 * len(self._axes)), -np.inf)
         hi = np.full(lo.shape, np.inf)
-        place = {axis: 2 * at for at, axis in enumerate(self._axes)}
+        positions = {axis: 2 * at for at, axis in enumerate(self._axes)}
         for row, box in enumerate(boxes):
             for axis, low, high in box:
-                if axis in place and low < MISSING:
-                    hi[row, place[axis]] = min(high, _LARGEST)
-                    lo[row, place[axis] + 1] = low
-                    hi[row, place[axis] + 1] = _LARGEST
+                if axis in positions and low < MISSING:
+                    hi[row, positions[axis]] = min(high, _LARGEST)
+                    lo[row, positions[axis] + 1] = low
+                    hi[row, positions[axis] + 1] = _LARGEST
         owner = np.repeat(np.arange(len(added)), [len(some) for some in added.values()])
         made = Boxes.of(lo, hi, owner=owner, ids=[*added], space=self._set.space)
         self._set.subscribe_many(made)
@@ -94,9 +94,9 @@ class Extents:
         lacking = ~np.isfinite(points)
         points[:, 0::2][lacking[:, 0::2] | lacking[:, 1::2]] = MISSING
         points[:, 1::2][lacking[:, 0::2] | lacking[:, 1::2]] = MISSING
-        found = match_live(self._set._view, points)
-        numbers = self._set._view.rows.ids[found.rows].astype(np.int64)
-        return which[found.events], numbers
+        matches = match_live(self._set._view, points)
+        numbers = self._set._view.rows.ids[matches.rows].astype(np.int64)
+        return which[matches.events], numbers
 
     def form(self, number: int) -> list[Alternative]:
         """Return the form of a subscription."""

@@ -50,13 +50,13 @@ def plain_boxes(space: Space, boxes: Sequence[Box]) -> list[Box]:
 
 def form_of(space: Space, boxes: Sequence[Box]) -> list[Alternative]:
     """Return the alternatives of a subscription with these boxes."""
-    found = []
+    alternatives = []
     for box in plain_boxes(space, boxes):
         made = Alternative([], [], [], [])
         for axis, lo, hi in box:
             attribute = space.attributes[axis]
             if isinstance(attribute, Place):
-                x, y = (space.axis(one.name) for one in attribute.coordinates)
+                x, y = (space.axis(coordinate.name) for coordinate in attribute.coordinates)
                 literals = literals_of(attribute, attribute.literal(lo))
                 made.shapes.append(Shaped(axis, x, y, lo, literals, attribute.earth))
             elif isinstance(attribute, Residual):
@@ -64,5 +64,5 @@ def form_of(space: Space, boxes: Sequence[Box]) -> list[Alternative]:
             else:
                 is_moving = attribute.ordered and attribute.of is None
                 (made.moving if is_moving else made.fixed).append((axis, lo, hi))
-        found.append(made)
-    return found
+        alternatives.append(made)
+    return alternatives

@@ -44,34 +44,34 @@ Margin = float | str
 """By how much a range or a shape is wider: a number, or on the earth a length such as "20 m"."""
 
 
-def margin_of(space: Space, name: str, given: Margin) -> float:
+def margin_of(space: Space, name: str, margin: Margin) -> float:
     """Return a margin as a number: metres, if the attribute is a location."""
     attribute = space.attributes[space.axis(name)]
     expected = "a positive number"
     if isinstance(attribute, Place) and attribute.earth:
         expected = "a length such as '20 m'"
-        if isinstance(given, str):
+        if isinstance(margin, str):
             try:
-                length = read_length(given).on(earth=True)
+                length = read_length(margin).on(earth=True)
                 if 0 < length < MAX_RADIUS:
                     return length
             except ShapeError:
                 pass
     elif isinstance(attribute, Number | Integer | Place):
-        is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if is_number and 0 < float(given) < np.inf:
-            return float(given)
+        is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
+        if is_number and 0 < float(margin) < np.inf:
+            return float(margin)
     else:
         raise UsageError(
             f"margin is for numbers and places; {name!r} is a {attribute.type}\n"
             "  hint: give an exit condition of its own by until"
         )
-    raise UsageError(f"margin of {name!r} takes {expected}; given: {abbreviate(given)}")
+    raise UsageError(f"margin of {name!r} takes {expected}; given: {abbreviate(margin)}")
 
 
 def widened(space: Space, boxes: Sequence[Box], margins: Mapping[str, Margin]) -> Filter:
     """Return the filter of these boxes, wider by some margins."""
-    sizes = {name: margin_of(space, name, given) for name, given in margins.items()}
+    sizes = {name: margin_of(space, name, margin) for name, margin in margins.items()}
     made = Filter(space, tuple(boxes))
     places = {name for name in sizes if isinstance(space.attributes[space.axis(name)], Place)}
     if places:
@@ -97,7 +97,7 @@ def _coordinates(space: Space, box: Box, sizes: Mapping[str, float]) -> Box:
         place = space.attributes[space.axis(name)]
         if not isinstance(place, Place):
             continue
-        x, y = (space.axis(one.name) for one in place.coordinates)
+        x, y = (space.axis(coordinate.name) for coordinate in place.coordinates)
         dx = dy = size
         if place.earth:
             low, high = bounds.get(y, (-90.0, 90.0))
@@ -112,25 +112,25 @@ def _coordinates(space: Space, box: Box, sizes: Mapping[str, float]) -> Box:
     return tuple((axis, *bounds[axis]) for axis in sorted(bounds))
 
 
-def _literal(place: Place, one: Asked, margin: float | None) -> str:
+def _literal(place: Place, literal: Asked, margin: float | None) -> str:
     """Return the text of a literal, wider by a margin."""
     if margin is None:
-        return one.text
-    name, shape = name_text(place.name), one.shape
+        return literal.text
+    name, shape = name_text(place.name), literal.shape
     if isinstance(shape, Polygons):
-        border = shape_text(Corridor(_border(one.kind, shape), margin), earth=place.earth)
-        return f"({one.text} or within({name}, {border}))"
+        border = shape_text(Corridor(_border(literal.kind, shape), margin), earth=place.earth)
+        return f"({literal.text} or within({name}, {border}))"
     size = shape.radius if isinstance(shape, Circle) else shape.width
-    size += -margin if one.negated else margin
+    size += -margin if literal.negated else margin
     if size <= 0:
         return _anywhere(place)
     wider = _sized(shape, min(size, MAX_RADIUS) if place.earth else size)
-    if one.text.startswith("distance("):
-        head, sign, _ = one.text.rsplit(" ", 2) if not place.earth else _parts(one.text)
+    if literal.text.startswith("distance("):
+        head, sign, _ = literal.text.rsplit(" ", 2) if not place.earth else _parts(literal.text)
         unit = " m" if place.earth else ""
         return f"{head} {sign} {number_text(size)}{unit}"
     text = f"within({name}, {shape_text(wider, earth=place.earth)})"
-    return f"not {text}" if one.negated else text
+    return f"not {text}" if literal.negated else text
 
 
 def _parts(text: str) -> tuple[str, str, str]:
@@ -148,7 +148,7 @@ def _sized(shape: Shape, size: float) -> Circle | Corridor:
 
 def _anywhere(place: Place) -> str:
     """Return the filter of all events that have a position."""
-    x, y = (name_text(one.name) for one in place.coordinates)
+    x, y = (name_text(coordinate.name) for coordinate in place.coordinates)
     return f"({x} is not null and {y} is not null)"
 
 
@@ -158,9 +158,11 @@ def _border(kind: int, shape: Polygons) -> Lines:
     if kind != STRAIGHT_POLYGON:
         return Lines(tuple(rings))
     longest = [np.abs(np.diff(ring, axis=0)).max(axis=1) for ring in rings]
-    total = sum(float(np.ceil(each / _EDGE).sum()) for each in longest)
+    total = sum(float(np.ceil(length / _EDGE).sum()) for length in longest)
     step = _EDGE * max(1.0, 1.1 * total / MAX_CORNERS)
-    return Lines(tuple(_cut(ring, each, step) for ring, each in zip(rings, longest, strict=True)))
+    return Lines(
+        tuple(_cut(ring, length, step) for ring, length in zip(rings, longest, strict=True))
+    )
 
 
 def _cut(ring: F64, lengths: F64, step: float) -> F64:

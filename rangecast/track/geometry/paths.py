@@ -162,8 +162,8 @@ def _cut_great_circles(ring: F64, path: F64) -> list[float]:
         low, high = np.where(before, middle, low), np.where(before, high, middle)
     inner = (np.cross(normal, a) * vectors).sum(axis=1) >= -1e-12
     inner &= (np.cross(normal, b) * vectors).sum(axis=1) <= 1e-12
-    found: list[float] = ((low + high) / 2)[inner].tolist()
-    return found
+    middles: list[float] = ((low + high) / 2)[inner].tolist()
+    return middles
 
 
 def meets(places: Places | None, form: list[Alternative], start: F64, end: F64) -> bool:
@@ -171,26 +171,26 @@ def meets(places: Places | None, form: list[Alternative], start: F64, end: F64) 
 
     Its arithmetic never does.
     """
-    return any(_meets_one(places, one, start, end) for one in form)
+    return any(_meets_one(places, alternative, start, end) for alternative in form)
 
 
-def _meets_one(places: Places | None, one: Alternative, start: F64, end: F64) -> bool:
-    if one.arithmetic:
+def _meets_one(places: Places | None, alternative: Alternative, start: F64, end: F64) -> bool:
+    if alternative.arithmetic:
         return False
-    for axis, lo, hi in one.fixed:
+    for axis, lo, hi in alternative.fixed:
         if not lo <= start[axis] <= hi:
             return False
-    if not one.moving and len(one.shapes) == 1 and _is_plain(one.shapes[0]):
-        shape = one.shapes[0]
+    if not alternative.moving and len(alternative.shapes) == 1 and _is_plain(alternative.shapes[0]):
+        shape = alternative.shapes[0]
         path = np.array([start[shape.x], start[shape.y], end[shape.x], end[shape.y]])
         return bool(np.isfinite(path).all()) and bool(_polygon_cuts(shape.literals[0], path))
-    turning = {shape.x for shape in one.shapes if shape.earth}
+    turning = {shape.x for shape in alternative.shapes if shape.earth}
     held = _WHOLE
-    for term in one.moving:
+    for term in alternative.moving:
         held = _common(held, _in_range(term, start, end, term[0] in turning))
         if not held:
             return False
-    for shape in one.shapes:
+    for shape in alternative.shapes:
         assert places is not None
         held = _common(held, _in_word(places, shape, start, end))
         if not held:
@@ -211,7 +211,7 @@ def _in_range(term: Term, start: F64, end: F64, turns: bool) -> Intervals:
     first, last = float(start[axis]), float(end[axis])
     if not (math.isfinite(first) and math.isfinite(last)):
         return _WHOLE if lo == MISSING and first == last else []
-    found: Intervals = []
+    intervals: Intervals = []
     for turn in (-360.0, 0.0, 360.0) if turns else (0.0,):
         low, high = lo + turn, hi + turn
         if first == last:
@@ -221,8 +221,8 @@ def _in_range(term: Term, start: F64, end: F64, turns: bool) -> Intervals:
         if max(first, last) < low or min(first, last) > high:
             continue
         ends = [(low - first) / (last - first), (high - first) / (last - first)]
-        found.append((max(min(ends), 0.0), min(max(ends), 1.0)))
-    return found
+        intervals.append((max(min(ends), 0.0), min(max(ends), 1.0)))
+    return intervals
 
 
 def _in_word(places: Places, shape: Shaped, start: F64, end: F64) -> Intervals:
@@ -250,8 +250,8 @@ def _in_word(places: Places, shape: Shaped, start: F64, end: F64) -> Intervals:
     if is_one and shape.literals[0].border == CLOSED:
         held[len(middles) :] = True  # on the border
     between = zip(pairwise(bounds.tolist()), held, strict=False)
-    found = [both for both, holds in between if holds]
-    return found + [(t, t) for t in ts[len(middles) :][held[len(middles) :]].tolist()]
+    intervals = [both for both, holds in between if holds]
+    return intervals + [(t, t) for t in ts[len(middles) :][held[len(middles) :]].tolist()]
 
 
 def _polygon_cuts(literal: Asked, path: F64) -> list[float]:
@@ -277,12 +277,12 @@ def _polygon_cuts(literal: Asked, path: F64) -> list[float]:
 def _capsules(literal: Asked, path: F64) -> Intervals:
     """Return the intervals of a path within a circle or a corridor."""
     shape, earth = literal.shape, literal.kind not in _PLANES
-    found: Intervals = []
+    intervals: Intervals = []
     for kind, numbers, width in _capsules_of(shape, earth, literal.kind):
         begin, end = _in_capsule(numbers, kind, path, width)
         if begin <= end:
-            found.append((begin, end))
-    return found
+            intervals.append((begin, end))
+    return intervals
 
 
 def _capsules_of(shape: object, earth: bool, kind: int) -> list[tuple[int, F64, float]]:

@@ -74,9 +74,9 @@ def _decisive(
             for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
                 place = place_of_axis[bounds.axis[term]]
                 if place >= 0:
-                    found = word_of[place, int(bounds.lo[term])]
-                    is_one = is_one and (word < 0 or found == word)
-                    word = found
+                    literal = word_of[place, int(bounds.lo[term])]
+                    is_one = is_one and (word < 0 or literal == word)
+                    word = literal
                     words += 1
             is_one = is_one and words == 1
         literals[row] = _SEVERAL
@@ -105,9 +105,9 @@ def is_held(
         held = True
         for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
             axis = bounds.axis[term]
-            place = place_of_axis[axis]
-            if place >= 0:
-                word = word_of[place, int(bounds.lo[term])]
+            number = place_of_axis[axis]
+            if number >= 0:
+                word = word_of[number, int(bounds.lo[term])]
                 if bounds.hi[term] == bounds.lo[term]:  # else the box is full
                     looked = 2
                     held = holds(programs, word, points, event)
@@ -259,8 +259,8 @@ def verify_one(table: I64, points: F64, rows: I32) -> I32:
         elif note != _SEVERAL:
             found = verify_literal(p, -2 - note, at, ZERO)
         else:
-            given = noted.place_of_axis, noted.word_of
-            found = is_held(bounds, rows[c], *given, p, at, ZERO)
+            tables = noted.place_of_axis, noted.word_of
+            found = is_held(bounds, rows[c], *tables, p, at, ZERO)
         filled += found & 1
     return kept[:filled]
 
@@ -298,11 +298,11 @@ class CandidateCounts(NamedTuple):
 
     def __str__(self) -> str:
         """Return it in words."""
-        each = ", ".join(
+        counts = ", ".join(
             f"{count / max(self.events, 1):,.3g} {name}"
             for name, count in zip(self._fields[1:4], self[1:4], strict=True)
         )
-        return f"shapes: {each} per event, of {self.events:,} matched in batches"
+        return f"shapes: {counts} per event, of {self.events:,} matched in batches"
 
 
 class Verifier:
@@ -346,8 +346,8 @@ class Verifier:
                     literals = np.empty(max(count, 2 * known), np.int64)
                     literals[:known] = self._literals[:known]
                 of_axis, _, word_of, programs = self.places.tables()
-                given = bounds.table, of_axis, word_of, programs.table
-                _decisive(*given, known, count, literals)
+                tables = bounds.table, of_axis, word_of, programs.table
+                _decisive(*tables, known, count, literals)
                 self._literals, self._known = literals, max(known, count)
         return self._literals
 
@@ -361,8 +361,8 @@ class Verifier:
         literals = self._decisive(bounds, count)
         of_axis, _, word_of, programs = self.places.tables()
         held = np.empty(len(rows), np.bool_)
-        given = bounds.table, of_axis, word_of, programs.table, points, offsets, rows
-        return held, _hold(literals, *given, held)
+        tables = bounds.table, of_axis, word_of, programs.table, points, offsets, rows
+        return held, _hold(literals, *tables, held)
 
     def bundles(self, bounds: Bundle[Bounds], count: int) -> tuple[Bundle[Any], ...]:
         """Return what `verify_one` needs of the first `count` rows."""

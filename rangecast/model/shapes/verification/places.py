@@ -124,8 +124,8 @@ class Places:
                 self._forms.setdefault(axis, set()).add(form)
                 yield Literal(TEXT + kind, program, negated, form, axis, axis)
         elif isinstance(place, Place):
-            for one in literals_of(place, word):
-                yield one.literal(*self.coordinates[number])
+            for literal in literals_of(place, word):
+                yield literal.literal(*self.coordinates[number])
 
     def readable(self, points: F64, axis: int | None = None) -> tuple[F64, Any]:
         """Return points as the programs that are known by now read them, or those of one axis.
@@ -181,8 +181,8 @@ def places_of(space: Space) -> Places | None:
             if "_places" not in kept:
                 some = any(isinstance(attribute, Residual) for attribute in space)
                 kept["_places"] = Places(space) if some else None
-    found: Places | None = kept["_places"]
-    return found
+    places: Places | None = kept["_places"]
+    return places
 
 
 def without_places(boxes: Boxes) -> Boxes:

@@ -178,7 +178,7 @@ def _beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
     n = p.numbers
     for i in range(first + 1, last, width):
         if kind == EARTH_CORRIDOR:
-            found = segment_distance(
+            distance = segment_distance(
                 n[i], n[i + 1], n[i + 2], n[i + 3], n[i + 4], n[i + 5], px, py, pz
             )
         else:
@@ -188,8 +188,8 @@ def _beside_lines(p: Any, literal: int, x: float, y: float, kind: int) -> float:
             if length > 0.0:
                 along = min(max(((x - ax) * dx + (y - ay) * dy) / length, 0.0), 1.0)
             ex, ey = x - (ax + along * dx), y - (ay + along * dy)
-            found = ex * ex + ey * ey
-        best = min(best, found)
+            distance = ex * ex + ey * ey
+        best = min(best, distance)
     return best
 
 
@@ -326,7 +326,7 @@ class ProgramStore:
         """All words that were added, for kernels."""
         if self._bundle is None:
             parts = {name: self._arrays[name][: self._size[name]] for name in Programs._fields}
-            self._bundle = Bundle(Programs(**{name: one.view() for name, one in parts.items()}))
+            self._bundle = Bundle(Programs(**{name: part.view() for name, part in parts.items()}))
         return self._bundle
 
     def add(self, literals: tuple[Literal, ...]) -> None:
@@ -363,8 +363,8 @@ class ProgramStore:
 
     def _append(self, name: str, rows: Any) -> None:
         array = self._arrays[name]
-        given = np.asarray(rows, array.dtype).reshape(-1, *array.shape[1:])
-        self._room(name, len(given))[:] = given
+        values = np.asarray(rows, array.dtype).reshape(-1, *array.shape[1:])
+        self._room(name, len(values))[:] = values
 
     def _room(self, name: str, count: int) -> Any:
         """Return the next items of an array, to be written."""

@@ -78,13 +78,13 @@ class BoardSchema:
 
         A bound that is NaN or infinite is none, as a null is.
         """
-        for place, name in enumerate(interests.column_names):
+        for index, name in enumerate(interests.column_names):
             column = interests[name]
             if name[-3:] in ("_lo", "_hi") and pa.types.is_floating(column.type):
                 end = -np.inf if name.endswith("_lo") else np.inf
                 none = pc.or_(pc.is_nan(column), pc.equal(column, end))
                 bounds = pc.if_else(none, pa.scalar(None, column.type), column)
-                interests = interests.set_column(place, name, bounds)
+                interests = interests.set_column(index, name, bounds)
         source = table_source(interests, what)
         return self.files.read_interests(source, bad, max_k=most)
 
@@ -94,9 +94,9 @@ class BoardSchema:
         def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 bad = CollectedRows()
-                found = self.read(pa.Table.from_batches([batch]), "interests", bad, k)
-                wrong = [worded(*one) for one in bad.kept]
-                yield from boxes_of(found, k, kind, wrong).to_batches()
+                interests = self.read(pa.Table.from_batches([batch]), "interests", bad, k)
+                wrong = [worded(*rejection) for rejection in bad.kept]
+                yield from boxes_of(interests, k, kind, wrong).to_batches()
 
         schema = f"id {kind}, point array<double>, k int, boxes int, error string"
         return interests.mapInArrow(encode, schema)
@@ -115,8 +115,8 @@ def worded(wrong: RejectedRow, data: Any) -> str:
 def box_table(interests: NewInterests, k: int, kind: str) -> pa.Table:
     """Return the boxes of interests: id, point, k. The default of a list is k."""
     wanted = np.full(len(interests.ids), k, np.int32)
-    for place, own in interests.wanted.items():
-        wanted[place] = own
+    for index, own in interests.wanted.items():
+        wanted[index] = own
     whose = pa.array(np.repeat(np.arange(len(wanted)), interests.regions.sizes))
     return pa.table(
         {

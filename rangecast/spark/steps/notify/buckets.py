@@ -62,9 +62,9 @@ class Bucket(NamedTuple):
     lists: Sequence[FilePart]
 
     @classmethod
-    def of(cls, found: Sequence[Any]) -> Bucket:
+    def of(cls, values: Sequence[Any]) -> Bucket:
         """Return a bucket as JSON has it."""
-        start, bounds, places, interests, *files = found
+        start, bounds, places, interests, *files = values
         members, lists = ([FilePart(*part) for part in parts] for parts in files)
         return cls(start, bounds, places, interests, members, lists)
 
@@ -121,13 +121,13 @@ class State(NamedTuple):
 def committed_state(folder: Path) -> State | None:
     """Return what holds, or None if nothing has been committed yet."""
     try:
-        found = json.loads((folder / STATE).read_bytes())
+        state = json.loads((folder / STATE).read_bytes())
     except FileNotFoundError:
         return None
     try:
-        buckets = [Bucket.of(bucket) for bucket in found["buckets"]]
-        objects, work = [FilePart(*part) for part in found["objects"]], Work(*found["work"])
-        return State(**{**found, "objects": objects, "buckets": buckets, "work": work})
+        buckets = [Bucket.of(bucket) for bucket in state["buckets"]]
+        objects, work = [FilePart(*part) for part in state["objects"]], Work(*state["work"])
+        return State(**{**state, "objects": objects, "buckets": buckets, "work": work})
     except (KeyError, TypeError):
         raise FileError(
             f"{folder / STATE}: lists of another version of rangecast\n"
@@ -163,11 +163,11 @@ def read_table(folder: Path, kind: str, part: FilePart) -> pa.Table:
 
 def read_members(folder: Path, bucket: Bucket) -> pa.Table:
     """Return the interests of a bucket, in the order of their places."""
-    found = pa.concat_tables(read_table(folder, INTERESTS, part) for part in bucket.members)
+    members = pa.concat_tables(read_table(folder, INTERESTS, part) for part in bucket.members)
     newest = np.full(bucket.places, -1)
-    newest[found["place"].to_numpy()] = np.arange(len(found))
-    found = found.take(pa.array(newest[newest >= 0]))
-    return found.filter(pc.is_valid(found["id"])).combine_chunks()
+    newest[members["place"].to_numpy()] = np.arange(len(members))
+    members = members.take(pa.array(newest[newest >= 0]))
+    return members.filter(pc.is_valid(members["id"])).combine_chunks()
 
 
 def read_objects(folder: Path, parts: Sequence[FilePart]) -> pa.Table:

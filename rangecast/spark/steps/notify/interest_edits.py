@@ -61,10 +61,10 @@ def checked_edits(rows: pa.Table, board: Board, board_schema: BoardSchema) -> In
         raise _rejected(f"not subscribed: {_named(unknown)}")
     new = rows.filter(pc.not_equal(rows["op"], "unsubscribe")).drop_columns("op")
     bad = CollectedRows()
-    found = board_schema.read(new, "edits of interests", bad, board.k)
+    interests = board_schema.read(new, "edits of interests", bad, board.k)
     for one in bad.kept:
         raise _rejected(worded(*one))
-    return InterestEdits(gone, found)
+    return InterestEdits(gone, interests)
 
 
 def _rejected(reason: str) -> UsageError:
@@ -108,7 +108,7 @@ def apply_edits(folder: Path, state: State, edits: InterestEdits, board: Board, 
     assert sum(map(len, leaving.values())) == boxes, "a box lies outside of its bucket"
 
     ids = edits.new.ids.to_pylist()
-    kept = {place: own_k[id_] for place, id_ in enumerate(ids) if id_ in own_k}
+    kept = {index: own_k[id_] for index, id_ in enumerate(ids) if id_ in own_k}
     new = box_table(edits.new._replace(wanted=kept | edits.new.wanted), board.k, state.id)
     state = state._replace(several=state.several or len(new) > len(ids))
     points = points_of(new)

@@ -62,8 +62,8 @@ class _ListPart:
     def at(self, places: I32) -> I64:
         """Return the rows of some places, -1 where there is none."""
         rows = np.searchsorted(self.places, places)
-        found = self.places[np.minimum(rows, len(self.places) - 1)] == places
-        return np.where(found, rows, -1)
+        hits = self.places[np.minimum(rows, len(self.places) - 1)] == places
+        return np.where(hits, rows, -1)
 
 
 def make_bucket(folder: Path, table: pa.Table, entries: Entries) -> Bucket:
@@ -115,17 +115,17 @@ class OpenBucket:
 
     def entries(self, places: I32) -> Entries:
         """Return the lists at these places; no others are read."""
-        found = Entries(
+        entries = Entries(
             np.empty((len(places), self._k), np.int64), np.empty((len(places), self._k))
         )
         left = np.arange(len(places))
         for part in reversed(self._lists):
             rows = part.at(places[left])
             here = rows >= 0
-            found.arrivals[left[here]] = part.arrivals[rows[here]]
-            found.ys[left[here]] = part.ys[rows[here]]
+            entries.arrivals[left[here]] = part.arrivals[rows[here]]
+            entries.ys[left[here]] = part.ys[rows[here]]
             left = left[~here]
-        return found
+        return entries
 
     def deliver(self, arrival: I64, y: F64, tile: F64) -> tuple[Bucket, Work]:
         """Apply messages, `tile` their bounds, and write the lists that are others than before."""

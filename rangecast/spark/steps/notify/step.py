@@ -139,9 +139,9 @@ class TopKLists:
     def _check_settings(self, begun: dict[str, Any]) -> None:
         """Reject options that differ from those it was created with."""
         for name in (*begun, *self._settings):
-            was, given = begun.get(name), self._settings.get(name)
-            if was != given:
-                raise UsageError(f"{self.folder}: was begun with {name}={was!r}; given: {given!r}")
+            was, now = begun.get(name), self._settings.get(name)
+            if was != now:
+                raise UsageError(f"{self.folder}: was begun with {name}={was!r}; given: {now!r}")
 
     def _new_board(self, objects: Any, interests: NewInterests | None = None) -> Board:
         how = {"space": self._board_schema.space, **self._how}
@@ -149,17 +149,17 @@ class TopKLists:
         return board
 
     def _begin(self, board: Board, boxes: DataFrame, kind: str) -> None:
-        given = self.folder / "given"
-        strips, several = sorted_strips(given, boxes, self._most)
+        initial = self.folder / "given"
+        strips, several = sorted_strips(initial, boxes, self._most)
         make = bucket_maker(self.folder, board)
         made = self._on_each(strips, _done(make), "done string").collect()
         found = [json.loads(row["done"]) for row in made]
-        buckets = sorted(Bucket.of(one) for one, _ in found)  # by start, and then by bounds
+        buckets = sorted(Bucket.of(bucket) for bucket, _ in found)  # by start, and then by bounds
         self._check_shared(buckets)
         works = [Work(), *(work for _, work in found)]
         work = Work.total(works)
         state = State(_START, _START, self._settings, kind, several, [], buckets, work)
-        shutil.rmtree(given)
+        shutil.rmtree(initial)
         self._commit(state, board, board.table()["id"])
 
     @property
@@ -241,8 +241,8 @@ class TopKLists:
                     f"{self.folder} are {state.id}\n  hint: cast them"
                 )
             rows = edits.toArrow()
-            place = rows.column_names.index("id")
-            rows = rows.set_column(place, "id", rows["id"].cast(arrow_ids(kind)))
+            column = rows.column_names.index("id")
+            rows = rows.set_column(column, "id", rows["id"].cast(arrow_ids(kind)))
             board = self._board = self._board or self._loaded(state)
             wanted = checked_edits(rows, board, self._board_schema)
             self._board = None  # until the edit is committed the folder alone is right
@@ -379,8 +379,8 @@ class TopKLists:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                for place in batch.column(0).to_pylist():
-                    yield task(items[place])
+                for bucket in batch.column(0).to_pylist():
+                    yield task(items[bucket])
 
         tasks = min(len(items), 4 * parallelism(self._session))
         places = self._session.range(0, len(items), numPartitions=max(tasks, 1))
@@ -405,8 +405,8 @@ class TopKLists:
         objects = self._session.createDataFrame(read_objects(self.folder, state.objects))
         places = self._board_schema.places
         named = objects.select(F.col("id").alias("object"), *places, "arrival")
-        found = entries.withColumn("value", self._signed(F.col("value"))).join(named, "arrival")
-        return found.select("interest", "rank", "object", *places, "value")
+        rows = entries.withColumn("value", self._signed(F.col("value"))).join(named, "arrival")
+        return rows.select("interest", "rank", "object", *places, "value")
 
     def _check_updates(self, updates: DataFrame) -> None:
         need(updates, ("seq", "id", "value"), "updates")

@@ -79,9 +79,9 @@ class Cut(NamedTuple):
     def groups_of_parts(self, parts: I64) -> tuple[I64, I64]:
         """Return every group of each of these partitions, and the place of the partition."""
         counts = self.first_group[parts + 1] - self.first_group[parts]
-        place = np.repeat(np.arange(len(parts)), counts)
-        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self.first_group[parts][place] + within, place
+        position = np.repeat(np.arange(len(parts)), counts)
+        within = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self.first_group[parts][position] + within, position
 
     def _parts_of_events(self, points: F64) -> I64:
         cells = self.cells(points)
@@ -92,8 +92,8 @@ class Cut(NamedTuple):
     def cells(self, points: F64) -> U64:
         """Return the cell of each point on each axis that space is cut by."""
         cells = np.empty((len(points), len(self.axes)), np.uint64)
-        for place, axis in enumerate(self.axes.tolist()):
-            cells[:, place] = cells_of(self.edges[place], points[:, axis])
+        for index, axis in enumerate(self.axes.tolist()):
+            cells[:, index] = cells_of(self.edges[index], points[:, axis])
         return cells
 
     def parts_of_boxes(self, lo: F64, hi: F64) -> tuple[I64, I64]:
@@ -145,10 +145,10 @@ def _place(
     while box < len(first) and filled + len(starts) <= len(of_box):
         count, _ = ranges_of_box(first[box], last[box], BITS, _RANGES, begins, ends, stack)
         seen = -1
-        for one in range(count):
-            part = np.searchsorted(starts, begins[one], "right") - 1
+        for number in range(count):
+            part = np.searchsorted(starts, begins[number], "right") - 1
             part = max(part, seen + 1)
-            while part < len(starts) and starts[part] <= ends[one]:
+            while part < len(starts) and starts[part] <= ends[number]:
                 of_box[filled], of_part[filled] = box, part
                 filled += 1
                 seen = part

@@ -27,7 +27,7 @@ def explain_shards(sharded: ShardedSet, rows: int, points: F64 | None = None) ->
         f"shards: {len(shards):,}, {_size(sum(sizes))} in all, the largest {_size(max(sizes))}",
         f"a worker keeps open: {_size(min(sharded.room, sum(sizes)))}",
     ]
-    gone = {int(one) for shard in shards for one in shard.gone}
+    gone = {int(id_) for shard in shards for id_ in shard.gone}
     if gone:
         lines.append(f"edits: {len(gone):,} subscriptions of earlier layers answer no more")
     if points is not None and len(points):
@@ -43,11 +43,11 @@ def explain_shards(sharded: ShardedSet, rows: int, points: F64 | None = None) ->
 
 def _touched(sharded: ShardedSet, points: F64) -> F64:
     """Return which shards answer which events, (shards, events)."""
-    found = np.zeros((len(sharded.shards), len(points)))
+    touched = np.zeros((len(sharded.shards), len(points)))
     everywhere = not sharded.settings(sharded.empty).only_holders
     for row, shard in enumerate(sharded.shards):
-        found[row, slice(None) if everywhere else shard.met_by(points)] = 1.0
-    return found
+        touched[row, slice(None) if everywhere else shard.met_by(points)] = 1.0
+    return touched
 
 
 def _size(count: float) -> str:

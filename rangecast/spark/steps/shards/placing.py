@@ -42,8 +42,8 @@ class _Ranks(NamedTuple):
 
     def narrowest(self) -> I64:
         """Return the attribute on which each holds the fewest bounds."""
-        found: I64 = np.argmin(self.last - self.first, axis=1)
-        return found
+        axes: I64 = np.argmin(self.last - self.first, axis=1)
+        return axes
 
 
 @dataclass(frozen=True)
@@ -91,26 +91,26 @@ class Placing(NamedTuple):
 
         `deal`, any number of the subscription itself, decides where nothing tells them apart.
         """
-        found = np.empty(len(lo), np.int64)
+        shards = np.empty(len(lo), np.int64)
         mixed = ((deal.astype(np.uint64) * _MIX) >> np.uint64(33)).astype(np.int64)
-        _place(self.whole, _ranks(self.bounds, lo, hi), np.arange(len(lo)), mixed, found)
-        return found
+        _place(self.whole, _ranks(self.bounds, lo, hi), np.arange(len(lo)), mixed, shards)
+        return shards
 
 
-def _place(part: _Part, ranks: _Ranks, rows: I64, deal: I64, found: I64) -> None:
+def _place(part: _Part, ranks: _Ranks, rows: I64, deal: I64, shards: I64) -> None:
     """Write the shards of some rows; `ranks` are those of these rows."""
     if isinstance(part, _Shard):
-        found[rows] = part.number + deal[rows] % part.shards
+        shards[rows] = part.number + deal[rows] % part.shards
     elif isinstance(part, _Halves):
         upper = ranks.middles(part.axis) >= part.place
         for half, wanted in ((part.lower, ~upper), (part.upper, upper)):
             some = np.flatnonzero(wanted)
-            _place(half, ranks.of(some), rows[some], deal, found)
+            _place(half, ranks.of(some), rows[some], deal, shards)
     else:
         axes = ranks.narrowest()
         for axis in np.unique(axes).tolist():
             some = np.flatnonzero(axes == axis)
-            _place(part.parts.get(axis, part.others), ranks.of(some), rows[some], deal, found)
+            _place(part.parts.get(axis, part.others), ranks.of(some), rows[some], deal, shards)
 
 
 def place(sample: Boxes, wanted: int) -> Placing:

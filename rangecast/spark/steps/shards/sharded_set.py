@@ -100,8 +100,8 @@ class ShardedSet:
                 for shard in self.shards
                 for part in self._parts(shard, some, everywhere=not fitted.only_holders)
             )
-            found = [part for part in parts if len(part.events)] or [self._nothing()]
-            merged = merge(first, len(some), found, fitted.best)
+            answered = [part for part in parts if len(part.events)] or [self._nothing()]
+            merged = merge(first, len(some), answered, fitted.best)
             yield merged
             first += len(some)
             rows += int(merged.offsets[-1])

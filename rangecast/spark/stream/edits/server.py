@@ -48,16 +48,16 @@ class ServerEdits:
     def __call__(self) -> None:
         """Put what changed since the last call into the folder."""
         before = self._positions()
-        found = {str(one["id"]): one for one in self._listed()}
-        positions = {name: one["position"] for name, one in found.items()}
+        rows = {str(row["id"]): row for row in self._listed()}
+        positions = {name: row["position"] for name, row in rows.items()}
         if positions == before:
             return
         known = before or {}
-        gone = [_edit(name, "remove") for name in known if name not in found]
+        gone = [_edit(name, "remove") for name in known if name not in rows]
         new = [
-            _edit(name, "upsert", one["filter"], one["score"])
-            for name, one in found.items()
-            if known.get(name) != one["position"]
+            _edit(name, "upsert", row["filter"], row["score"])
+            for name, row in rows.items()
+            if known.get(name) != row["position"]
         ]
         names = sorted(path.stem for path in self._folder.glob(f"{_PREFIX}*.parquet"))
         number = int(names[-1].removeprefix(_PREFIX)) + 1 if names else 0

@@ -74,15 +74,15 @@ class Graph(NamedTuple):
 
 def graph_of(settings: Settings) -> Graph:
     """Resolve all names; raise an error that names the key where that can't be done."""
-    sources = {one.name: one for one in settings.source}
+    sources = {source.name: source for source in settings.source}
     sets = {subscription.name: subscription for subscription in settings.subscriptions}
     names = [
-        *((f"source[{i}]", one.name) for i, one in enumerate(settings.source)),
+        *((f"source[{i}]", source.name) for i, source in enumerate(settings.source)),
         *(
             (f"subscriptions[{i}]", subscription.name)
             for i, subscription in enumerate(settings.subscriptions)
         ),
-        *((f"step[{i}]", one.called) for i, one in enumerate(settings.step)),
+        *((f"step[{i}]", source.called) for i, source in enumerate(settings.step)),
     ]
     seen: dict[str, str] = {}
     for at, name in names:
@@ -91,15 +91,15 @@ def graph_of(settings: Settings) -> Graph:
                 f"{at}.name: {seen[name]} has the name {name!r} already\n  hint: give it another"
             )
         seen[name] = at
-    for place, given in enumerate(settings.subscriptions):
-        if given.edits_source is not None:
-            at = f"subscriptions[{place}].edits_source"
-            _chosen(at, given.edits_source, list(sources), (), "a source")
+    for index, set_ in enumerate(settings.subscriptions):
+        if set_.edits_source is not None:
+            at = f"subscriptions[{index}].edits_source"
+            _chosen(at, set_.edits_source, list(sources), (), "a source")
     graph = Graph(sources, sets, {})
-    for place, step in enumerate(settings.step):
-        graph.nodes[step.called] = _node(graph, f"step[{place}]", step)
-    for place, sink in enumerate(settings.sink):
-        graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].sinks.append(sink)
+    for index, step in enumerate(settings.step):
+        graph.nodes[step.called] = _node(graph, f"step[{index}]", step)
+    for index, sink in enumerate(settings.sink):
+        graph.nodes[_sink_of(graph, f"sink[{index}]", sink)].sinks.append(sink)
     problem = next(_problems(graph, settings), None)
     if problem is not None:
         raise FileError(problem)
@@ -115,7 +115,7 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
         some = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
         takes = _chosen(f"{at}.input", step.input, some, list(graph.sets), "a set")
     else:
-        feeding = {given.edits_source for given in graph.sets.values()}
+        feeding = {set_.edits_source for set_ in graph.sets.values()}
         events = [name for name in graph.sources if name not in feeding]
         is_whole = isinstance(step, NotifyStep | TrackStep)
         some = events if is_whole else events + above(FilterStep)
@@ -153,54 +153,54 @@ def _sink_of(graph: Graph, at: str, sink: AnySink) -> str:
 
 def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
     used = {name for node in graph.nodes.values() for name in (node.takes, node.of)}
-    for place, (name, node) in enumerate(graph.nodes.items()):
+    for index, (name, node) in enumerate(graph.nodes.items()):
         of_set = isinstance(node.step, CoverStep | MergeStep)
         if node.sinks and of_set and settings.mode == "stream":
             yield (
-                f"step[{place}]: the rows of a step {node.step.called!r} are written by batch jobs "
+                f"step[{index}]: the rows of a step {node.step.called!r} are written by batch jobs "
                 "alone\n  hint: let other steps take it, or set mode = 'batch'"
             )
         if not node.sinks and name not in used and not isinstance(node.step, NotifyStep):
             yield (
-                f"step[{place}]: nothing takes what it gives\n"
+                f"step[{index}]: nothing takes what it gives\n"
                 f"  hint: add a table [[sink]] with input = {name!r}"
             )
     yield from _sink_problems(graph, settings)
-    feeding = {given.edits_source for given in graph.sets.values()}
-    for place, name in enumerate(graph.sources):
+    feeding = {set_.edits_source for set_ in graph.sets.values()}
+    for index, name in enumerate(graph.sources):
         steps = [graph.nodes[one].step for one in graph.steps_on(name)]
         if not steps and name not in feeding:
-            yield f"source[{place}]: no step takes its events"
+            yield f"source[{index}]: no step takes its events"
         if getattr(graph.sources[name], "compacted", False) and name not in feeding:
-            yield f"source[{place}].compacted: is for a source that edits_source names"
+            yield f"source[{index}].compacted: is for a source that edits_source names"
         if steps and name in feeding:
-            yield f"source[{place}]: gives edits of a set; no step can take it as events"
+            yield f"source[{index}]: gives edits of a set; no step can take it as events"
         if len(steps) > 1 and any(isinstance(step, NotifyStep) for step in steps):
-            yield f"source[{place}]: a source of updates is for one step 'notify' alone"
-    for place, name in enumerate(graph.sets):
+            yield f"source[{index}]: a source of updates is for one step 'notify' alone"
+    for index, name in enumerate(graph.sets):
         if name not in used:
-            yield f"subscriptions[{place}]: no step takes them"
+            yield f"subscriptions[{index}]: no step takes them"
 
 
 def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
     paths = [str(getattr(sink, "path", None)) for sink in settings.sink]
     if settings.rejected is not None:
         paths.append(str(settings.rejected.path))
-    for place, sink in enumerate(settings.sink):
-        if hasattr(sink, "path") and paths.count(paths[place]) > 1:
-            yield f"sink[{place}].path: {paths[place]} is given twice\n  hint: give each its own"
+    for index, sink in enumerate(settings.sink):
+        if hasattr(sink, "path") and paths.count(paths[index]) > 1:
+            yield f"sink[{index}].path: {paths[index]} is given twice\n  hint: give each its own"
         if isinstance(sink, KafkaSink):
-            step = graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].step
+            step = graph.nodes[_sink_of(graph, f"sink[{index}]", sink)].step
             if not isinstance(step, MatchStep | RankStep | FilterStep | TrackStep):
                 yield (
-                    f"sink[{place}]: Kafka takes answers about events\n"
+                    f"sink[{index}]: Kafka takes answers about events\n"
                     "  expected: from = a step of type match, rank, filter or track"
                 )
             pairs = isinstance(step, RankStep | TrackStep) or (
                 isinstance(step, MatchStep) and step.output == "rows"
             )
             if sink.key == "subscription" and not pairs:
-                at = f"sink[{place}].key"
+                at = f"sink[{index}].key"
                 yield f"{at}: the rows have no column 'subscription'\n  expected: 'event'"
 
 
@@ -220,15 +220,15 @@ def described(graph: Graph) -> list[str]:
 def missing_files(graph: Graph) -> list[str]:
     """Return which files on this machine are named and aren't there, with their keys."""
     named: list[tuple[str, str | Path | None]] = [
-        (f"source[{place}].path", getattr(source, "path", None))
-        for place, source in enumerate(graph.sources.values())
+        (f"source[{index}].path", getattr(source, "path", None))
+        for index, source in enumerate(graph.sources.values())
     ]
-    for place, given in enumerate(graph.sets.values()):
-        keys = [key for key in _SET_FILES if key != "edits" or given.edits_source is None]
-        named += [(f"subscriptions[{place}].{key}", getattr(given, key)) for key in keys]
-    for place, node in enumerate(graph.nodes.values()):
+    for index, set_ in enumerate(graph.sets.values()):
+        keys = [key for key in _SET_FILES if key != "edits" or set_.edits_source is None]
+        named += [(f"subscriptions[{index}].{key}", getattr(set_, key)) for key in keys]
+    for index, node in enumerate(graph.nodes.values()):
         if isinstance(node.step, NotifyStep):
-            named += [(f"step[{place}].{key}", getattr(node.step, key)) for key in _NOTIFY_FILES]
+            named += [(f"step[{index}].{key}", getattr(node.step, key)) for key in _NOTIFY_FILES]
     return [
         f"{key}: no such file or folder: {path}"
         for key, path in named

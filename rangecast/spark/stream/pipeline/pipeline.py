@@ -140,12 +140,12 @@ class Pipeline:
                 write_merged(session, build.merged(name), self.sinks[name], name, report)
 
     def _runner(self, build: _Build, source: str, report: Report) -> Runner:
-        given = self.settings.rejected
+        set_ = self.settings.rejected
         alone = len(self.graph.sources) == 1
-        rejected = None if given is None else given.sink(None if alone else source)
-        fed = [given for given in self.graph.sets.values() if given.edits_source == source]
+        rejected = None if set_ is None else set_.sink(None if alone else source)
+        fed = [set_ for set_ in self.graph.sets.values() if set_.edits_source == source]
         if fed:
-            return EditsRunner([build.edits_folder(given) for given in fed], rejected, report)
+            return EditsRunner([build.edits_folder(set_) for set_ in fed], rejected, report)
         names = self.graph.steps_on(source)
         first = self.graph.nodes[names[0]].step
         if isinstance(first, NotifyStep):
@@ -188,50 +188,50 @@ class _Build:
         if steps and isinstance(steps[0], NotifyStep):
             space = _space_of(steps[0]) or _LINE
         names = list(dict.fromkeys(name for some in keep for name in some))
-        given = graph.sources[source]
-        more = {"named": False} if isinstance(given, KafkaSource) and keep[0] in _OF_IDS else {}
-        events = given.read(self._session, space, names, stream=stream, **more)
-        if isinstance(given, Files) and given.schema is None and keep[0] not in _OF_IDS:
-            _need_columns(given, events, space)
+        settings = graph.sources[source]
+        more = {"named": False} if isinstance(settings, KafkaSource) and keep[0] in _OF_IDS else {}
+        events = settings.read(self._session, space, names, stream=stream, **more)
+        if isinstance(settings, Files) and settings.schema is None and keep[0] not in _OF_IDS:
+            _need_columns(settings, events, space)
         return events
 
     def step(self, name: str) -> AnswerStep:
         """Return a step that answers events."""
         graph = self._pipeline.graph
-        given, of = graph.nodes[name].step, graph.nodes[name].of
+        settings, of = graph.nodes[name].step, graph.nodes[name].of
         how: dict[str, Any]
         sinks, filters = (
             self._pipeline.sinks[name],
-            [self.merged(one, graph.source_of(name)) for one in graph.filters_of(name)],
+            [self.merged(filter_, graph.source_of(name)) for filter_ in graph.filters_of(name)],
         )
-        if isinstance(given, FilterStep):
-            return Filtering(filters, sinks, keep=given.keep, name=name)
+        if isinstance(settings, FilterStep):
+            return Filtering(filters, sinks, keep=settings.keep, name=name)
         assert of is not None
-        if isinstance(given, TrackStep):
-            how = given.settings(self._pipeline.space)._asdict()
-            state = given.state or self._beside_checkpoint("tracks", name)
+        if isinstance(settings, TrackStep):
+            how = settings.settings(self._pipeline.space)._asdict()
+            state = settings.state or self._beside_checkpoint("tracks", name)
             return Tracking(
-                self.set_of(of), sinks, name=name, state=state, buckets=given.buckets, **how
+                self.set_of(of), sinks, name=name, state=state, buckets=settings.buckets, **how
             )
-        assert isinstance(given, MatchStep | RankStep)
+        assert isinstance(settings, MatchStep | RankStep)
         how = {
-            "keep": given.keep,
+            "keep": settings.keep,
             "filters": filters,
-            "index": given.index,
-            "device": given.device,
-            "max_worker_memory": given.max_worker_memory,
+            "index": settings.index,
+            "device": settings.device,
+            "max_worker_memory": settings.max_worker_memory,
             "name": name,
         }
-        if isinstance(given, MatchStep):
-            return Matching(self.set_of(of), sinks, output=given.output, **how)
+        if isinstance(settings, MatchStep):
+            return Matching(self.set_of(of), sinks, output=settings.output, **how)
         return Ranking(
             self.set_of(of),
             sinks,
-            k=given.k,
-            relaxed=given.relaxed,
-            combine=given.combine,
-            max_per_second=given.max_per_second,
-            time_attribute=given.time_attribute,
+            k=settings.k,
+            relaxed=settings.relaxed,
+            combine=settings.combine,
+            max_per_second=settings.max_per_second,
+            time_attribute=settings.time_attribute,
             **how,
         )
 
@@ -319,7 +319,7 @@ def _need_columns(source: Files, events: DataFrame, space: Space) -> None:
     present = {*events.columns}
     absent = [attribute for attribute in space if not {*PLAIN.names(attribute)} & present]
     if absent and source.format == "parquet":
-        names = ", ".join(repr(PLAIN.names(one)[0]) for one in absent)
+        names = ", ".join(repr(PLAIN.names(column)[0]) for column in absent)
         raise FileError(
             f"{source.path}: the file from which Spark learns the columns lacks {names}\n"
             f"  present: {', '.join(map(repr, events.columns))}\n"
@@ -335,7 +335,7 @@ def _space_of(step: NotifyStep) -> Space | None:
 
 def _check_steps(settings: Settings, space: Space) -> None:
     """Reject options of steps that don't fit together or don't fit the space."""
-    for place, step in enumerate(settings.step):
+    for index, step in enumerate(settings.step):
         key = "index"
         try:
             if isinstance(step, MatchStep):
@@ -360,4 +360,4 @@ def _check_steps(settings: Settings, space: Space) -> None:
                 key = "attributes"
                 Cells.chosen(space, step.bits, step.attributes, None)
         except (UsageError, SpaceError) as error:
-            raise FileError(f"step[{place}].{key}: {error}") from None
+            raise FileError(f"step[{index}].{key}: {error}") from None

@@ -316,23 +316,23 @@ class Settings(Table):
         """Return what is wrong with keys that are of the right type, one by one or together."""
         if self.rejected and self.rejected.type != "delta" and "://" in self.rejected.path:
             return "rejected.type: a URL takes a table\n  expected: type = 'delta'"
-        for place, source in enumerate(self.source):
+        for index, source in enumerate(self.source):
             if isinstance(source, TableSource) and (source.format is None) == (
                 source.catalog is None
             ):
-                return f"source[{place}].format: give either a format or a name in the catalog"
+                return f"source[{index}].format: give either a format or a name in the catalog"
         problems = self._stream_problems() if self.mode == "stream" else self._batch_problems()
         return next(problems, None)
 
     def _batch_problems(self) -> Iterator[str]:
-        for place, source in enumerate(self.source):
+        for index, source in enumerate(self.source):
             if isinstance(source, Rate):
-                at = f"source[{place}].type"
+                at = f"source[{index}].type"
                 yield f"{at}: the rate source has no end\n  expected: mode = 'stream'"
         if self.stream is not None:
             yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
-        for place, subscription in enumerate(self.subscriptions):
-            at = f"subscriptions[{place}]"
+        for index, subscription in enumerate(self.subscriptions):
+            at = f"subscriptions[{index}]"
             for key in ("edits", "edits_source", "delta", "server", "keep_versions"):
                 if getattr(subscription, key) is not None:
                     yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
@@ -342,17 +342,17 @@ class Settings(Table):
                 subscription.catalog,
                 subscription.versions,
             )
-            if sum(one is not None for one in places) != 1:
+            if sum(path is not None for path in places) != 1:
                 yield f"{at}.file: give either a file, a table or a folder of versions"
 
     def _stream_problems(self) -> Iterator[str]:
         if self.stream is None:
             yield "stream: is missing\n  expected: a table with a checkpoint"
             return
-        for place, subscription in enumerate(self.subscriptions):
-            at = f"subscriptions[{place}]"
+        for index, subscription in enumerate(self.subscriptions):
+            at = f"subscriptions[{index}]"
             whole = (subscription.file, subscription.table, subscription.catalog)
-            if sum(one is not None for one in whole) > 1:
+            if sum(name is not None for name in whole) > 1:
                 yield f"{at}.table: give either a file or a table"
             others = (*whole, subscription.edits, subscription.edits_source)
             if subscription.delta is not None and any((*others, subscription.server)):
@@ -373,10 +373,10 @@ class Settings(Table):
                     if getattr(subscription, key) is not None:
                         yield f"{at}.{key}: the checkpoint is a URL\n  expected: {needed}"
         is_remote = "://" in self.stream.checkpoint
-        for place, step in enumerate(self.step):
+        for index, step in enumerate(self.step):
             if isinstance(step, TrackStep) and step.state is None and is_remote:
                 needed = "a folder on a file system, as the checkpoint is none"
-                yield f"step[{place}].state: is missing\n  expected: {needed}"
-        for place, sink in enumerate(self.sink):
+                yield f"step[{index}].state: is missing\n  expected: {needed}"
+        for index, sink in enumerate(self.sink):
             if getattr(sink, "replace", False):
-                yield f"sink[{place}].replace: is for batch jobs\n  expected: mode = 'batch'"
+                yield f"sink[{index}].replace: is for batch jobs\n  expected: mode = 'batch'"

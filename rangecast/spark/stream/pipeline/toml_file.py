@@ -42,11 +42,11 @@ def read_toml(path: str | Path, kind: type[T]) -> T:
     except tomllib.TOMLDecodeError as error:
         raise FileError(f"{file}: is not a TOML file: {error}") from None
 
-    def locate(wanted: type, given: Any) -> Any:
-        if not isinstance(given, str):
+    def locate(wanted: type, document: Any) -> Any:
+        if not isinstance(document, str):
             raise TypeError("not a text")
-        is_url = wanted is Location and "://" in given
-        return wanted(given if is_url else (file.parent / given).resolve())
+        is_url = wanted is Location and "://" in document
+        return wanted(document if is_url else (file.parent / document).resolve())
 
     try:
         return msgspec.convert(values, kind, dec_hook=locate)
@@ -59,39 +59,41 @@ def json_schema(kind: type) -> dict[str, Any]:
     return msgspec.json.schema(kind, schema_hook=lambda _: {"type": "string"})
 
 
-def _explained(message: str, kind: type, given: Any) -> str:
+def _explained(message: str, kind: type, value_: Any) -> str:
     """Return msgspec's message in the words of the file."""
     problem, at, path = message.rpartition(" - at `$")
     if not at:
         problem, path = message, ""
     what, types = _opened(inspect.type_info(kind))
     name = ""
-    for key, place in re.findall(r"\.(\w+)|\[([\d.]+)\]", path):
-        if place == "...":  # some value of a table whose keys are free
+    for key, index in re.findall(r"\.(\w+)|\[([\d.]+)\]", path):
+        if index == "...":  # some value of a table whose keys are free
             what, types = _opened(types[0].value_type)
             key = next(
-                one for one, value in given.items() if not isinstance(value, str | int | float)
+                key_ for key_, value in value_.items() if not isinstance(value, str | int | float)
             )
-        elif place:
-            name, given = f"{name}[{place}]", given[int(place)]
+        elif index:
+            name, value_ = f"{name}[{index}]", value_[int(index)]
             what, types = _opened(types[0].item_type)
             continue
         else:
-            what, types = _keys(types, given)[key]
-        name, given = f"{name}.{key}", given[key]
+            what, types = _keys(types, value_)[key]
+        name, value_ = f"{name}.{key}", value_[key]
     named = re.fullmatch(r"(?s)Object (contains|missing) \w+ field `(.*)`", problem)
     if named:
-        known = _keys(types, given)
+        known = _keys(types, value_)
         name, key = f"{name}.{named[2]}".removeprefix("."), named[2]
         if named[1] == "contains":
             return f"{name}: means nothing here: {did_you_mean(key, list(known))}"
         return f"{name}: is missing\n  expected: {known[key][0]}"
     name = name.removeprefix(".")
     choices = [str(choice) for kind in types for choice in _choices(kind)]
-    if choices and isinstance(given, str):
-        return f"{name}: there is no {given!r}: {did_you_mean(given, choices)}\n  expected: {what}"
-    is_tables = isinstance(given, list) and given and isinstance(given[0], dict)
-    text = f"{len(given)} tables" if is_tables else abbreviate(given)
+    if choices and isinstance(value_, str):
+        return (
+            f"{name}: there is no {value_!r}: {did_you_mean(value_, choices)}\n  expected: {what}"
+        )
+    is_tables = isinstance(value_, list) and value_ and isinstance(value_[0], dict)
+    text = f"{len(value_)} tables" if is_tables else abbreviate(value_)
     return f"{name}: can't be used\n  given: {text}\n  expected: {what}"
 
 
@@ -114,15 +116,15 @@ def _opened(kind: inspect.Type) -> _Opened:
 def _choices(kind: inspect.Type) -> list[Any]:
     if isinstance(kind, inspect.LiteralType):
         return list(kind.values)
-    return [one.value for one in kind.cls] if isinstance(kind, inspect.EnumType) else []
+    return [choice.value for choice in kind.cls] if isinstance(kind, inspect.EnumType) else []
 
 
-def _keys(types: list[Any], given: dict[str, Any]) -> dict[str, _Opened]:
+def _keys(types: list[Any], table: dict[str, Any]) -> dict[str, _Opened]:
     """Return the keys of a table; if it may be of several types, of the one that it says."""
     tables = [kind for kind in types if isinstance(kind, inspect.StructType)]
     tags = [kind.tag for kind in tables if kind.tag is not None]
     keys = {str(tables[0].tag_field): _opened(inspect.LiteralType(tuple(tags)))} if tags else {}
     for kind in tables:
-        if kind.tag is None or kind.tag == given.get(str(kind.tag_field)):
+        if kind.tag is None or kind.tag == table.get(str(kind.tag_field)):
             keys |= {field.encode_name: _opened(field.type) for field in kind.fields}
     return keys

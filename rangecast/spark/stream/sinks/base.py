@@ -150,11 +150,11 @@ class _Batches(Sink):
         """Return the columns with ids of the sink's type; reject others than those of before."""
         self.check_columns(columns)
         wanted = with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
-        given = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in wanted)
-        held = self._batches.settled("columns", given)
-        if held != given:
+        listed = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in wanted)
+        held = self._batches.settled("columns", listed)
+        if held != listed:
             raise UsageError(
-                f"{self.name}: its batches have the columns {held}; given: {given}\n"
+                f"{self.name}: its batches have the columns {held}; given: {listed}\n"
                 "  hint: write to a new folder with a new checkpoint, or undo the change of the "
                 "step (its type, output or kept columns)"
             )
@@ -231,14 +231,14 @@ class JsonFolder(_Batches):
 _PARTITION_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
 
 
-def partition_columns(given: Sequence[str]) -> tuple[str, ...]:
+def partition_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns to partition by."""
-    if isinstance(given, str):
+    if isinstance(names, str):
         raise UsageError(
-            f"partition_by is a list of columns\n  given: str {given!r}\n"
-            f"  hint: give partition_by=[{given!r}]"
+            f"partition_by is a list of columns\n  given: str {names!r}\n"
+            f"  hint: give partition_by=[{names!r}]"
         )
-    return tuple(given)
+    return tuple(names)
 
 
 def check_partitions(columns: StructType, partition_by: Sequence[str], name: str) -> None:
@@ -271,13 +271,13 @@ def with_ids(
         kind, form = field.dataType, _IDS.get(field.name)
         if form is not None:
             whole = kind.simpleString() == form.format("bigint") and batch.subscriptions > 0
-            found = settled("bigint" if whole else "string")
-            if found == "bigint" and not whole and batch.subscriptions:
+            answers = settled("bigint" if whole else "string")
+            if answers == "bigint" and not whole and batch.subscriptions:
                 raise UsageError(
                     f"{sink}: holds subscriptions with integers as ids, and version "
                     f"{batch.version} has texts\n  hint: write to a new place"
                 )
-            kind = _TYPES[form.format(found)]
+            kind = _TYPES[form.format(answers)]
         fields.append(StructField(field.name, kind))
     return StructType(fields)
 

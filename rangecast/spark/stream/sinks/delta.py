@@ -132,7 +132,7 @@ class Delta(FileSink):
             if table is None or table.transaction_version(stream) is not None:
                 return
             noted = [commit.get("stream", BATCH_JOB) for commit in table.history(_LOOKED_AT)]
-        others = [one for one in noted if BATCH_JOB not in one]
+        others = [field for field in noted if BATCH_JOB not in field]
         if others:
             raise UsageError(
                 f"{self.name}: holds the batches of another stream, {others[0]}; this one is "

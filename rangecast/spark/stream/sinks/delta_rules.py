@@ -54,12 +54,12 @@ class TableRules(NamedTuple):
 
     def check(self, columns: StructType, name: str) -> None:
         """Reject rows whose columns aren't those of the table, in name, order and type."""
-        held, given = _described(self.columns), _described(columns)
-        if held != given:
-            differing = [one for one in held if one not in given]
-            differing += [one for one in given if one not in held]
+        held, new = _described(self.columns), _described(columns)
+        if held != new:
+            differing = [field for field in held if field not in new]
+            differing += [field for field in new if field not in held]
             raise UsageError(
-                f"{name}: the table has the columns {', '.join(held)}; given: {', '.join(given)}\n"
+                f"{name}: the table has the columns {', '.join(held)}; given: {', '.join(new)}\n"
                 f"  they differ in {', '.join(differing) or 'their order'}\n"
                 "  hint: write to another table, or cast the columns in the source"
             )

@@ -133,12 +133,12 @@ class AnswerWriter:
         with _Files(self.targets) as files:
             for batch in batches:
                 counts["events"] += batch.num_rows
-                for found in answer(batch):
-                    errors = found.column("error")
-                    good = found
+                for table in answer(batch):
+                    errors = table.column("error")
+                    good = table
                     if errors.null_count < len(errors):  # to filter all rows takes a copy
-                        good = found.filter(pc.is_null(errors))
-                    counts["rejected"] += found.num_rows - good.num_rows
+                        good = table.filter(pc.is_null(errors))
+                    counts["rejected"] += table.num_rows - good.num_rows
                     counts["matches"] += _matches(good)
                     counts["rows"] += good.num_rows
                     files.write(good)
@@ -228,8 +228,8 @@ def _partitions(
     keys = pa.table({name: rows.column(name) for name in target.partition_by})
     rest = [name for name in rows.schema.names if name not in target.partition_by]
     groups = keys.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
-    found = groups.group_by(list(target.partition_by), use_threads=False)
-    for group in found.aggregate([("_row", "list")]).to_pylist():
+    groups_ = groups.group_by(list(target.partition_by), use_threads=False)
+    for group in groups_.aggregate([("_row", "list")]).to_pylist():
         values = tuple(_partition_text(group[name], name, target) for name in target.partition_by)
         yield values, rows.select(rest).take(pa.array(group["_row_list"], pa.int64()))
 
@@ -243,8 +243,8 @@ def partition_folder(names: Sequence[str], values: Sequence[str | None]) -> str:
     )
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]):02X}"
+def _escape(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"
 
 
 def _partition_text(value: Any, column: str, target: Target) -> str | None:
