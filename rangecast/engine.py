@@ -10,46 +10,39 @@ threads may ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import RangecastError, UsageError, abbreviate
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, has_nan
-from rangecast.liveset import LiveSet, View
+from rangecast.liveset import LiveSet
 from rangecast.match.choose import choose
 from rangecast.match.counting.live import count_live
 from rangecast.match.live import count_on_device, match_live, match_on_device, match_one_live
 from rangecast.match.result import MatchRows, joined
 from rangecast.match.terms.index import Selected, always_verified
-from rangecast.model.encoding.event_columns import EventColumns, Parts
+from rangecast.model.encoding.event_columns import Parts
 from rangecast.model.encoding.events import encode_event, encode_events, encode_one, values_of
 from rangecast.model.explain import Explanation, explain_match, nearest_misses
 from rangecast.model.sets.members import Id
 from rangecast.model.sets.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
-from rangecast.model.space import Space
 from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.validation.arguments import check_integer
 from rangecast.model.validation.flags import flag
 from rangecast.rank.live import Query, best_live, best_on_device
+from rangecast.rank.options import Probabilities, RankOptions, ScoreFactors
 from rangecast.rank.rate_limit import limited, seconds_of, time_axis
 from rangecast.rank.result import Best
-from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain, check_adjusted
+from rangecast.rank.scores.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.scores.combine import Combine
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
+from rangecast.rebuilt import View
 from rangecast.results import Matches, Rankings, separated
 
-ScoreFactors = Callable[[int, list[Id]], npt.ArrayLike]
-"""(event, ids of some subscriptions) -> factors of their scores for this event, which is given by
-its position in the batch."""
-Probabilities = Mapping[str, npt.ArrayLike]
-"""The probability that a value lies in its span, by attribute: one number for all events, or one
-for each."""
 _NAMED = 5
 """Subscriptions that `explain` names."""
 
@@ -228,7 +221,7 @@ class Engine(LiveSet):
         The options are those of `rank_many`; the position of the event is 0.
         """
         view = self._view
-        options = _Options(
+        options = RankOptions(
             k,
             relaxed,
             combine,
@@ -294,7 +287,7 @@ class Engine(LiveSet):
         keep             columns of events that `table()` of the result has, too
         """
         view = self._view
-        options = _Options(
+        options = RankOptions(
             k,
             relaxed,
             combine,
@@ -325,7 +318,7 @@ class Engine(LiveSet):
         query = Query.of((points, points), len(self.space), k, None, combine, relaxed=relaxed)
         return Rankings(self._best(view, query), None, None, view.rows)
 
-    def _rank(self, view: View, parts: Parts, options: _Options) -> Best:
+    def _rank(self, view: View, parts: Parts, options: RankOptions) -> Best:
         k = options.k
         axis = time_axis(self.space, options.max_per_second, options.time_attribute)
         span: Span | None = "contain" if options.probabilities is not None else options.span
@@ -495,38 +488,3 @@ class Engine(LiveSet):
         engine = cls(space, index=index, rank_index=rank_index, device=device)
         engine.subscribe_many(boxes)
         return engine
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """Options of `rank` and `rank_many`."""
-
-    k: int
-    relaxed: bool
-    combine: Combine
-    span: Span | None
-    score_factors: ScoreFactors | None
-    factor_bounds: tuple[float, float] | None
-    probabilities: Probabilities | None
-    max_per_second: int | None
-    time_attribute: str | None
-
-    def __post_init__(self) -> None:
-        check_adjusted(
-            relaxed=self.relaxed,
-            span=self.span,
-            probabilities=self.probabilities is not None,
-            score_factors=self.score_factors is not None,
-        )
-        if self.factor_bounds is not None and self.score_factors is None:
-            raise UsageError("factor_bounds are for score_factors; give both, or neither")
-
-    def query(self, spans: tuple[F64, F64], k: int, span: Span | None, space: Space) -> Query:
-        """Return what a structure is asked, after a check."""
-        return Query.of(spans, len(space), k, span, self.combine, relaxed=self.relaxed)
-
-    @property
-    def columns(self) -> EventColumns:
-        """Columns that events may have."""
-        uncertain = self.probabilities is not None
-        return EventColumns(spans=uncertain or self.span is not None, probabilities=uncertain)

@@ -30,7 +30,7 @@ import pyarrow as pa
 from rangecast.device.devices import check_device_index
 from rangecast.device.live import DeviceSet
 from rangecast.kernels.arrays import I64
-from rangecast.match.choose import Index, build_candidates, check_index
+from rangecast.match.choose import build_candidates, check_index
 from rangecast.match.terms.index import select
 from rangecast.match.warmup import begin
 from rangecast.model.boxes import Boxes
@@ -56,7 +56,8 @@ from rangecast.model.space import Space
 from rangecast.model.validation.arguments import score_of, weights_of
 from rangecast.model.validation.inputs import as_boxes, as_filter, as_replacements
 from rangecast.rank.choose import check_index as check_rank_index
-from rangecast.rank.live import RankedPart, ranked_part
+from rangecast.rank.live import ranked_part
+from rangecast.rebuilt import Part, Rebuilt, View
 
 _log = logging.getLogger(__name__)
 RECENT = 512
@@ -67,9 +68,6 @@ SMALL = 1 << 18
 """Size beyond which a part is merged only in the background."""
 _DICT_PIECE = 10_000
 """Ids that the background thread indexes at a time, so that other threads can run in between."""
-
-View = LiveView[Index, RankedPart]
-Part = IndexPart[Index, RankedPart]
 
 
 class LiveSet(SubscriptionSet):
@@ -458,7 +456,10 @@ class LiveSet(SubscriptionSet):
                 members.bind_many(piece, range(first, first + len(piece)))
             with self._edits:
                 if self._rebuilding is threading.current_thread():
-                    self._take_over(begun, live, rows, base, members)
+                    built = Rebuilt(begun, live, rows, base, members)
+                    self._view = built.with_later_edits(self._view, self.space)
+                    self._members, self._rebuilding = members, None
+                    self.rebuild_count += 1
             taken = time.perf_counter() - began
             name = base[0].index.name if base else self.device
             _log.info("rebuilt %s as %s in %.3f s", self, name, taken)
@@ -467,57 +468,6 @@ class LiveSet(SubscriptionSet):
             with self._edits:
                 if self._rebuilding is threading.current_thread():
                     self._failure, self._rebuilding = error, None
-
-    def _take_over(
-        self, begun: View, live: I64, rows: RowArrays, base: tuple[Part, ...], members: Members
-    ) -> None:
-        """Replace the view by the rebuilt one, with the edits made since the rebuild began."""
-        now = self._view
-        tail = np.arange(begun.count, now.count)
-        if len(tail):
-            boxes = boxes_of(now.rows, tail, self.space)
-            ids = now.rows.ids[tail].tolist()
-            rows = append(rows, len(live), boxes, now.rows.arrival[tail], ids)
-        died = now.rows.died[np.concatenate([live, tail])]
-        dead = np.flatnonzero(died <= now.edit)
-        mark_dead(rows, 0, dead, died[dead])
-        members.forget(rows.ids[dead[dead < len(live)]].tolist())
-        added = len(live) + np.flatnonzero(died[len(live) :] > now.edit)
-        members.bind_many(rows.ids[added].tolist(), added.tolist())
-        shift = len(live) - begun.count
-        later = [
-            IndexPart(
-                part.index,
-                part.set_rows + np.int32(shift),
-                part.start + shift,
-                part.end + shift,
-                {
-                    combine: ranking.shifted(shift)
-                    for combine, ranking in list(part.rankings.items())
-                },
-            )
-            for part in now.parts
-            if part.start >= begun.count
-        ]
-        count = len(live) + len(tail)
-        parts = (*base, *later)
-        verifier = Verifier.of(self.space)
-        if verifier is not None and now.verifier is not None:
-            verifier.counts = now.verifier.counts
-        is_ascending = now.ascending == now.count or len(tail) == 0
-        self._view = LiveView(
-            rows,
-            count,
-            len(dead),
-            now.edit,
-            now.arrivals,
-            count if is_ascending else len(live),
-            parts,
-            verifier,
-            now.lineage + 1,
-        )
-        self._members, self._rebuilding = members, None
-        self.rebuild_count += 1
 
     def _forked(self) -> None:
         self._rebuilding = None

@@ -28,8 +28,8 @@ from rangecast.track.waiting import merged
 if TYPE_CHECKING:
     from rangecast.engine import Engine
     from rangecast.kernels.arrays import F64
-    from rangecast.liveset import View
     from rangecast.model.filters.regions import Box
+    from rangecast.rebuilt import View
 
 
 class Edits(NamedTuple):

@@ -1,0 +1,73 @@
+"""A set that was rebuilt in the background, and the edits that were made meanwhile."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import I64
+from rangecast.match.choose import Index
+from rangecast.model.sets.live_view import IndexPart, LiveView
+from rangecast.model.sets.members import Members
+from rangecast.model.sets.rowstore import RowArrays, append, boxes_of, mark_dead
+from rangecast.model.shapes.verification.candidates import Verifier
+from rangecast.model.space import Space
+from rangecast.rank.live import RankedPart
+
+View = LiveView[Index, RankedPart]
+Part = IndexPart[Index, RankedPart]
+
+
+class Rebuilt(NamedTuple):
+    """The live rows of a view, in rows and parts of their own."""
+
+    begun: View
+    """The view that was rebuilt."""
+    live: I64
+    """Its live rows, in order of arrival: their new numbers are 0, 1, 2 ..."""
+    rows: RowArrays
+    base: tuple[Part, ...]
+    members: Members
+
+    def with_later_edits(self, now: View, space: Space) -> View:
+        """Return the view with the edits made since the rebuild began; `members` gets them, too."""
+        begun, live, rows = self.begun, self.live, self.rows
+        tail = np.arange(begun.count, now.count)
+        if len(tail):
+            boxes = boxes_of(now.rows, tail, space)
+            ids = now.rows.ids[tail].tolist()
+            rows = append(rows, len(live), boxes, now.rows.arrival[tail], ids)
+        died = now.rows.died[np.concatenate([live, tail])]
+        dead = np.flatnonzero(died <= now.edit)
+        mark_dead(rows, 0, dead, died[dead])
+        self.members.forget(rows.ids[dead[dead < len(live)]].tolist())
+        added = len(live) + np.flatnonzero(died[len(live) :] > now.edit)
+        self.members.bind_many(rows.ids[added].tolist(), added.tolist())
+        later = [
+            _shifted(part, len(live) - begun.count)
+            for part in now.parts
+            if part.start >= begun.count
+        ]
+        verifier = Verifier.of(space)
+        if verifier is not None and now.verifier is not None:
+            verifier.counts = now.verifier.counts
+        count = len(live) + len(tail)
+        is_ascending = now.ascending == now.count or len(tail) == 0
+        return LiveView(
+            rows,
+            count,
+            len(dead),
+            now.edit,
+            now.arrivals,
+            count if is_ascending else len(live),
+            (*self.base, *later),
+            verifier,
+            now.lineage + 1,
+        )
+
+
+def _shifted(part: Part, shift: int) -> Part:
+    rankings = {combine: ranking.shifted(shift) for combine, ranking in [*part.rankings.items()]}
+    rows = part.set_rows + np.int32(shift)
+    return IndexPart(part.index, rows, part.start + shift, part.end + shift, rankings)
